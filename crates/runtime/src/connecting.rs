@@ -2,36 +2,12 @@
 //! sessions publish it to each whose sessions take it: a publisher is answered, and a subscription is there, once that is so.
 //! Where there is one I/O context, nothing crosses.
 
-use crate::context::Context;
+use crate::context::{AwaitedDelivery, Context};
 use crate::managers::request::{Connection, ControlRequest, Flow};
 use crate::refusal::refuse;
-use crate::streams::StreamFacts;
+use crate::streams::{Delivery, StreamFacts};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
-
-/// What goes on once a stream is connected, or why it is not.
-type Then = Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>;
-
-/// Whether what sessions of other contexts publish of a stream comes here.
-#[derive(Default)]
-pub(crate) enum Delivery {
-    /// It does not: no session here takes it.
-    #[default]
-    Absent,
-    /// The managers were asked for it.
-    Asked(Vec<Then>),
-    There,
-}
-
-impl std::fmt::Debug for Delivery {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Delivery::Absent => "Absent",
-            Delivery::Asked(_) => "Asked",
-            Delivery::There => "There",
-        })
-    }
-}
 
 impl Context {
     /// Whether all that is published of a stream comes to the sessions here.
@@ -50,21 +26,21 @@ impl Context {
             return then(self, Ok(()));
         }
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
-        if let Delivery::Asked(waiting) = &mut there.delivery {
-            return waiting.push(Box::new(then));
+        let was_asked = std::mem::replace(&mut there.delivery, Delivery::Asked) == Delivery::Asked;
+        self.awaited_deliveries.push(AwaitedDelivery { stream, then: Box::new(then) });
+        if !was_asked {
+            self.connect(stream, false, Vec::new(), move |context, outcome| context.take_delivery(stream, outcome));
         }
-        there.delivery = Delivery::Asked(vec![Box::new(then)]);
-        self.connect(stream, false, Vec::new(), move |context, outcome| context.take_delivery(stream, outcome));
     }
 
     fn take_delivery(&mut self, stream: usize, outcome: Result<Option<StreamFacts>, Refusal>) {
         let now_ns = self.now_ns;
         let Some(there) = self.streams.get_mut(stream) else { return };
         let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
-        let now = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
-        if let Delivery::Asked(waiting) = std::mem::replace(&mut there.delivery, now) {
-            waiting.into_iter().for_each(|then| then(self, outcome.clone()));
-        }
+        there.delivery = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
+        let is_due = |awaited: &mut AwaitedDelivery| awaited.stream == stream;
+        let due: Vec<AwaitedDelivery> = self.awaited_deliveries.extract_if(.., is_due).collect();
+        due.into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
         self.end_delivery(stream);
     }
 

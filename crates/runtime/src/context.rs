@@ -32,6 +32,7 @@ use crossdock_device::{Device, Frame, Idle, Idler, Poller, nap};
 use crossdock_format::FormatId;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
+use crossdock_transport::control::Refusal;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
@@ -121,6 +122,13 @@ pub(crate) struct AwaitedFormats {
     pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
+/// Something to be done once all that is published of a stream comes to this context, or is refused.
+pub(crate) struct AwaitedDelivery {
+    /// The stream's key.
+    pub(crate) stream: usize,
+    pub(crate) then: Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>,
+}
+
 /// The parts of a context that a peer's carrier needs, beside all others.
 macro_rules! wire {
     ($context:expr) => {
@@ -171,6 +179,7 @@ pub(crate) struct Context {
     /// The catalog, as far as its changes are taken in here.
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) awaited: Vec<AwaitedFormats>,
+    pub(crate) awaited_deliveries: Vec<AwaitedDelivery>,
     pub(crate) admission: Admission,
     /// Attached peers that are served each turn until they have caught up.
     pub(crate) stragglers: Vec<usize>,
@@ -257,6 +266,7 @@ impl Context {
             catalog,
             snapshot: Arc::default(),
             awaited: Vec::new(),
+            awaited_deliveries: Vec::new(),
             admission: Admission::default(),
             stragglers: Vec::new(),
             rings_ns: 0,

@@ -1,7 +1,6 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
 use crate::catalog::StreamEntry;
-use crate::connecting::Delivery;
 use crate::graph::ContextIndex;
 use crate::morph::Morphing;
 use crate::subscriptions::Served;
@@ -185,6 +184,17 @@ impl StreamFacts {
             }
         }
     }
+}
+
+/// Whether what sessions of other I/O contexts publish of a stream comes here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// It does not: no session here takes it.
+    #[default]
+    Absent,
+    /// The managers were asked for it.
+    Asked,
+    There,
 }
 
 /// One stream at this context.
