@@ -3,7 +3,7 @@
 //!
 //! All sessions to which the formats of a stream take the same routes have the same node before them; it lets formats
 //! pass that need no conversion, so that records stay in order. Records that nothing converts wait before it, in a node
-//! of the session's own ([`super::hold`]). When there is a conversion, they go to the front of a node that converts for
+//! of the session's own ([`super::hold`]). When there is a conversion, they go to a node that converts for
 //! this session alone, until nothing waits there any more and it becomes one with that of the others. Where routes change
 //! for some of several sessions, a node with the same in its queue is split off for these.
 
@@ -33,9 +33,8 @@ impl Stock {
     }
 
     fn take(&mut self, chain: u64) -> Option<Instance> {
-        let at = self.0.iter().position(|(number, _)| *number == chain);
-        debug_assert!(at.is_some(), "there is a handler for each route that is new");
-        Some(self.0.swap_remove(at?).1)
+        let at = self.0.iter().position(|(number, _)| *number == chain)?;
+        Some(self.0.swap_remove(at).1)
     }
 }
 
@@ -67,7 +66,7 @@ impl Graph {
     }
 
     /// How each format comes to a session from now on. What came before goes first.
-    pub(crate) fn route(&mut self, key: usize, takes: Vec<(u64, Take)>, stock: &mut Stock, ws: &mut Workspace) {
+    pub(crate) fn route(&mut self, key: usize, takes: Vec<(u64, Take)>, stock: &mut Stock) {
         let reader = NodeId::of_subscription(key);
         let now = |(format, take): &(u64, Take)| match take {
             Take::Direct | Take::Convert(_) => Some((*format, *take)),
@@ -79,8 +78,8 @@ impl Graph {
         let leaving = self.take_leaving(reader, &through);
         let source = self.source(reader, true);
         if !leaving.is_empty() {
-            let own = self.own(reader, source, &through, stock, ws);
-            self.put_first(own, leaving);
+            let own = self.own(reader, source, through, stock);
+            self.put_last(own, leaving);
             self.note_split(own, None);
             return;
         }
@@ -95,7 +94,7 @@ impl Graph {
                     self.join(same, reader);
                     self.part(id, reader);
                 }
-                None => drop(self.own(reader, source, &through, stock, ws)),
+                None => drop(self.own(reader, source, through, stock)),
             },
             None => self.choose(reader, through, stock),
         }
@@ -108,21 +107,16 @@ impl Graph {
         let Some(stream) = self.stream_of(reader).filter(|_| !is_plain) else { return };
         let id = self.drained_with(stream, &takes, None).unwrap_or_else(|| {
             let id = self.add_convert(stream);
-            self.set_takes(id, takes, stock);
+            self.set_takes(id, takes, &[], stock);
             id
         });
         self.join(id, reader);
     }
 
     /// A node before one session only, with its routes, and with what waited for it in the node that it had.
-    fn own(
-        &mut self,
-        reader: NodeId,
-        source: Option<NodeId>,
-        takes: &[(u64, Take)],
-        stock: &mut Stock,
-        ws: &mut Workspace,
-    ) -> NodeId {
+    fn own(&mut self, reader: NodeId, source: Option<NodeId>, takes: Vec<(u64, Take)>, stock: &mut Stock) -> NodeId {
+        let end = source.and_then(|id| self.node(id)).and_then(Node::convert);
+        let before: Vec<(u64, Take)> = end.map(|end| [&*end.takes, &end.left].concat()).unwrap_or_default();
         let id = match source {
             Some(id) if self.readers_of(id).len() == 1 => id,
             Some(id) => self.split(id, reader),
@@ -132,21 +126,8 @@ impl Graph {
                 id
             }
         };
-        if takes.is_empty() {
-            // Now it is the one where records wait. What it has made goes out still.
-            let waiting = self.source(reader, false).filter(|waiting| *waiting != id);
-            self.unfeed(id);
-            if let Some(waiting) = waiting {
-                let items = self.take_waiting(waiting);
-                self.put_first(id, items);
-                self.part(waiting, reader);
-            }
-        } else {
-            self.set_takes(id, takes.to_vec(), stock);
-        }
-        let is_same = !self.hold_unroutable(id, reader, takes, ws);
-        // Others may have it that have lost nothing to what waits before them.
-        self.note_split(id, source.filter(|from| is_same && *from != id));
+        self.set_takes(id, takes, &before, stock);
+        self.note_split(id, source.filter(|from| *from != id));
         self.list(id);
         id
     }
@@ -159,14 +140,16 @@ impl Graph {
         id
     }
 
-    /// A node takes these formats from now on. Chains that it had already go on.
-    fn set_takes(&mut self, id: NodeId, takes: Vec<(u64, Take)>, stock: &mut Stock) {
+    /// A node takes these formats from now on. What waits of others goes the way that it would have gone `before`, as it
+    /// came while there was one. Chains that the node has already go on.
+    fn set_takes(&mut self, id: NodeId, takes: Vec<(u64, Take)>, before: &[(u64, Take)], stock: &mut Stock) {
         let Some(node) = self.node_mut(id) else { return debug_assert!(false, "it is there") };
-        let Destination::Convert(end) = &mut node.destination else { return debug_assert!(false, "it converts") };
-        let was_fed = !end.takes.is_empty();
-        let before = std::mem::replace(&mut end.takes, takes);
+        let waiting: Vec<u64> = node.waiting_formats().collect();
+        let is_left =
+            |(format, _): &&(u64, Take)| waiting.contains(format) && !takes.iter().any(|(of, _)| of == format);
+        let left: Vec<(u64, Take)> = before.iter().filter(is_left).copied().collect();
         let mut instances = std::mem::take(&mut node.instances);
-        for (format, take) in &end.takes {
+        for (format, take) in takes.iter().chain(&left) {
             let at = instances.iter().position(|instance| instance.format == *format);
             let known = at.filter(|_| before.contains(&(*format, *take))).map(|at| instances.swap_remove(at));
             let unchanged = || Instance { format: *format, handler: Some(Box::new(Unchanged)), output: *format };
@@ -176,24 +159,43 @@ impl Graph {
             });
             node.instances.extend(instance);
         }
+        let has_all = takes.iter().all(|(format, _)| node.knows(*format));
+        debug_assert!(has_all, "there is a handler for each route that is new");
         node.out_bytes_per_record = None;
-        let port = self.stream_of(id).and_then(|stream| self.port_mut(stream)).filter(|_| !was_fed);
-        port.into_iter().for_each(|port| port.converts.push(id));
+        let is_fed = !takes.is_empty();
+        let Some(end) = self.convert_end(id) else { return };
+        let was_fed = !end.takes.is_empty();
+        (end.takes, end.left) = (takes, left);
+        if was_fed != is_fed {
+            let port = self.stream_of(id).and_then(|stream| self.port_mut(stream));
+            debug_assert!(port.is_some(), "the session that it is for reads the stream");
+            port.into_iter().for_each(|port| match is_fed {
+                true => port.converts.push(id),
+                false => port.converts.retain(|other| *other != id),
+            });
+        }
+        self.drop_unknown(id);
         for other in self.alike(id) {
             self.convert_end(other).into_iter().for_each(|end| end.may_join = true);
         }
         self.share_sessions();
     }
 
-    /// A node takes no more.
-    fn unfeed(&mut self, id: NodeId) {
-        if let Some(end) = self.convert_end(id) {
-            end.takes.clear();
+    /// Drops what waits of formats that a node cannot make anything of any more: of a node that was split off when it was
+    /// made for another, and whose routes have changed twice since.
+    fn drop_unknown(&mut self, id: NodeId) {
+        let Some(node) = self.node_mut(id) else { return };
+        let Node { instances, inputs, .. } = node;
+        let Some(input) = inputs.first_mut() else { return debug_assert!(false, "it reads a stream") };
+        let is_unknown =
+            |item: &Item| item.format().is_some_and(|format| !instances.iter().any(|known| known.format == format));
+        let lost = input.queue.iter().filter(|item| is_unknown(item)).map(Item::records).sum();
+        if lost > 0 {
+            input.done = if input.queue.front().is_some_and(is_unknown) { 0 } else { input.done };
+            input.queue.retain(|item| !is_unknown(item));
+            self.recount(id);
+            self.lose(id, Loss::NotConvertible, lost);
         }
-        if let Some(port) = self.stream_of(id).and_then(|stream| self.port_mut(stream)) {
-            port.converts.retain(|other| *other != id);
-        }
-        self.share_sessions();
     }
 
     /// A node for one of several sessions, with the same in its queue.
@@ -238,7 +240,7 @@ impl Graph {
             let end = self.node(*id).and_then(Node::convert);
             end.is_some_and(|end| end.split == Some((from, self.routings)) && end.takes == takes)
         };
-        self.port(self.stream_of(from)?)?.converts.iter().copied().find(is_it)
+        (0..self.converts.len()).map(NodeId::of_convert).find(is_it)
     }
 
     /// A session gets what a node makes from now on.
@@ -269,10 +271,13 @@ impl Graph {
     }
 
     fn remove_convert(&mut self, id: NodeId) {
-        self.unfeed(id);
+        if let Some(port) = self.stream_of(id).and_then(|stream| self.port_mut(stream)) {
+            port.converts.retain(|other| *other != id);
+        }
         let held = self.lift(id).and_then(|node| node.convert().map(|end| end.held.1));
         debug_assert!(held.is_some(), "a node that goes is there");
         self.holding.bytes -= held.unwrap_or(0);
+        self.share_sessions();
     }
 
     /// A node withholds credit if one of its sessions does.
@@ -288,7 +293,7 @@ impl Graph {
     fn settle_drained(&mut self, id: NodeId) {
         let Some((node, end)) = self.node(id).and_then(|node| Some((node, node.convert()?))) else { return };
         let mut into = None;
-        if node.is_fed() && !end.is_plain() {
+        if node.converts() && !end.is_plain() {
             let Some(stream) = self.stream_of(id).filter(|_| end.may_join) else { return };
             into = self.drained_with(stream, &end.takes, Some(id));
             if into.is_none() {
@@ -324,9 +329,9 @@ impl Graph {
     }
 
     /// The node before a session that converts, or the one where its records wait.
-    pub(super) fn source(&self, reader: NodeId, is_fed: bool) -> Option<NodeId> {
+    pub(super) fn source(&self, reader: NodeId, converts: bool) -> Option<NodeId> {
         let sources = &self.node(reader)?.session()?.sources;
-        let is_it = |id: &&NodeId| self.node(**id).is_some_and(|node| node.is_fed() == is_fed);
+        let is_it = |id: &&NodeId| self.node(**id).is_some_and(|node| node.converts() == converts);
         sources.iter().find(is_it).copied()
     }
 
@@ -358,14 +363,16 @@ impl Graph {
 
     /// Nodes that convert: what they make is as one stream more for sessions.
     pub(super) fn converting(&self) -> usize {
-        self.converts.iter().flatten().filter(|node| node.is_fed()).count()
+        self.converts.iter().flatten().filter(|node| node.converts()).count()
     }
 
-    /// The formats of records that have been made for a subscription and wait for buffers.
-    pub(super) fn spilled_for(&self, key: usize) -> Vec<u64> {
+    /// The formats of records that may have been made for a subscription already, or are made yet of what came before.
+    pub(super) fn made_for(&self, key: usize) -> Vec<u64> {
         let session = self.node(NodeId::of_subscription(key)).and_then(Node::session);
         let nodes = session.into_iter().flat_map(|session| &session.sources).filter_map(|id| self.node(*id));
-        nodes.filter(|node| !node.spill.is_empty()).map(|node| node.spill.format).collect()
+        let made =
+            |node: &Node| [node.spill.format].into_iter().chain(node.instances.iter().map(|i| i.output)).collect();
+        nodes.flat_map::<Vec<u64>, _>(made).collect()
     }
 }
 
@@ -406,7 +413,8 @@ impl Graph {
     pub(super) fn enqueue_convert(&mut self, id: NodeId, batch: &Arc<Batch>) {
         let limit = self.session_limit;
         let Some(node) = self.node_mut(id) else { return debug_assert!(false, "a port's nodes are here") };
-        let (drops, is_known) = (node.policy.drops, node.knows(batch.format));
+        let drops = node.policy.drops;
+        let is_known = node.convert().is_some_and(|end| end.takes.iter().any(|(format, _)| *format == batch.format));
         let Some(holds) = node.convert().map(|end| end.held.0 > 0) else {
             return debug_assert!(false, "a port's nodes convert");
         };
@@ -458,7 +466,7 @@ impl Graph {
         // It may have gone since it was listed.
         let node = self.node_mut(id)?;
         node.turn = Turn::None;
-        let is_fed = node.is_fed();
+        let is_waiting = !node.converts();
         let needs_room = match node.inputs.first()?.queue.front() {
             _ if !node.spill.is_empty() => true,
             None => {
@@ -466,9 +474,9 @@ impl Graph {
                 return None;
             }
             Some(Item::End(_)) => false,
-            Some(Item::Batch(_) | Item::Held(_) | Item::Marker(_)) if is_fed => true,
             // It waits for a conversion.
-            Some(_) => return None,
+            Some(_) if is_waiting => return None,
+            Some(_) => true,
         };
         if needs_room && self.room_of(id) == 0 {
             self.node_mut(id)?.turn = Turn::Awaited;
@@ -552,8 +560,12 @@ impl Graph {
             return self.enqueue_end(id, publishers);
         }
         session.ends.push_back(publishers);
-        // The other one is at the port.
-        self.source(id, false).into_iter().for_each(|source| self.end_at_convert(source, publishers));
+        // Others are at the port.
+        for source in session.sources.clone() {
+            if self.takes_of(source).is_empty() {
+                self.end_at_convert(source, publishers);
+            }
+        }
         self.release_ends(id);
     }
 

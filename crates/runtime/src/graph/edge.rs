@@ -112,6 +112,15 @@ pub(crate) enum Item {
 }
 
 impl Item {
+    /// The format of its records, by id, if it has any.
+    pub(crate) fn format(&self) -> Option<u64> {
+        match self {
+            Item::Batch(batch) => Some(batch.format),
+            Item::Held(held) => Some(held.format),
+            Item::End(_) | Item::Publishers(_) | Item::Marker(_) => None,
+        }
+    }
+
     /// Records in it.
     pub(crate) fn records(&self) -> u64 {
         match self {

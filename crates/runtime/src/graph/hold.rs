@@ -5,7 +5,7 @@ use crate::graph::bounds::HoldLimits;
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Held, Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Destination, Node, SessionEnd, Take};
+use crate::graph::node::{Destination, Node, Take};
 use crate::graph::serve::Graph;
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
@@ -48,6 +48,7 @@ impl Graph {
     fn waiting_node(&mut self, reader: NodeId, stream: u32) -> NodeId {
         self.source(reader, false).unwrap_or_else(|| {
             let id = self.add_convert(stream);
+            self.node_mut(id).and_then(Node::convert_mut).into_iter().for_each(|end| end.holds = true);
             self.join(id, reader);
             id
         })
@@ -77,76 +78,17 @@ impl Graph {
         if leaving.iter().all(|item| matches!(item, Item::End(_))) { VecDeque::new() } else { leaving }
     }
 
-    /// Puts items before what waits in a node.
-    pub(super) fn put_first(&mut self, id: NodeId, first: VecDeque<Item>) {
+    /// Puts items behind what waits in a node.
+    pub(super) fn put_last(&mut self, id: NodeId, last: VecDeque<Item>) {
         let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) else {
             return debug_assert!(false, "it reads a stream");
         };
-        // What has been begun stays where it is.
+        // Ends that only the others are before must not come before what has been begun.
         let begun = if input.done > 0 { input.queue.pop_front() } else { None };
-        input.queue = merge(first, std::mem::take(&mut input.queue));
+        input.queue = merge(std::mem::take(&mut input.queue), last);
         begun.into_iter().for_each(|begun| input.queue.push_front(begun));
         self.recount(id);
         self.list(id);
-    }
-
-    /// What waits in a session's own node, and does not come to it any more by what it `takes` now, is to wait for a
-    /// conversion; it is dropped if the session refuses it. Whether there was any.
-    pub(super) fn hold_unroutable(
-        &mut self,
-        id: NodeId,
-        reader: NodeId,
-        takes: &[(u64, Take)],
-        ws: &mut Workspace,
-    ) -> bool {
-        let (now_ns, limits) = (self.now_ns, self.holding.limits);
-        let refuses = |session: &mut SessionEnd| session.takes.iter().flatten().any(|(_, take)| *take == Take::Refuse);
-        let refuses = self.session_end(reader).is_some_and(refuses);
-        let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) else {
-            debug_assert!(false, "it reads a stream");
-            return false;
-        };
-        let (stream, waiting) = (input.stream, std::mem::take(&mut input.queue));
-        let (mut queue, mut done, mut lost) = (VecDeque::with_capacity(waiting.len()), input.done, 0);
-        for (at, item) in waiting.into_iter().enumerate() {
-            let from = if at == 0 { done } else { 0 };
-            match item {
-                Item::Batch(batch) if !has_format(takes, batch.format) => {
-                    match refuses {
-                        true => lost += (batch.len() - from) as u64,
-                        false => copy(&mut queue, &mut (0, 0), (&batch, from), (now_ns, limits.merge_ns())),
-                    }
-                    done = if at == 0 { 0 } else { done };
-                    ws.spares.keep_queued(batch);
-                }
-                item => queue.push_back(item),
-            }
-        }
-        let (stays, goes) = if takes.is_empty() { (queue, VecDeque::new()) } else { part_items(queue, takes) };
-        if let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) {
-            (input.queue, input.done) = (stays, done);
-        }
-        self.recount(id);
-        let holds = goes.iter().any(|item| matches!(item, Item::Held(_)));
-        if holds {
-            let waiting = self.waiting_node(reader, stream);
-            if let Some((queue, _)) = self.queue_of(waiting) {
-                *queue = merge(std::mem::take(queue), goes);
-            }
-            self.recount(waiting);
-        }
-        if lost > 0 {
-            self.lose(id, Loss::Unreadable, lost);
-        }
-        self.holding.expires_ns = self.holding.expires_ns.min(now_ns.saturating_add(limits.longest_ns));
-        holds || lost > 0
-    }
-
-    /// Takes out all that waits in a node.
-    pub(super) fn take_waiting(&mut self, id: NodeId) -> VecDeque<Item> {
-        let queue = self.queue_of(id).map(|(queue, _)| std::mem::take(queue));
-        self.recount(id);
-        queue.unwrap_or_default()
     }
 
     /// The queue of a node that converts or holds, and what it holds.
@@ -158,7 +100,7 @@ impl Graph {
     }
 
     /// Counts what a node holds.
-    fn recount(&mut self, id: NodeId) {
+    pub(super) fn recount(&mut self, id: NodeId) {
         let Some((queue, held)) = self.queue_of(id) else { return };
         let holds = |item: &Item| if let Item::Held(held) = item { (held.records(), held.size()) } else { (0, 0) };
         let now = queue.iter().map(holds).fold((0, 0), |sum, item| (sum.0 + item.0, sum.1 + item.1));
@@ -223,7 +165,7 @@ impl Graph {
 
     /// Whether records that a node holds may be dropped, rather than that its publishers are held back.
     fn may_drop(&self, id: NodeId) -> bool {
-        let end = self.node(id).filter(|node| node.policy.drops || !node.is_fed()).and_then(Node::convert);
+        let end = self.node(id).filter(|node| node.policy.drops || !node.converts()).and_then(Node::convert);
         end.is_some_and(|end| end.held.0 > 0)
     }
 
@@ -244,7 +186,7 @@ impl Graph {
         let mut next_ns = u64::MAX;
         for id in (0..self.converts.len()).map(NodeId::of_convert) {
             // What can leave is not dropped any more.
-            if self.node(id).is_none_or(Node::is_fed) {
+            if self.node(id).is_none_or(Node::converts) {
                 continue;
             }
             while self.drop_held(id, before_ns, Loss::HoldExpired) {}
@@ -285,20 +227,16 @@ fn copy(
     }
 }
 
-fn has_format(takes: &[(u64, Take)], format: u64) -> bool {
-    takes.iter().any(|(known, _)| *known == format)
-}
-
 /// Those items of a queue whose format is taken, and the others; the ends of publishers are in both.
 fn part_items(queue: VecDeque<Item>, takes: &[(u64, Take)]) -> (VecDeque<Item>, VecDeque<Item>) {
     let (mut taken, mut others) = (VecDeque::new(), VecDeque::new());
     for item in queue {
-        match &item {
-            Item::Batch(batch) if has_format(takes, batch.format) => taken.push_back(item),
-            Item::Held(held) if has_format(takes, held.format) => taken.push_back(item),
-            Item::Batch(_) | Item::Held(_) | Item::Publishers(_) | Item::Marker(_) => others.push_back(item),
-            Item::End(publishers) => {
-                taken.push_back(Item::End(*publishers));
+        match item.format() {
+            Some(format) if takes.iter().any(|(known, _)| *known == format) => taken.push_back(item),
+            _ => {
+                if let Item::End(publishers) = item {
+                    taken.push_back(Item::End(publishers));
+                }
                 others.push_back(item);
             }
         }

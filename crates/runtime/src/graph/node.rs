@@ -258,10 +258,14 @@ pub(crate) struct ConvertEnd {
     /// The formats that it takes from its stream's port, by id, each [`Take::Direct`] or [`Take::Convert`]; none where its
     /// records wait for a conversion.
     pub(super) takes: Vec<(u64, Take)>,
+    /// Formats that it takes no more, and of which some waits.
+    pub(super) left: Vec<(u64, Take)>,
     /// The nodes of the sessions that get what it makes.
     pub(super) readers: Vec<NodeId>,
     /// Records in its queue that wait as copies, and the bytes that they count for. There is one reader then.
     pub(super) held: (u64, u64),
+    /// Whether it is where records wait for a conversion.
+    pub(super) holds: bool,
     /// Whether another node may take the same: they become one when neither has anything left.
     pub(super) may_join: bool,
     /// The node that it was split off, and at which taking in of routes: what waits is the same until the next.
@@ -370,9 +374,9 @@ impl Node {
         if let Destination::Convert(end) = &self.destination { Some(end) } else { None }
     }
 
-    /// Whether it takes batches of its stream's port, rather than holding records that wait for a conversion.
-    pub(super) fn is_fed(&self) -> bool {
-        self.convert().is_none_or(|end| !end.takes.is_empty())
+    /// Whether it converts, rather than holding records that wait for a conversion.
+    pub(super) fn converts(&self) -> bool {
+        self.convert().is_none_or(|end| !end.holds)
     }
 
     /// The same, to change.
@@ -491,7 +495,7 @@ impl Node {
     /// The formats of the batches that wait for it.
     pub(crate) fn waiting_formats(&self) -> impl Iterator<Item = u64> {
         let items = self.inputs.iter().flat_map(|input| &input.queue);
-        items.filter_map(|item| if let Item::Batch(batch) = item { Some(batch.format) } else { None })
+        items.filter_map(Item::format)
     }
 
     /// Whether each input that had to bring a marker has brought it.

@@ -154,7 +154,7 @@ impl Graph {
     /// Gives the node of a subscription new instances. Those that it has and that are not `wanted` go, except where
     /// records wait for them.
     pub(crate) fn update_session(&mut self, key: usize, new: &mut Vec<Instance>, wanted: impl Fn(u64) -> bool) {
-        let mut waiting = self.spilled_for(key);
+        let mut waiting = self.made_for(key);
         let Some(node) = self.node_mut(NodeId::of_subscription(key)) else {
             return debug_assert!(false, "the node of a session is there");
         };

@@ -92,7 +92,7 @@ impl Context {
             accept.routes.clone_from(&routes);
             self.update_node(key);
             let takes = routes.into_iter().map(|(format, route)| (format, take(route, unreadable))).collect();
-            self.graph.route(key, takes, &mut stock, &mut self.workspace);
+            self.graph.route(key, takes, &mut stock);
             self.note_readable(key);
             confirmed.extend(self.confirm_routed(key));
         }

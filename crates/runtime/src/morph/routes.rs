@@ -181,7 +181,9 @@ impl RouteRequest {
             let taken = routes.iter().filter_map(|(_, route)| chains.of(*route));
             let narrowed = accepting.narrowed(taken);
             if routes != accepting.routes {
-                for chain in routes.iter().filter_map(|(_, route)| chains.of(*route)) {
+                // What came before goes by the routes before.
+                let before = accepting.routes.iter().filter(|route| !routes.contains(route));
+                for chain in routes.iter().chain(before).filter_map(|(_, route)| chains.of(*route)) {
                     chain.instance(&between).into_iter().for_each(|instance| stock.put(chain.number, instance));
                 }
             }
@@ -254,7 +256,7 @@ impl Chains {
 
     fn of(&self, route: Route) -> Option<&ConversionChain> {
         let Route::Convert(number) = route else { return None };
-        self.used.iter().find(|chain| chain.number == number).map(|chain| &**chain)
+        self.used.iter().chain(&self.known).find(|chain| chain.number == number).map(|chain| &**chain)
     }
 }
 

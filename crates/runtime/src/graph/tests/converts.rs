@@ -52,8 +52,7 @@ fn accept(world: &mut World, key: u32, policy: SchedulingPolicy) -> Arc<NodeGaug
 }
 
 fn route(world: &mut World, key: u32, takes: Vec<(u64, Take)>, stock: &mut Stock) {
-    let (graph, ws) = &mut world.graphs[0];
-    graph.route(key as usize, takes, stock, ws);
+    world.graphs[0].0.route(key as usize, takes, stock);
 }
 
 /// The same routes for some sessions.
@@ -273,6 +272,36 @@ fn what_waits_for_a_conversion_is_bounded_in_time() {
     route_all(&mut world, 0..1, &[(FORMAT, Take::Direct), (FORMAT + 1, Take::Direct)]);
     world.settle();
     assert_eq!((world.sessions.count(0), converts(&world)), (direct + young, 0));
+}
+
+/// What came while there was a route goes by it, however long it waits for its session; what came later waits for another.
+#[test]
+fn what_came_by_a_route_that_has_gone_is_converted_still() {
+    let (mut world, _overlay) = World::new(1, 1, 8);
+    let gauges = [0, 1].map(|key| accept(&mut world, key, SchedulingPolicy::default()));
+    route_all(&mut world, 0..2, &[(FORMAT, Take::Convert(70)), (FORMAT + 1, Take::Direct)]);
+    world.sessions.held = vec![0, 1];
+    let before = offer_many(&mut world, FORMAT, 200);
+    assert!(world.blocked[0]);
+    // Of one of them first, so that it gets a node of its own; then of both.
+    route_all(&mut world, 0..1, &[(FORMAT, Take::Hold), (FORMAT + 1, Take::Direct)]);
+    route_all(&mut world, 0..2, &[(FORMAT, Take::Hold), (FORMAT + 1, Take::Hold)]);
+    let mut next = world.next[0];
+    world.offer_from(0, FORMAT, &mut next);
+    let after = next - before;
+    world.graphs[0].0.arrive_end(0, 0);
+    world.sessions.held.clear();
+    world.settle();
+    assert_eq!(
+        [0, 1].map(|key| (world.sessions.count(key), world.graphs[0].0.held(key as usize).0)),
+        [(before, after); 2]
+    );
+    assert_eq!(world.sessions.ends, []);
+    route_all(&mut world, 0..2, &[(FORMAT, Take::Direct)]);
+    world.settle();
+    assert_eq!([0, 1].map(|key| world.sessions.delivered[&key]), [(next, next); 2]);
+    assert_eq!((world.sessions.ends.len(), world.sessions.wrong, converts(&world)), (2, 0, 0));
+    assert!(gauges.iter().all(|gauges| gauges.losses().is_empty()));
 }
 
 /// Records that a session refuses are lost to it; what came while there was a route is not.
