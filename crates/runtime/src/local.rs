@@ -42,6 +42,8 @@ impl Context {
                 if let Some((carrier, mut wire)) = self.carrier(key) {
                     carrier.bound_queue(&mut wire, queue_bytes);
                 }
+                // Before the answer: the next client is placed by it.
+                self.graph.gauges.clients.set(self.host.attached().into());
                 Ok(client)
             }
             Err(error) => {

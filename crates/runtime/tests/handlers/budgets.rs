@@ -104,7 +104,10 @@ fn a_handler_counts_with_what_it_takes_at_work() {
     publish_until((&context, &mut publisher, &mut next), "late", has("over_budget"));
     let events = context.manager().events(0).unwrap();
     let told = events.iter().find(|event| event.kind == "over_budget").unwrap();
-    assert!(told.text.contains("takes far more than it was admitted with, and it is to be where it is"), "{told:?}");
+    // On a machine with much other work it is at records, not in all, that it is found to be over.
+    let is_over = |how: &str| told.text.contains(how);
+    assert!(is_over("takes far more than it was admitted with") || is_over("was over its budget"), "{told:?}");
+    assert!(told.text.contains("and it is to be where it is"), "{told:?}");
     publish_until((&context, &mut publisher, &mut next), "late", has("measured"));
     let info = until(&context, "late", |_| true);
     assert!(info.predicted.time_ns_per_s < 100_000_000, "the estimate stays, to be compared: {info:?}");
