@@ -104,6 +104,15 @@ impl Peak {
         self.records += records;
     }
 
+    /// The rate was this at least, in records a second, as another context has counted it.
+    fn at_least(&mut self, msgs_per_s: u64, now_ns: u64) {
+        let (part, records) = (Self::part(now_ns), msgs_per_s * Self::WINDOW_NS / 1_000_000_000);
+        if let Some((of, most)) = self.most.get_mut((part % Self::PARTS) as usize) {
+            *most = if *of == part { records.max(*most) } else { records };
+            *of = part;
+        }
+    }
+
     fn end_window(&mut self, now_ns: u64) {
         let part = Self::part(self.began_ns);
         if let Some((of, most)) = self.most.get_mut((part % Self::PARTS) as usize) {
@@ -296,7 +305,7 @@ impl Stream {
     /// Takes over what other contexts know of it, as far as nothing of it has come here yet.
     pub(crate) fn learn(&mut self, facts: StreamFacts, now_ns: u64) {
         let elsewhere = facts.peak_msgs_per_s.saturating_sub(self.peak.msgs_per_s(now_ns));
-        self.peak_elsewhere.note(elsewhere * Peak::WINDOW_NS / 1_000_000_000, now_ns);
+        self.peak_elsewhere.at_least(elsewhere, now_ns);
         for (format, records) in facts.formats {
             if let Some(known) = self.formats.iter_mut().find(|known| known.format == format) {
                 known.sample.learn(records);
@@ -418,6 +427,11 @@ mod tests {
         assert_eq!(peak.msgs_per_s(181_000 * MS), 0);
         peak.note(7, 200_000 * MS);
         assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
+        // What another context has counted is no addition to what is counted here.
+        peak.at_least(60, 200_000 * MS);
+        assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
+        peak.at_least(90, 200_000 * MS);
+        assert_eq!((peak.msgs_per_s(200_000 * MS), peak.msgs_per_s(281_000 * MS)), (90, 0));
     }
 
     #[test]

@@ -236,8 +236,9 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
     // Of every hundred flights one is on time; flights from 256 on have no number in a byte.
     assert_eq!(came(&mut few), (256 - 3, 44));
     assert_eq!(came(&mut all), (156, 44));
-    let path = context.paths().unwrap().remove(0);
-    assert_eq!((path.records_in, path.refused), (300, 44));
+    // Subscriptions at different contexts have chains of their own.
+    let paths = context.paths().unwrap();
+    assert!(paths.iter().any(|path| (path.records_in, path.refused) == (300, 44)), "{paths:?}");
     context.stop();
 }
 

@@ -48,15 +48,19 @@ pub(crate) struct Place {
 /// The further I/O contexts of a daemon, unless its configuration has contexts of its own: as many as
 /// `CROSSDOCK_TEST_IO_CONTEXTS` asks for beside the home context. `cargo xtask test` runs all tests with one and with three.
 fn io_contexts(config: &str) -> String {
-    let count = std::env::var("CROSSDOCK_TEST_IO_CONTEXTS").ok().map(|count| count.parse::<usize>().unwrap());
-    match count.unwrap_or(1) - 1 {
+    match io_count() - 1 {
         0 => String::new(),
         _ if config.contains("[[platform.context]]") || config.contains("[platform]") => String::new(),
         further => {
             let io = "[[platform.context]]\nkind = \"c-core\"\nio = true\n".repeat(further);
-            format!("\n[[platform.context]]\nkind = \"g-core\"\n{io}")
+            format!("[[platform.context]]\nkind = \"g-core\"\n{io}")
         }
     }
+}
+
+/// The I/O contexts of [`Place::with_daemon`].
+pub(crate) fn io_count() -> usize {
+    std::env::var("CROSSDOCK_TEST_IO_CONTEXTS").ok().map_or(1, |count| count.parse().unwrap())
 }
 
 impl Place {
@@ -77,7 +81,7 @@ impl Place {
         place.write("a.schema", FLIGHTS_SCHEMA);
         let config =
             format!("[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n{context}");
-        let config = config + &io_contexts(context);
+        let config = io_contexts(context) + &config;
         let config = place.write("crossdock.toml", &config);
         let daemon = Daemon::start(place.command(["serve", "--config"]).arg(config));
         place.address.clone_from(&daemon.address);

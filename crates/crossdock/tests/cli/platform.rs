@@ -434,7 +434,7 @@ fn a_subscription_that_the_core_has_no_time_for_is_refused_by_its_figures() {
         ": it would run as a handler elsewhere, or be refused\n",
     ];
     assert!(said.iter().all(|part| explained.contains(part)), "{explained}");
-    let figures = ["the query needs ", " ms/s at ", " msgs/s, c-core-0 has ", "; elsewhere: ", "g-core-0 has "];
+    let figures = ["the query needs ", " ms/s at ", " msgs/s, c-core-", "; elsewhere: ", "g-core-0 has "];
     place.run(["subscribe", &dear]).with_code(1).saying(&figures);
     assert_eq!(place.list("contexts")[0]["subscriptions_refused"], 1);
     let events = place.run(["events"]).with_code(0).stdout;

@@ -200,18 +200,32 @@ impl Graph {
         self.end_here(stream);
     }
 
-    /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Sessions are told of each.
+    /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Sessions are told of each. Whether
+    /// it was the last is known once all feeds have said what they had to say until now.
     fn end_here(&mut self, stream: u32) {
+        if let Some(port) = self.port_mut(stream) {
+            port.pending_ends += 1;
+        }
+        self.settle_ends(stream);
+    }
+
+    /// Tells sessions and readers of the publishers that have stopped, if it is known how many there are still.
+    pub(super) fn settle_ends(&mut self, stream: u32) {
+        if self.port(stream).is_none_or(|port| port.pending_ends == 0) {
+            return;
+        }
         let here = self.publishers_of(stream);
         let Some(mut port) = self.lift_port(stream) else { return };
-        let (elsewhere, is_unknown) = port.publishers_elsewhere();
-        let known = here + elsewhere;
-        port.may_have_ended = known == 0 && is_unknown;
-        let publishers = known + u32::from(port.may_have_ended);
-        self.end_at_sessions(&port, publishers);
-        // It follows what is held.
-        if publishers == 0 && port.held.is_empty() {
-            self.end_for_readers(&port, stream);
+        let (elsewhere, is_known) = port.publishers_elsewhere();
+        let publishers = here + elsewhere;
+        if publishers > 0 || is_known {
+            for _ in 0..std::mem::take(&mut port.pending_ends) {
+                self.end_at_sessions(&port, publishers);
+                // It follows what is held.
+                if publishers == 0 && port.held.is_empty() {
+                    self.end_for_readers(&port, stream);
+                }
+            }
         }
         self.put_port_back(stream, port);
     }
@@ -237,7 +251,7 @@ impl Graph {
             }
             ws.spares.keep(batch);
         }
-        if self.publishers_of(stream) == 0 && port.publishers_elsewhere() == (0, false) {
+        if self.publishers_of(stream) == 0 && port.publishers_elsewhere() == (0, true) {
             self.end_for_readers(&port, stream);
         }
         if port.feeds.is_empty() {
@@ -273,7 +287,7 @@ impl Graph {
     pub(super) fn pull(&mut self, stream: u32, ws: &mut Workspace) {
         self.release_held(stream, ws);
         for _ in 0..QUEUE_BATCHES {
-            let Some((feed, item)) = self.pop_feed(stream, ws) else { return };
+            let Some((feed, item)) = self.pop_feed(stream, ws) else { return self.settle_ends(stream) };
             match item {
                 Item::Batch(batch) => {
                     let batch = ws.spares.own(batch);
@@ -288,9 +302,7 @@ impl Graph {
                 }
                 Item::Publishers(publishers) => {
                     self.take_publishers(stream, feed, publishers);
-                    if self.port(stream).is_some_and(|port| port.may_have_ended) {
-                        self.end_here(stream);
-                    }
+                    self.settle_ends(stream);
                 }
                 Item::Marker(_) => {
                     self.check_port(stream);

@@ -398,6 +398,7 @@ impl Graph {
         }
         let is_unused = port.is_unused();
         self.put_port_back(stream, port);
+        self.settle_ends(stream);
         match is_unused {
             true => self.close_port(stream),
             false => self.await_room(stream),

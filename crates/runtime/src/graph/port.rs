@@ -46,8 +46,8 @@ pub(crate) struct Port {
     /// Batches that sessions here published after the edges had changed and before the readers have: these are for the readers
     /// of afterwards.
     pub(crate) held: VecDeque<Batch>,
-    /// Whether the last publisher that is known has stopped while a feed was yet to say how many it has.
-    pub(crate) may_have_ended: bool,
+    /// Publishers that have stopped, of which sessions and readers are not told yet.
+    pub(crate) pending_ends: u32,
     /// What it becomes when all markers of a change have come.
     pub(crate) next: Option<Box<PortChange>>,
 }
@@ -79,10 +79,12 @@ impl Port {
         !self.held.is_empty() || self.next.as_ref().is_some_and(|next| next.has_turned)
     }
 
-    /// Publishers at other contexts, and whether a feed is yet to say how many it has.
-    pub(crate) fn publishers_elsewhere(&self) -> (u32, bool) {
+    /// Publishers at other contexts, and whether all feeds have said how many they have: a publisher that came before another
+    /// one stopped may be in a feed that has more to bring.
+    pub(crate) fn publishers_elsewhere(&mut self) -> (u32, bool) {
         let known = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
-        (known, self.feeds.iter().any(|feed| feed.publishers.is_none()))
+        let mut are_known = self.feeds.iter_mut().map(|feed| feed.publishers.is_some() && feed.receiver.waiting() == 0);
+        (known, are_known.all(|is_known| is_known))
     }
 }
 

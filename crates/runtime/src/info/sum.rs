@@ -121,7 +121,8 @@ pub(crate) fn paths(of: Vec<Vec<PathInfo>>) -> Vec<PathInfo> {
     let mut all: Vec<PathInfo> = Vec::new();
     for path in of.into_iter().flatten() {
         let is_same = |known: &&mut PathInfo| {
-            (&known.stream, &known.from, &known.to, &known.steps) == (&path.stream, &path.from, &path.to, &path.steps)
+            let is_between = (&known.stream, &known.from, &known.to) == (&path.stream, &path.from, &path.to);
+            is_between && known.steps == path.steps && known.parts == path.parts
         };
         match all.iter_mut().find(is_same) {
             Some(known) => {

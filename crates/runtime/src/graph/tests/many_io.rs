@@ -73,6 +73,8 @@ struct Got {
     wrong: u64,
     /// The next record of each publisher when it began: all from there on are for it.
     since: NextOf,
+    /// How often it heard that the stream had ended, while changes were made.
+    zeros: u32,
     /// How often it heard that a publisher stopped, and how many publishers there were then at the last.
     ends: u32,
     left: Option<u32>,
@@ -133,6 +135,8 @@ struct Contexts {
     publishers: BTreeMap<(u32, usize), u32>,
     next: BTreeMap<(u32, usize), u64>,
     blocked: BTreeMap<(u32, usize), bool>,
+    /// How often each published stream has come to its end.
+    zeros: BTreeMap<u32, u32>,
     taken: Taken,
     rng: Rng,
     /// Subscriptions and streams of handlers that there ever were.
@@ -157,7 +161,8 @@ impl Contexts {
         let taken = Taken { of: BTreeMap::new(), rng: Rng::with_seed(seed ^ 1), is_held: false };
         let (publishers, next, blocked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let rng = Rng::with_seed(seed);
-        (Contexts { graphs, pool, publishers, next, blocked, taken, rng, keys: 0, made: 0 }, overlay)
+        let zeros = BTreeMap::new();
+        (Contexts { graphs, pool, publishers, next, blocked, zeros, taken, rng, keys: 0, made: 0 }, overlay)
     }
 
     /// A publisher puts some records in, if it has credit.
@@ -207,6 +212,9 @@ impl Contexts {
             if let SessionStep::Ended(key, publishers) = step {
                 let got = self.taken.of.get_mut(&key).unwrap();
                 (got.ends, got.left) = (got.ends + 1, Some(publishers));
+                got.zeros += u32::from(publishers == 0);
+                let zeros = self.zeros.get(&got.source).copied().unwrap_or_default();
+                assert!(got.zeros <= zeros, "the end of stream {} is told before it is reached", got.stream);
             }
         }
         let waits = |(key, got): (&usize, &Got)| got.at == at && !graph.is_session_idle(*key);
@@ -239,7 +247,10 @@ impl Contexts {
         let count = self.publishers.get_mut(&(stream, at)).unwrap();
         *count -= 1;
         let is_last = *count == 0;
-        self.graphs[at].0.arrive_end(stream, *count);
+        let left: u32 = self.publishers.iter().filter(|((of, _), _)| *of == stream).map(|(_, count)| count).sum();
+        *self.zeros.entry(stream).or_default() += u32::from(left == 0);
+        let count = self.publishers[&(stream, at)];
+        self.graphs[at].0.arrive_end(stream, count);
         if is_last && self.rng.bool() {
             let edit = Edit::Publish { stream, at: ContextIndex(at as u8), is_published: false };
             overlay.change(vec![edit], self).unwrap();
