@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::place::{Daemon, PATIENCE, Place};
+use crate::place::{Daemon, PATIENCE, Place, io_count};
 
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;
