@@ -119,7 +119,9 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
 /// The tests over real sockets once more, with daemons that have three I/O contexts.
 fn three_contexts(steps: &mut Steps<'_>, crates: &[&str]) {
     let mut tests = steps.place.cargo(&["test", "--no-fail-fast", "--test", "*"]);
-    crates.iter().for_each(|krate| drop(tests.args(["--package", krate])));
+    for krate in crates {
+        tests.args(["--package", krate]);
+    }
     tests.env("CROSSDOCK_TEST_IO_CONTEXTS", "3");
     cargo_test(steps, &format!("with three I/O contexts: {}", crates.join(", ")), tests);
 }

@@ -122,11 +122,14 @@ pub(crate) struct AwaitedFormats {
     pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
+/// What goes on with the outcome of a request.
+pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>;
+
 /// Something to be done once all that is published of a stream comes to this context, or is refused.
 pub(crate) struct AwaitedDelivery {
     /// The stream's key.
     pub(crate) stream: usize,
-    pub(crate) then: Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>,
+    pub(crate) then: Then,
 }
 
 /// The parts of a context that a peer's carrier needs, beside all others.
@@ -207,63 +210,40 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(parts: Parts) -> Context {
-        let Parts {
-            config,
-            name,
-            place,
-            inboxes,
-            hand_over,
-            clock,
-            device,
-            pool,
-            morph_pool,
-            poller,
-            inbox,
-            commands,
-            host,
-            services,
-            mut graph,
-            workspace,
-            news,
-            planner,
-            catalog,
-        } = parts;
-        let queue_bytes = config.queue_bytes;
-        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
-        graph.limit_sessions(session_batches(large_buffers, workspace.large_buffers));
+        let config = parts.config;
+        let large_buffers = parts.pool.stats().classes.last().map_or(0, |class| class.count);
+        let mut graph = parts.graph;
+        graph.limit_sessions(session_batches(large_buffers, parts.workspace.large_buffers));
         let MorphConfig { hold_bytes, hold_total_bytes, hold_ms, .. } = &config.morph;
         let longest_ns = u64::from(*hold_ms) * 1_000_000;
         graph.limit_holding(HoldLimits { bytes: *hold_bytes, total_bytes: *hold_total_bytes, longest_ns });
-        let idler = Idler::new(u64::from(config.spin_us) * 1000);
-        let spins_on_rings = config.spin_us > 0;
         Context {
-            config,
-            name,
-            place,
-            inboxes,
-            hand_over,
-            device,
-            pool,
-            peers: Peers::new(place),
+            name: parts.name,
+            place: parts.place,
+            inboxes: parts.inboxes,
+            hand_over: parts.hand_over,
+            device: parts.device,
+            pool: parts.pool,
+            peers: Peers::new(parts.place),
             streams: Streams::default(),
             subscriptions: Slab::new(),
-            next_subscription: 1 + place.index as u64,
+            next_subscription: 1 + parts.place.index as u64,
             counters: Counters::default(),
             scratch: Scratch::default(),
             now_ns: 0,
             looked_ns: 0,
             since_ns: 0,
-            queue_bytes,
-            host,
+            queue_bytes: config.queue_bytes,
+            host: parts.host,
             tasks: Tasks::new(),
-            services,
+            services: parts.services,
             remote: Remote::default(),
-            morph: Morph { between: Arc::new(Mutex::new(morph_pool)), stale: BTreeSet::new() },
+            morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new() },
             graph,
-            workspace,
-            news,
-            planner,
-            catalog,
+            workspace: parts.workspace,
+            news: parts.news,
+            planner: parts.planner,
+            catalog: parts.catalog,
             snapshot: Arc::default(),
             awaited: Vec::new(),
             awaited_deliveries: Vec::new(),
@@ -271,17 +251,18 @@ impl Context {
             stragglers: Vec::new(),
             rings_ns: 0,
             ends_ns: 0,
-            spins_on_rings,
-            clock,
-            poller,
-            inbox,
-            commands,
+            spins_on_rings: config.spin_us > 0,
+            clock: parts.clock,
+            poller: parts.poller,
+            inbox: parts.inbox,
+            commands: parts.commands,
             is_open: false,
             early: Vec::new(),
             timers: BTreeSet::new(),
             large_buffers,
-            idler,
+            idler: Idler::new(u64::from(config.spin_us) * 1000),
             held_up: false,
+            config,
         }
     }
 

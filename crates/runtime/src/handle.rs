@@ -406,7 +406,7 @@ impl ContextHandle {
         let between = Between { stream: &stream, from: &from, to: &to };
         let compiled = self.shared.catalog.snapshot()?.compile(&between, &conversion);
         match compiled {
-            Ok(compiled) => self.change_conversions(stream.clone(), move |catalog| {
+            Ok(compiled) => self.change_conversions(&stream.clone(), move |catalog| {
                 catalog.register(ConversionOwner::Kept, &stream, compiled)
             }),
             Err(refusal) => Ok(Err(refusal.message)),
@@ -419,7 +419,7 @@ impl ContextHandle {
     /// [`Stopped`]; within, that there is none.
     pub fn discard_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
         let KeptConversion { stream, from, to, .. } = conversion.clone();
-        self.change_conversions(stream.clone(), move |catalog| {
+        self.change_conversions(&stream.clone(), move |catalog| {
             let known = catalog.snapshot();
             let (from, to) = (known.format_known(&stream, &from)?.id(), known.format_known(&stream, &to)?.id());
             catalog.unregister(ConversionOwner::Kept, &stream, from, to)
@@ -429,11 +429,11 @@ impl ContextHandle {
     /// Has the catalog change the conversions of a stream, and waits until it is on disk and routes are planned by it.
     fn change_conversions(
         &self,
-        stream: String,
+        stream: &str,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) -> Result<Result<(), String>, Stopped> {
         let changed = self.change_kept(change)?;
-        self.shared.inboxes.iter().try_for_each(|inbox| inbox.wait_for_routes(stream.clone()))?;
+        self.shared.inboxes.iter().try_for_each(|inbox| inbox.wait_for_routes(stream.to_owned()))?;
         Ok(changed)
     }
 

@@ -260,7 +260,8 @@ fn start_catalog(
     let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
     complaints.append(&mut unread);
     let mut catalog = Catalog::new(config.max_streams as usize);
-    for context in inboxes.iter().cloned() {
+    for context in inboxes {
+        let context = context.clone();
         catalog.watch(Box::new(move |snapshot, changed| {
             let (snapshot, changed) = (Arc::clone(snapshot), Arc::clone(changed));
             context.post(move |context| context.take_snapshot(snapshot, &changed)).is_ok()
