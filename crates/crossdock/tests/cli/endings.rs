@@ -1,5 +1,6 @@
 //! How commands end that have not come to their own end: signals, and readers who have enough.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -55,9 +56,17 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
         place.wait_for_subscriptions(1);
         subscriber.signal(Signal::STOP);
-        place.write("many.csv", HEADER.to_owned() + &"UA,1,EWR,IAH,2,a note of some length\n".repeat(200_000));
+        // More than all queues on the way hold, that between two I/O contexts included.
+        place.write("many.csv", HEADER.to_owned() + &"UA,1,EWR,IAH,2,a note of some length\n".repeat(500_000));
         let publisher = place.spawn(["publish", "A", "many.csv", "--schema", "a.schema"]);
-        place.wait_for("streams", |list| list[0]["blocked"] == 1);
+        // Held back for good, not for the moment in which a queue on the way is emptied into the next: nothing more comes in.
+        let (records_in, same) = (Cell::new(0), Cell::new(0));
+        place.wait_for("streams", |list| {
+            let now = list[0]["records_in"].as_u64().unwrap();
+            let stays = list[0]["blocked"] == 1 && records_in.replace(now) == now;
+            same.set(if stays { same.get() + 1 } else { 0 });
+            same.get() == 10
+        });
         publisher.signal(Signal::INT);
         publisher.stderr_line(|line| line.starts_with("interrupted; waiting"));
         publisher.signal(Signal::INT);
