@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// Puts a node at the first context that reads stream 0.
+fn put(world: &mut World, overlay: &mut Overlay, policy: SchedulingPolicy) -> Arc<gauges::NodeGauges> {
+    let id = overlay.next_id(&[]);
+    let node = added(id, vec![InOrder::instance(false, &Arc::default())], (&[0], 9 + id.0), policy);
+    let gauges = Arc::clone(&node.gauges);
+    overlay
+        .change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut Steps { world, tries: 0, patience: 100_000 })
+        .unwrap();
+    gauges
+}
+
 /// How a full queue is treated may change while it is there.
 #[test]
 fn a_queue_that_is_there_blocks_or_drops_by_its_policy() {
@@ -28,15 +39,8 @@ fn full_queues_are_served_in_turn_by_their_weights() {
     const WEIGHTS: [u32; 3] = [1, 2, 5];
     const ROUNDS: u32 = 3;
     let (mut world, mut overlay) = World::new(1, 1, 64);
-    let gauges = WEIGHTS.map(|weight| {
-        let policy = SchedulingPolicy { weight, ..SchedulingPolicy::default() };
-        let id = overlay.next_id(&[]);
-        let node = added(id, vec![InOrder::instance(false, &Arc::default())], (&[0], 9 + id.0), policy);
-        let gauges = Arc::clone(&node.gauges);
-        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-        overlay.change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut wait).unwrap();
-        gauges
-    });
+    let gauges =
+        WEIGHTS.map(|weight| put(&mut world, &mut overlay, SchedulingPolicy { weight, ..SchedulingPolicy::default() }));
     // A node begins with a few records.
     (0..8).for_each(|_| world.offer(0));
     world.settle();
@@ -63,16 +67,9 @@ fn full_queues_are_served_in_turn_by_their_weights() {
 #[test]
 fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     let (mut world, mut overlay) = World::new(1, 1, 64);
-    let mut put = |max_sampling: u32| {
-        let policy = SchedulingPolicy { max_sampling, ..SchedulingPolicy::default() };
-        let id = overlay.next_id(&[]);
-        let node = added(id, vec![InOrder::instance(false, &Arc::default())], (&[0], 9 + id.0), policy);
-        let gauges = Arc::clone(&node.gauges);
-        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
-        overlay.change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut wait).unwrap();
-        gauges
-    };
-    let (whole, sampled) = (put(1), put(4));
+    let [whole, sampled] = [1, 4].map(|max_sampling| {
+        put(&mut world, &mut overlay, SchedulingPolicy { max_sampling, ..SchedulingPolicy::default() })
+    });
     // A node begins with a few records.
     (0..8).for_each(|_| world.offer(0));
     world.settle();
