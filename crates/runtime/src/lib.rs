@@ -59,7 +59,7 @@ pub use managers::handle::ManagerHandle;
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::request::ChangeRequest;
 pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
-#[cfg(feature = "bench")]
+#[cfg(any(test, feature = "bench"))]
 pub use platform::rig;
 pub use refusal::Stopped;
 pub use services::Service;

@@ -30,6 +30,17 @@ impl Graph {
         self.deliver(stream, batch, Origin::Session, ws);
     }
 
+    /// A batch of a stream comes, as from a session; where the stream is delivered here, as from another context, so that it goes
+    /// through the context's books.
+    #[cfg(any(test, feature = "bench"))]
+    pub(crate) fn offer(&mut self, stream: u32, mut batch: Batch, ws: &mut Workspace) {
+        batch.select_all();
+        batch.since_ns = 0;
+        let is_delivered = self.port(stream).is_some_and(|port| port.is_delivered);
+        self.deliver(stream, batch, if is_delivered { Origin::Context } else { Origin::Session }, ws);
+        self.check_publishers(stream);
+    }
+
     /// A stream has more publishers here than before.
     pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
         self.set_publishers(stream, publishers);

@@ -108,7 +108,7 @@ pub(crate) enum Op {
     /// Input of a node is dropped and counted, until its instances are replaced.
     Fail { node: NodeId },
     /// Whether a node may not be served.
-    #[cfg(feature = "bench")]
+    #[cfg(any(test, feature = "bench"))]
     Hold { node: NodeId, is_held: bool },
 }
 
@@ -562,7 +562,7 @@ impl Graph {
                     node.condition = Condition::Failed;
                 }
             }
-            #[cfg(feature = "bench")]
+            #[cfg(any(test, feature = "bench"))]
             Op::Hold { node, is_held } => {
                 if let Some(node) = self.node_mut(*node) {
                     node.condition = if *is_held { Condition::Waiting } else { Condition::Running };

@@ -1,9 +1,10 @@
 //! Leads streams between I/O contexts: from those whose sessions publish them to those whose sessions take them.
 
 use crate::graph::ContextIndex;
+use crate::managers::change::Failed;
 use crate::managers::request::{Connection, Flow};
-use crate::managers::{IoHandle, Managers};
-use crate::platform::overlay::Edit;
+use crate::managers::{Caller, IoHandle, Managers};
+use crate::platform::overlay::{Changed, Edit};
 use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_format::Format;
@@ -19,18 +20,34 @@ fn edit(flow: Flow, is_led: bool) -> Edit {
 }
 
 impl Managers {
-    /// Leads a stream from an I/O context's sessions, or to them.
-    pub(super) fn connect(&mut self, connection: Connection) {
-        let Connection { flow, formats, then } = connection;
-        self.disconnected.remove(&flow);
-        let known = self.wait_for_formats(flow.stream, &formats).map_err(|stopped| stopped.to_string());
-        let led = known.and_then(|()| self.change_flows(vec![edit(flow, true)]));
+    /// Leads a stream from an I/O context's sessions, or to them; the connection comes back if a context hinders that now.
+    pub(super) fn connect(&mut self, connection: Connection) -> Option<(ContextIndex, Connection)> {
+        let Connection { flow, formats, .. } = &connection;
+        self.disconnected.remove(flow);
+        if let Err(stopped) = self.wait_for_formats(flow.stream, formats) {
+            (connection.then)(Err(stopped.to_string()));
+            return None;
+        }
+        self.resume();
+        match self.change_graph(vec![edit(*flow, true)]) {
+            Ok(Changed { unfinished: None, .. }) => self.tell_connected(connection),
+            Ok(Changed { unfinished, .. }) => {
+                self.confirm_later(unfinished, BTreeSet::new(), Caller::Connection(connection))
+            }
+            Err(Failed::Hindered(at)) => return Some((at, connection)),
+            Err(Failed::Refused(why) | Failed::Partly(why)) => (connection.then)(Err(why)),
+        }
+        None
+    }
+
+    /// A stream is led where it was to be.
+    pub(super) fn tell_connected(&self, Connection { flow, then, .. }: Connection) {
         // What is known elsewhere is what queries are measured on, before anything has come.
-        let facts = |managers: &Managers| {
-            let name = managers.name_of(flow.stream).ok()??;
-            managers.facts(&BTreeSet::from([name])).ok()?.into_values().next()
+        let facts = || {
+            let name = self.name_of(flow.stream).ok()??;
+            self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
         };
-        then(led.map(|()| if flow.is_publishing { None } else { facts(self) }));
+        then(Ok(if flow.is_publishing { None } else { facts() }));
     }
 
     /// Ends what I/O contexts need no more. Not at once: where subscriptions come and go, the next one finds it there.
@@ -39,8 +56,9 @@ impl Managers {
             return;
         }
         let edits = self.disconnected.iter().map(|flow| edit(*flow, false)).collect();
+        self.resume();
         // What a context that does not answer has a part in is tried again.
-        if self.change_flows(edits).is_ok() {
+        if self.change_graph(edits).is_ok() {
             self.disconnected.clear();
         }
     }

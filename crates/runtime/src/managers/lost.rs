@@ -6,6 +6,7 @@ use crate::managers::Managers;
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::Lost;
+use crate::platform::overlay::{Changed, Finished};
 use std::collections::BTreeSet;
 
 impl Managers {
@@ -18,12 +19,30 @@ impl Managers {
         )
     }
 
+    /// Reports that a context does not answer, while a change waits for it; in words.
+    pub(super) fn note_unanswered(&mut self, at: ContextIndex) -> String {
+        let why = self.lost_text(at).unwrap_or_else(|| self.unfinished(at));
+        let name = self.watch.name(at).to_owned();
+        self.events.note("unanswered", About { handler: None, context: Some(&name) }, why.clone());
+        why
+    }
+
     /// Goes on with changes that wait for contexts.
     pub(super) fn resume(&mut self) {
-        for at in self.overlay.resume() {
-            let name = self.watch.name(at).to_owned();
-            let text = "it answers again, and the change that waited for it is finished";
-            self.events.note("answered", About { handler: None, context: Some(&name) }, text);
+        for Finished { change, changed: Changed { lost_states, dropped, .. } } in self.overlay.resume() {
+            self.unconfirmed
+                .iter_mut()
+                .filter(|caller| caller.change == Some(change))
+                .for_each(|caller| caller.change = None);
+            let following = self.following.remove(&change).unwrap_or_default();
+            if following.is_reported || lost_states > 0 || dropped > 0 {
+                let text = format!(
+                    "the change that contexts were waited for is complete; {lost_states} states were lost, and {dropped} \
+                     records that waited for removed handlers were dropped"
+                );
+                self.events.note("answered", About::default(), text);
+            }
+            self.follow(following);
         }
     }
 

@@ -39,13 +39,13 @@ use crate::managers::events::{About, Events};
 use crate::managers::keep::Kept;
 use crate::managers::measure::{CostModel, Measurements, Outcomes};
 use crate::managers::monitor::Monitor;
-use crate::managers::request::{ChangeRequest, ControlRequest, Flow, RequestQueue};
+use crate::managers::request::{ChangeRequest, Connection, ControlRequest, Flow, RequestQueue};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::platform::overlay::{NotOrdered, Overlay, Waiting};
 use crossdock_control::balance::{Balance, Rules};
-use crossdock_device::{exclude_cpus, take_short_turns};
+use crossdock_device::{exclude_cpus, nap, take_short_turns};
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -115,8 +115,12 @@ pub(crate) struct Managers {
     requests: Arc<RequestQueue>,
     /// Requests whose handlers are being measured.
     measuring: Measuring,
+    /// Requests that wait for a context in which they take part.
+    hindered: Vec<Asked>,
     /// Changes that were made, but for what contexts have not reported yet.
     unconfirmed: Vec<Unconfirmed>,
+    /// What follows once changes of the graph are complete, by their numbers.
+    following: BTreeMap<u64, Following>,
 }
 
 impl Managers {
@@ -158,7 +162,9 @@ impl Managers {
             late_formats: BTreeSet::new(),
             requests,
             measuring: Measuring::default(),
+            hindered: Vec::new(),
             unconfirmed: Vec::new(),
+            following: BTreeMap::new(),
         }
     }
 
@@ -172,7 +178,8 @@ impl Managers {
         self.publish_snapshot();
         let mut next = Instant::now() + TICK;
         loop {
-            let longest = if self.unconfirmed.is_empty() { TICK } else { REPORT_TICK };
+            let is_awaited = !self.unconfirmed.is_empty() || self.overlay.is_finishing();
+            let longest = if is_awaited { REPORT_TICK } else { TICK };
             match self.requests.take(next.saturating_duration_since(Instant::now()).min(longest)) {
                 Some(ControlRequest::Stop) => break,
                 Some(request) => self.answer(request),
@@ -182,6 +189,7 @@ impl Managers {
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
                 self.tick();
+                self.try_hindered();
             }
         }
         self.watch.stop();
@@ -236,12 +244,26 @@ impl Managers {
 
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
     fn restore_as(&mut self, wish: &ChangeRequest) -> Result<(), PlanInfo> {
-        let mut outcomes = Outcomes::default();
+        let (mut outcomes, since) = (Outcomes::default(), Instant::now());
         loop {
             self.workshop.costs.begin(outcomes);
             match self.make(wish, true, false, Instant::now()) {
-                Ok(_) => return Ok(()),
+                Ok(applied) => {
+                    // Its nodes are in place before the first packet is taken.
+                    let is_there = |managers: &Managers| {
+                        applied.change.is_none_or(|change| managers.overlay.change_awaits(change).is_none())
+                    };
+                    while !is_there(self) && since.elapsed() < self.watch.patience() {
+                        nap(REPORT_TICK);
+                        self.resume();
+                    }
+                    return Ok(());
+                }
                 Err(NotMade::Refused(plan)) => return Err(plan),
+                Err(NotMade::Hindered { at, plan }) if since.elapsed() >= self.watch.patience() => {
+                    return Err(self.refuse_hindered(at, plan));
+                }
+                Err(NotMade::Hindered { .. }) => outcomes = Outcomes::default(),
                 Err(NotMade::Unmeasured) => {
                     let (known, missing) = self.workshop.costs.end();
                     outcomes = known;
@@ -288,31 +310,58 @@ struct Measuring {
     numbers: u64,
 }
 
-struct Unmeasured {
-    number: u64,
+/// A request that was taken, and is answered later.
+struct Asked {
     request: ControlRequest,
     /// When it was taken first.
     since: Instant,
+    /// When it was first found that a context hinders it.
+    hindered: Option<Instant>,
+}
+
+struct Unmeasured {
+    number: u64,
+    asked: Asked,
     /// What was measured for it before.
     outcomes: Outcomes,
     /// What is to be measured; not present while a thread measures it.
     left: Option<Measurements>,
 }
 
-/// A change that was made, but for contexts' reports on the parameters that they were to set.
+/// A change that was made, but for contexts' reports: that the graph has changed there, and on the parameters that they were to
+/// set.
 struct Unconfirmed {
+    /// The change of the graph, if it is not complete.
+    change: Option<u64>,
     /// The orders that are not reported on.
     orders: BTreeSet<u64>,
     /// Instances that did not take their parameters.
     refused: u32,
-    info: AppliedInfo,
-    to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
+    since: Instant,
+    caller: Caller,
+}
+
+/// Who waits until a change is complete.
+enum Caller {
+    Change { info: AppliedInfo, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>> },
+    Connection(Connection),
+}
+
+/// What follows once a change of the graph is complete.
+#[derive(Default)]
+struct Following {
+    /// Streams that no handler makes any more, once the node has gone that did.
+    ended: Vec<u32>,
+    /// Streams that a handler does not read any more.
+    unread: Vec<u32>,
+    /// Whether it was reported that a context does not answer.
+    is_reported: bool,
 }
 
 impl Measuring {
     /// Whether a request waits.
     fn has(&self, is_it: impl Fn(&ControlRequest) -> bool) -> bool {
-        self.requests.iter().any(|waiting| is_it(&waiting.request))
+        self.requests.iter().any(|waiting| is_it(&waiting.asked.request))
     }
 }
 
@@ -323,18 +372,22 @@ impl Drop for Managers {
     }
 }
 
-/// Waits for contexts, and replaces g-core threads that are in a handler that does not return.
-struct Patience<'a> {
-    watch: &'a mut Watch,
+/// Waits for contexts as long as most take to answer: what takes longer is gone on with later, and other requests meanwhile.
+struct Briefly<'a> {
+    watch: &'a Watch,
     since: Instant,
 }
 
-impl Waiting for Patience<'_> {
+impl Waiting for Briefly<'_> {
     fn begin(&mut self) {
         self.since = Instant::now();
     }
 
     fn wait(&mut self) -> bool {
-        self.watch.wait(self.since)
+        watch::wait_briefly(self.since)
+    }
+
+    fn is_at_work(&self, at: ContextIndex) -> bool {
+        self.watch.is_at_work(at)
     }
 }

@@ -6,27 +6,32 @@ use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::change::NotMade;
 use crate::managers::events::About;
-use crate::managers::request::{ChangeRequest, Query, handler_of};
+use crate::managers::request::{ChangeRequest, ControlRequest, Query, handler_of};
 use crate::managers::spec::HandlerSpec;
+use crate::managers::waiting::Answered;
 use crossdock_query::{QueryError, Select};
 use std::time::Instant;
 
 impl Managers {
-    /// Deploys a subscription's query where it fits; it comes back if it is to be measured before.
-    pub(super) fn place_query(&mut self, query: Query) -> Option<Query> {
+    /// Deploys a subscription's query where it fits.
+    pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
         let name = handler_of(query.subscription);
         let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
             (query.then)(Err(format!("there is a handler `{name}` already: remove it")));
-            return None;
+            return Answered::Now;
         }
         // From now on, so that it is never written down.
         self.queries.insert(name.clone());
         let made = match self.make(&ChangeRequest::Deploy(spec), false, false, Instant::now()) {
             Err(NotMade::Unmeasured) => {
                 self.queries.remove(&name);
-                return Some(query);
+                return Answered::Unmeasured(ControlRequest::PlaceQuery(query));
+            }
+            Err(NotMade::Hindered { at, plan }) => {
+                self.queries.remove(&name);
+                return Answered::Hindered { at, plan, request: ControlRequest::PlaceQuery(query) };
             }
             Err(NotMade::Refused(plan)) => Err(plan.refusals.join("; ")),
             Ok(_) => all_of(&name).map_err(|error: QueryError| error.to_string()),
@@ -38,18 +43,24 @@ impl Managers {
         // The subscription's answer comes after the snapshot that shows the result.
         self.publish_snapshot();
         (query.then)(made);
-        None
+        Answered::Now
     }
 
-    /// A query's subscription has gone; its handler stays where another is to be measured before.
-    pub(crate) fn remove_query(&mut self, name: &str) {
-        if self.queries.remove(name) && self.handlers.contains_key(name) {
-            // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
-            let wish = ChangeRequest::Remove { handler: name.to_owned() };
-            if self.make(&wish, true, false, Instant::now()).is_err() {
-                self.queries.insert(name.to_owned());
-            }
+    /// A query's subscription has gone; its handler stays where another is to be measured before. The context that hinders it, if
+    /// one does.
+    pub(crate) fn remove_query(&mut self, name: &str) -> Option<ContextIndex> {
+        if !self.queries.contains(name) || !self.handlers.contains_key(name) {
+            self.queries.remove(name);
+            return None;
         }
+        // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
+        let wish = ChangeRequest::Remove { handler: name.to_owned() };
+        match self.make(&wish, true, false, Instant::now()) {
+            Ok(_) => drop(self.queries.remove(name)),
+            Err(NotMade::Hindered { at, .. }) => return Some(at),
+            Err(NotMade::Unmeasured | NotMade::Refused(_)) => {}
+        }
+        None
     }
 
     /// Notes an event of a subscription's query at an I/O context.

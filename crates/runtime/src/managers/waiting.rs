@@ -1,45 +1,89 @@
-//! Requests that are answered later: those whose handlers are compiled and measured first, and those whose change is made but for
-//! a report that a context owes. Others are answered meanwhile.
+//! Requests that are answered later: those whose handlers are compiled and measured first, those in which a context takes part that
+//! is busy with another change, and those whose change is made but for what contexts are to report. Others are answered
+//! meanwhile.
 
+use crate::graph::ContextIndex;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::{Applied, NotMade};
 use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
-use crate::managers::{Managers, Unconfirmed, Unmeasured};
+use crate::managers::{Asked, Caller, Managers, Unconfirmed, Unmeasured};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Callers' requests that may wait for handlers to be measured.
 const MAX_MEASURING: usize = 256;
+
+/// What has come of a request.
+pub(super) enum Answered {
+    /// It is answered, or will be once contexts have reported.
+    Now,
+    /// Handlers are to be measured for it before.
+    Unmeasured(ControlRequest),
+    /// A context hinders it, with the plan so far: it is tried again.
+    Hindered { at: ContextIndex, plan: PlanInfo, request: ControlRequest },
+}
 
 impl Managers {
     /// Answers one request, or has it wait. The answer is discarded if the caller has gone.
     pub(super) fn answer(&mut self, request: ControlRequest) {
         match request {
             ControlRequest::Measured { request, measured } => self.take_measured(request, measured),
-            request => self.answer_with(request, Instant::now(), Outcomes::default()),
+            request => {
+                let asked = Asked { request, since: Instant::now(), hindered: None };
+                self.answer_with(asked, Outcomes::default());
+            }
         }
     }
 
     /// Answers a request for which this was measured.
-    fn answer_with(&mut self, request: ControlRequest, since: Instant, outcomes: Outcomes) {
+    fn answer_with(&mut self, asked: Asked, outcomes: Outcomes) {
         self.workshop.costs.begin(outcomes);
-        if let Some(request) = self.try_answer(request, since) {
-            let (outcomes, left) = self.workshop.costs.end();
-            self.measure_for(request, since, outcomes, left);
+        let Asked { request, since, hindered } = asked;
+        match self.try_answer(request, since) {
+            Answered::Now => {}
+            Answered::Unmeasured(request) => {
+                let (outcomes, left) = self.workshop.costs.end();
+                self.measure_for(Asked { request, since, hindered }, outcomes, left);
+            }
+            Answered::Hindered { at, plan, request } => {
+                let hindered = hindered.unwrap_or_else(Instant::now);
+                match hindered.elapsed() < self.watch.patience() {
+                    true => self.hindered.push(Asked { request, since, hindered: Some(hindered) }),
+                    false => self.refuse_unanswered(at, plan, request),
+                }
+            }
         }
     }
 
-    /// Answers a request, unless handlers are to be measured before; then it comes back, and nothing has changed.
-    fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Option<ControlRequest> {
+    /// Tries anew what a context has hindered.
+    pub(super) fn try_hindered(&mut self) {
+        for asked in std::mem::take(&mut self.hindered) {
+            self.answer_with(asked, Outcomes::default());
+        }
+    }
+
+    /// Answers a request, unless it has to wait; then it comes back, and nothing has changed.
+    fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Answered {
         match request {
-            ControlRequest::Change { wish, discard_state, to } => match self.make(&wish, discard_state, true, since) {
-                Err(NotMade::Unmeasured) => return Some(ControlRequest::Change { wish, discard_state, to }),
-                answer => self.answer_change(answer, to),
-            },
+            ControlRequest::Change { wish, discard_state, to } => {
+                let answer = match self.make(&wish, discard_state, true, since) {
+                    Err(NotMade::Unmeasured) => {
+                        return Answered::Unmeasured(ControlRequest::Change { wish, discard_state, to });
+                    }
+                    Err(NotMade::Hindered { at, plan }) => {
+                        let request = ControlRequest::Change { wish, discard_state, to };
+                        return Answered::Hindered { at, plan, request };
+                    }
+                    Err(NotMade::Refused(plan)) => Err(plan),
+                    Ok(applied) => Ok(applied),
+                };
+                self.answer_change(answer, to);
+            }
             ControlRequest::Plan { wish, discard_state, to } => match self.plan(&wish, discard_state) {
-                None => return Some(ControlRequest::Plan { wish, discard_state, to }),
+                None => return Answered::Unmeasured(ControlRequest::Plan { wish, discard_state, to }),
                 Some(plan) => drop(to.send(plan)),
             },
             ControlRequest::AddNative { kind, to } => {
@@ -55,26 +99,32 @@ impl Managers {
                     self.take_new_format(stream);
                     self.publish_snapshot();
                 }
-                return self.workshop.costs.is_missing().then_some(ControlRequest::NewFormat { stream });
+                return self.unless_missing(ControlRequest::NewFormat { stream });
             }
-            ControlRequest::PlaceQuery(query) => {
-                return self.place_query(*query).map(|query| ControlRequest::PlaceQuery(Box::new(query)));
+            ControlRequest::PlaceQuery(query) => return self.place_query(query),
+            ControlRequest::Connect(connection) => {
+                if let Some((at, connection)) = self.connect(*connection) {
+                    let request = ControlRequest::Connect(Box::new(connection));
+                    return Answered::Hindered { at, plan: PlanInfo::default(), request };
+                }
             }
-            ControlRequest::Connect(connection) => self.connect(*connection),
             ControlRequest::Disconnect(flow) => drop(self.disconnected.insert(flow)),
             ControlRequest::RemoveQuery(name) => {
-                self.remove_query(&name);
+                let hindered = self.remove_query(&name);
                 self.publish_snapshot();
-                return self.workshop.costs.is_missing().then_some(ControlRequest::RemoveQuery(name));
+                let request = ControlRequest::RemoveQuery(name);
+                return match hindered {
+                    Some(at) => Answered::Hindered { at, plan: PlanInfo::default(), request },
+                    None => self.unless_missing(request),
+                };
             }
             ControlRequest::Restart { handler, node, version } => {
                 self.restart(&handler, node, version);
-                let again = ControlRequest::Restart { handler, node, version };
-                return self.workshop.costs.is_missing().then_some(again);
+                return self.unless_missing(ControlRequest::Restart { handler, node, version });
             }
             ControlRequest::MeasureRule(name) => {
                 self.measure_rule(&name);
-                return self.workshop.costs.is_missing().then_some(ControlRequest::MeasureRule(name));
+                return self.unless_missing(ControlRequest::MeasureRule(name));
             }
             ControlRequest::QueryRefused(at, text) => self.note_query("refused", at, text),
             ControlRequest::QueryFailed(at, text) => self.note_query("failed", at, text),
@@ -82,63 +132,110 @@ impl Managers {
             ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Measured { .. } | ControlRequest::Stop => {}
         }
-        None
+        Answered::Now
+    }
+
+    /// A request is answered, unless what it needs is missing.
+    fn unless_missing(&self, request: ControlRequest) -> Answered {
+        if self.workshop.costs.is_missing() { Answered::Unmeasured(request) } else { Answered::Now }
+    }
+
+    /// A context has hindered a request for too long.
+    fn refuse_unanswered(&mut self, at: ContextIndex, plan: PlanInfo, request: ControlRequest) {
+        match request {
+            ControlRequest::Change { to, .. } => drop(to.send(Err(self.refuse_hindered(at, plan)))),
+            ControlRequest::PlaceQuery(query) => (query.then)(Err(self.note_unanswered(at))),
+            ControlRequest::Connect(connection) => (connection.then)(Err(self.note_unanswered(at))),
+            // Its handler stays, to be removed by hand.
+            _ => drop(self.note_unanswered(at)),
+        }
     }
 
     /// Answers a change, or has the caller wait for what contexts report.
-    fn answer_change(&mut self, answer: Result<Applied, NotMade>, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>) {
+    fn answer_change(&mut self, answer: Result<Applied, PlanInfo>, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>) {
         self.tell_room();
         // The caller sees the result as soon as it is answered.
         self.publish_snapshot();
         match answer {
-            Ok(Applied { info, orders }) if orders.is_empty() => drop(to.send(Ok(info))),
-            Ok(Applied { info, orders }) => self.unconfirmed.push(Unconfirmed { orders, refused: 0, info, to }),
-            Err(NotMade::Refused(plan)) => drop(to.send(Err(plan))),
-            Err(NotMade::Unmeasured) => debug_assert!(false, "it is answered once it is measured"),
+            Ok(Applied { info, change: None, orders }) if orders.is_empty() => drop(to.send(Ok(info))),
+            Ok(Applied { info, change, orders }) => self.confirm_later(change, orders, Caller::Change { info, to }),
+            Err(plan) => drop(to.send(Err(plan))),
         }
+    }
+
+    /// Has a caller wait until contexts have completed a change, and reported on orders.
+    pub(super) fn confirm_later(&mut self, change: Option<u64>, orders: BTreeSet<u64>, caller: Caller) {
+        self.unconfirmed.push(Unconfirmed { change, orders, refused: 0, since: Instant::now(), caller });
     }
 
     /// Takes what contexts have reported, and answers the callers that wait for it. A context may be busy for as long as its
     /// handlers are allowed to; one that is lost is not waited for.
     pub(super) fn confirm(&mut self) {
+        if self.overlay.is_finishing() {
+            self.resume();
+        }
         for (order, refused) in self.overlay.done() {
-            if let Some(change) = self.unconfirmed.iter_mut().find(|change| change.orders.contains(&order)) {
-                change.orders.remove(&order);
-                change.refused += refused;
+            if let Some(waiting) = self.unconfirmed.iter_mut().find(|waiting| waiting.orders.contains(&order)) {
+                waiting.orders.remove(&order);
+                waiting.refused += refused;
             }
         }
-        for mut change in std::mem::take(&mut self.unconfirmed) {
-            let lost = change.orders.iter().find_map(|order| self.lost_text(self.overlay.awaits(*order)?));
-            let why = match lost {
-                Some(lost) => format!("{lost}; the parameters are set when it does"),
-                None if !change.orders.is_empty() => {
-                    self.unconfirmed.push(change);
-                    continue;
-                }
-                None if change.refused == 0 => {
-                    let _ = change.to.send(Ok(change.info));
-                    continue;
-                }
-                None => format!("{} of its instances did not take the parameters", change.refused),
-            };
-            change.info.plan.refusals.push(why);
-            change.info.plan.is_begun = true;
-            let _ = change.to.send(Err(change.info.plan));
+        for waiting in std::mem::take(&mut self.unconfirmed) {
+            match self.outcome(&waiting) {
+                None => self.unconfirmed.push(waiting),
+                Some(outcome) => self.tell(waiting.caller, waiting.since.elapsed(), outcome),
+            }
+        }
+    }
+
+    /// What has come of a change that a caller waits for; nothing yet if contexts may still report.
+    fn outcome(&mut self, waiting: &Unconfirmed) -> Option<Result<(), String>> {
+        let Unconfirmed { change, orders, refused, since, .. } = waiting;
+        if let Some(at) = change.and_then(|change| self.overlay.change_awaits(change)) {
+            if since.elapsed() < self.watch.patience() && self.watch.lost(at).is_none() {
+                return None;
+            }
+            change.and_then(|change| self.following.get_mut(&change)).into_iter().for_each(|of| of.is_reported = true);
+            return Some(Err(self.note_unanswered(at)));
+        }
+        let lost = orders.iter().find_map(|order| self.lost_text(self.overlay.awaits(*order)?));
+        match lost {
+            Some(lost) => Some(Err(format!("{lost}; the parameters are set when it does"))),
+            None if !orders.is_empty() => None,
+            None if *refused > 0 => Some(Err(format!("{refused} of its instances did not take the parameters"))),
+            None => Some(Ok(())),
+        }
+    }
+
+    /// Answers a caller that has waited for contexts for so long.
+    fn tell(&mut self, caller: Caller, waited: Duration, outcome: Result<(), String>) {
+        match (caller, outcome) {
+            (Caller::Change { mut info, to }, Ok(())) => {
+                info.took_us += waited.as_micros() as u64;
+                drop(to.send(Ok(info)));
+            }
+            (Caller::Change { mut info, to }, Err(why)) => {
+                info.plan.refusals.push(why);
+                info.plan.is_begun = true;
+                drop(to.send(Err(info.plan)));
+            }
+            (Caller::Connection(connection), Ok(())) => self.tell_connected(connection),
+            (Caller::Connection(connection), Err(why)) => (connection.then)(Err(why)),
         }
     }
 
     /// Has handlers measured for a request, which is answered then.
-    fn measure_for(&mut self, request: ControlRequest, since: Instant, outcomes: Outcomes, left: Measurements) {
+    fn measure_for(&mut self, asked: Asked, outcomes: Outcomes, left: Measurements) {
         let is_callers = |request: &ControlRequest| {
             use ControlRequest::{Change, PlaceQuery, Plan};
             matches!(request, Change { .. } | Plan { .. } | PlaceQuery(_))
         };
-        if is_callers(&request) && self.measuring.requests.len() >= MAX_MEASURING {
-            return self.refuse_unmeasured(request);
+        if is_callers(&asked.request) && self.measuring.requests.len() >= MAX_MEASURING {
+            return self.refuse_unmeasured(asked.request);
         }
         self.measuring.numbers += 1;
         let number = self.measuring.numbers;
-        self.measuring.requests.push(Unmeasured { number, request, since, outcomes, left: Some(left) });
+        self.measuring.requests.push(Unmeasured { number, asked, outcomes, left: Some(left) });
         self.start_measuring();
     }
 
@@ -173,9 +270,9 @@ impl Managers {
         let at = self.measuring.requests.iter().position(|request| request.number == number);
         debug_assert!(at.is_some(), "what is measured is measured for a request that waits");
         if let Some(at) = at {
-            let Unmeasured { request, since, mut outcomes, .. } = self.measuring.requests.remove(at);
+            let Unmeasured { asked, mut outcomes, .. } = self.measuring.requests.remove(at);
             self.workshop.costs.take(measured, &mut outcomes);
-            self.answer_with(request, since, outcomes);
+            self.answer_with(asked, outcomes);
         }
         self.start_measuring();
     }

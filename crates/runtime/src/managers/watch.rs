@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The pause between two checks whether contexts have answered.
 const GLANCE: Duration = Duration::from_micros(20);
+/// How long the managers wait for a context to answer, and for others meanwhile. Most answer within some us.
+const BRIEF: Duration = Duration::from_millis(20);
 /// How long a context may take to answer, beside the time after which a handler counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Threads that may be in handlers that do not return; a g-core that would be one more is not replaced. As many may be
@@ -61,6 +63,18 @@ impl Seen {
     }
 }
 
+/// Waits a moment for a context, from `since` on. `false`: what takes so long is to be gone on with later.
+pub(crate) fn wait_briefly(since: Instant) -> bool {
+    let waited = since.elapsed();
+    // Most answer at once, and a nap is long beside that.
+    if waited < Duration::from_micros(5) {
+        std::hint::spin_loop();
+    } else {
+        nap(GLANCE);
+    }
+    waited < BRIEF
+}
+
 /// The contexts' seats and threads.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -81,19 +95,16 @@ impl Watch {
         Watch { seats, threads, stuck_after, seen, given_up: Vec::new(), turned: Vec::new() }
     }
 
-    /// Waits a moment for a context, from `since` on. `false`: it has had its time.
-    pub(crate) fn wait(&mut self, since: Instant) -> bool {
-        let waited = since.elapsed();
-        // Most answer at once, and a nap is long beside that.
-        if waited < Duration::from_micros(5) {
-            std::hint::spin_loop();
-            return true;
-        }
-        nap(GLANCE);
-        if waited > Duration::from_millis(50) {
-            self.look();
-        }
-        waited < self.stuck_after + PATIENCE
+    /// How long a context may take to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.stuck_after + PATIENCE
+    }
+
+    /// Whether a context is in a handler that may take long, and goes on with its orders when it has come back from it, or its
+    /// thread is replaced.
+    pub(crate) fn is_at_work(&self, at: ContextIndex) -> bool {
+        let seat = &self.seats[usize::from(at.0)];
+        seat.g_core.is_some() && seat.gauges.running.get() > 0 && self.lost(at).is_none()
     }
 
     /// How long the handler that runs in a context may be without progress.

@@ -3,6 +3,6 @@
 
 pub(crate) mod context;
 pub(crate) mod overlay;
-#[cfg(feature = "bench")]
+#[cfg(any(test, feature = "bench"))]
 pub mod rig;
 pub(crate) mod start;

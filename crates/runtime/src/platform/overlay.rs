@@ -24,11 +24,12 @@ use orders::Ordered;
 
 /// Polls of a change after which nodes that end no longer work on all of their input.
 const PATIENT_POLLS: u32 = 20_000;
-/// Why a change was not made.
+
+/// Why a change was not made. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotChanged {
-    /// A context did not answer in time. If it is begun, it is completed when the context does.
-    Unanswered { at: ContextIndex, is_begun: bool },
+    /// A context did not answer in time, or has not completed another change.
+    Unanswered { at: ContextIndex },
     /// There are not enough buffers for all queues.
     NoBuffers(TooManyQueues),
 }
@@ -40,6 +41,11 @@ pub(crate) trait Waiting {
 
     /// Waits a moment. `false`: the time for it is over.
     fn wait(&mut self) -> bool;
+
+    /// Whether a context works on something long, and takes its orders for certain when it has done that.
+    fn is_at_work(&self, _at: ContextIndex) -> bool {
+        false
+    }
 }
 
 /// The wait of the overlay's caller.
@@ -142,6 +148,15 @@ pub(crate) struct Changed {
     pub(crate) lost_states: u32,
     /// Records that removed nodes had not worked on.
     pub(crate) dropped: u64,
+    /// The change's number, if contexts have not completed it yet: [`Overlay::resume`] goes on with it.
+    pub(crate) unfinished: Option<u64>,
+}
+
+/// A change that is complete after its caller has stopped to wait for it.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) change: u64,
+    pub(crate) changed: Changed,
 }
 
 /// A change that contexts carry out.
@@ -289,19 +304,27 @@ impl Overlay {
         self.unfinished.first().and_then(Committing::awaits)
     }
 
-    /// Goes on with unfinished changes, as far as contexts have answered by now. The contexts for which changes waited that
-    /// are finished.
-    pub(crate) fn resume(&mut self) -> Vec<ContextIndex> {
-        let mut answered = Vec::new();
+    /// Goes on with unfinished changes, as far as contexts have answered by now. Those that are finished.
+    pub(crate) fn resume(&mut self) -> Vec<Finished> {
+        let mut finished = Vec::new();
         for mut change in std::mem::take(&mut self.unfinished) {
-            let at = change.awaits();
             match self.step(&mut change) {
-                true => answered.extend(at),
+                true => finished.push(Finished { change: change.change, changed: change.changed }),
                 false => self.unfinished.push(change),
             }
         }
         self.send_waiting();
-        answered
+        finished
+    }
+
+    /// Whether there are unfinished changes that are about to be complete.
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.unfinished.iter().any(|change| change.polls < 2 * PATIENT_POLLS)
+    }
+
+    /// The context that an unfinished change waits for.
+    pub(crate) fn change_awaits(&self, number: u64) -> Option<ContextIndex> {
+        self.unfinished.iter().find(|change| change.change == number)?.awaits()
     }
 
     /// The context for which a change would wait: one that takes part in it has not finished another, it is about what
@@ -321,12 +344,12 @@ impl Overlay {
         })
     }
 
-    /// Changes the graph as a whole: all edits take effect, or none.
+    /// Changes the graph as a whole: all edits take effect, or none. Unfinished changes are to be [resumed](Overlay::resume)
+    /// before.
     ///
     /// # Errors
     /// A context did not answer, or there are too few buffers for the queues.
     pub(crate) fn change(&mut self, edits: Vec<Edit>, wait: Wait<'_>) -> Result<Changed, NotChanged> {
-        self.resume();
         self.forget_reports();
         let after = self.after(&edits);
         let queues = self.queues_after(&after);
@@ -336,7 +359,7 @@ impl Overlay {
         let mut parts = self.ports_of(change, &after, limit);
         let moves = self.add_nodes(edits, &after, &mut parts);
         if let Some(at) = self.hindrance(&after, &parts) {
-            return Err(NotChanged::Unanswered { at, is_begun: false });
+            return Err(NotChanged::Unanswered { at });
         }
         let numbers = self.prepare(change, parts, wait)?;
         let (streams, nodes) = (self.streams_of(&after), after.nodes.keys().copied().collect());
@@ -346,7 +369,7 @@ impl Overlay {
         let changed =
             self.complete(Committing { change, streams, nodes, awaited, moves, unsent, changed, polls }, wait);
         self.limit_queues(limit);
-        changed
+        Ok(changed)
     }
 
     /// What a set of edits concerns, as it is afterwards.
@@ -573,7 +596,7 @@ impl Overlay {
         moves
     }
 
-    /// Sends a change's parts to their contexts, and waits until all have them.
+    /// Sends a change's parts to their contexts, and waits until all have them, or will for certain.
     ///
     /// # Errors
     /// One did not answer; then none has its part any more.
@@ -595,7 +618,7 @@ impl Overlay {
             }
         }
         for (at, number) in sent.clone() {
-            while self.report(at, number).is_none() {
+            while self.report(at, number).is_none() && !wait.is_at_work(at) {
                 if !wait.wait() {
                     return Err(self.cancel(change, at, sent));
                 }
@@ -612,7 +635,7 @@ impl Overlay {
             // A context with no place for orders has ended.
             let _ = self.port_mut(at).send(number, Order::Cancel(change));
         }
-        NotChanged::Unanswered { at, is_begun: false }
+        NotChanged::Unanswered { at }
     }
 
     /// A context. Its number is that of one of them, since these are all that there ever are.
@@ -679,24 +702,17 @@ impl Overlay {
         self.queues = queues;
     }
 
-    /// Waits until a change is complete.
-    fn complete(&mut self, mut committing: Committing, wait: Wait<'_>) -> Result<Changed, NotChanged> {
+    /// Waits until a change is complete, or the time for it is over.
+    fn complete(&mut self, mut committing: Committing, wait: Wait<'_>) -> Changed {
         wait.begin();
         while !self.step(&mut committing) {
-            committing.polls += 1;
-            if committing.polls == PATIENT_POLLS {
-                let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
-                let change = committing.change;
-                committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
-            }
-            if !wait.wait()
-                && let Some(at) = committing.awaits()
-            {
+            if !wait.wait() {
+                let unfinished = Some(committing.change);
                 self.unfinished.push(committing);
-                return Err(NotChanged::Unanswered { at, is_begun: true });
+                return Changed { unfinished, ..Changed::default() };
             }
         }
-        Ok(committing.changed)
+        committing.changed
     }
 
     /// Takes what contexts have reported on a change, and passes nodes on. Whether it is complete.
@@ -706,6 +722,12 @@ impl Overlay {
                 Some(report) => committing.take(report),
                 None => committing.awaited.push((at, number)),
             }
+        }
+        committing.polls = committing.polls.saturating_add(1);
+        if committing.polls == PATIENT_POLLS {
+            let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
+            let change = committing.change;
+            committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
         }
         for (at, order) in std::mem::take(&mut committing.unsent) {
             self.numbers += 1;

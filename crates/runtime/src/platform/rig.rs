@@ -148,8 +148,7 @@ impl Cores {
     pub fn offer(&mut self, stream: u32, batch: &Batch) -> bool {
         if let Some((graph, ws)) = self.graphs.first_mut() {
             let copy = ws.spares.copy(batch);
-            graph.arrive(stream, copy, 0, ws);
-            graph.check_publishers(stream);
+            graph.offer(stream, copy, ws);
         }
         self.has_room()
     }
@@ -273,4 +272,51 @@ impl Drop for Rig {
 
 fn instance(entry: Entry) -> node::Instance {
     node::Instance { format: entry.format, handler: Some(entry.handler), output: entry.output }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+    use crossdock_engine::{HandlerProgram, Natives, Source as Program};
+    use crossdock_format::Format;
+    use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
+
+    /// What comes in is delivered, by way of any number of nodes.
+    #[test]
+    fn what_is_offered_is_delivered() {
+        let format = Format::parse_schema("n i64").unwrap();
+        let mut pool = Pool::new(PoolConfig { classes: vec![(64, 1)] }).unwrap();
+        let mut batch = Batch::new();
+        batch.format = format.id().0;
+        batch.push_buffer(pool.alloc(16).unwrap().freeze()).unwrap();
+        batch.push_slice(Slice { buffer: 0, start: 0, len: 16, records: 1 }).unwrap();
+        batch.records.push(Span { slice: 0, start: 0, len: 16 });
+        batch.select_all();
+        for nodes in 0..3 {
+            let (mut cores, mut rig) = start(&[None, None], 4).unwrap();
+            let mut from = Source::Stream(0);
+            let wait = &mut || {
+                cores.turn();
+                true
+            };
+            for at in 0..nodes {
+                let program = HandlerProgram { source: Program::Native("pass".into()), parameters: BTreeMap::new() };
+                let handler = program.make(&Natives::built_in(), &format).unwrap().handler;
+                let id = format.id().0;
+                let entry = Entry { format: id, handler, output: id };
+                from = Source::Node(rig.put(vec![entry], at % 2, from, at as u32 + 1, wait).unwrap());
+            }
+            rig.deliver(from, wait).unwrap();
+            let (mut sent, mut delivered) = (0, 0);
+            while delivered < 100 {
+                if sent < 100 && cores.has_room() {
+                    sent += 1;
+                    cores.offer(0, &batch);
+                }
+                cores.turn();
+                cores.delivered(|batch| delivered += batch.len());
+            }
+        }
+    }
 }

@@ -51,7 +51,8 @@ fn an_order_for_a_node_that_moves_follows_it() {
         let at = Some(ContextIndex(2));
         let edits = vec![Edit::Change { id, instances: None, policy: None, reads: None, at }];
         match overlay.change(edits, &mut Turns { world: &mut world, left }) {
-            Err(NotChanged::Unanswered { is_begun, .. }) => is_begun,
+            Ok(Changed { unfinished: Some(_), .. }) => true,
+            Err(NotChanged::Unanswered { .. }) => false,
             other => panic!("{other:?}"),
         }
     });

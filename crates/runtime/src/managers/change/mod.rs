@@ -53,23 +53,37 @@ impl Step {
 /// What came of a change.
 pub(super) struct Applied {
     pub(super) info: AppliedInfo,
+    /// The change of the graph, if contexts have not completed it yet.
+    pub(super) change: Option<u64>,
     /// Small orders that contexts have not reported on yet.
     pub(super) orders: BTreeSet<u64>,
+}
+
+/// What carrying out a plan's steps has left to wait for.
+#[derive(Default)]
+struct Carried {
+    change: Option<u64>,
+    orders: BTreeSet<u64>,
 }
 
 /// Why a change was not made.
 pub(super) enum NotMade {
     /// Handlers are to be compiled or measured before it can be planned.
     Unmeasured,
+    /// A context that takes part has not answered, or not completed another change.
+    Hindered { at: ContextIndex, plan: PlanInfo },
     /// The plan with why it is refused.
     Refused(PlanInfo),
 }
 
 /// Why a plan's steps were not carried out.
-struct Failed {
-    why: String,
-    /// Whether they were begun; otherwise nothing has changed.
-    is_begun: bool,
+pub(super) enum Failed {
+    /// Nothing has changed.
+    Refused(String),
+    /// Nothing has changed, since a context has not answered, or not completed another change.
+    Hindered(ContextIndex),
+    /// They were carried out, but for this.
+    Partly(String),
 }
 
 /// A plan with everything that is needed to carry it out.
@@ -139,38 +153,54 @@ impl Managers {
             report.refusals.push(format!("it could not be written down: {why}"));
             return Err(self.refused(report));
         }
-        let orders = match self.carry_out(prepared.steps, &mut reserved) {
-            Ok(orders) => orders,
-            Err(Failed { why, is_begun: false }) => {
-                self.give_back(&reserved);
+        let Carried { change, orders } = match self.carry_out(prepared.steps, &mut reserved) {
+            Ok(carried) => carried,
+            Err(Failed::Partly(why)) => {
                 report.refusals.push(why);
+                report.is_begun = true;
+                return Err(NotMade::Refused(report));
+            }
+            Err(failed) => {
+                self.give_back(&reserved);
                 // What is there is what is kept.
                 let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
                 if let (true, Err(why)) = (writes, self.write_down(specs)) {
                     report.refusals.push(format!("and what is there now could not be written down: {why}"));
                 }
-                return Err(self.refused(report));
-            }
-            Err(Failed { why, is_begun: true }) => {
-                report.refusals.push(why);
-                report.is_begun = true;
-                return Err(NotMade::Refused(report));
+                return Err(match failed {
+                    Failed::Hindered(at) => NotMade::Hindered { at, plan: report },
+                    Failed::Refused(why) | Failed::Partly(why) => {
+                        report.refusals.push(why);
+                        self.refused(report)
+                    }
+                });
             }
         };
         let took = since.elapsed();
         self.views.change_time.note(took.as_nanos() as u64, 1);
         let took_us = took.as_micros() as u64;
-        Ok(Applied { info: AppliedInfo { plan: report, took_us }, orders })
+        Ok(Applied { info: AppliedInfo { plan: report, took_us }, change, orders })
+    }
+
+    /// A plan is refused, since a context that takes part has not answered for long.
+    pub(super) fn refuse_hindered(&mut self, at: ContextIndex, mut report: PlanInfo) -> PlanInfo {
+        report.refusals.push(self.note_unanswered(at));
+        self.note_refused(&report);
+        report
     }
 
     /// Notes that a plan was refused, and nothing has changed.
     fn refused(&mut self, report: PlanInfo) -> NotMade {
+        self.note_refused(&report);
+        NotMade::Refused(report)
+    }
+
+    fn note_refused(&mut self, report: &PlanInfo) {
         let about = report.changes.first().map(|change| change.handler.clone());
         // A query's error has the query with it, on lines of its own.
         let short = |refusal: &String| refusal.lines().next().unwrap_or_default().to_owned();
         let text: Vec<String> = report.refusals.iter().map(short).collect();
         self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
-        NotMade::Refused(report)
     }
 
     /// Writes the wanted specifications to disk, together with those that could not be restored and were not deployed

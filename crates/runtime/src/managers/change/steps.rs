@@ -1,17 +1,17 @@
 //! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
 //! handlers.
 
-use super::{Failed, Step, instances, instances_of, parameters_text};
+use super::{Carried, Failed, Step, instances, instances_of, parameters_text};
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
-use crate::managers::Managers;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
 use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::managers::watch::GivenUp;
 use crate::managers::work::{policy, probation_ns_per_s};
+use crate::managers::{Briefly, Following, Managers};
 use crate::platform::overlay::{Changed, Edit, NotChanged};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
@@ -75,35 +75,30 @@ impl Edits {
 }
 
 impl Managers {
-    /// Carries steps out: the graph changes as a whole, and what else they are about follows. Returns the orders to
-    /// contexts that are to be waited for.
-    pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<BTreeSet<u64>, Failed> {
+    /// Carries steps out: the graph changes as a whole, and what else they are about follows.
+    pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<Carried, Failed> {
         let mut edits = Edits { contexts: self.contexts(), ..Edits::default() };
         let done: Result<Vec<Done>, String> =
             steps.into_iter().map(|step| self.edit(step, reserved, &mut edits)).collect();
-        let done = done.map_err(|why| Failed { why, is_begun: false })?;
+        let done = done.map_err(Failed::Refused)?;
         let Edits { mut others, changes, .. } = edits;
         others.extend(changes.into_values());
         let changed = if others.is_empty() { Ok(Changed::default()) } else { self.change_graph(others) };
-        let (changed, late) = match changed {
-            Ok(changed) => (changed, None),
-            Err(Failed { why, is_begun: true }) => (Changed::default(), Some(why)),
+        let changed = match changed {
+            Ok(changed) => changed,
             Err(failed) => {
                 done.into_iter().for_each(|done| self.reserve_again(done, reserved));
                 return Err(failed);
             }
         };
-        let (mut orders, mut why) = (BTreeSet::new(), late);
+        let (mut carried, mut why) = (Carried { change: changed.unfinished, ..Carried::default() }, None);
         for done in done {
             match self.settle(done, &changed) {
-                Ok(order) => orders.extend(order),
+                Ok(order) => carried.orders.extend(order),
                 Err(refused) => why = why.or(Some(refused)),
             }
         }
-        match why {
-            Some(why) => Err(Failed { why, is_begun: true }),
-            None => Ok(orders),
-        }
+        why.map_or(Ok(carried), |why| Err(Failed::Partly(why)))
     }
 
     /// What was reserved for a step that was not carried out is to be given back.
@@ -120,37 +115,23 @@ impl Managers {
         reserved.insert(name, (reads.into_iter().map(|(_, number)| number).collect(), makes));
     }
 
-    /// Changes what is led between I/O contexts.
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub(crate) fn change_flows(&mut self, edits: Vec<Edit>) -> Result<(), String> {
-        self.resume();
-        self.change_graph(edits).map(drop).map_err(|failed| failed.why)
-    }
-
-    /// Changes the graph as a whole.
-    fn change_graph(&mut self, edits: Vec<Edit>) -> Result<Changed, Failed> {
+    /// Changes the graph as a whole, or begins to.
+    pub(in crate::managers) fn change_graph(&mut self, edits: Vec<Edit>) -> Result<Changed, Failed> {
         let Managers { overlay, watch, .. } = self;
-        let mut wait = crate::managers::Patience { watch, since: Instant::now() };
-        let (at, is_begun) = match overlay.change(edits, &mut wait) {
-            Ok(changed) => return Ok(changed),
+        let changed = match overlay.change(edits, &mut Briefly { watch, since: Instant::now() }) {
+            Ok(changed) => changed,
+            Err(NotChanged::Unanswered { at }) => return Err(Failed::Hindered(at)),
             Err(NotChanged::NoBuffers(TooManyQueues { queues, buffers })) => {
-                let why = format!(
+                return Err(Failed::Refused(format!(
                     "there would be {queues} queues between handlers, which need a buffer each, and contexts have {buffers} \
                      buffers for them: remove a handler, use fewer contexts, or raise `buffer_bytes`"
-                );
-                return Err(Failed { why, is_begun: false });
+                )));
             }
-            Err(NotChanged::Unanswered { at, is_begun }) => (at, is_begun),
         };
-        let name = self.watch.name(at).to_owned();
-        let why = match is_begun {
-            true => self.unfinished(at),
-            false => self.lost_text(at).unwrap_or_else(|| self.unfinished(at)),
-        };
-        self.events.note("unanswered", About { handler: None, context: Some(&name) }, why.clone());
-        Err(Failed { why, is_begun })
+        if let Some(change) = changed.unfinished {
+            self.following.insert(change, Following::default());
+        }
+        Ok(changed)
     }
 
     /// What a step edits of the graph, and what follows once it has changed.
@@ -233,9 +214,7 @@ impl Managers {
             }
             Done::Swapped { spec, compiled, need, reads, gone, limit } => {
                 let name = spec.name.clone();
-                if !gone.is_empty() {
-                    self.catalog.post(move |catalog| gone.iter().for_each(|number| catalog.disclaim(*number)));
-                }
+                self.end_reading(gone, changed);
                 let known = self.handlers.get(&name).map_or(&[][..], |there| &there.reads);
                 self.look_for_formats(reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number));
                 let mut version = 0;
@@ -272,7 +251,7 @@ impl Managers {
                 self.note_moved(&handler, &from, to, "as was wished");
                 self.record(spec, |_| ());
             }
-            Done::Removed { handler } => self.forget(&handler, changed.dropped),
+            Done::Removed { handler } => self.forget(&handler, changed),
         }
         Ok(None)
     }
@@ -412,7 +391,11 @@ impl Managers {
         let (there, from) = self.placed(name)?;
         let (id, from) = (there.node, self.watch.name(from).to_owned());
         let edit = Edit::Change { id, instances: None, policy: None, reads: None, at: Some(to) };
-        self.change_graph(vec![edit]).map_err(|failed| failed.why)?;
+        match self.change_graph(vec![edit]) {
+            Ok(_) => {}
+            Err(Failed::Hindered(at)) => return Err(self.unfinished(at)),
+            Err(Failed::Refused(why) | Failed::Partly(why)) => return Err(why),
+        }
         self.note_moved(name, &from, to, why);
         Ok(())
     }
@@ -423,20 +406,44 @@ impl Managers {
         self.note("moved", name, text);
     }
 
-    /// A handler's node has gone.
-    fn forget(&mut self, name: &str, left: u64) {
+    /// A handler's node has gone, or goes when its change is complete.
+    fn forget(&mut self, name: &str, changed: &Changed) {
         let there = self.handlers.remove(name);
         debug_assert!(there.is_some(), "handler `{name}` was there");
         if let Some(Deployed { makes, reads, .. }) = there {
-            self.end_derived(makes);
-            self.catalog.post(move |catalog| reads.iter().for_each(|(_, number)| catalog.disclaim(*number)));
+            match changed.unfinished.and_then(|change| self.following.get_mut(&change)) {
+                Some(following) => following.ended.push(makes),
+                None => self.end_derived(makes),
+            }
+            self.end_reading(reads.into_iter().map(|(_, number)| number).collect(), changed);
         }
-        let text = if left > 0 {
-            format!("{left} records that waited for it were dropped")
-        } else {
-            "all that had come was worked on".to_owned()
+        let text = match (changed.unfinished, changed.dropped) {
+            (Some(_), _) => "it ends when it has worked on what it has begun with".to_owned(),
+            (None, 0) => "all that had come was worked on".to_owned(),
+            (None, left) => format!("{left} records that waited for it were dropped"),
         };
         self.events.note("removed", About { handler: Some(name), context: None }, text);
+    }
+
+    /// Streams are not read any more once a change is complete.
+    fn end_reading(&mut self, streams: Vec<u32>, changed: &Changed) {
+        match changed.unfinished.and_then(|change| self.following.get_mut(&change)) {
+            Some(following) => following.unread.extend(streams),
+            None => self.disclaim(streams),
+        }
+    }
+
+    /// Tells the catalog that a handler does not read some streams any more.
+    fn disclaim(&self, streams: Vec<u32>) {
+        if !streams.is_empty() {
+            self.catalog.post(move |catalog| streams.iter().for_each(|number| catalog.disclaim(*number)));
+        }
+    }
+
+    /// A change of the graph is complete: what had to wait for it follows.
+    pub(in crate::managers) fn follow(&mut self, following: Following) {
+        following.ended.into_iter().for_each(|makes| self.end_derived(makes));
+        self.disclaim(following.unread);
     }
 
     /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as

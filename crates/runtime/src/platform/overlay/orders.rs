@@ -158,7 +158,7 @@ impl Overlay {
     ///
     /// # Errors
     /// As [`Overlay::order`].
-    #[cfg(feature = "bench")]
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn hold(&mut self, node: NodeId, is_held: bool) -> Result<u64, NotOrdered> {
         self.order(node, Op::Hold { node, is_held })
     }
