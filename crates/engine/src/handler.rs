@@ -66,6 +66,11 @@ pub trait Handler: Send {
     /// first batch comes: it was made on another. Nothing changes.
     fn warm(&mut self) {}
 
+    /// The most bytes that it makes of one record, if that is known: a run is given no more records than its output has room for.
+    fn most_out_bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// What its state is, if it keeps any between batches: a name and a version of the layout, and what else the layout
     /// depends on, such as `tally/1 carrier char[2]`. The same before and after state was handed over.
     fn state_kind(&self) -> Option<&str> {

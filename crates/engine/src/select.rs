@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crossdock_format::MAX_RECORD_BYTES;
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{Interpreter, Program, Projection};
 
@@ -142,6 +143,13 @@ impl Handler for SelectHandler {
 
     fn counters(&self) -> HandlerCounters {
         self.counters
+    }
+
+    fn most_out_bytes(&self) -> Option<usize> {
+        let Resolved { program: Program { output, .. }, rows, .. } = &self.resolved;
+        let is_variable = output.fields().iter().any(|field| field.ty.is_variable());
+        // What leaves unchanged is no longer than what came.
+        rows.as_ref().map(|_| if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
     }
 
     fn warm(&mut self) {

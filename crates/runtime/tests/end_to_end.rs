@@ -154,6 +154,33 @@ fn output_much_longer_than_its_input_is_not_lost_where_that_blocks(way: Transpor
     assert!(dropped.iter().all(|(why, _)| !why.starts_with("record_")), "{dropped:?}");
 }
 
+/// Rows that are suddenly so long that those of one batch do not fit into all memory for output.
+fn output_that_grows_without_notice_is_not_lost_where_that_blocks(way: Transport) {
+    let (context, addr) = start(|c| (c.buffer_bytes, c.queue_bytes) = (4 << 20, 1 << 20));
+    let format = Format::natural([FieldSpec::new("number", FieldType::U64)]).unwrap();
+    let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&format).connect().unwrap();
+    const SHORT: u64 = 5000;
+    const COUNT: u64 = 6000;
+    let long = "x".repeat(60_000);
+    let sql = format!("SELECT number, CASE WHEN number < {SHORT} THEN '' ELSE '{long}' END AS long FROM N");
+    let mut slow = Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+    let publishing = std::thread::spawn(move || {
+        let mut row = RecordBuilder::new(publisher.format());
+        for number in 0..COUNT {
+            row.clear();
+            row.set(0, Value::Uint(number)).unwrap();
+            publisher.publish(row.finish().unwrap()).unwrap();
+        }
+        publisher.finish().unwrap()
+    });
+    let (found, dropped) = collect(&mut slow);
+    assert_eq!((found.len() as u64, dropped), (COUNT, 0));
+    assert!(found.iter().enumerate().all(|(i, n)| i as u64 == *n));
+    publishing.join().unwrap();
+    let dropped = context.context().unwrap().dropped;
+    assert!(dropped.iter().all(|(why, _)| !why.starts_with("record_")), "{dropped:?}");
+}
+
 /// A reader that takes nothing holds the publisher of its stream, and that of another stream goes on.
 fn a_slow_reader_stops_its_own_publishers_only(way: Transport) {
     let (context, addr) = start(|c| (c.buffer_bytes, c.queue_bytes) = (16 << 20, 1 << 20));
@@ -389,6 +416,7 @@ by_either_way!(
     everybody_gets_what_they_asked_for_in_order,
     a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing,
     output_much_longer_than_its_input_is_not_lost_where_that_blocks,
+    output_that_grows_without_notice_is_not_lost_where_that_blocks,
     a_slow_reader_stops_its_own_publishers_only,
     drop_oldest_holds_nobody_and_says_what_is_lost,
     disconnect_ends_the_slow_one_with_a_reason,

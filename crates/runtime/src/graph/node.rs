@@ -14,7 +14,7 @@ pub(super) const NEWER: f32 = 0.25;
 /// How long a node may go on without a break when it has not used its limit before, in ns of the limit.
 const BURST_NS: u64 = 10_000_000;
 /// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
-const MAX_SPILL_BYTES: usize = 16 << 20;
+pub(super) const MAX_SPILL_BYTES: usize = 16 << 20;
 /// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
 const MOST_USED_NS: u64 = 10_000_000_000;
 

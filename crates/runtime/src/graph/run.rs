@@ -5,7 +5,7 @@ use crate::graph::arrive::Origin;
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Condition, Destination, NEWER, Node, Spill};
+use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, Spill};
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
@@ -245,10 +245,15 @@ impl Graph {
             Condition::Failed | Condition::Ending => None,
             _ => node.instance(batch.format).and_then(|instance| Some((instance.handler.take()?, instance.output))),
         };
-        let upto = match runs.is_some() {
-            true if is_long => portion(&node, &batch, done, room, ws).min(done.saturating_add(soon_done(&node))),
-            true => portion(&node, &batch, done, room, ws),
-            false => batch.len(),
+        let upto = match &runs {
+            Some((handler, _)) => {
+                // Longer records are not taken.
+                let most = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, PIECE_BYTES);
+                let most = handler.most_out_bytes().map_or(usize::MAX, most);
+                let soon = if is_long { soon_done(&node) } else { usize::MAX };
+                portion(&node, &batch, done, room, ws).min(done.saturating_add(most.min(soon)))
+            }
+            None => batch.len(),
         };
         self.note_arrival(&node, &batch, (done, upto));
         let Some((handler, output)) = runs else {

@@ -133,6 +133,8 @@ enum Work {
 /// A chain at work.
 struct Converter {
     stages: Vec<Stage>,
+    /// Whether no stage makes several records of one.
+    makes_one_of_one: bool,
     tally: Arc<Tally>,
     between: Between,
     counters: HandlerCounters,
@@ -142,6 +144,7 @@ impl Converter {
     /// A chain of parts, each of which makes what the next one reads.
     fn new(parts: &[Part], tally: Arc<Tally>, between: Between) -> Option<Converter> {
         let mut stages: Vec<Stage> = Vec::with_capacity(parts.len());
+        let makes_one_of_one = !parts.iter().any(|part| matches!(part, Part::Messages(_)));
         for part in parts {
             // A query's rows are its own: what has room there needs no stage and no other memory.
             if let Part::Plan(plan) = part
@@ -160,7 +163,7 @@ impl Converter {
             let (to, out, made, selection) = (part.to().clone(), Vec::new(), Batch::new(), Selection::default());
             stages.push(Stage { work, then: None, to, out, made, selection });
         }
-        Some(Converter { stages, tally, between, counters: HandlerCounters::default() })
+        Some(Converter { stages, makes_one_of_one, tally, between, counters: HandlerCounters::default() })
     }
 }
 
@@ -184,6 +187,11 @@ impl Handler for Converter {
 
     fn counters(&self) -> HandlerCounters {
         self.counters
+    }
+
+    fn most_out_bytes(&self) -> Option<usize> {
+        // One record becomes one, but that a message may hold several.
+        self.makes_one_of_one.then_some(PIECE_BYTES)
     }
 }
 
