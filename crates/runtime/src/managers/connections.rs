@@ -32,7 +32,7 @@ impl Managers {
         match self.change_graph(vec![edit(*flow, true)]) {
             Ok(Changed { unfinished: None, .. }) => self.tell_connected(connection),
             Ok(Changed { unfinished, .. }) => {
-                self.confirm_later(unfinished, BTreeSet::new(), Caller::Connection(connection))
+                self.confirm_later(unfinished, BTreeSet::new(), Caller::Connection(connection));
             }
             Err(Failed::Hindered(at)) => return Some((at, connection)),
             Err(Failed::Refused(why) | Failed::Partly(why)) => (connection.then)(Err(why)),

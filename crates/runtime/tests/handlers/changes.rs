@@ -405,3 +405,48 @@ fn a_change_whose_queues_do_not_fit_into_the_buffers_is_refused() {
     change(&context, ChangeRequest::Deploy(spec(there)));
     context.stop();
 }
+
+/// A change at a busy context takes effect when that has time, and those that need the same context after it; others meanwhile.
+#[test]
+fn a_change_at_a_busy_context_keeps_no_other_waiting() {
+    static HERE: AtomicBool = AtomicBool::new(false);
+    static LET_GO: AtomicBool = AtomicBool::new(false);
+    let (context, addr) = start(|_| {});
+    context.manager().add_native(waits(false, &HERE, &LET_GO)).unwrap();
+    let mut publisher = connect(&addr);
+    let busy = HandlerSpec {
+        place: Some("g-core-0".into()),
+        stuck_after_ms: Some(3_600_000),
+        ..native("busy", "waits", "N", &[])
+    };
+    change(&context, ChangeRequest::Deploy(busy.clone()));
+    publish(&mut publisher, 0, 1);
+    publisher.flush().unwrap();
+    wait_for(&HERE);
+    let begin = |wish| {
+        let context = context.clone();
+        std::thread::spawn(move || context.manager().change(wish, false).unwrap())
+    };
+    let swapped = begin(ChangeRequest::Swap(HandlerSpec { input_streams: vec!["N".into(), "M".into()], ..busy }));
+    until(&context, "busy", |info| info.version == 2);
+    let behind = HandlerSpec { place: Some("g-core-0".into()), ..sql("behind", "SELECT number FROM busy") };
+    let deployed = begin(ChangeRequest::Deploy(behind));
+    for round in 0..10 {
+        let other = sql("other", &format!("SELECT number + {round} AS n FROM O"));
+        let other = HandlerSpec { place: Some("c-core-1".into()), ..other };
+        change(&context, ChangeRequest::Deploy(other));
+        change(&context, ChangeRequest::Remove { handler: "other".into() });
+    }
+    assert!(!swapped.is_finished() && !deployed.is_finished(), "their context is busy");
+    LET_GO.store(true, Ordering::Release);
+    for made in [swapped, deployed] {
+        let applied = made.join().unwrap();
+        assert!(applied.is_ok(), "{applied:?}");
+    }
+    publish(&mut publisher, 1, 2);
+    publisher.finish().unwrap();
+    let info = until(&context, "busy", |info| info.records_out == 2);
+    assert_eq!((info.status.as_str(), info.faults, info.dropped.len()), ("running", 0, 0), "{info:?}");
+    until(&context, "behind", |info| info.records_in > 0);
+    context.stop();
+}
