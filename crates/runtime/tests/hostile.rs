@@ -268,7 +268,7 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
     raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
     let (_, payload) = raw.receive(|kind| kind == Kind::Close);
     let close = Close::decode(&payload);
-    assert!(!close.again && close.reason.contains("not a record"), "{close:?}");
+    assert!(!close.again && close.reason.contains("an invalid record"), "{close:?}");
     await_dropped(&context, "record_malformed", 1);
     match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
         Some(Event::StreamEnded { publishers_left: 0 }) => {}
@@ -469,7 +469,7 @@ fn is_sent_away_for_asking(addr: &str) -> bool {
                 Kind::Ack => raw.seq = Ack::decode(&packet[HEADER_BYTES..len]).unwrap().next_seq,
                 Kind::Close => {
                     let close = Close::decode(&packet[HEADER_BYTES..len]);
-                    return close.reason.contains("answers wait for you");
+                    return close.reason.contains("bytes of replies are unread");
                 }
                 _ => {}
             }

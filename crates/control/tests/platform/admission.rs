@@ -58,8 +58,8 @@ fn what_is_refused_says_how_much_is_missing_where() {
     let text = admit(&odd, &contexts, &auto(&[(0, Flow { messages_per_s: 11_000_000, ..SOME })])).unwrap_err();
     assert_eq!(
         text.to_string(),
-        "needs 80 ms/s at 2.1 M msgs/s (measured on made-up messages), c-core-0 takes only metered handlers, \
-         c-core-1 takes only metered handlers, g-core-0 has 90 ms/s of the 96 ms/s that it takes there: \
+        "needs 80 ms/s at 2.1 M msgs/s (measured on made-up messages), c-core-0 accepts only metered handlers, \
+         c-core-1 accepts only metered handlers, g-core-0 has 90 ms/s left of the 96 ms/s that it needs there: \
          remove or move a handler, declare a lower rate, or add a context"
     );
     let unknown = admit(&needing(1), &contexts, &named("c-core-7")).unwrap_err();
@@ -70,7 +70,7 @@ fn what_is_refused_says_how_much_is_missing_where() {
     assert_eq!(
         fitting.why,
         "communication-centric, needs 40 ms/s at 2.1 M msgs/s: c-core-0 has 120 ms/s; \
-         c-core-1 has 30 ms/s of the 40 ms/s that it takes there"
+         c-core-1 has 30 ms/s left of the 40 ms/s that it needs there"
     );
 }
 

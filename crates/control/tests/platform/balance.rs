@@ -153,7 +153,7 @@ fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
     // 660 of 500: 160 too much.
     assert_eq!(world.pass(), []);
     assert_eq!(world.pass(), []);
-    let why = "c-core-0 had 160 ms/s more to do than it should have in 3 of the last 5 s; d takes 210 ms/s; \
+    let why = "c-core-0 exceeded its capacity by 160 ms/s in 3 of the last 5 s; d takes 210 ms/s; \
                g-core-0 has 800 ms/s";
     let moved = Decision::Move {
         handler: "d".to_owned(),
@@ -198,7 +198,7 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
     world.handlers[1].need.load = time(151);
     assert_eq!(world.pass_for(1), [], "it was room for 29 s only");
     world.handlers[1].need.load = time(150);
-    let why = "c-core-0 has had room for it for 30 s; a takes 300 ms/s; c-core-0 has 450 ms/s";
+    let why = "c-core-0 has had the capacity for it for 30 s; a takes 300 ms/s; c-core-0 has 450 ms/s";
     assert_eq!(world.pass_for(29), []);
     let back = world.pass();
     assert!(matches!(&back[..], [Decision::Move { to, why: said, .. }] if to == "c-core-0" && said == why), "{back:?}");
@@ -413,7 +413,8 @@ fn who_is_over_its_budget_goes_to_a_g_core_or_stops_or_stays_under_a_limit() {
     assert_eq!(over(Overrun::Stop, 2, 100).pass_for(200), [at(2, "stop a")]);
     let mut no_room = over(Overrun::Move, 0, 99);
     assert_eq!(no_room.pass_for(2), []);
-    let why = "a was over its budget 3 times in the last 5 s, and no g-core has room for it: it gets the 50 ms/s that its \
+    let why = "a exceeded its budget 3 times in the last 5 s, and no g-core has room for it: it gets the 50 ms/s that \
+               its \
                budget allows";
     let limited = Decision::Limit { handler: "a".to_owned(), ns_per_s: Some(50 * MS), why: why.to_owned() };
     assert_eq!(no_room.pass(), [limited]);

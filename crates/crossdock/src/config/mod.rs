@@ -285,7 +285,7 @@ mod tests {
             ("[attach]\nuids = \"all\"", ":2:8: ", "\"any\" or a list of numeric ids"),
             ("[attach]\nuids = [\"root\"]", ":2:9: ", "u32"),
             ("[attach]\ngids = [-1]", ":2:9: ", "u32"),
-            ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 stands twice"),
+            ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 is listed twice"),
             ("[attach.domains]\ndesks = 7", ":2:9: ", "sequence"),
             ("[node]\nname = \"a/b\"", ":2:8: ", "no `/`"),
             ("[[node.peer]]\nname = \"east\"\naddress = \"east:7440\"", ":3:11: ", "socket address"),

@@ -228,7 +228,7 @@ fn clients_come_back_to_a_daemon_that_was_restarted() {
         daemon.process.end();
 
         let _second = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml", "--listen", &address]));
-        subscriber.stderr_line(|line| line.contains("is back"));
+        subscriber.stderr_line(|line| line.contains("is restored"));
         place.wait_for("streams", |list| list[0]["publishers"] == 1);
         place.wait_for("clients", |clients| {
             uses(clients, subscriber.pid()).is_some() && uses(clients, publisher.pid()).is_some()

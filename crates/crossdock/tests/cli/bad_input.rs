@@ -135,7 +135,7 @@ fn a_bad_schema_is_named_with_its_line() {
 fn wrong_options_are_answered_with_what_is_right() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["publish", "A", "--rate", "fast"][..], "a rate is records a second"),
+        (&["publish", "A", "--rate", "fast"][..], "a rate is records per second"),
         (&["publish", "A", "--linger", "1"], "did you mean `1s`?"),
         (&["publish", "A", "--delimiter", ",,"], "one ASCII character"),
         (&["publish", "A", "--on-error", "cry"], "stop"),

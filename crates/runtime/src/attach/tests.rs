@@ -244,7 +244,7 @@ fn of_too_many_silent_processes_the_oldest_are_refused_and_others_are_let_in() {
     let silent: Vec<OwnedFd> = (0..MAX_PENDING + 3).map(|_| caller(thread.address())).collect();
     for refused in &silent[..3] {
         let reason = refusal(refused);
-        assert!(reason.contains("made no request to attach"), "{reason}");
+        assert!(reason.contains("sent no attach request"), "{reason}");
     }
     // Late is not too late, for the youngest and for the oldest that is left.
     for late in [&silent[MAX_PENDING + 2], &silent[3]] {

@@ -121,7 +121,7 @@ fn a_stream_is_published_or_made_by_a_handler() {
     let published = catalog.publish("published", &one).unwrap();
     assert!(catalog.derive("published", "h", std::slice::from_ref(&one)).unwrap_err().message.contains("1 sessions"));
     let derived = catalog.derive("derived", "h", std::slice::from_ref(&one)).unwrap();
-    assert!(catalog.publish("derived", &one).unwrap_err().message.contains("made by handler `h`"));
+    assert!(catalog.publish("derived", &one).unwrap_err().message.contains("produced by handler `h`"));
     catalog.end_publishing(published);
     catalog.underive(derived);
     assert_eq!(catalog.derive("published", "h", std::slice::from_ref(&one)), Ok(published));

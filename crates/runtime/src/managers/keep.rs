@@ -76,8 +76,8 @@ impl Kept {
 fn put_aside(directory: &Path, why: &str) -> String {
     let (path, unread) = (directory.join(FILE), directory.join(UNREAD_FILE));
     let kept = match std::fs::rename(&path, &unread) {
-        Ok(()) => format!("as it was, it is kept in {}", unread.display()),
-        Err(error) => format!("and it cannot be put aside: {error}"),
+        Ok(()) => format!("the unchanged file is kept in {}", unread.display()),
+        Err(error) => format!("and it cannot be renamed: {error}"),
     };
     format!("{}: {why}; {kept}", path.display())
 }

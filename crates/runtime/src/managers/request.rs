@@ -143,7 +143,7 @@ const MAX_REQUESTS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotTaken {
     /// There is no place for it.
-    #[error("{} requests wait for the managers already: ask again later", MAX_REQUESTS)]
+    #[error("{} requests wait for the managers already: try again later", MAX_REQUESTS)]
     Full,
     /// The managers have stopped.
     #[error(transparent)]

@@ -24,13 +24,15 @@ impl Thinning {
         match self.before {
             None if thins => {
                 self.before = Some(left_before);
-                let text = "its context is behind, batches have waited too long: some of its records are left out until it keeps up";
+                let text = "the context is overloaded; this handler is sampled";
                 Some(("degraded", text.to_owned()))
             }
             Some(before) if self.calm_s >= CALM_S => {
                 self.before = None;
                 let records = left_out.saturating_sub(before);
-                let text = format!("its context has kept up for {CALM_S} s; {records} records had been left out");
+                let text = format!(
+                    "the context has not been overloaded for {CALM_S} s: sampling ends; it left out {records} records"
+                );
                 Some(("restored", text))
             }
             _ => None,

@@ -113,7 +113,7 @@ impl Context {
         let request = move |catalog: &mut Catalog| catalog.enter(&stream, true);
         self.ask_catalog(request, move |context, entered| match entered {
             Ok(Some(number)) => context.take_listener(peer, id, number as usize),
-            Ok(None) => context.answer(peer, id, Err(refuse(RefusalCode::UnknownStream, "the stream is not known"))),
+            Ok(None) => context.answer(peer, id, Err(refuse(RefusalCode::UnknownStream, "the stream is unknown"))),
             Err(refusal) => context.answer(peer, id, Err(refusal)),
         });
     }

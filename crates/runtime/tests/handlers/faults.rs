@@ -279,7 +279,7 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
             None => std::thread::yield_now(),
         }
     };
-    assert_eq!(why, "context c-core-1 does not answer: its thread has not come back from handler `bad`");
+    assert_eq!(why, "context c-core-1 does not answer: its thread has not returned from handler `bad`");
     let is_told = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
     while !is_told("lost") {
         std::thread::yield_now();
