@@ -118,7 +118,7 @@ pub(crate) struct HandlerArguments {
     /// Most processor time per record, such as 5us [default: ten times the measured time]
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
-    /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is given up
+    /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is abandoned
     /// with its batch [default: 1s, or `stuck_after_ms` under `[platform]` of the daemon's configuration]
     #[arg(long, value_name = "TIME", value_parser = parse_stuck_after)]
     pub(crate) stuck_after: Option<u64>,

@@ -553,7 +553,7 @@ impl Managers {
             let handler = self.handlers.iter().find(|(_, there)| there.node == one.node).map(|(name, _)| name.clone());
             let GivenUp { stuck_after, records, .. } = one;
             let text = format!(
-                "it did not go on to its next record within {stuck_after:?} (`stuck_after`) and is given up with the \
+                "it did not go on to its next record within {stuck_after:?} (`stuck_after`) and is abandoned with the \
                  {records} records of its batch; another thread serves the context and its queues"
             );
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
