@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 
 /// Sides of mailboxes that one session may have open.
 const MAX_SIDES: usize = 256;
-/// Messages that a remote writer may put ahead: the default, and the most. So many of 64 KiB may wait for memory.
+/// Messages that a remote writer may put ahead: the default, and the most. This number of messages of 64 KiB may wait
+/// for memory.
 const AHEAD: (u32, u32) = (16, 64);
 
 impl Context {

@@ -246,11 +246,11 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
             continue;
         }
         let before = State::of(&context, directory.path());
-        let (wish, told) = impossible(&mut rng, &before.specs);
+        let (wish, reason) = impossible(&mut rng, &before.specs);
         let planned = manager.plan(wish.clone(), false).unwrap();
         let plan = manager.change(wish.clone(), false).unwrap().expect_err(&format!("{wish:?}"));
         let why = plan.refusals.join("; ");
-        assert!(why.contains(told) && !planned.refusals.is_empty(), "{wish:?} was refused since {why}");
+        assert!(why.contains(reason) && !planned.refusals.is_empty(), "{wish:?} was refused since {why}");
         let events = manager.events(0).unwrap();
         assert_eq!(events.iter().filter(|event| event.kind == "refused").count() as u32, refused + 1, "{wish:?}");
         refused += 1;

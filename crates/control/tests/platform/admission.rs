@@ -46,7 +46,7 @@ fn the_nearest_c_core_then_another_then_a_g_core_then_none() {
 }
 
 #[test]
-fn what_is_refused_says_how_much_is_missing_where() {
+fn a_refusal_reports_what_each_context_lacks() {
     let contexts = platform(&[("c-core-0", 120), ("c-core-1", 30), ("g-core-0", 90)]);
     let refused = admit(&needing(310), &contexts, &auto(&[])).unwrap_err();
     assert_eq!(
@@ -103,7 +103,7 @@ fn each_resource_is_checked_and_what_is_reserved_counts() {
 }
 
 #[test]
-fn who_keeps_up_with_a_line_is_communication_centric() {
+fn a_handler_at_line_rate_is_communication_centric() {
     let cost = |ns_per_message, tail_ns_per_message, bytes| Cost {
         ns_per_message,
         tail_ns_per_message,

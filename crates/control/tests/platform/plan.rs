@@ -229,7 +229,7 @@ fn a_handler_that_goes_makes_room_for_others() {
 }
 
 #[test]
-fn who_takes_more_waits_for_who_takes_less() {
+fn changes_that_need_more_follow_those_that_need_less() {
     let mut current = platform(&[("c-core-0", 300)]);
     let wanted = |ms: [u64; 2], value: &str| {
         let mut both = Wanted::from([handler("a", &["flights"], ms[0]), handler("b", &["flights"], ms[1])]);
@@ -293,7 +293,7 @@ fn a_stream_that_is_read_does_not_go() {
 }
 
 #[test]
-fn who_stops_to_make_a_stream_stops_before_another_makes_it() {
+fn a_streams_old_producer_stops_before_its_new_one_begins() {
     let mut current = platform(&[("c-core-0", 600)]);
     let (name, mut one) = handler("late", &["flights"], 1);
     make(&mut current, &Wanted::from([(name.clone(), one.clone())]));
@@ -303,7 +303,7 @@ fn who_stops_to_make_a_stream_stops_before_another_makes_it() {
 }
 
 #[test]
-fn what_has_become_wrong_without_a_change_is_in_nobodys_way() {
+fn a_state_that_became_invalid_by_itself_blocks_no_change() {
     let mut current = platform(&[("c-core-0", 600)]);
     let mut wanted = Wanted::from([handler("late", &["flights"], 1), handler("x", &["late"], 1)]);
     make(&mut current, &wanted);
@@ -316,7 +316,7 @@ fn what_has_become_wrong_without_a_change_is_in_nobodys_way() {
 }
 
 #[test]
-fn who_moves_to_its_input_no_longer_pays_for_taking_it_over() {
+fn a_handler_at_its_inputs_context_pays_for_no_crossing() {
     let mut current = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let (name, mut x) = handler("x", &["late"], 50);
     x.place = Place::Named("g-core-0".to_owned());
@@ -360,7 +360,7 @@ fn formats_of_neighbours_fit() {
 }
 
 #[test]
-fn what_takes_no_more_than_it_did_stays_where_there_is_too_much_already() {
+fn a_handler_that_needs_no_more_stays_in_an_overloaded_context() {
     let mut current = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
     let (name, mut late) = handler("late", &["flights"], 200);
     let wanted = |late: &WantedHandler| Wanted::from([(name.clone(), late.clone())]);

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_attach_and_what_is_shared_reaches_the_context() {
+    fn attach_settings_reach_the_context() {
         let text = "[host]\nmax_clients = 3\nhuge_pages = \"none\"\n[attach]\naddress = \"unix:@there\"\nuids = [0, 7]\n\
                     gids = \"own\"\ndomains = { desks = [7, 8] }\n[node]\nname = \"west\"\n\
                     [[node.peer]]\nname = \"east\"\naddress = \"10.0.0.2:7440\"\n\

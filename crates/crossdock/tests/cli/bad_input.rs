@@ -33,7 +33,7 @@ fn an_unknown_stream_is_answered_with_the_known_ones() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_its_place() {
+fn an_invalid_query_is_refused_with_its_place() {
     let (place, _daemon) = Place::with_daemon();
     for sql in
         ["", "SELECT", "DELETE FROM A", "SELECT * FROM A ORDER BY flight", "SELECT flight FROM A WHERE carrier > 5"]

@@ -43,7 +43,7 @@ fn a_subscriber_waits_for_a_conversion_and_gets_what_came_before_it() {
 }
 
 #[test]
-fn what_is_kept_is_there_after_the_daemon_was_killed() {
+fn kept_state_survives_a_killed_daemon() {
     let (place, daemon) = place_with_versions();
     place.run(["conversions", "add", "A", "v1", "v2", "--sql", TO_NEXT]).with_code(0);
     let before = (place.list("formats"), place.list("conversions"), place.list("streams")[0]["formats"].clone());

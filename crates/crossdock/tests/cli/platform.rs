@@ -75,7 +75,7 @@ fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
 }
 
 #[test]
-fn what_is_wrong_with_a_change_is_said_as_the_document_says() {
+fn an_invalid_change_is_answered_as_the_document_says() {
     let (place, _daemon) = Place::with_daemon();
     let document = Document::of(&place);
     for (method, path, body, status, words) in [
@@ -396,7 +396,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
 }
 
 #[test]
-fn what_was_deployed_by_hand_is_there_after_a_restart() {
+fn handlers_deployed_by_command_are_restored_after_a_restart() {
     let config = "[morph]\nstate_dir = \"kept\"\n";
     let (place, daemon) = Place::with_configured_daemon(config);
     let deployed = place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);

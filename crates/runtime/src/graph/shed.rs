@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ended_too_early_lasts_twice_as_long_up_to_a_second() {
+    fn sampling_that_ended_too_early_lasts_twice_as_long_up_to_a_second() {
         let mut behind = LoadShedder::default();
         let (mut now_us, mut lasted) = (1000, Vec::new());
         let mut once = |behind: &mut LoadShedder| {

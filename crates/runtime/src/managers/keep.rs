@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_back_and_what_cannot_be_read_is_put_aside() {
+    fn kept_state_is_read_back_and_an_unreadable_file_is_renamed() {
         let directory = tempfile::tempdir().unwrap();
         let kept = Kept::new(Some(directory.path().to_owned()));
         assert_eq!(kept.read(), (Vec::new(), None));

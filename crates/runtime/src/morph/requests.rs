@@ -107,7 +107,8 @@ impl Context {
         });
     }
 
-    /// A session wants to hear what a stream's subscribers lack, and is told what that is now.
+    /// A session listens for conversions that a stream's subscribers lack, and gets a notice of those that they lack
+    /// now.
     pub(crate) fn listen_for_converters(&mut self, key: usize, id: u32, stream: String) {
         let Some(peer) = self.pause(key) else { return };
         let request = move |catalog: &mut Catalog| catalog.enter(&stream, true);

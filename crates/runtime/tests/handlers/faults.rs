@@ -9,7 +9,8 @@ use crossdock_runtime::{ChangeRequest, HandlerSpec, OnFault};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A context's own kinds of handlers: one that panics at a number, one that does not return from it until it is told to.
+/// A context's own kinds of handlers: one that panics at a number, one that does not return from it until it is
+/// released.
 struct Troubled {
     at: u64,
     trouble: fn(u64),
@@ -350,7 +351,7 @@ static IS_MEASURED: AtomicBool = AtomicBool::new(false);
 static LET_GO_MEASURED: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn what_there_is_is_told_while_a_change_is_being_made() {
+fn reports_are_available_during_a_change() {
     let (context, addr) = start(|config| config.platform.stuck_after_ms = 30_000);
     let slow: fn(u64) = |_| {
         IS_MEASURED.store(true, Ordering::Release);

@@ -170,7 +170,7 @@ fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
     }
 }
 
-/// Waits until the managers say so of a handler; what does not come at all is told with all that has happened.
+/// Waits until the managers report this of a handler; a failure shows all events.
 fn until(context: &ContextHandle, handler: &str, holds: impl Fn(&HandlerInfo) -> bool) -> HandlerInfo {
     let began = Instant::now();
     loop {

@@ -48,7 +48,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
 
 /// What a path reserves is kept for each handler on the way, and for nobody else; all three resources bind.
 #[test]
-fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
+fn reservations_hold_for_handlers_and_for_their_paths() {
     let (context, addr) = start(|config| config.platform.bandwidth_mbit_per_s = Some(8000));
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
@@ -124,10 +124,10 @@ fn a_rule_that_does_not_suit_its_handler_is_refused() {
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
-    for (overload, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
+    for (overload, named) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
         let refused = context.manager().change(ChangeRequest::Deploy(few(FEW, &overload)), false).unwrap().unwrap_err();
         let why = &refused.refusals[0];
-        assert!(why.contains("`overload_parameters`: ") && why.contains(told), "{refused:?}");
+        assert!(why.contains("`overload_parameters`: ") && why.contains(named), "{refused:?}");
     }
     let overload_parameters = map(&[("field", "m")]);
     let fixed = HandlerSpec { overload_parameters, ..native("few", "number", "N", &[("field", "n1")]) };
@@ -260,14 +260,14 @@ fn a_sampled_handler_is_reported() {
         publish(&mut publisher, next, next + 2000);
         next += 2000;
     };
-    let told = loop {
+    let sampled = loop {
         publish_some();
         let mut events = context.manager().events(0).unwrap().into_iter();
-        if let Some(told) = events.find(|event| event.text.contains("the context is overloaded")) {
-            break told;
+        if let Some(sampled) = events.find(|event| event.text.contains("the context is overloaded")) {
+            break sampled;
         }
     };
-    assert_eq!((told.kind.as_str(), told.handler.as_deref()), ("degraded", Some("slow")));
+    assert_eq!((sampled.kind.as_str(), sampled.handler.as_deref()), ("degraded", Some("slow")));
     let left_out = |info: &HandlerInfo| info.dropped.iter().any(|(why, records)| why == "sampled" && *records > 0);
     until(&context, "slow", left_out);
     // Such seconds are in the history of both. In the first one nothing may have been read off the handler but once.

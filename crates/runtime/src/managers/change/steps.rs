@@ -545,7 +545,7 @@ impl Managers {
         }
     }
 
-    /// Looks after handlers that panicked or did not return.
+    /// Restarts or stops handlers that panicked or did not return.
     pub(crate) fn mend(&mut self) {
         let given_up = std::mem::take(&mut self.watch.given_up);
         for one in given_up {
@@ -622,7 +622,8 @@ impl Managers {
         let Some(there) = self.there(name) else { return };
         there.status = Status::Failed(why.to_owned());
         let node = there.node;
-        // Its context holds input for a handler that might go on; no handler would take it. If it cannot be told, that is
+        // Its context holds input for a handler that might go on; no handler would take it. If the order cannot be
+        // given, that is
         // an event.
         let _ = self.order(|overlay| overlay.fail(node));
         self.note("failed", name, format!("{why}: its input is dropped and counted until it is swapped"));
