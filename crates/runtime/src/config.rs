@@ -434,6 +434,6 @@ mod tests {
         config.contexts = vec![context(None, g); PlatformConfig::MAX_CONTEXTS];
         assert_eq!(config.names().map(|names| names.last().cloned()), Ok(Some("g-core-62".to_owned())));
         config.contexts.push(context(None, c));
-        assert!(config.names().is_err_and(|why| why.contains("at most 63")));
+        assert!(config.names().is_err_and(|why| why.contains("the bound is 63")));
     }
 }

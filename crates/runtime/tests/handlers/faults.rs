@@ -149,7 +149,7 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     // What comes later is lost to a handler that has failed; this is the batch that it did not return from.
     let records: u64 = replaced.text.split("with the ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(
-        replaced.text.contains("for 200ms (`stuck_after`)") && (1..=info.dropped[0].1).contains(&records),
+        replaced.text.contains("within 200ms (`stuck_after`)") && (1..=info.dropped[0].1).contains(&records),
         "{replaced:?}"
     );
     LET_GO.store(true, Ordering::Release);

@@ -427,7 +427,7 @@ impl Managers {
         let (entries, is_metered) = match (&compiled, there) {
             (Some(compiled), _) => (&compiled.entries, compiled.is_metered),
             (None, Some(there)) => (&there.entries, there.is_metered),
-            (None, None) => return Err("it has no program that was compiled".to_owned()),
+            (None, None) => return Err("its program was not compiled".to_owned()),
         };
         rule::check(spec, entries, &self.workshop.natives)?;
         let mut estimates = Vec::new();
