@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Records that are published at a time, one packet of loopback, and the time between, in us: 26,000 records a second. With many
-/// more packets, subscriptions that a busy machine delays would add so many answers that the delay grows.
+/// more packets, subscriptions that a busy machine delays would add answers until the delay grows.
 const AT_A_TIME: u64 = 26;
 const EVERY_US: u64 = 1000;
 /// The stream that is published.
 const STREAM: &str = "flights";
-/// Threads that make subscriptions: so many that one that takes 50 ms keeps no other waiting, at 1,000 a second.
+/// Threads that make subscriptions: enough that one that takes 50 ms keeps no other waiting, at 1,000 a second.
 const THREADS: u64 = 64;
 /// How long a subscription's first record is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);

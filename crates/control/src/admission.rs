@@ -202,16 +202,16 @@ impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.context;
         match self.obstacle {
-            Obstacle::Unmetered => write!(f, "{name} takes only metered handlers"),
+            Obstacle::Unmetered => write!(f, "{name} accepts only metered handlers"),
             Obstacle::Step { needs_ns, has_ns } => {
-                write!(f, "{name} takes no step over {} and its steps take {}", Span(has_ns), Span(needs_ns))
+                write!(f, "{name} accepts no step over {} and its steps take {}", Span(has_ns), Span(needs_ns))
             }
             Obstacle::Time { needs, has } => {
-                write!(f, "{name} has {} of the {} that it takes there", Time(has), Time(needs))
+                write!(f, "{name} has {} left of the {} that it needs there", Time(has), Time(needs))
             }
-            Obstacle::Buffers { needs, has } => write!(f, "{name} has {has} buffers of the {needs} that it holds"),
+            Obstacle::Buffers { needs, has } => write!(f, "{name} has {has} buffers left of the {needs} that it needs"),
             Obstacle::Bandwidth { needs, has } => {
-                write!(f, "{name} has {} of the {} that it makes", Bandwidth(has), Bandwidth(needs))
+                write!(f, "{name} has {} left of the {} that it sends", Bandwidth(has), Bandwidth(needs))
             }
         }
     }
@@ -344,7 +344,7 @@ fn why(need: &Need, contexts: &Contexts, at: usize, nearest: Option<usize>, trie
     let has = Time(contexts.headroom(at).time_ns_per_s);
     let mut text = format!("{}, {}: {name} has {has}", need.class, needs(need));
     match place {
-        Place::Named(_) => text += " and is the one named",
+        Place::Named(_) => text += " and is the named context",
         Place::Auto if nearest == Some(at) => text += " and its input comes from there",
         Place::Auto => {}
     }

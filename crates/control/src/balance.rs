@@ -52,7 +52,7 @@ impl Default for Rules {
 /// What becomes of a handler that is over its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
-    /// It goes to a g-core; where none has room, or it is to be where it is, it stays and is limited.
+    /// It goes to a g-core; where none has room, or its place is fixed, it stays and is limited.
     #[default]
     Move,
     /// It is stopped.
@@ -259,7 +259,7 @@ impl Balance {
                 let why = match handler.is_far_over {
                     true => format!("{} takes far more than it was admitted with", handler.name),
                     false => {
-                        format!("{} was over its budget {sum} times in the last {} s", handler.name, self.rules.of_s)
+                        format!("{} exceeded its budget {sum} times in the last {} s", handler.name, self.rules.of_s)
                     }
                 };
                 if Self::answer_overrun(now, handler, why) {
@@ -307,7 +307,7 @@ impl Balance {
         }
         let reason = match handler.place {
             Place::Auto => "no g-core has room for it",
-            Place::Named(_) => "it is to be where it is",
+            Place::Named(_) => "its place is fixed",
         };
         let limit = Time(handler.budget_ns_per_s);
         let why = format!("{why}, and {reason}: it gets the {limit} that its budget allows");
@@ -325,7 +325,7 @@ impl Balance {
                 continue;
             }
             let seconds = format!("in {} of the last {} s", self.rules.over_s, self.rules.of_s);
-            let why = format!("{name} had {} more to do than it should have {seconds}", too_much(excess));
+            let why = format!("{name} exceeded its capacity by {} {seconds}", too_much(excess));
             let sent = now.offload(at, self.rules.return_percent, &why);
             for (handler, to) in &sent {
                 self.leave(&handler.name, &now.contexts.list()[handler.context].name, &now.contexts.list()[*to].name);
@@ -397,7 +397,7 @@ impl Balance {
             // Of several that have room each by itself, those that have it together.
             if now.has_room(handler, home, rules.return_percent) {
                 let name = &now.contexts.list()[home].name;
-                let why = format!("{name} has had room for it for {for_s} s");
+                let why = format!("{name} has had the capacity for it for {for_s} s");
                 now.send(handler, home, Load::default(), &why);
             }
         }
@@ -445,7 +445,7 @@ impl Balance {
             if *streak_s >= self.rules.return_s {
                 now.contexts.commit(handler.context, more);
                 let context = &now.contexts.list()[handler.context].name;
-                let why = format!("{context} has had room for it for {streak_s} s");
+                let why = format!("{context} has had the capacity for it for {streak_s} s");
                 now.decisions.push(Decision::Degrade { handler: handler.name.clone(), applies: false, why });
                 *streak_s = 0;
             }

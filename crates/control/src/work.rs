@@ -4,7 +4,7 @@
 
 use crate::load::{Cost, at_least};
 
-/// A handler is on probation for so many seconds in which it was measured at work.
+/// A handler is on probation for this number of seconds in which it was measured at work.
 pub const PROBATION_S: u32 = 2;
 /// On probation it may take this many times what it was estimated at.
 pub const PROBATION_TIMES: f64 = 2.0;

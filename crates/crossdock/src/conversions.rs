@@ -89,7 +89,7 @@ fn keep(arguments: &AddConversion) -> Outcome {
         (_, _, _, Some(encoding)) => Conversion::Encode(codec(*encoding)?).to_string(),
         (_, Some(path), ..) => std::fs::read_to_string(path).map_err(|error| {
             Failure::usage(format!("cannot read the conversion {}: {error}", path.display()))
-                .hint("the file has a query, or rules such as `rename old new`, one a line")
+                .hint("the file has a query, or rules such as `rename old new`, one per line")
         })?,
         (None, None, None, None) => rule.iter().map(|rule| format!("{rule}\n")).collect(),
     };
@@ -118,7 +118,7 @@ pub(crate) fn format_named(text: &str) -> Outcome<FormatName> {
             Ok(FormatName::Description(schema::read(text.as_ref())?.format.describe()))
         }
         Err(why) => {
-            Err(Failure::usage(why).hint("or the name of a schema file, for a format that nobody announced yet"))
+            Err(Failure::usage(why).hint("or the name of a schema file, for a format that was not announced yet"))
         }
     }
 }
@@ -140,7 +140,7 @@ pub(crate) fn paths(arguments: &List) -> Outcome {
     let headings = [
         ("stream", Side::Left),
         ("from", Side::Left),
-        ("by way of", Side::Left),
+        ("through", Side::Left),
         ("ns", Side::Right),
         ("subscribers", Side::Right),
         ("in", Side::Right),
@@ -148,8 +148,8 @@ pub(crate) fn paths(arguments: &List) -> Outcome {
         ("refused", Side::Right),
         ("waiting", Side::Right),
     ];
-    let empty = "no paths: they are of handlers (`crossdock handler deploy`), and of subscribers that say which formats they \
-                 accept (`crossdock subscribe --accept`)";
+    let empty = "no paths: handlers have them (`crossdock handler deploy`), and subscribers that list the formats \
+                 they accept (`crossdock subscribe --accept`)";
     table(&headings, paths.iter().map(path_row), empty)?;
     for (path, refusal) in paths.iter().filter_map(|path| Some((path, path.refusal.as_ref()?))) {
         out::say(format_args!(
@@ -178,14 +178,14 @@ fn path_row(path: &PathInfo) -> Vec<String> {
 /// The formats on a path, the accepted one last.
 pub(crate) fn way(path: &PathInfo) -> String {
     if path.is_missing {
-        return format!("nothing leads to {}", named(&path.to, path.to_version));
+        return format!("no route to {}", named(&path.to, path.to_version));
     }
     let step = |step: &PathStep| {
         let to = named(&step.to, step.to_version);
         if step.registered { to } else { format!("{to} (by name)") }
     };
     match &path.steps[..] {
-        [] => "as it is".to_owned(),
+        [] => "unchanged".to_owned(),
         steps => steps.iter().map(step).collect::<Vec<_>>().join(", "),
     }
 }
@@ -211,11 +211,11 @@ mod tests {
         let step =
             |version, registered| PathStep { to_version: version, to: "ab".into(), registered, ..PathStep::default() };
         let mut path = PathInfo { to: "cd".into(), ..PathInfo::default() };
-        assert_eq!(way(&path), "as it is");
+        assert_eq!(way(&path), "unchanged");
         path.steps = vec![step(Some(2), true), step(None, false)];
         assert_eq!(way(&path), "v2, ab (by name)");
         path.is_missing = true;
-        assert_eq!((way(&path).as_str(), path_row(&path)[3].as_str()), ("nothing leads to cd", "-"));
+        assert_eq!((way(&path).as_str(), path_row(&path)[3].as_str()), ("no route to cd", "-"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Events) -> Outcome {
         return objects(&events);
     }
     if events.is_empty() {
-        out::say("nothing has happened");
+        out::say("no events");
     }
     out::print(events.iter().map(text).collect::<String>())
 }

@@ -18,12 +18,12 @@ use crate::{http, out};
 /// `crossdock streams`.
 pub(crate) fn streams(arguments: &List) -> Outcome {
     let http::Streams { streams } = client(arguments)?.get("/v1/streams")?;
-    reports(arguments, &STREAM_COLUMNS, &streams, "no streams: `crossdock publish` makes one")
+    reports(arguments, &STREAM_COLUMNS, &streams, "no streams: `crossdock publish` creates one")
 }
 
 const STREAM_COLUMNS: [Column<StreamInfo>; 9] = [
     Column::Of("name"),
-    Column::Made("made by", Side::Left, made_by),
+    Column::Made("produced by", Side::Left, made_by),
     Column::Of("subscriptions"),
     Column::Of("records_in"),
     Column::Of("bytes_in"),
@@ -42,7 +42,7 @@ fn made_by(stream: &StreamInfo) -> String {
 /// `crossdock subscriptions`.
 pub(crate) fn subscriptions(arguments: &List) -> Outcome {
     let http::Subscriptions { subscriptions } = client(arguments)?.get("/v1/subscriptions")?;
-    let empty = "no subscriptions: `crossdock subscribe` makes one";
+    let empty = "no subscriptions: `crossdock subscribe` creates one";
     reports(arguments, &SUBSCRIPTION_COLUMNS, &subscriptions, empty)
 }
 
@@ -131,7 +131,7 @@ fn uses(client: &ClientInfo) -> String {
 /// `crossdock mailboxes`.
 pub(crate) fn mailboxes(arguments: &List) -> Outcome {
     let http::Mailboxes { mailboxes } = client(arguments)?.get("/v1/mailboxes")?;
-    let empty = "no mailboxes: programs make them, or [[mailbox]] in the daemon's configuration";
+    let empty = "no mailboxes: programs create them, or [[mailbox]] in the daemon's configuration";
     reports(arguments, &MAILBOX_COLUMNS, &mailboxes, empty)
 }
 
@@ -199,17 +199,19 @@ fn explain_text(plan: &ExplainInfo) -> String {
     text += &format!("\nplace\n{}\ncost\n", indented(&plan.place));
     match plan.ns_per_record {
         Some(ns) => text += &format!("  {ns:.0} ns a record, measured on the latest {}\n", count(plan.sample_records)),
-        None => text += "  unknown: no record of the stream has come yet to measure it on\n",
+        None => text += "  unknown: the stream has had no records yet to measure it on\n",
     }
     if let Some(load) = plan.load_ns_per_s {
         let rate = count(plan.rate_msgs_per_s);
         text += &format!("  {} at {rate} records a second, the stream's peak", core_time(load));
         match plan.headroom_ns_per_s {
             Some(has) if has < load => {
-                text +=
-                    &format!("; the core has {}: it would run as a handler elsewhere, or be refused", core_time(has));
+                text += &format!(
+                    "; the core has {} left: the query would run as a handler in another context, or be refused",
+                    core_time(has)
+                );
             }
-            Some(has) => text += &format!("; the core has {}", core_time(has)),
+            Some(has) => text += &format!("; the core has {} left", core_time(has)),
             None => {}
         }
         text.push('\n');
@@ -226,7 +228,7 @@ fn explain_text(plan: &ExplainInfo) -> String {
             (Some(ns), false) => {
                 format!("; {ns:.0} ns a record, measured on the latest {}", count(path.sample_records))
             }
-            (None, false) => format!("; reckoned at {:.0} ns a record", path.ns_per_record),
+            (None, false) => format!("; estimated at {:.0} ns a record", path.ns_per_record),
         };
         text += &format!("  {}: {}{cost}\n", named(&path.from, path.from_version), way(path));
         text += &path.parts.iter().map(|part| format!("    {part}\n")).collect::<String>();
@@ -318,7 +320,7 @@ mod tests {
         };
         let text = counters("context", &context);
         let has = |name: &str, value: &str| text.lines().any(|line| line.starts_with(name) && line.ends_with(value));
-        assert!(has("clients attached", "2 of 1,024") && has("mailboxes", "3 of 4,096"), "{text}");
+        assert!(has("attached clients", "2 of 1,024") && has("mailboxes", "3 of 4,096"), "{text}");
         assert!(has("detached: violation", " 1"), "{text}");
         assert!(has("subscriptions refused", " 3"), "{text}");
     }
@@ -366,13 +368,14 @@ mod tests {
             paths: Vec::new(),
         };
         assert!(explain_text(&plan).contains("plan\n  filter\n  project\n"));
-        assert!(explain_text(&plan).contains("unknown: no record"));
+        assert!(explain_text(&plan).contains("unknown: the stream has had no records"));
         (plan.sample_records, plan.ns_per_record, plan.selectivity) = (1000, Some(12.3), Some(0.005));
         let text = explain_text(&plan);
         assert!(text.contains("12 ns a record, measured on the latest 1,000") && text.contains("0.5 % of them pass"));
         (plan.load_ns_per_s, plan.headroom_ns_per_s) = (Some(310_000_000), Some(120_000_000));
         let text = explain_text(&plan);
-        let wanted = "  310 ms/s at 2,100,000 records a second, the stream's peak; the core has 120 ms/s: it would run as a handler elsewhere, or be refused\n";
+        let wanted = "  310 ms/s at 2,100,000 records a second, the stream's peak; the core has 120 ms/s left: the \
+                      query would run as a handler in another context, or be refused\n";
         assert!(text.contains(wanted), "{text}");
     }
 }

@@ -107,7 +107,8 @@ fn encoding_options(arguments: &Publish) -> EncodingOptions {
 fn infer(input: &mut Input, encoding: Encoding, csv: &CsvOptions, bar: &ProgressBar) -> Outcome<Format> {
     if !matches!(encoding, Encoding::Csv | Encoding::Json) {
         return Err(Failure::usage(format!("{}: {} needs a schema", input.name, encoding.name())).hint(
-            "write its fields to a file, `name type` or `name type null` a line, and name that with --schema, or name \
+            "write its fields to a file, one line `name type` or `name type null` for each, and name that with \
+             --schema, or name \
              a .proto, .avsc or .json (JSON Schema) file (or say --input csv, if it is CSV)",
         ));
     }
@@ -181,7 +182,7 @@ impl Run<'_> {
         self.skipped += 1;
         match self.skipped {
             1..=SHOWN_SKIPS => self.bar.suspend(|| out::say(format_args!("skipped: {}", error.text))),
-            n if n == SHOWN_SKIPS + 1 => self.bar.suspend(|| out::say("skipped: more, which are only counted")),
+            n if n == SHOWN_SKIPS + 1 => self.bar.suspend(|| out::say("skipped: further rows, which are only counted")),
             _ => {}
         }
         None
@@ -193,7 +194,10 @@ impl Run<'_> {
         let (before, transport) = (publisher.stats(), publisher.transport());
         if matches!(end, End::Signal(_)) {
             bar.suspend(|| {
-                out::say("interrupted; waiting until the daemon has what was sent (again to leave at once)");
+                out::say(
+                    "interrupted; waiting until the daemon has acknowledged all records (interrupt again to exit \
+                          at once)",
+                );
             });
         }
         let finished = match &end {
@@ -271,10 +275,8 @@ fn say_summary(report: &Report<'_>, summary: &PublishSummary, time: Duration, tr
 fn row_failure(error: &RowError, name: &str, is_inferred: bool) -> Failure {
     let failure = Failure::failed(format!("{name}: {}", error.text));
     match (error.is_row, is_inferred) {
-        (true, true) => {
-            failure.hint("name a schema that fits with --schema, or leave such rows out with --on-error skip")
-        }
-        (true, false) => failure.hint("correct the row or the schema, or leave such rows out with --on-error skip"),
+        (true, true) => failure.hint("name a schema that fits with --schema, or skip such rows with --on-error skip"),
+        (true, false) => failure.hint("correct the row or the schema, or skip such rows with --on-error skip"),
         (false, _) => failure,
     }
 }

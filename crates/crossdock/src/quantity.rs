@@ -23,7 +23,7 @@ const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Records a second: `1000`, `2.5k`, `1M`.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
-    let wanted = "a rate is records a second, such as 1000, 2.5k or 1M";
+    let wanted = "a rate is records per second, such as 1000, 2.5k or 1M";
     let number = text.strip_suffix("/s").unwrap_or(text);
     let (number, unit) = match number.char_indices().last() {
         Some((at, 'k')) => (&number[..at], 1e3),
@@ -44,7 +44,7 @@ pub(crate) fn parse_peak(text: &str) -> Result<u64, String> {
 
 /// Time for a record, in ns: `5us`, `800ns`.
 pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
-    let wanted = "a budget is a time for a record, such as 800ns, 5us or 1ms";
+    let wanted = "a budget is a time per record, such as 800ns, 5us or 1ms";
     let budget = parse_duration(text).map_err(|_| wanted.to_owned())?;
     match u64::try_from(budget.as_nanos()) {
         Ok(ns @ 1..=10_000_000_000) => Ok(ns),
@@ -73,25 +73,24 @@ pub(crate) struct Reserve {
 
 /// What is kept for a handler, one, two or all three of: `50ms/s`, `64 buffers`, `12MB/s`, with commas in between.
 pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
-    let wanted =
-        "what is reserved is time of a core, buffers or bandwidth, such as `50ms/s` or `50ms/s, 64 buffers, 12MB/s`";
+    let wanted = "a reservation is core time, buffers or bandwidth, such as `50ms/s` or `50ms/s, 64 buffers, 12MB/s`";
     let mut reserve = Reserve::default();
     for part in text.split(',').map(str::trim) {
         let (place, value) = if let Some(buffers) = part.strip_suffix("buffers") {
             let buffers = buffers.trim_end().parse().ok().filter(|buffers| (1..=1 << 32).contains(buffers));
-            (&mut reserve.buffers, buffers.ok_or_else(|| format!("{wanted}; of buffers it is 1 to {}", 1u64 << 32))?)
+            (&mut reserve.buffers, buffers.ok_or_else(|| format!("{wanted}; buffers are 1 to {}", 1u64 << 32))?)
         } else if let Some(bytes) = part.strip_suffix("B/s") {
             let bytes = match bytes.strip_suffix('G') {
                 Some(number) => number.parse::<f64>().ok().map(|number| number * 1e9),
                 None => parse_rate(bytes).ok(),
             };
             let bytes = bytes.filter(|bytes| (1.0..=1e12).contains(bytes)).map(|bytes| bytes.ceil() as u64);
-            (&mut reserve.bytes_per_s, bytes.ok_or_else(|| format!("{wanted}; of bandwidth it is 1B/s to 1000GB/s"))?)
+            (&mut reserve.bytes_per_s, bytes.ok_or_else(|| format!("{wanted}; bandwidth is 1B/s to 1000GB/s"))?)
         } else {
             let time = part.strip_suffix("/s").and_then(|time| parse_duration(time).ok());
             let ns = time.ok_or_else(|| wanted.to_owned())?.as_nanos();
             let ns = u64::try_from(ns).ok().filter(|ns| (1..=1_000_000_000).contains(ns));
-            let most = "of time it is from 1ns/s to 1s/s, which is all of a core";
+            let most = "core time is 1ns/s to 1s/s, which is a whole core";
             (&mut reserve.ns_per_s, ns.ok_or_else(|| format!("{wanted}; {most}"))?)
         };
         if place.replace(value).is_some() {
@@ -162,7 +161,7 @@ pub(crate) fn way(transport: Transport) -> &'static str {
     match transport {
         Transport::Shm => "by shared memory",
         Transport::Udp => "by UDP",
-        Transport::Auto => "by no way yet",
+        Transport::Auto => "over no transport yet",
     }
 }
 

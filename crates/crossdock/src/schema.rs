@@ -21,8 +21,8 @@ pub(crate) struct SchemaFile {
 pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
     let (path, message) = split(path);
     let shown = path.display();
-    let wanted = "a schema has a field a line, `name type` or `name type null`, such as `dep_delay i16 null`; \
-                  or it is a .proto, an .avsc, a JSON Schema in .json, or a file of data that says its fields";
+    let wanted = "a schema has one field per line, `name type` or `name type null`, such as `dep_delay i16 null`; \
+                  or it is a .proto, an .avsc, a JSON Schema in .json, or a data file that contains its schema";
     if let Some(encoding) = Encoding::of_name(&path.to_string_lossy()).filter(|encoding| says_fields(*encoding, path)) {
         let format = of_data(path, encoding)?;
         let schema = Schema::new("inferred", format.schema(), None);

@@ -42,8 +42,8 @@ impl End {
                 tracing::info!(signal = name, "sessions ended, goodbye");
                 Ok(())
             }
-            End::ContextStopped => Err(Failure::failed("the execution context has ended by itself")
-                .hint("the log above says why; start the daemon again")),
+            End::ContextStopped => Err(Failure::failed("the execution context has ended unexpectedly")
+                .hint("the log above has the reason; start the daemon again")),
         }
     }
 }
@@ -207,9 +207,10 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
             Ok(applied) => applied.plan.notes.iter().for_each(|note| tracing::info!("{note}")),
             Err(plan) => {
                 refused += 1;
-                let instead = if is_kept { "; the kept handler of this name goes on" } else { "" };
+                let instead = if is_kept { "; the kept handler of this name stays" } else { "" };
                 tracing::warn!(
-                    "the configured handler `{name}` cannot be deployed{instead}:{} (mend its [[handler]] section, and try \
+                    "the configured handler `{name}` cannot be deployed{instead}:{} (correct its [[handler]] section, \
+                     and try \
                      `crossdock plan FILE`)",
                     indented(&plan.refusals)
                 );
@@ -228,7 +229,7 @@ pub(crate) fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -
 
 /// Has what happens in the daemon written down, and what has happened already.
 fn log(context: &ContextHandle) {
-    context.log_to(|line| tracing::info!(line, "a task says"));
+    context.log_to(|line| tracing::info!(line, "message of a task"));
     for complaint in context.not_restored() {
         tracing::warn!("{complaint}");
     }

@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     }
     let subscriber = builder.connect().map_err(|error| match (&error, arguments.wait) {
         (Error::UnknownStream(_), None) => {
-            Failure::usage(format!("{error}\nto wait until somebody publishes it, add --wait"))
+            Failure::usage(format!("{error}\nto wait for its first publisher, add --wait"))
         }
         _ => link_failure(error),
     })?;
@@ -100,7 +100,7 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
         return Ok(());
     }
     let ending = output.endings().first().copied().unwrap_or("bin");
-    Err(Failure::usage(format!("{output} is no text, and standard output is a terminal"))
+    Err(Failure::usage(format!("{output} is binary, and standard output is a terminal"))
         .hint(format!("send it to a file or a program: > records.{ending}, or | program")))
 }
 
@@ -155,15 +155,19 @@ impl Run<'_> {
                 Event::Readable { format, chain, records } => {
                     let way: Vec<String> = chain.iter().map(ToString::to_string).collect();
                     let way =
-                        if way.is_empty() { "as they are".to_owned() } else { format!("by way of {}", way.join(", ")) };
+                        if way.is_empty() { "unchanged".to_owned() } else { format!("through {}", way.join(", ")) };
                     let waited = counted(records, "record");
-                    out::say(format_args!("format {format} is read from here on, {way}; {waited} waited"));
+                    out::say(format_args!(
+                        "records of format {format} are delivered from now on, {way}; {waited} waited"
+                    ));
                 }
                 Event::Unreadable { message } => {
                     self.tally.unreadable += 1;
                     out::say(format_args!("a publisher's records do not fit the query: {message}"));
                 }
-                Event::Reconnected => out::say("the daemon was gone and is back; records between may be missing"),
+                Event::Reconnected => {
+                    out::say("the connection to the daemon was lost and is restored; records in between may be missing")
+                }
             }
         }
     }
@@ -217,8 +221,10 @@ impl Run<'_> {
         match &self.printer {
             Some((known, _)) if known == format => return Ok(()),
             Some(_) if !encoding.takes_any_format() => {
-                let text =
-                    format!("records of another format come now, and {encoding} holds one; those before it are whole");
+                let text = format!(
+                    "records of another format follow, and {encoding} output has one format; the output so far is \
+                     complete"
+                );
                 return Err(Failure::failed(text).hint("name the fields in the query, or start again for the new ones"));
             }
             _ => {}
@@ -275,7 +281,7 @@ impl Tally {
         let records = counted(self.records, "record");
         let mut text = format!("{records} ({}) in {}, {}", bytes(self.bytes), seconds(time), way(transport));
         if self.unwritten_bytes > 0 {
-            text += &format!("; the last {} were not read by anybody", bytes(self.unwritten_bytes));
+            text += &format!("; the last {} were not read", bytes(self.unwritten_bytes));
         }
         if self.dropped > 0 {
             text += &format!("; {} dropped", counted(self.dropped, "record"));

@@ -109,7 +109,7 @@ impl Passed {
         let taken = sockets.take_custom::<OwnedFd>(at, family, kind, "socket");
         let Ok(Some(socket)) = taken else {
             let lines = Purpose::ALL.map(Purpose::line).join(", ");
-            return Err(refused(name, "the daemon has no use for its kind").hint(format!("it takes {lines}")));
+            return Err(refused(name, "the daemon does not use sockets of its kind").hint(format!("it takes {lines}")));
         };
         let listener = AttachListener::over(socket).map_err(|error| refused(name, &error.to_string()))?;
         keep(&mut self.attach, listener, Purpose::Attach)
@@ -136,7 +136,7 @@ impl Passed {
     /// Refuses sockets that contradict the command line or the configuration.
     pub(crate) fn check(&self, arguments: &Serve, config: &Config) -> Outcome {
         let differs = |what: &str, passed: &str, said: &str| {
-            Failure::usage(format!("systemd passed the {what} {passed}, and {said} was asked for"))
+            Failure::usage(format!("systemd passed the {what} {passed}, and {said} was requested"))
                 .hint("take one of them out: the option, or the line of the socket unit")
         };
         if let (Some(passed), Some(said)) = (self.udp_addr(), arguments.listen)

@@ -65,7 +65,7 @@ impl fmt::Display for Form {
         f.write_str(match self {
             Form::Kernel => "kernel",
             Form::Interpreted => "interpreted",
-            Form::Direct => "as they are",
+            Form::Direct => "unchanged",
             Form::Native => "native",
         })
     }

@@ -297,7 +297,7 @@ fn queries_name_their_stream_and_their_forms() {
     assert_eq!(native("pass").reads().unwrap(), None);
     let made = make(&program);
     assert_eq!(made.form.to_string(), "kernel, interpreted");
-    assert_eq!(make(&HandlerProgram::sql("SELECT * FROM a")).form.to_string(), "as they are");
+    assert_eq!(make(&HandlerProgram::sql("SELECT * FROM a")).form.to_string(), "unchanged");
     assert_eq!(make(&HandlerProgram::sql("SELECT * FROM a")).output, format());
     assert!(made.is_metered);
 }

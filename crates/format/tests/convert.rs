@@ -394,7 +394,7 @@ fn plan(from: &str, to: &str, rules: &str) -> Plan {
 }
 
 #[test]
-fn what_has_no_plan_says_all_that_is_in_the_way() {
+fn a_refused_plan_lists_all_obstacles() {
     let from = schema("a i32\nb string\nc timestamp");
     let to = schema("a bytes\nb i32\nc i64\nd u8\ne u8 null\nf i8\ng timestamp");
     let rules: Rules = "rename x g\ndefault f 300\ndrop y\nunit e ms\ndefault z 1".parse().unwrap();

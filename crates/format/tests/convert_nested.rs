@@ -367,7 +367,7 @@ fn rules_name_what_lies_in_records_and_lists() {
 }
 
 #[test]
-fn what_has_no_plan_says_where() {
+fn a_refused_plan_names_the_field() {
     let from =
         schema("a record { b i32 }\nc i32[]\nd union { e i32; f string }\ng i32[3]\nh record { i u8 }[]\nj u8[]");
     let to = schema(

@@ -149,7 +149,7 @@ fn messages_stay_as_they_are_until_they_are_ended_in_any_order(pair: &mut Pair) 
     assert_eq!(pair.reader.does("try-get m 0"), "none");
 }
 
-fn what_is_cut_off_is_gone_for_all_who_come_after(pair: &mut Pair) {
+fn bytes_that_adjust_removed_are_gone_for_later_readers(pair: &mut Pair) {
     pair.create("next");
     pair.reader.does("write next");
     let mut last = pair.other();
@@ -226,7 +226,7 @@ fn a_full_mailbox_holds_its_writer_up_until_messages_are_ended(pair: &mut Pair) 
     assert_eq!(pair.reader.does("try-get m 1"), "none");
 }
 
-fn who_gives_up_waiting_loses_nothing(pair: &mut Pair) {
+fn a_client_that_stops_waiting_loses_nothing(pair: &mut Pair) {
     let timed_out = Err("TimedOut".to_owned());
     assert_eq!(pair.reader.try_to("get m 0 now"), timed_out);
     assert_eq!(pair.reader.does("try-get m 0"), "none");
@@ -506,10 +506,10 @@ behaviours! {
     content_of_every_size_comes_whole_and_in_order
     puts_may_be_ended_in_any_order_which_is_theirs
     messages_stay_as_they_are_until_they_are_ended_in_any_order
-    what_is_cut_off_is_gone_for_all_who_come_after
+    bytes_that_adjust_removed_are_gone_for_later_readers
     a_message_lies_still_within_a_domain_and_is_copied_once_on_its_way_to_another
     a_full_mailbox_holds_its_writer_up_until_messages_are_ended
-    who_gives_up_waiting_loses_nothing
+    a_client_that_stops_waiting_loses_nothing
     what_any_thread_drops_comes_home
     every_message_goes_to_one_reader_and_a_writers_own_stay_in_order
     a_deleted_mailbox_wakes_all_who_wait_for_it

@@ -135,7 +135,7 @@ impl Client {
             None if !inner.link.is_up() || inner.link.session() != session => Some(Err(inner.link.lost())),
             None => None,
         })?;
-        let answer = answer.ok_or_else(|| Error::Malformed("no answer came".to_owned()))??;
+        let answer = answer.ok_or_else(|| Error::Malformed("the answer is missing".to_owned()))??;
         Ok((answer, session))
     }
 

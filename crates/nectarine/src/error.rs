@@ -98,7 +98,7 @@ pub enum Error {
         most: usize,
     },
     /// More was to be left out of a message than there is.
-    #[error("the message has {bytes} bytes only: leave out no more than that")]
+    #[error("the message has only {bytes} bytes: remove no more than that")]
     TooShort {
         /// Its length in bytes.
         bytes: usize,
@@ -108,8 +108,8 @@ pub enum Error {
     Foreign,
     /// What is asked for needs shared memory, and this node is reached by packets.
     #[error(
-        "{what} need shared memory, and the node at {addr} is reached by packets: use mailboxes, or run on its machine and \
-         see that it lets this process attach"
+        "{what} need shared memory, and the node at {addr} is reached by packets: use mailboxes, or run on its \
+         machine with permission to attach"
     )]
     NotLocal {
         /// What was asked for.
@@ -129,7 +129,7 @@ pub enum Error {
         reason: String,
     },
     /// What the daemon sent is not what it should be, such as records that do not fit their format.
-    #[error("the daemon sent what makes no sense: {0}")]
+    #[error("the daemon violated the protocol: {0}")]
     Malformed(String),
     /// An [`crate::Interrupter`] was used.
     #[error("interrupted")]

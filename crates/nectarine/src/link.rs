@@ -448,7 +448,7 @@ impl Link {
                 Heard::Packets(arrived) => self.deliver(arrived),
                 Heard::Close(close) => self.close(&close),
                 Heard::Refused => self.refused(),
-                Heard::Silent { ns } => self.lose(format!("nothing was heard for {} s", ns / 1_000_000_000)),
+                Heard::Silent { ns } => self.lose(format!("no packet arrived for {} s", ns / 1_000_000_000)),
             }
         }
         self.heard = heard;

@@ -84,7 +84,7 @@ impl Post {
                 Incoming::Opened(opened) => self.open(&opened),
                 Incoming::Message { number, bytes } => {
                     if !self.take(number, bytes) {
-                        link.fail(Error::Malformed("more messages of a mailbox than were asked for".to_owned()));
+                        link.fail(Error::Malformed("more messages of a mailbox than were requested".to_owned()));
                         return;
                     }
                 }

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_flushes_takes_acks_all_the_same() {
+    fn a_publisher_that_only_flushes_receives_acks() {
         let (mut publisher, mut daemon, record) = connected();
         for _ in 0..1000 {
             assert!(publisher.try_publish(&record).unwrap());

@@ -109,24 +109,24 @@ impl Place {
         let wrong = |reason: &str| Error::Address { addr: addr.clone(), reason: reason.to_owned() };
         if addr.starts_with("unix:") {
             if settings.transport == Transport::Udp {
-                return Err(wrong("by packets a daemon is reached at host:port"));
+                return Err(wrong("a daemon's address for packets is host:port"));
             }
             return Ok(Place { shared: vec![addr.parse().map_err(|reason: String| wrong(&reason))?], packets: None });
         }
         let plain = addr.strip_prefix("udp://");
         let transport = match (plain, settings.transport) {
             (Some(_), Transport::Shm) => {
-                return Err(wrong("udp:// means packets, and only shared memory was asked for"));
+                return Err(wrong("udp:// means packets, and only shared memory was requested"));
             }
             (Some(_), Transport::Auto) => Transport::Udp,
             (_, transport) => transport,
         };
         let plain = plain.unwrap_or(addr);
         if plain.contains("://") {
-            return Err(wrong("only udp:// is known"));
+            return Err(wrong("the only known scheme is udp://"));
         }
         let found: Vec<SocketAddr> = plain.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?.collect();
-        let first = *found.first().ok_or_else(|| wrong("the name stands for no address"))?;
+        let first = *found.first().ok_or_else(|| wrong("the name has no address"))?;
         let mut shared = Vec::new();
         if transport != Transport::Udp {
             // Of another machine's address, who listens under its name here is not its daemon.
@@ -180,7 +180,7 @@ mod tests {
             ("unix:/run/crossdock.sock", Transport::Udp, "host:port"),
             ("unix:", Transport::Auto, "names nothing"),
             ("udp://127.0.0.1:1", Transport::Shm, "only shared memory"),
-            ("tcp://127.0.0.1:1", Transport::Auto, "only udp://"),
+            ("tcp://127.0.0.1:1", Transport::Auto, "is udp://"),
             ("nowhere", Transport::Auto, "nowhere"),
         ] {
             let error = place(addr, transport).unwrap_err();

@@ -58,7 +58,8 @@ pub(crate) struct Queries {
 }
 
 impl Admission {
-    /// What there is for a query now, in ns per s. Whatever it takes, before the managers have looked for the first
+    /// The time that is free for a query now, in ns per s. Whatever it takes, before the managers have looked for the
+    /// first
     /// time.
     pub(crate) fn has_ns_per_s(&self) -> u64 {
         let Some(Room { left, always, admitted }) = self.room else { return u64::MAX };
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_let_in_is_taken_off_what_was_left() {
+    fn an_admitted_query_reduces_the_remaining_time() {
         let mut admission = Admission::default();
         assert_eq!(admission.admit(5_000_000_000, 1, "c"), Ok(()), "nothing is known yet");
         admission.release(5_000_000_000);

@@ -202,7 +202,8 @@ impl Attaching {
             && let Some(oldest) = self.hear_watched(oldest)
         {
             let reason = format!(
-                "this process made no request to attach after it had connected, and {MAX_PENDING} others wait to make theirs"
+                "this process connected and sent no attach request, and {MAX_PENDING} newer connections wait to send \
+                 theirs"
             );
             refuse(oldest.socket.as_fd(), &reason);
         }
@@ -310,5 +311,5 @@ fn hand_over(inbox: &Inbox, prepared: Prepared) -> Result<ClientKey, String> {
 }
 
 fn no_means(error: &io::Error) -> String {
-    format!("the daemon could not make what a client needs: {error}")
+    format!("the daemon could not set up the client: {error}")
 }

@@ -205,7 +205,11 @@ impl PlatformConfig {
     /// There are too many of them, or two have the same name; in words.
     pub fn names(&self) -> Result<Vec<String>, String> {
         if self.contexts.len() > Self::MAX_CONTEXTS {
-            return Err(format!("{} further contexts; at most {} can be", self.contexts.len(), Self::MAX_CONTEXTS));
+            return Err(format!(
+                "{} further contexts are configured; the bound is {}",
+                self.contexts.len(),
+                Self::MAX_CONTEXTS
+            ));
         }
         let mut taken = BTreeSet::from([Self::HOME_CONTEXT.to_owned()]);
         for name in self.contexts.iter().filter_map(|context| context.name.as_ref()) {
@@ -430,6 +434,6 @@ mod tests {
         config.contexts = vec![context(None, g); PlatformConfig::MAX_CONTEXTS];
         assert_eq!(config.names().map(|names| names.last().cloned()), Ok(Some("g-core-62".to_owned())));
         config.contexts.push(context(None, c));
-        assert!(config.names().is_err_and(|why| why.contains("at most 63")));
+        assert!(config.names().is_err_and(|why| why.contains("the bound is 63")));
     }
 }

@@ -478,7 +478,7 @@ impl Context {
         self.peers.take_dirty(&mut dirty);
         for &key in &dirty {
             if self.peers.get(key).is_some_and(|p| p.carrier().untaken_control_bytes(&self.host) > MAX_CONTROL_BYTES) {
-                let reason = format!("{MAX_CONTROL_BYTES} bytes of answers wait for you, and you take none");
+                let reason = format!("{MAX_CONTROL_BYTES} bytes of replies are unread");
                 self.remove_peer(key, "answers_not_taken", Some(Close { again: false, reason }));
             } else if !self.service_link(key) {
                 self.held_up = true;

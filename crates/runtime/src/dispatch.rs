@@ -198,7 +198,7 @@ impl Context {
             stream.malformed += records;
         }
         self.counters.drop(DropReason::Malformed, records);
-        let reason = format!("a packet holds what is not a record of its format: {flaw}");
+        let reason = format!("a packet contains an invalid record: {flaw}");
         self.remove_peer(key, "malformed_records", Some(Close { again: false, reason }));
     }
 
@@ -286,8 +286,8 @@ impl Context {
         }
         let records = std::mem::take(&mut subscription.untold);
         subscription.told_ns = self.now_ns;
-        let reason = "the queue was full, a record too long, its format not what the query or the subscriber takes and not \
-                      converted to it in time, or a value without a place in the accepted format (`crossdock paths` says which)"
+        let reason = "the queue was full, a record was too long, a format was not accepted and not converted in time, \
+                      or a value does not fit the accepted format (`crossdock paths` shows which)"
             .to_owned();
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
@@ -320,7 +320,7 @@ pub(crate) fn fill(
         });
         let flaw = match checked {
             Ok(found) if found == usize::from(span.records) => continue,
-            Ok(found) => format!("{found} records where the header claims {}", span.records),
+            Ok(found) => format!("{found} records, and the header states {}", span.records),
             Err(error) => error.to_string(),
         };
         batch.records.truncate(before);

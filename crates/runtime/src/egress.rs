@@ -160,7 +160,7 @@ impl Context {
     fn fail_query(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
-        let message = "the query failed at a record, by a flaw of the daemon: its records are dropped".to_owned();
+        let message = "the query failed on a record because of a bug in the daemon: its records are dropped".to_owned();
         let text = format!("the query `{}`: {message}", subscription.select.sql());
         self.tell(peer, &Notice::Unreadable { subscription: number, message }.into());
         // The managers may have ended before.
@@ -220,7 +220,7 @@ impl Context {
     #[cold]
     pub(crate) fn disconnect_behind(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|subscription| subscription.peer) else { return };
-        let reason = "more waits for you than there is room for, and your policy is disconnect".to_owned();
+        let reason = "the subscriber's queue is full and its policy is disconnect".to_owned();
         self.remove_peer(peer, "queue_full", Some(Close { again: false, reason }));
     }
 }

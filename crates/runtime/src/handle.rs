@@ -74,7 +74,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The attach socket could not be had.
-    #[error("processes could not attach at {address}: {source}{hint}", hint = attach_hint(source))]
+    #[error("cannot open the attach socket {address}: {source}{hint}", hint = attach_hint(source))]
     Attach {
         /// Its address, configured or made from the one that is received on.
         address: AttachAddr,
@@ -103,7 +103,7 @@ fn bind_hint(error: &io::Error) -> &'static str {
 fn attach_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => " (choose another `address` in [attach])",
-        _ => " (choose another `address` in [attach], or let nobody attach with `enabled = false`)",
+        _ => " (choose another `address` in [attach], or disable attaching with `enabled = false`)",
     }
 }
 

@@ -83,7 +83,7 @@ impl Context {
             Err(error) => {
                 self.counters.drop(reason(error), 1);
                 self.host.free(message);
-                let reason = format!("a packet of your session is none: {error}");
+                let reason = format!("a packet of this session is invalid: {error}");
                 self.remove_peer(key, "malformed_packet", Some(Close { again: false, reason }));
                 return None;
             }

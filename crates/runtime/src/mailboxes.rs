@@ -170,7 +170,8 @@ impl Context {
         }
         let known = nodes.iter().map(|(name, _)| name.as_str()).chain([self.config.node.as_str()]);
         let known = known.collect::<Vec<_>>().join(", ");
-        let what = format!("node `{name}` is not known here; known are {known} (add it to the daemon's configuration)");
+        let what =
+            format!("node `{name}` is unknown; the known nodes are {known} (add it to the daemon's configuration)");
         Err(refuse(RefusalCode::UnknownNode, what))
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct PlannerThreads(Vec<JoinHandle<()>>);
 
 /// A job panicked, which is a flaw in it; the planner goes on.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("planning it failed, by a flaw of the daemon")]
+#[error("planning failed because of a bug in the daemon")]
 pub(crate) struct Panicked;
 
 impl Planner {

@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 
 /// Sides of mailboxes that one session may have open.
 const MAX_SIDES: usize = 256;
-/// Messages that a remote writer may put ahead: the default, and the most. So many of 64 KiB may wait for memory.
+/// Messages that a remote writer may put ahead: the default, and the most. This number of messages of 64 KiB may wait
+/// for memory.
 const AHEAD: (u32, u32) = (16, 64);
 
 impl Context {
@@ -97,7 +98,7 @@ impl Context {
             let side = self.remote.sides.swap_remove(at);
             let (peer, number) = (side.peer, side.number);
             side.end(&mut self.host);
-            let reason = "the mailbox was deleted, or who made it is gone".to_owned();
+            let reason = "the mailbox was deleted, or its creator has gone".to_owned();
             self.tell(peer, &Notice::MailboxClosed { number, reason }.into());
         }
     }
@@ -118,7 +119,7 @@ impl Context {
         };
         if side.credit == 0 {
             self.counters.drop(DropReason::BeyondCredit, 1);
-            let reason = format!("more was put into mailbox number {number} than you were allowed");
+            let reason = format!("more was put into mailbox number {number} than its credit allows");
             return self.remove_peer(peer, "beyond_credit", Some(Close { again: false, reason }));
         }
         side.credit -= 1;

@@ -52,7 +52,7 @@ impl Context {
                 return;
             }
             Request::Terminate => {
-                let close = Close { again: false, reason: "as you asked".to_owned() };
+                let close = Close { again: false, reason: "as requested".to_owned() };
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
@@ -208,7 +208,8 @@ impl Context {
         let subscriptions = self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
         let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
         if full && subscriptions.iter().any(ends) {
-            let reason = format!("{backlog} bytes wait for you, the bound is {bound}, and your policy is disconnect");
+            let reason =
+                format!("{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect");
             return self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
         }
         if !full {

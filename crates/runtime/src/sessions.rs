@@ -34,7 +34,7 @@ impl Context {
         if self.peers.sessions() >= self.config.max_sessions as usize || self.peers.is_full() {
             self.counters.drop(DropReason::SessionLimit, 1);
             let reason = format!(
-                "the daemon has all of its {} sessions (`max_sessions` in [context] of its configuration) in use",
+                "all {} sessions of the daemon are in use (`max_sessions` in [context] of its configuration)",
                 self.config.max_sessions
             );
             self.send_now(from, &Close { again: false, reason }.packet(hello.session));
@@ -132,7 +132,7 @@ impl Context {
             if link.session.on_timer(self.now_ns) {
                 self.peers.touch(key);
             } else {
-                let reason = format!("nothing was heard of you for {} ms", self.config.idle_timeout_ms);
+                let reason = format!("no packet arrived for {} ms", self.config.idle_timeout_ms);
                 self.remove_peer(key, "silent", Some(Close { again: true, reason }));
             }
         }

@@ -321,7 +321,8 @@ fn refused_priorities(config: &ContextConfig) -> Vec<String> {
         let tried = std::thread::spawn(move || set_nice(nice)).join();
         let why = tried.unwrap_or_else(|_| Err(io::Error::other("the try failed"))).err()?;
         Some(format!(
-            "context {name} has the daemon's own priority, since nice = {nice} is refused: {why}; it takes CAP_SYS_NICE, or a \
+            "context {name} has the daemon's own priority, because nice = {nice} is refused: {why}; it needs \
+             CAP_SYS_NICE, or a \
              limit that allows it (`ulimit -e`)"
         ))
     };
@@ -353,7 +354,7 @@ struct Keeping {
 /// Reads what is kept, if anything is to be.
 fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
     let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
-    let what = "what is kept (`state_dir` in [morph])";
+    let what = "the stored state (`state_dir` in [morph])";
     let catalog = catalog.clone();
     let Started { registry, side, thread, complaints } =
         state::start(directory, move || catalog.post(Catalog::look_after_kept))

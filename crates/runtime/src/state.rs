@@ -188,25 +188,25 @@ impl Log {
         }
         if bytes.len() as u64 > MAX_BYTES {
             // Reading a part of it would forget the rest.
-            let message =
-                format!("{}: it has more than {MAX_BYTES} bytes, longer than any that is written", path.display());
+            let message = format!("{}: it has more than {MAX_BYTES} bytes, the bound of a log", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let replayed = replay(&bytes);
         self.registry = replayed.registry;
         let mut complaints = Vec::new();
         for (place, error) in replayed.passed_over {
-            let why = error.map_or_else(|| "it is not of this release".to_owned(), |error| error.to_string());
-            complaints.push(format!("{}: the entry at byte {place} is passed over: {why}", path.display()));
+            let why = error.map_or_else(|| "it was written by another release".to_owned(), |error| error.to_string());
+            complaints.push(format!("{}: the entry at byte {place} is skipped: {why}", path.display()));
         }
         let torn = bytes.len() - replayed.whole_bytes;
         if torn > 0 {
-            complaints.push(format!("{}: its last {torn} bytes are torn or damaged, and left out", path.display()));
+            complaints
+                .push(format!("{}: its last {torn} bytes are incomplete or damaged, and are ignored", path.display()));
         }
         if !complaints.is_empty() {
             let unread = self.directory.join(UNREAD_LOG);
             std::fs::write(&unread, &bytes).map_err(at(&unread))?;
-            complaints.push(format!("as it was, the log is kept in {}", unread.display()));
+            complaints.push(format!("the unchanged log is kept in {}", unread.display()));
         }
         Ok(complaints)
     }

@@ -340,14 +340,15 @@ impl Context {
     /// Whether a peer may have one subscription more, under this number.
     fn check_subscribing(&self, key: usize, number: u32) -> Result<(), Refusal> {
         if self.subscriptions.len() >= self.config.max_subscriptions as usize {
-            let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
+            let message = format!("the daemon has {} subscriptions, the bound", self.config.max_subscriptions);
             return Err(refuse(RefusalCode::Limit, message));
         }
         let Some(peer) = self.peers.get(key) else { return Ok(()) };
         let numbers = peer.carrier().subscription_numbers();
         if !numbers.contains(&number) {
             let (first, last) = numbers.into_inner();
-            let message = format!("subscription number {number}: in this session they go from {first} to {last}");
+            let message =
+                format!("subscription number {number} is out of range: this session's numbers are {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
         if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {

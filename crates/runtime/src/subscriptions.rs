@@ -1,4 +1,5 @@
-//! Subscriptions: a query, what it is planned for, and what its subscriber is to be told. A node of the graph runs it.
+//! Subscriptions: a query, the formats that it is planned for, and the notices for its subscriber. A node of the
+//! graph runs it.
 
 use crate::graph::gauges::NodeGauges;
 use crate::graph::node::{Instance, SchedulingPolicy};
@@ -45,7 +46,7 @@ impl Planned {
         Planned::weighed(select, format, |_| None)
     }
 
-    /// The same; a query that cannot be planned by a flaw of the daemon fits no format.
+    /// The same; a query that cannot be planned because of a bug in the daemon fits no format.
     pub(crate) fn guarded(select: &Select, format: &Format) -> Planned {
         let planned = catch_unwind(AssertUnwindSafe(|| Planned::new(select, format)));
         planned.unwrap_or_else(|_| {

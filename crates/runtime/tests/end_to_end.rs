@@ -326,7 +326,7 @@ fn a_restarted_daemon_is_found_again(way: Transport) {
     assert!(numbers.ends_with(&(10..20).collect::<Vec<_>>()), "{numbers:?}");
 }
 
-fn who_waits_for_a_stream_misses_nothing_of_it(way: Transport) {
+fn a_subscriber_that_waits_for_a_stream_misses_no_record(way: Transport) {
     let (context, addr) = start(|_| {});
     let waiting = std::thread::spawn({
         let addr = addr.clone();
@@ -424,5 +424,5 @@ by_either_way!(
     requests_are_answered_while_records_wait,
     requests_that_cannot_be_are_refused_in_words,
     a_restarted_daemon_is_found_again,
-    who_waits_for_a_stream_misses_nothing_of_it,
+    a_subscriber_that_waits_for_a_stream_misses_no_record,
 );

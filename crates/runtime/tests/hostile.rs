@@ -268,7 +268,7 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
     raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
     let (_, payload) = raw.receive(|kind| kind == Kind::Close);
     let close = Close::decode(&payload);
-    assert!(!close.again && close.reason.contains("not a record"), "{close:?}");
+    assert!(!close.again && close.reason.contains("an invalid record"), "{close:?}");
     await_dropped(&context, "record_malformed", 1);
     match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
         Some(Event::StreamEnded { publishers_left: 0 }) => {}
@@ -392,7 +392,7 @@ fn a_subscriber_that_died_holds_nobody_up() {
 }
 
 #[test]
-fn what_an_attached_publisher_put_before_its_end_waits_for_buffers_and_is_taken() {
+fn records_put_before_an_attached_publishers_end_wait_for_buffers_and_are_delivered() {
     if contexts::further().next().is_some() {
         // Between two contexts there is less room than there are buffers: the publisher would be held back before.
         return;
@@ -445,13 +445,13 @@ fn what_an_attached_publisher_put_before_its_end_waits_for_buffers_and_is_taken(
 }
 
 #[test]
-fn who_asks_on_and_on_without_taking_the_answers_is_sent_away() {
+fn a_client_that_never_reads_replies_is_disconnected() {
     let (_context, addr) = start();
     // The one packet that says so may find no room in the asker's own socket; then once more.
     assert!((0..5).any(|_| is_sent_away_for_asking(&addr)));
 }
 
-/// Asks on and on; whether it was told to leave for that.
+/// Sends requests and reads no replies; whether it was disconnected for that.
 fn is_sent_away_for_asking(addr: &str) -> bool {
     let mut raw = Raw::connect(addr);
     raw.greet().unwrap();
@@ -469,7 +469,7 @@ fn is_sent_away_for_asking(addr: &str) -> bool {
                 Kind::Ack => raw.seq = Ack::decode(&packet[HEADER_BYTES..len]).unwrap().next_seq,
                 Kind::Close => {
                     let close = Close::decode(&packet[HEADER_BYTES..len]);
-                    return close.reason.contains("answers wait for you");
+                    return close.reason.contains("bytes of replies are unread");
                 }
                 _ => {}
             }

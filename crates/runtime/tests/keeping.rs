@@ -169,7 +169,7 @@ fn a_directory_has_one_daemon_and_what_is_torn_is_said_to_be() {
 
     let log = path.join("registry.log");
     let whole = std::fs::read(&log).unwrap();
-    // Torn: what is whole is there, what is not is told, and nothing of it is thrown away.
+    // Torn: the complete entries are restored, the torn one is reported, and the file is kept.
     std::fs::write(&log, &whole[..whole.len() - 5]).unwrap();
     let context = ContextHandle::start(config(&path)).unwrap();
     let complaints = context.not_restored().join("\n");
@@ -214,7 +214,7 @@ fn a_policy_is_kept_and_holds_for_whoever_announces() {
 }
 
 #[test]
-fn what_no_longer_fits_is_said_and_the_rest_is_restored() {
+fn state_that_no_longer_fits_is_reported_and_the_rest_is_restored() {
     let directory = tempfile::tempdir().unwrap();
     let (context, _) = start(directory.path());
     context.declare_stream("K", &v1()).unwrap().unwrap();

@@ -77,7 +77,8 @@ fn next(subscriber: &mut Subscriber) -> Event {
     subscriber.next_event(SOON).unwrap().expect("something within 20 s")
 }
 
-/// What came up to the stream's end, or to so many records: (flight, seconds) in order, the records dropped, other events.
+/// The events up to the stream's end, or up to a number of records: (flight, seconds) in order, the records dropped,
+/// other events.
 #[derive(Debug, Default)]
 struct Came {
     flights: Vec<u64>,
@@ -243,7 +244,7 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
 }
 
 #[test]
-fn what_is_read_is_all_that_is_made_in_front_of_what_cannot_make_less() {
+fn only_read_fields_are_produced_before_a_part_that_cannot_produce_fewer() {
     let (context, addr) = start(|_| {});
     let middle = Format::parse_schema("flight u32\ndelay i16\ntext string").unwrap();
     let feed = Format::parse_schema("layout foreign big packed\nflight u32\ndelay i16").unwrap();
@@ -350,7 +351,7 @@ fn messages_are_decoded_and_encoded_on_the_way() {
 }
 
 #[test]
-fn what_is_accepted_as_it_is_and_what_is_converted_come_together() {
+fn accepted_and_converted_records_arrive_in_order() {
     let (context, addr) = start(|_| {});
     let (mut old, mut new) = (publisher(&addr, Transport::Udp, &v2()), publisher(&addr, Transport::Udp, &v3()));
     let mut subscriber = subscriber(&addr, Transport::Udp).accept(FormatRef::Version(2)).connect().unwrap();
@@ -376,7 +377,7 @@ fn a_converter_that_comes_while_traffic_flows_loses_nothing() {
         let mut subscriber = subscriber(&addr, way).accept(v3()).connect().unwrap();
         let mut converter = Converter::builder(&addr).transport(way).stream("F").connect().unwrap();
         publish(&mut publisher, 0..50_000);
-        // The subscriber is told, and the converter asked.
+        // The subscriber gets a notice, and the converter a request.
         let Event::Held { format, message } = next(&mut subscriber) else { panic!("not held") };
         assert_eq!(format, v1().id());
         assert!(message.contains("stream `F`") && message.contains(&v3().id().to_string()), "{message}");
@@ -399,7 +400,7 @@ fn a_converter_that_comes_while_traffic_flows_loses_nothing() {
 }
 
 #[test]
-fn what_waits_comes_before_its_streams_end() {
+fn waiting_records_arrive_before_their_streams_end() {
     let (context, addr) = start(|_| {});
     let mut publisher = publisher(&addr, Transport::Udp, &v1());
     let mut subscriber = subscriber(&addr, Transport::Udp).accept(v3()).connect().unwrap();
@@ -407,7 +408,7 @@ fn what_waits_comes_before_its_streams_end() {
     publisher.finish().unwrap();
     assert!(matches!(next(&mut subscriber), Event::Held { .. }));
     assert!(subscriber.next_event(Some(Duration::ZERO)).unwrap().is_none());
-    // Who begins to listen later is told what is lacking still.
+    // A converter that begins to listen later gets the same request.
     let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
     let wanted = converter.next_wanted(SOON).unwrap().unwrap();
     converter.keep(&wanted.from, &wanted.to, &direct()).unwrap();
@@ -429,8 +430,8 @@ fn what_nothing_converts_is_dropped_and_counted_where_that_is_the_policy() {
     let mut subscriber = builder.connect().unwrap();
     publish(&mut publisher, 0..500);
     publisher.finish().unwrap();
-    let Event::Unreadable { message } = next(&mut subscriber) else { panic!("not told") };
-    assert!(message.contains("nothing converts"), "{message}");
+    let Event::Unreadable { message } = next(&mut subscriber) else { panic!("no notice") };
+    assert!(message.contains("no conversion"), "{message}");
     let came = collect(&mut subscriber, usize::MAX);
     assert_eq!((came.flights.len(), came.dropped), (0, 500));
     assert_eq!(dropped(&context, "record_unreadable"), 500);
@@ -457,7 +458,7 @@ fn no_more_waits_than_the_bound_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn what_waited_too_long_is_dropped_and_told_before_the_streams_end() {
+fn expired_records_are_dropped_and_reported_before_the_streams_end() {
     let (context, addr) = start(|config| config.morph.hold_ms = 0);
     let mut publisher = publisher(&addr, Transport::Udp, &v1());
     let mut subscriber = subscriber(&addr, Transport::Udp).accept(v3()).connect().unwrap();

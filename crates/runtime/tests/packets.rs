@@ -116,7 +116,7 @@ fn a_full_mailbox_holds_its_writer_and_nothing_else_of_its_session() {
 }
 
 #[test]
-fn who_has_a_mailbox_open_is_told_that_it_is_gone() {
+fn clients_with_an_open_mailbox_are_notified_of_its_end() {
     let (context, node) = start(|_| {});
     let other = connect(&context);
     node.create_mailbox("a", MailboxOptions::default()).unwrap();

@@ -138,7 +138,7 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest,
     let now = |name: &str| specs.iter().find(|spec| spec.name == name).cloned().unwrap();
     let huge = 900_000_000_000;
     match rng.u32(0..18) {
-        0 => (ChangeRequest::Deploy(sql("all", "SELECT * FROM N", place)), "is there already"),
+        0 => (ChangeRequest::Deploy(sql("all", "SELECT * FROM N", place)), "exists already"),
         1 => (ChangeRequest::Swap(sql("all", "SELECT n1, number, 0 AS grp FROM tens", place)), "cycle"),
         2 => (ChangeRequest::Swap(sql("all", "SELECT nothing FROM counted", place)), "nothing"),
         3 => (ChangeRequest::Deploy(sql("new", "SELECT * FROM N WHERE", place)), "new"),
@@ -164,7 +164,11 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest,
         10 => (ChangeRequest::Swap(HandlerSpec { reserve_bytes_per_s: Some(huge), ..now("tens") }), "reserve less"),
         11 => (ChangeRequest::Swap(HandlerSpec { reserve_path_msgs_per_s: Some(huge), ..now("tens") }), "as reserved"),
         12 => (ChangeRequest::Move { handler: "tens".into(), place: Some("nowhere".into()) }, "nowhere"),
-        13 => (ChangeRequest::Remove { handler: ["counted", "all"][rng.usize(0..2)].into() }, "would no longer make"),
+        13 => (
+            ChangeRequest::Remove { handler: ["counted", "all"][rng.usize(0..2)].into() },
+            "would no longer \
+                                                  produce",
+        ),
         14 => {
             let overload_parameters = map("most", "1");
             (ChangeRequest::Swap(HandlerSpec { overload_parameters, ..now("all") }), "`overload_parameters`")
@@ -242,11 +246,11 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
             continue;
         }
         let before = State::of(&context, directory.path());
-        let (wish, told) = impossible(&mut rng, &before.specs);
+        let (wish, reason) = impossible(&mut rng, &before.specs);
         let planned = manager.plan(wish.clone(), false).unwrap();
         let plan = manager.change(wish.clone(), false).unwrap().expect_err(&format!("{wish:?}"));
         let why = plan.refusals.join("; ");
-        assert!(why.contains(told) && !planned.refusals.is_empty(), "{wish:?} was refused since {why}");
+        assert!(why.contains(reason) && !planned.refusals.is_empty(), "{wish:?} was refused since {why}");
         let events = manager.events(0).unwrap();
         assert_eq!(events.iter().filter(|event| event.kind == "refused").count() as u32, refused + 1, "{wish:?}");
         refused += 1;

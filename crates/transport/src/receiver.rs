@@ -416,7 +416,7 @@ mod tests {
     const CONTROL: u64 = CONTROL_WINDOW_PACKETS as u64;
 
     #[test]
-    fn what_is_in_order_and_not_taken_is_asked_for_again() {
+    fn a_packet_in_order_that_is_not_taken_is_requested_again() {
         let mut receiver = Receiver::new(100);
         let mut out = Vec::new();
         for (first, packets, c) in [(2, 3, 'b'), (5, 1, 'c'), (8, 2, 'd')] {

@@ -24,12 +24,18 @@ enum Match {
 }
 
 /// Words that the project does not use, and what to say instead.
-const REPLACED: [(&str, Match, &str); 27] = [
+const REPLACED: [(&str, Match, &str); 33] = [
     ("who asked", Match::Phrase, "the noun: the caller, the client"),
     ("who is attached", Match::Phrase, "the attached client"),
     ("for ever", Match::Phrase, "indefinitely"),
     ("has no like", Match::Phrase, "has no equivalent"),
     ("no more of", Match::Phrase, "the noun, and `no further`"),
+    ("told", Match::Phrase, "reported, notified"),
+    ("so many", Match::Phrase, "the number: `n` records"),
+    ("thinned out", Match::Phrase, "sampled, shed"),
+    ("what there is", Match::Phrase, "the noun: the current state, the free time"),
+    ("look after", Match::Phrase, "the verb: restart, check"),
+    ("looks after", Match::Phrase, "the verb: restarts, checks"),
     ("Wish", Match::Name, "ChangeRequest, or the noun of the request"),
     ("Becoming", Match::Name, "PlannedHandler"),
     ("AsTheyAre", Match::Name, "Route::Direct"),

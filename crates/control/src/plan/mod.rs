@@ -220,7 +220,7 @@ pub enum Refusal {
     #[error(transparent)]
     Contexts(#[from] ContextsError),
     /// A stream has one maker.
-    #[error("{} make the same stream {stream}: give each a stream of its own", texts::list(handlers))]
+    #[error("{} produce the same stream {stream}: give each a stream of its own", texts::list(handlers))]
     SameStream {
         /// The stream.
         stream: String,
@@ -228,7 +228,7 @@ pub enum Refusal {
         handlers: Vec<String>,
     },
     /// A derived stream cannot have publishers too.
-    #[error("{handler} makes the stream {stream}, which is published: give its output another name")]
+    #[error("{handler} produces the stream {stream}, which has publishers: give its output another name")]
     MakesPublished {
         /// The handler.
         handler: String,
@@ -246,7 +246,7 @@ pub enum Refusal {
     },
     /// The stream of a handler that goes is read.
     #[error(
-        "{handler} would no longer make the stream {stream}, which {} read: remove or rewire them too",
+        "{handler} would no longer produce the stream {stream}, which {} read: remove or rewire them too",
         texts::list(readers)
     )]
     StillRead {
@@ -259,7 +259,7 @@ pub enum Refusal {
     },
     /// A handler makes what the next one cannot read.
     #[error(
-        "{maker} makes the stream {stream} in format {}, which {reader} cannot read: \
+        "{maker} produces the stream {stream} in format {}, which {reader} cannot read: \
          give it a version that can, or convert in between",
         texts::list(formats)
     )]
@@ -276,7 +276,7 @@ pub enum Refusal {
     /// State would be lost.
     #[error(
         "version {to} of {handler} cannot take the state `{state}` of version {from}: it would be lost; \
-         --discard-state says that may be"
+         --discard-state permits that"
     )]
     State {
         /// The handler.

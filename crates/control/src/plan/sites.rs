@@ -312,7 +312,7 @@ impl<'a> Sites<'a, '_> {
         let mut text = format!("{}, takes {takes} at {}", need.class, Rate(need.rate_msgs_per_s));
         text += &format!("; {context} then has {left}");
         if matches!(place, Place::Named(_)) {
-            return text + ", and is the one named";
+            return text + ", and is the named context";
         }
         let mut without = self.contexts.clone();
         without.release(at, deployed.committed());
@@ -323,7 +323,7 @@ impl<'a> Sites<'a, '_> {
         for other in admission::order(&without, None).into_iter().filter(is_c_core).take(MAX_SHOWN) {
             let context = without.list()[other].name.clone();
             text += &match fit(need, Load::default(), &without, other) {
-                Ok(()) => format!("; less has to pass between contexts than with it on {context}"),
+                Ok(()) => format!("; fewer bytes cross between contexts than with it on {context}"),
                 Err(obstacle) => format!("; {}", admission::Tried { context, obstacle }),
             };
         }

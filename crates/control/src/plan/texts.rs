@@ -33,10 +33,10 @@ pub(super) fn room(room: Option<&Room>) -> String {
 pub(super) fn swap(from: u64, to: u64, state: State, kind: Option<&String>) -> String {
     let kind = kind.map_or("", String::as_str);
     match state {
-        State::None => format!("version {to} takes the place of {from}"),
-        State::Kept => format!("version {to} takes the place of {from} and its state `{kind}`"),
+        State::None => format!("version {to} replaces {from}"),
+        State::Kept => format!("version {to} replaces {from} and takes over its state `{kind}`"),
         State::Discarded => {
-            format!("version {to} takes the place of {from}; the state `{kind}` is lost, as was allowed")
+            format!("version {to} replaces {from}; the state `{kind}` is lost, as permitted")
         }
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn parameters(from: &Definition, to: &Definition) -> String {
 pub(super) fn wiring(from: &Definition, to: &Definition) -> String {
     let text = |definition: &Definition| {
         let reads: Vec<&String> = definition.reads.iter().collect();
-        format!("reads {} and makes {}", list(&reads), definition.makes)
+        format!("reads {} and produces {}", list(&reads), definition.makes)
     };
     format!("{} where it now {}", text(to), text(from))
 }
@@ -90,7 +90,7 @@ impl Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::NoProducer { handler, stream } => {
-                write!(f, "{handler} reads the stream {stream}, which nobody publishes or makes yet")
+                write!(f, "{handler} reads the stream {stream}, which no publisher or handler produces yet")
             }
             Note::TakesNone { handler, stream } => {
                 write!(f, "{handler} can read none of the formats in which the stream {stream} is published")

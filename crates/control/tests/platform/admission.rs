@@ -46,7 +46,7 @@ fn the_nearest_c_core_then_another_then_a_g_core_then_none() {
 }
 
 #[test]
-fn what_is_refused_says_how_much_is_missing_where() {
+fn a_refusal_reports_what_each_context_lacks() {
     let contexts = platform(&[("c-core-0", 120), ("c-core-1", 30), ("g-core-0", 90)]);
     let refused = admit(&needing(310), &contexts, &auto(&[])).unwrap_err();
     assert_eq!(
@@ -58,8 +58,8 @@ fn what_is_refused_says_how_much_is_missing_where() {
     let text = admit(&odd, &contexts, &auto(&[(0, Flow { messages_per_s: 11_000_000, ..SOME })])).unwrap_err();
     assert_eq!(
         text.to_string(),
-        "needs 80 ms/s at 2.1 M msgs/s (measured on made-up messages), c-core-0 takes only metered handlers, \
-         c-core-1 takes only metered handlers, g-core-0 has 90 ms/s of the 96 ms/s that it takes there: \
+        "needs 80 ms/s at 2.1 M msgs/s (measured on made-up messages), c-core-0 accepts only metered handlers, \
+         c-core-1 accepts only metered handlers, g-core-0 has 90 ms/s left of the 96 ms/s that it needs there: \
          remove or move a handler, declare a lower rate, or add a context"
     );
     let unknown = admit(&needing(1), &contexts, &named("c-core-7")).unwrap_err();
@@ -70,7 +70,7 @@ fn what_is_refused_says_how_much_is_missing_where() {
     assert_eq!(
         fitting.why,
         "communication-centric, needs 40 ms/s at 2.1 M msgs/s: c-core-0 has 120 ms/s; \
-         c-core-1 has 30 ms/s of the 40 ms/s that it takes there"
+         c-core-1 has 30 ms/s left of the 40 ms/s that it needs there"
     );
 }
 
@@ -103,7 +103,7 @@ fn each_resource_is_checked_and_what_is_reserved_counts() {
 }
 
 #[test]
-fn who_keeps_up_with_a_line_is_communication_centric() {
+fn a_handler_at_line_rate_is_communication_centric() {
     let cost = |ns_per_message, tail_ns_per_message, bytes| Cost {
         ns_per_message,
         tail_ns_per_message,

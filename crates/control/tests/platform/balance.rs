@@ -140,7 +140,7 @@ fn at(second: u32, what: &str) -> (u32, String) {
 }
 
 #[test]
-fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
+fn the_handlers_that_compute_most_leave_first() {
     let contexts = platform(&[("c-core-0", 500), ("g-core-0", 800)]);
     let handlers = vec![
         handler("a", 100, Class::Communication),
@@ -153,7 +153,7 @@ fn who_computes_most_leaves_first_and_no_more_than_it_takes() {
     // 660 of 500: 160 too much.
     assert_eq!(world.pass(), []);
     assert_eq!(world.pass(), []);
-    let why = "c-core-0 had 160 ms/s more to do than it should have in 3 of the last 5 s; d takes 210 ms/s; \
+    let why = "c-core-0 exceeded its capacity by 160 ms/s in 3 of the last 5 s; d takes 210 ms/s; \
                g-core-0 has 800 ms/s";
     let moved = Decision::Move {
         handler: "d".to_owned(),
@@ -185,7 +185,7 @@ fn a_dip_of_the_load_is_not_over_and_a_peak_is_not_lasting() {
 }
 
 #[test]
-fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
+fn a_moved_handler_returns_after_lasting_headroom_and_later_each_time() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
     let mut world = World::new(contexts, handlers);
@@ -198,7 +198,7 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
     world.handlers[1].need.load = time(151);
     assert_eq!(world.pass_for(1), [], "it was room for 29 s only");
     world.handlers[1].need.load = time(150);
-    let why = "c-core-0 has had room for it for 30 s; a takes 300 ms/s; c-core-0 has 450 ms/s";
+    let why = "c-core-0 has had the capacity for it for 30 s; a takes 300 ms/s; c-core-0 has 450 ms/s";
     assert_eq!(world.pass_for(29), []);
     let back = world.pass();
     assert!(matches!(&back[..], [Decision::Move { to, why: said, .. }] if to == "c-core-0" && said == why), "{back:?}");
@@ -222,7 +222,7 @@ fn what_left_comes_back_when_there_is_lasting_room_and_each_time_later() {
 }
 
 #[test]
-fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
+fn a_handler_that_is_moved_on_returns_to_its_first_context() {
     let contexts = platform(&[("c-core-0", 600), ("c-core-1", 600), ("g-core-0", 800)]);
     let handlers = vec![
         HandlerSample { arriving: SOME, ..handler("a", 300, Class::Communication) },
@@ -242,7 +242,7 @@ fn who_is_sent_on_has_left_once_and_comes_back_to_where_it_was() {
 }
 
 #[test]
-fn who_was_put_elsewhere_by_others_is_theirs() {
+fn a_handler_that_a_request_moved_is_not_moved_back() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800), ("g-core-1", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
     let mut world = World::new(contexts, handlers);
@@ -292,7 +292,7 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
 }
 
 #[test]
-fn who_leaves_goes_to_where_it_need_not_leave_again() {
+fn a_handler_moves_to_a_context_where_it_can_stay() {
     let contexts = platform(&[("c-core-0", 500), ("c-core-1", 210), ("g-core-0", 400)]);
     let handlers = vec![handler("a", 400, Class::Communication), handler("b", 210, Class::Computation)];
     let mut world = World::new(contexts, handlers.clone());
@@ -318,7 +318,7 @@ fn of_several_that_could_come_back_those_do_that_have_room_together() {
 }
 
 #[test]
-fn who_has_something_reserved_stays_if_another_can_go() {
+fn a_handler_with_a_reservation_stays_if_another_can_leave() {
     let contexts = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
     let mut reserved = handler("a", 100, Class::Communication);
     reserved.need.reserve = time(200);
@@ -328,7 +328,7 @@ fn who_has_something_reserved_stays_if_another_can_go() {
 }
 
 #[test]
-fn who_went_for_its_overruns_does_not_come_back() {
+fn a_handler_moved_for_its_overruns_does_not_return() {
     let contexts = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let handlers = vec![handler("a", 300, Class::Computation), handler("b", 301, Class::Communication)];
     let mut world = World::new(contexts, handlers);
@@ -402,7 +402,7 @@ fn moving_comes_before_doing_with_less() {
 }
 
 #[test]
-fn who_is_over_its_budget_goes_to_a_g_core_or_stops_or_stays_under_a_limit() {
+fn a_handler_over_its_budget_moves_to_a_g_core_stops_or_is_limited() {
     let over = |policy, context, free| {
         let contexts = platform(&[("c-core-0", 800), ("c-core-1", 800), ("g-core-0", free)]);
         let handlers = vec![HandlerSample { overruns: 1, policy, context, ..handler("a", 100, Class::default()) }];
@@ -413,7 +413,8 @@ fn who_is_over_its_budget_goes_to_a_g_core_or_stops_or_stays_under_a_limit() {
     assert_eq!(over(Overrun::Stop, 2, 100).pass_for(200), [at(2, "stop a")]);
     let mut no_room = over(Overrun::Move, 0, 99);
     assert_eq!(no_room.pass_for(2), []);
-    let why = "a was over its budget 3 times in the last 5 s, and no g-core has room for it: it gets the 50 ms/s that its \
+    let why = "a exceeded its budget 3 times in the last 5 s, and no g-core has room for it: it gets the 50 ms/s that \
+               its \
                budget allows";
     let limited = Decision::Limit { handler: "a".to_owned(), ns_per_s: Some(50 * MS), why: why.to_owned() };
     assert_eq!(no_room.pass(), [limited]);
@@ -439,7 +440,7 @@ fn who_is_over_its_budget_goes_to_a_g_core_or_stops_or_stays_under_a_limit() {
 }
 
 #[test]
-fn what_takes_far_more_than_it_was_admitted_with_is_answered_at_once() {
+fn a_handler_far_over_its_estimate_is_limited_at_once() {
     for (free, expected) in [(100, "a to g-core-0"), (99, "a limited to 50 ms")] {
         let contexts = platform(&[("c-core-0", 800), ("g-core-0", free)]);
         let handlers = vec![HandlerSample { is_far_over: true, ..handler("a", 100, Class::default()) }];
@@ -492,7 +493,7 @@ proptest! {
     }
 
     #[test]
-    fn what_leaves_one_context_under_a_constant_load_leaves_once(mut world in world(Some(0))) {
+    fn a_handler_leaves_a_context_once_under_a_constant_load(mut world in world(Some(0))) {
         let mut moves: BTreeMap<String, usize> = BTreeMap::new();
         let mut log = Vec::new();
         for _ in 0..1500 {
@@ -520,7 +521,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_sent_away_is_enough_and_none_of_it_too_much(mut world in world(Some(0))) {
+    fn no_more_load_is_offloaded_than_necessary(mut world in world(Some(0))) {
         let before = world.committed();
         let decided: Vec<Decision> = (0..3).flat_map(|_| world.pass()).collect();
         let moved: Vec<&str> = decided.iter().filter_map(|decision| match decision {

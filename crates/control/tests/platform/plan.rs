@@ -123,11 +123,15 @@ fn a_change_of_parameters_is_one_change() {
     let rewired = make(&mut current, &wanted(&late));
     assert_eq!(
         lines(&rewired),
-        ["rewire late: reads flights and weather and makes late where it now reads flights and makes late"]
+        ["rewire late: reads flights and weather and produces late where it now reads flights and produces late"]
     );
     let note = Note::NoProducer { handler: "late".to_owned(), stream: "weather".to_owned() };
     assert_eq!(rewired.notes, [note]);
-    assert_eq!(rewired.notes[0].to_string(), "late reads the stream weather, which nobody publishes or makes yet");
+    assert_eq!(
+        rewired.notes[0].to_string(),
+        "late reads the stream weather, which no publisher or handler produces \
+                                              yet"
+    );
 }
 
 #[test]
@@ -141,18 +145,18 @@ fn state_is_handed_over_or_may_be_lost_or_nothing_changes() {
     tally.takes_state = set(&["tally/1"]);
     assert_eq!(
         lines(&make(&mut current, &wanted(&tally))),
-        ["swap tally on c-core-0: version 2 takes the place of 1 and its state `tally/1`"]
+        ["swap tally on c-core-0: version 2 replaces 1 and takes over its state `tally/1`"]
     );
     (tally.definition.version, tally.takes_state, tally.state) = (3, BTreeSet::new(), None);
     assert_eq!(
         refused(&current, &wanted(&tally)),
         ["version 3 of tally cannot take the state `tally/1` of version 2: it would be lost; \
-          --discard-state says that may be"]
+          --discard-state permits that"]
     );
     tally.discard_state = true;
     let plan = make(&mut current, &wanted(&tally));
     assert_eq!(actions(&plan), [("tally", &Action::Swap(State::Discarded))]);
-    assert_eq!(plan.changes[0].why, "version 3 takes the place of 2; the state `tally/1` is lost, as was allowed");
+    assert_eq!(plan.changes[0].why, "version 3 replaces 2; the state `tally/1` is lost, as permitted");
     tally.definition.version = 4;
     assert_eq!(actions(&make(&mut current, &wanted(&tally))), [("tally", &Action::Swap(State::None))]);
 }
@@ -169,8 +173,8 @@ fn a_version_that_no_longer_fits_moves_first() {
         lines(&plan),
         [
             "move late from c-core-0 to g-core-0: communication-centric, takes 100 ms/s at 1 M msgs/s; \
-             g-core-0 then has 600 ms/s; c-core-0 takes only metered handlers",
-            "swap late on g-core-0: version 2 takes the place of 1"
+             g-core-0 then has 600 ms/s; c-core-0 accepts only metered handlers",
+            "swap late on g-core-0: version 2 replaces 1"
         ]
     );
     assert_eq!(plan.changes[0].after.as_ref().unwrap().definition.version, 1);
@@ -179,7 +183,11 @@ fn a_version_that_no_longer_fits_moves_first() {
     late.place = Place::Named("c-core-0".to_owned());
     let plan = make(&mut current, &wanted(&late));
     assert_eq!(actions(&plan), [("late", &Action::Swap(State::None)), ("late", &moved("g-core-0"))]);
-    assert!(plan.changes[1].why.ends_with("; c-core-0 then has 210 ms/s, and is the one named"), "{}", plan.changes[1]);
+    assert!(
+        plan.changes[1].why.ends_with("; c-core-0 then has 210 ms/s, and is the named context"),
+        "{}",
+        plan.changes[1]
+    );
     (late.definition.version, late.need.load) = (4, time(301));
     assert_eq!(
         refused(&current, &wanted(&late)),
@@ -221,7 +229,7 @@ fn a_handler_that_goes_makes_room_for_others() {
 }
 
 #[test]
-fn who_takes_more_waits_for_who_takes_less() {
+fn changes_that_need_more_follow_those_that_need_less() {
     let mut current = platform(&[("c-core-0", 300)]);
     let wanted = |ms: [u64; 2], value: &str| {
         let mut both = Wanted::from([handler("a", &["flights"], ms[0]), handler("b", &["flights"], ms[1])]);
@@ -249,8 +257,8 @@ fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
     assert_eq!(
         refused(&current, &wanted),
         [
-            "flights makes the stream flights, which is published: give its output another name",
-            "b and other make the same stream b: give each a stream of its own",
+            "flights produces the stream flights, which has publishers: give its output another name",
+            "b and other produce the same stream b: give each a stream of its own",
             "handlers `b` -> `c` -> `a` -> `b` form a cycle, each reads the stream of the one before it: \
              let one of them read another stream",
         ]
@@ -275,7 +283,7 @@ fn a_stream_that_is_read_does_not_go() {
     };
     assert_eq!(
         refused(&current, &without(&["late"])),
-        ["late would no longer make the stream late, which x and y read: remove or rewire them too"]
+        ["late would no longer produce the stream late, which x and y read: remove or rewire them too"]
     );
     assert!(plan(&current, &without(&["late", "x", "y"])).is_ok());
     // Somebody else may make it from now on: first the one stops, then the other starts.
@@ -285,7 +293,7 @@ fn a_stream_that_is_read_does_not_go() {
 }
 
 #[test]
-fn who_stops_to_make_a_stream_stops_before_another_makes_it() {
+fn a_streams_old_producer_stops_before_its_new_one_begins() {
     let mut current = platform(&[("c-core-0", 600)]);
     let (name, mut one) = handler("late", &["flights"], 1);
     make(&mut current, &Wanted::from([(name.clone(), one.clone())]));
@@ -295,7 +303,7 @@ fn who_stops_to_make_a_stream_stops_before_another_makes_it() {
 }
 
 #[test]
-fn what_has_become_wrong_without_a_change_is_in_nobodys_way() {
+fn a_state_that_became_invalid_by_itself_blocks_no_change() {
     let mut current = platform(&[("c-core-0", 600)]);
     let mut wanted = Wanted::from([handler("late", &["flights"], 1), handler("x", &["late"], 1)]);
     make(&mut current, &wanted);
@@ -308,7 +316,7 @@ fn what_has_become_wrong_without_a_change_is_in_nobodys_way() {
 }
 
 #[test]
-fn who_moves_to_its_input_no_longer_pays_for_taking_it_over() {
+fn a_handler_at_its_inputs_context_pays_for_no_crossing() {
     let mut current = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let (name, mut x) = handler("x", &["late"], 50);
     x.place = Place::Named("g-core-0".to_owned());
@@ -340,7 +348,7 @@ fn formats_of_neighbours_fit() {
     assert_eq!(
         refused(&current, &wanted),
         [format!(
-            "late makes the stream late in format {}, which x cannot read: \
+            "late produces the stream late in format {}, which x cannot read: \
              give it a version that can, or convert in between",
             FormatId(4)
         )]
@@ -352,7 +360,7 @@ fn formats_of_neighbours_fit() {
 }
 
 #[test]
-fn what_takes_no_more_than_it_did_stays_where_there_is_too_much_already() {
+fn a_handler_that_needs_no_more_stays_in_an_overloaded_context() {
     let mut current = platform(&[("c-core-0", 300), ("g-core-0", 800)]);
     let (name, mut late) = handler("late", &["flights"], 200);
     let wanted = |late: &WantedHandler| Wanted::from([(name.clone(), late.clone())]);
@@ -394,7 +402,7 @@ fn a_chain_that_has_to_be_cut_is_cut_where_least_flows() {
         time(400) + Flow { bytes_per_s: 100_000_000, ..Flow::default() }.crossing()
     );
     let short = plan.changes.iter().find(|change| change.handler == "short").unwrap();
-    assert!(short.why.ends_with("; less has to pass between contexts than with it on c-core-0"), "{}", short.why);
+    assert!(short.why.ends_with("; fewer bytes cross between contexts than with it on c-core-0"), "{}", short.why);
 }
 
 #[test]

@@ -335,7 +335,7 @@ fn is_in_order(world: &World, plan: &Plan) -> Result<(), TestCaseError> {
     for (number, change) in changes.iter().enumerate() {
         change.apply(&mut handlers);
         let made: BTreeSet<&String> = handlers.values().map(|handler| &handler.definition.makes).collect();
-        prop_assert!(takes_over || made.len() == handlers.len(), "two make the same stream after {change}");
+        prop_assert!(takes_over || made.len() == handlers.len(), "two produce the same stream after {change}");
         if begins(&change.action) && !takes_over {
             let makes = &world.wanted[&change.handler].definition.makes;
             let readers = world.wanted.iter().filter(|(_, reader)| reader.definition.reads.contains(makes));

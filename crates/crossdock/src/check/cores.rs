@@ -77,7 +77,7 @@ fn usable(cpus: Option<&[usize]>, pinned: &[(String, usize)]) -> Finding {
     let finding = Finding::ok(item, joined(cpus.iter().copied()), wanted);
     match pinned.iter().find(|(_, cpu)| !cpus.contains(cpu)) {
         Some((name, cpu)) => finding
-            .problem(format_args!("{name} is tied to CPU {cpu}, which is not there or may not be used"))
+            .problem(format_args!("{name} is tied to CPU {cpu}, which does not exist or may not be used"))
             .command("taskset -pc $$")
             .lasting("crossdock.toml", format_args!("another `cpu` or `pin_cpu` for {name}, or \"none\"")),
         None => finding,
@@ -98,7 +98,7 @@ fn isolated(setting: Option<&str>, pinned: &[(String, usize)]) -> Finding {
     let line = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={wanted}\"");
     finding
         .advice(
-            "other programs run on the contexts' cores too, and delay them; the command holds from the next start on",
+            "other programs run on the contexts' cores too, and delay them; the command takes effect after a reboot",
         )
         .command(format_args!("echo '{line}' | sudo tee -a {GRUB_FILE} && sudo update-grub"))
         .lasting(GRUB_FILE, line)
@@ -144,7 +144,7 @@ fn governor(machine: &Machine) -> Finding {
     }
     let path = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
     finding
-        .advice("a core that was idle begins slowly, so single messages take longer; performance takes more power")
+        .advice("a core that was idle starts slowly, so single messages take longer; `performance` uses more power")
         .command(format_args!("echo performance | sudo tee {path}"))
         .lasting(TMPFILES, format_args!("w {path} - - - - performance"))
 }

@@ -37,7 +37,8 @@ fn open_files(limit: Limit, wanted: u64) -> Finding {
     let finding = match limit.soft {
         0..LEAST_FILES => finding.problem("the daemon cannot open its sockets and segments"),
         _ => finding.advice(
-            "clients are refused from here on, before `max_clients` in [host] is reached; less of it wants fewer",
+            "clients are refused at this limit, before `max_clients` in [host] is reached; a lower `max_clients` \
+             needs fewer",
         ),
     };
     let command = match limit.hard >= wanted {
@@ -59,7 +60,7 @@ fn locked_memory(limit: Limit, wanted: u64, may_lock: bool) -> Finding {
         false => format!("sudo prlimit --pid $$ --memlock={wanted}"),
     };
     finding
-        .advice("buffers that a network interface writes into (AF_XDP) count against this limit; UDP needs none of it")
+        .advice("buffers that a network interface writes into (AF_XDP) count against this limit; UDP does not need it")
         .command(command)
         .lasting(LIMITS_FILE, format_args!("* - memlock {kib}"))
 }

@@ -70,7 +70,7 @@ fn shared_memory(tried: &Tried) -> Finding {
     match tried {
         Ok(()) => Finding::ok("shared memory", "memfd", "memfd"),
         Err((_, why)) => Finding::ok("shared memory", "refused", "memfd")
-            .problem(format_args!("memfd_create is refused ({why}): all buffers lie in such memory"))
+            .problem(format_args!("memfd_create is refused ({why}): all buffers are in such memory"))
             .command("grep -i seccomp /proc/self/status"),
     }
 }
@@ -94,7 +94,7 @@ fn transparent(kind: HugePages, setting: Option<&str>) -> Finding {
         return finding;
     }
     finding
-        .advice("segments of attached processes lie on small pages, which costs them more time for addresses")
+        .advice("segments of attached processes are on small pages, which slows their memory accesses")
         .command(format_args!("echo advise | sudo tee {SHMEM}"))
         .lasting(TMPFILES, format_args!("w {SHMEM} - - - - advise"))
 }
@@ -126,7 +126,7 @@ fn reserved(wanted: u64, free: Option<u64>, all: Option<u64>) -> Finding {
     }
     let number = all.unwrap_or(free) + (wanted - free);
     finding
-        .advice("a protection domain's segments do not fit, so they lie on other pages")
+        .advice("a protection domain's segments do not fit, so they are on other pages")
         .command(format_args!("sudo sysctl -w vm.nr_hugepages={number}"))
         .lasting(SYSCTL_FILE, format_args!("vm.nr_hugepages = {number}"))
 }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_done_stands_under_the_table_within_80_columns() {
+    fn remedies_are_listed_under_the_table_within_80_columns() {
         let mut machine = machine();
         machine.settings.insert("/proc/sys/net/core/rmem_max", "212992\n".to_owned());
         machine.control = Place::Missing("/run/crossdock".into());

@@ -90,7 +90,7 @@ fn address(
         if name.starts_with("UDP") { ("[context]: listen", "-lunp") } else { ("[control]: http", "-ltnp") };
     match kind {
         ErrorKind::AddrInUse => Finding::ok(name, IN_USE, wanted)
-            .problem(format_args!("another program has it; end that, or set another address ({listing})"))
+            .problem(format_args!("another program uses it; end that program, or set another address ({listing})"))
             .command(format_args!("sudo ss {flags} 'sport = :{}'", wanted.port())),
         ErrorKind::AddrNotAvailable => Finding::ok(name, "not here", wanted)
             .problem(format_args!("no interface of this machine has it; set one of those listed ({listing})"))

@@ -50,7 +50,7 @@ fn socket(item: &'static str, path: &Path, place: &Place, is_running: bool, want
         Place::Usable => Finding::ok(item, "left behind", shown),
         Place::Absent => Finding::ok(item, "free", shown),
         Place::Taken => Finding::ok(item, "no socket", shown)
-            .problem("something else has that name, which the daemon does not take away")
+            .problem("something else has that name, and the daemon does not remove it")
             .command(format_args!("ls -ld {}", path.display())),
         // systemd, or another user's daemon, may write where this user may not.
         _ if is_running => Finding::ok(item, "used by the daemon", shown),
@@ -62,7 +62,8 @@ fn socket(item: &'static str, path: &Path, place: &Place, is_running: bool, want
 
 /// What another user's daemon has, or is to have: only that user can check it.
 fn foreign(item: &'static str, shown: impl Display, user: &str, wanted: &Wanted) -> Finding {
-    let why = format_args!("the user {user} has it, which is right if the daemon runs as {user}; check as that user");
+    let why =
+        format_args!("it belongs to the user {user}, which is right if the daemon runs as {user}; check as that user");
     let finding = Finding::unknown(item, shown, why);
     Finding { found: format!("user {user}"), ..finding }.command(wanted.check_as(user))
 }
@@ -78,7 +79,7 @@ fn refused(finding: Finding, folder: &Path) -> Finding {
     let folder = folder.display();
     finding
         .problem(format_args!(
-            "no file can be made in {folder} by this user: run the daemon as the user who can, or set another path"
+            "this user cannot create a file in {folder}: run the daemon as a user who can, or set another path"
         ))
         .command(format_args!("ls -ld {folder}"))
 }
@@ -87,7 +88,7 @@ fn refused(finding: Finding, folder: &Path) -> Finding {
 fn missing(finding: Finding, folder: &Path) -> Finding {
     let folder = folder.display();
     finding
-        .problem(format_args!("{folder} is not there, and this user cannot make it"))
+        .problem(format_args!("{folder} does not exist, and this user cannot create it"))
         .command(format_args!("sudo install -d -o \"$(id -un)\" -m 0750 {folder}"))
         .lasting("/etc/tmpfiles.d/60-crossdock.conf", format_args!("d {folder} 0750 crossdock crossdock"))
 }

@@ -118,12 +118,12 @@ pub(crate) struct HandlerArguments {
     /// Most processor time per record, such as 5us [default: ten times the measured time]
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub(crate) budget: Option<u64>,
-    /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is given up
+    /// Time that the handler may work on a g-core without going on to its next record, such as 10s; then it is abandoned
     /// with its batch [default: 1s, or `stuck_after_ms` under `[platform]` of the daemon's configuration]
     #[arg(long, value_name = "TIME", value_parser = parse_stuck_after)]
     pub(crate) stuck_after: Option<u64>,
-    /// What happens when the handler repeatedly exceeds its budget: move it to a g-core (it stays with no more time than
-    /// its budget allows where none has room or --place is given), or stop it [default: move]
+    /// What happens when the handler repeatedly exceeds its budget: move it to a g-core, or stop it; if no g-core
+    /// has room, or with --place, it stays and gets no more time than its budget allows [default: move]
     #[arg(long, value_name = "POLICY", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]
     pub(crate) over_budget: Option<OverBudget>,
     /// What happens when the handler panics or does not return: restart it with new state, or stop it

@@ -285,7 +285,7 @@ mod tests {
             ("[attach]\nuids = \"all\"", ":2:8: ", "\"any\" or a list of numeric ids"),
             ("[attach]\nuids = [\"root\"]", ":2:9: ", "u32"),
             ("[attach]\ngids = [-1]", ":2:9: ", "u32"),
-            ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 stands twice"),
+            ("[attach]\ndomains = { a = [1], b = [2, 1] }", ":2:11: ", "user 1 is listed twice"),
             ("[attach.domains]\ndesks = 7", ":2:9: ", "sequence"),
             ("[node]\nname = \"a/b\"", ":2:8: ", "no `/`"),
             ("[[node.peer]]\nname = \"east\"\naddress = \"east:7440\"", ":3:11: ", "socket address"),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_attach_and_what_is_shared_reaches_the_context() {
+    fn attach_settings_reach_the_context() {
         let text = "[host]\nmax_clients = 3\nhuge_pages = \"none\"\n[attach]\naddress = \"unix:@there\"\nuids = [0, 7]\n\
                     gids = \"own\"\ndomains = { desks = [7, 8] }\n[node]\nname = \"west\"\n\
                     [[node.peer]]\nname = \"east\"\naddress = \"10.0.0.2:7440\"\n\

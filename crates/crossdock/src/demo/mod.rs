@@ -79,7 +79,7 @@ fn introduce(streams: &[Stream], prepare_time: Duration) -> Outcome {
     let mut text = format!(
         "New York in 2013: {} on stream A, {} of weather on B.\n\
          passenger_list and meal_preference are made up; all else is real.\n\
-         The rows were made into records in {}, before the clock starts.\n",
+         The rows were encoded as records in {}, before the clock starts.\n",
         counted(streams[0].replay.records, "flight"),
         counted(streams[1].replay.records, "hour"),
         seconds(prepare_time),

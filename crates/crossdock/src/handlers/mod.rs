@@ -31,7 +31,7 @@ pub(crate) fn list(arguments: &Handlers) -> Outcome {
         return if list.json { out::print_json(&handler) } else { out::print(show::whole(&handler)) };
     }
     let http::Handlers { handlers } = client(list)?.get("/v1/handlers")?;
-    let empty = "no handlers: `crossdock handler deploy` makes one, or [[handler]] in the daemon's configuration";
+    let empty = "no handlers: `crossdock handler deploy` creates one, or [[handler]] in the daemon's configuration";
     reports(list, &show::COLUMNS, &handlers, empty)?;
     if list.json {
         return Ok(());
@@ -105,12 +105,12 @@ fn change(how: &How, method: Method, path: &str, what: &impl serde::Serialize) -
     let How { dry_run, discard_state, json, control } = how;
     let path = format!("{path}?dry_run={dry_run}&discard_state={discard_state}");
     let answer = Client::new(control)?.change(method, &path, what)?;
-    report(&answer, *json, "leave out --dry-run to make it so")
+    report(&answer, *json, "leave out --dry-run to make these changes")
 }
 
 /// `crossdock plan`.
 pub(crate) fn plan(arguments: &Apply) -> Outcome {
-    let next = format!("`crossdock apply {}` makes it so", arguments.file.display());
+    let next = format!("`crossdock apply {}` makes these changes", arguments.file.display());
     report(&come_to(arguments, true)?, arguments.json, &next)
 }
 
@@ -143,13 +143,13 @@ fn report(answer: &ChangeAnswer, json: bool, next: &str) -> Outcome {
     }
     if !plan.refusals.is_empty() {
         let why = http::indented(&plan.refusals);
-        return Err(Failure::failed(format!("it cannot be, so nothing changes:{why}")));
+        return Err(Failure::failed(format!("the request is refused, and nothing changes:{why}")));
     }
     if json {
         return Ok(());
     }
     match (plan.changes.len(), applied, took_us) {
-        (0, ..) => out::say("nothing is to be done: all is as wanted"),
+        (0, ..) => out::say("nothing to do: everything is as requested"),
         (number, true, Some(us)) => {
             let ms = *us as f64 / 1000.0;
             out::say(format_args!("done: {} in {ms:.1} ms", counted(number as u64, "change")));

@@ -50,15 +50,14 @@ pub(super) fn builtins(natives: &Natives, width: Width) -> String {
     for kind in natives.iter() {
         rows.push(vec![kind.name().to_owned(), String::new(), kind.about().to_owned()]);
         for parameter in kind.parameters() {
-            let default =
-                parameter.default.map_or("it must be given".to_owned(), |value| format!("{value:?} if left out"));
+            let default = parameter.default.map_or("required".to_owned(), |value| format!("default {value:?}"));
             let about = format!("{}: {}; {default}", parameter.about, parameter.kind);
             let star = if parameter.is_tunable { "" } else { " *" };
             rows.push(vec![String::new(), format!("{}{star}", parameter.name), about]);
         }
     }
-    render(&[("handler", Side::Left), ("parameter", Side::Left), ("what it does", Side::Left)], rows, width)
-        + "\n* another value takes another version of the handler\n"
+    render(&[("handler", Side::Left), ("parameter", Side::Left), ("description", Side::Left)], rows, width)
+        + "\n* this value can be changed only with a new version of the handler (`handler swap`)\n"
 }
 
 /// A step of a chain, for scripts: one handler's way from one stream.

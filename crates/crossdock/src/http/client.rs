@@ -132,7 +132,7 @@ impl Client {
                 text.drain(..=end);
             }
             if text.len() > MAX_ANSWER_BYTES {
-                return Err(self.broken("its answer does not end"));
+                return Err(self.broken("its answer is too long"));
             }
         }
         if status == StatusCode::OK { Ok(()) } else { Err(self.error(status, &text)) }
@@ -238,13 +238,13 @@ impl Client {
                     .hint("it is for the group `crossdock`: `sudo usermod -aG crossdock \"$USER\"`, and log in again")
             }
             io::ErrorKind::PermissionDenied => Failure::failed(format!("you may not use the daemon at {at}"))
-                .hint("its control socket is for the user who started it"),
+                .hint("its control socket belongs to the user that started it"),
             _ => self.broken(&error.to_string()),
         }
     }
 
     fn broken(&self, why: &str) -> Failure {
-        Failure::failed(format!("the daemon at {} cannot be asked: {why}", self.at))
+        Failure::failed(format!("the request to the daemon at {} failed: {why}", self.at))
     }
 }
 

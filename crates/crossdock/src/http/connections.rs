@@ -39,7 +39,8 @@ const REFUSAL: Duration = Duration::from_millis(100);
 /// Said to a client that has all of its connections in use.
 const REFUSED: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
-    {\"error\":{\"message\":\"too many requests of yours are being answered\",\"hint\":\"wait for one of them\"}}\n";
+    {\"error\":{\"message\":\"too many of your requests are in progress\",\"hint\":\"wait until one of them is \
+    answered\"}}\n";
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -132,12 +132,12 @@ impl Exposition {
         let name = "process_cpu_time";
         families.family(Family { name, help: "CPU time of the daemon", unit: Unit::Seconds, kind: COUNTER }, modes)?;
         for (name, help, unit, value) in [
-            ("process_memory_usage", "Memory of the daemon that is in RAM", Unit::Bytes, process.resident_bytes),
-            ("process_memory_virtual", "Addresses that the daemon has", Unit::Bytes, process.virtual_bytes),
+            ("process_memory_usage", "Resident memory of the daemon", Unit::Bytes, process.resident_bytes),
+            ("process_memory_virtual", "Virtual memory of the daemon", Unit::Bytes, process.virtual_bytes),
             ("process_thread_count", "Threads of the daemon", Unit::One, process.threads),
             (
                 "process_unix_file_descriptor_count",
-                "Descriptors that the daemon has open",
+                "Open file descriptors of the daemon",
                 Unit::One,
                 process.descriptors,
             ),

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_perhaps_meant_is_said_with_what_there_is() {
+    fn a_misspelt_name_is_answered_with_a_suggestion_and_the_known_names() {
         let known = ["late", "early"];
         assert_eq!(did_you_mean("lat", known.into_iter(), "handlers"), "did you mean `late`? handlers: early, late");
         assert_eq!(did_you_mean("quite else", known.into_iter(), "handlers"), "handlers: early, late");

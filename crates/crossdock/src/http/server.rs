@@ -141,7 +141,7 @@ async fn refuse_changes(State(token): State<Option<Arc<Token>>>, request: Reques
 /// to loopback by its own name from a page of elsewhere says that page's `Origin`, if it could change anything.
 async fn refuse_foreign_pages(request: Request, next: Next) -> Response {
     let Some(name) = foreign_name(request.headers()) else { return next.run(request).await };
-    let hint = "ask for 127.0.0.1, [::1] or localhost, and not from a page of elsewhere";
+    let hint = "send requests to 127.0.0.1, [::1] or localhost, and not from another site's page";
     error(StatusCode::FORBIDDEN, format!("`{name}` is not this machine's loopback"), hint)
 }
 

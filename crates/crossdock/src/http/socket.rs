@@ -81,7 +81,7 @@ fn remove_stale(path: &Path) -> Outcome {
     };
     let shown = path.display();
     if !metadata.file_type().is_socket() {
-        return Err(Failure::failed(format!("cannot make the control socket {shown}: there is a file of that name"))
+        return Err(Failure::failed(format!("cannot create the control socket {shown}: a file of that name exists"))
             .hint("name another path with --socket, or as `socket` under [control] in the configuration"));
     }
     match UnixStream::connect(path) {
@@ -95,7 +95,7 @@ fn remove_stale(path: &Path) -> Outcome {
 }
 
 fn refused(path: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format!("cannot make the control socket {}: {error}", path.display()))
+    Failure::failed(format!("cannot create the control socket {}: {error}", path.display()))
         .hint("name a path that you may write to (shorter than 108 bytes) with --socket")
 }
 
@@ -154,7 +154,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("precious");
         std::fs::write(&path, "text").unwrap();
-        assert!(SocketFile::bind(&path).unwrap_err().text().contains("there is a file"));
+        assert!(SocketFile::bind(&path).unwrap_err().text().contains("a file of that name exists"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
     }
 }

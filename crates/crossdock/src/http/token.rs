@@ -36,7 +36,7 @@ impl Token {
         let mode = std::fs::metadata(path).map_err(unreadable)?.mode() & 0o7777;
         if mode & 0o007 != 0 {
             return Err(refused(format!("every user of this machine has access to the file (its mode is {mode:03o})"))
-                .hint(format!("`chmod 600 {}`, and take another token if this one may be known", path.display())));
+                .hint(format!("`chmod 600 {}`, and create another token if this one may be known", path.display())));
         }
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let token = text.trim();

@@ -26,14 +26,14 @@ const CONTEXTS: u16 = 6;
 const KEYS: &str = " q quit  Tab list  ↑↓ row  s sort  p pause  ? help";
 const HELP: &str = "\
 busy       share of the last second in which a context worked
-headroom   time in a second that is left for further handlers
-bandwidth  what a bounded context may carry more
-queued     batches that wait, of those that may
-ns         time for a record, the mean of the last second
-takes      time of a core in a second
-lost       records dropped, for whatever reason, sampling included
-1 in 8     the handler is sampled: it sees one record in 8
-peak       the most records a second, over any 100 ms
+headroom   core time per second that is left for further handlers
+bandwidth  bandwidth left, where it is bounded
+queued     batches in the queues, and their bound
+ns         time per record, the mean of the last second
+takes      core time per second
+lost       records dropped, for any reason, including sampling
+1 in 8     the handler is sampled: it reads one record in 8
+peak       the highest rate of records per second within 100 ms
 
 q, Esc, Ctrl-C  quit             Tab ← →  next list
 ↑ ↓ Home End    choose a row     s        sort: name, rate, load, losses
@@ -252,7 +252,7 @@ fn draw_streams(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {
     };
     let columns: [Column<'_, StreamInfo>; 7] = [
         (Shown::Field("name"), Constraint::Fill(1)),
-        (Shown::Made("made by", Side::Left, &made_by), Constraint::Min(13)),
+        (Shown::Made("produced by", Side::Left, &made_by), Constraint::Min(13)),
         (Shown::Made("records/s", Side::Right, &records), Constraint::Length(10)),
         (Shown::Made("bytes/s", Side::Right, &all_bytes), Constraint::Length(10)),
         (Shown::Field("peak_msgs_per_s"), Constraint::Length(10)),
@@ -419,7 +419,7 @@ mod tests {
         for expected in [
             "narrow     1 in 8",
             "3/256      13",
-            "narrow: dropped 7 queue_full, 5 sampled; row errors 1; faults 2; over its budget",
+            "narrow: dropped 7 queue_full, 5 sampled; row errors 1; faults 2; budget overruns",
             "4; one record in 8",
         ] {
             assert!(text.contains(expected), "no `{expected}` in\n{text}");
@@ -464,6 +464,6 @@ mod tests {
         let mut app = app();
         assert!(app.press(KeyCode::Char('p')) && app.press(KeyCode::Char('?')));
         let text = screen(&mut app, 80, 24);
-        assert!(text.contains("paused") && text.contains("headroom   time in a second that is left"), "{text}");
+        assert!(text.contains("paused") && text.contains("headroom   core time per second that is left"), "{text}");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Top) -> Outcome {
         return once(&mut daemon);
     }
     if !console::Term::stdout().is_term() {
-        return Err(Failure::usage("standard output is no terminal, so nothing can be shown live")
+        return Err(Failure::usage("standard output is not a terminal, so a live view is not possible")
             .hint("`crossdock top --once` prints one screen as text"));
     }
     // Before the screen changes: that no daemon is there is said on the usual one.

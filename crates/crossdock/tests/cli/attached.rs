@@ -64,7 +64,7 @@ fn on_this_machine_records_go_by_shared_memory_by_default() {
 }
 
 #[test]
-fn who_asks_for_packets_is_not_attached() {
+fn a_client_that_requests_packets_is_not_attached() {
     let (place, _daemon) = Place::with_daemon();
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--transport", "udp"]);
     place.wait_for_subscriptions(1);
@@ -132,7 +132,7 @@ fn a_daemon_that_lets_nobody_attach_is_reached_by_packets() {
 }
 
 #[test]
-fn who_may_not_attach_gets_the_reason_and_goes_by_packets() {
+fn a_client_that_may_not_attach_gets_the_reason_and_uses_packets() {
     let (place, _daemon) = with_sections("[attach]\nuids = [4294967294]\n");
     place.write("flights.csv", FLIGHTS_CSV);
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0).saying(&[", by UDP"]);
@@ -228,7 +228,7 @@ fn clients_come_back_to_a_daemon_that_was_restarted() {
         daemon.process.end();
 
         let _second = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml", "--listen", &address]));
-        subscriber.stderr_line(|line| line.contains("is back"));
+        subscriber.stderr_line(|line| line.contains("is restored"));
         place.wait_for("streams", |list| list[0]["publishers"] == 1);
         place.wait_for("clients", |clients| {
             uses(clients, subscriber.pid()).is_some() && uses(clients, publisher.pid()).is_some()
@@ -265,7 +265,7 @@ fn configured_mailboxes_and_tasks_are_there_from_the_start() {
 }
 
 #[test]
-fn what_is_configured_and_cannot_be_is_said_at_the_start() {
+fn an_impossible_configuration_is_reported_at_the_start() {
     let place = Place::new();
     let mailbox = "[[mailbox]]\nname = \"requests\"\n";
     for (sections, words) in [

@@ -33,7 +33,7 @@ fn an_unknown_stream_is_answered_with_the_known_ones() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_its_place() {
+fn an_invalid_query_is_refused_with_its_place() {
     let (place, _daemon) = Place::with_daemon();
     for sql in
         ["", "SELECT", "DELETE FROM A", "SELECT * FROM A ORDER BY flight", "SELECT flight FROM A WHERE carrier > 5"]
@@ -135,7 +135,7 @@ fn a_bad_schema_is_named_with_its_line() {
 fn wrong_options_are_answered_with_what_is_right() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["publish", "A", "--rate", "fast"][..], "a rate is records a second"),
+        (&["publish", "A", "--rate", "fast"][..], "a rate is records per second"),
         (&["publish", "A", "--linger", "1"], "did you mean `1s`?"),
         (&["publish", "A", "--delimiter", ",,"], "one ASCII character"),
         (&["publish", "A", "--on-error", "cry"], "stop"),

@@ -69,7 +69,7 @@ fn a_feed_goes_through_as_it_is_and_is_queried_in_place() {
             place.wait_for_subscriptions(0);
         }
         let explained = place.run(["explain", "SELECT msg.add.stock FROM F WHERE type = 'A'"]).with_code(0);
-        let cost = "msg.add.stock: read in place, after a look at the field that tells the variant";
+        let cost = "msg.add.stock: read in place, after reading the field that selects the variant";
         assert!(explained.stdout.contains(cost), "{}", explained.stdout);
     }
 }

@@ -114,7 +114,7 @@ fn a_subscriber_whose_output_nobody_reads_can_be_interrupted() {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
-    assert!(stderr.contains("were not read by anybody"), "{stderr}");
+    assert!(stderr.contains("were not read"), "{stderr}");
     drop(stdout);
 }
 

@@ -24,13 +24,13 @@ fn a_subscriber_waits_for_a_conversion_and_gets_what_came_before_it() {
     let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--accept", "v2", "--limit", "4", "--output", "csv"]);
     place.wait_for_subscriptions(1);
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
-    subscriber.stderr_line(|line| line.contains("records wait in the daemon: nothing converts"));
+    subscriber.stderr_line(|line| line.contains("records wait in the daemon: no conversion"));
     let paths = place.run(["paths", "--json"]).with_code(0).json();
     assert_eq!((&paths[0]["is_missing"], &paths[0]["waiting"]), (&true.into(), &4.into()), "{paths:?}");
     assert_eq!(place.list("subscriptions")[0]["held_records"], 4);
 
     place.run(["conversions", "add", "A", "v1", "v2", "--sql", TO_NEXT]).with_code(0);
-    let received = subscriber.end().with_code(0).saying(&["is read from here on", "4 records waited"]);
+    let received = subscriber.end().with_code(0).saying(&["are delivered from now on", "4 records waited"]);
     assert_eq!(received.stdout, "carrier,flight,delay_s\nUA,1545,120\nAA,1141,-300\nB6,725,\nDL,120,1260\n");
 
     let conversions = place.run(["conversions"]).with_code(0).stdout;
@@ -43,7 +43,7 @@ fn a_subscriber_waits_for_a_conversion_and_gets_what_came_before_it() {
 }
 
 #[test]
-fn what_is_kept_is_there_after_the_daemon_was_killed() {
+fn kept_state_survives_a_killed_daemon() {
     let (place, daemon) = place_with_versions();
     place.run(["conversions", "add", "A", "v1", "v2", "--sql", TO_NEXT]).with_code(0);
     let before = (place.list("formats"), place.list("conversions"), place.list("streams")[0]["formats"].clone());
@@ -82,7 +82,7 @@ fn what_cannot_be_is_refused_with_a_remedy() {
         (&["conversions", "add", "A", "v1", "nothing"], &["names no format", "schema file"]),
         (&["conversions", "add", "A", "v1", "v2", "--rule", "swap a b"], &["line 1", "rename OLD NEW"]),
         (&["conversions", "add", "A", "v1", "v2", "--sql", "SELECT x FROM A"], &["no column `x`"]),
-        (&["conversions", "add", "A", "v1", "v2", "--file", "none.rules"], &["none.rules", "one a line"]),
+        (&["conversions", "add", "A", "v1", "v2", "--file", "none.rules"], &["none.rules", "one per line"]),
         (&["conversions", "remove", "A", "v1", "v2"], &["no conversion from", "kept"]),
         (&["subscribe", "SELECT * FROM A", "--accept", "v7"], &["stream `A` has no format v7", "v1 to v2"]),
         (&["subscribe", "SELECT note FROM A", "--accept", "v2"], &["does not fit the accepted format", "note"]),

@@ -75,7 +75,7 @@ fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
 }
 
 #[test]
-fn what_is_wrong_with_a_change_is_said_as_the_document_says() {
+fn an_invalid_change_is_answered_as_the_document_says() {
     let (place, _daemon) = Place::with_daemon();
     let document = Document::of(&place);
     for (method, path, body, status, words) in [
@@ -217,7 +217,7 @@ fn events_are_followed_until_ctrl_c() {
     let events = place.run(["events", "--json"]).with_code(0).json();
     assert!(!events.is_empty() && events.iter().all(|event| event["text"].is_string()));
     // The daemon has not been kept waiting by one who has gone.
-    place.run(["events", "--after", "1000000"]).with_code(0).saying(&["nothing has happened"]);
+    place.run(["events", "--after", "1000000"]).with_code(0).saying(&["no events"]);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn commands_on_handlers_name_a_remedy() {
     place.write("typo.toml", "[[handler]]\nname = \"late\"\nsqll = \"x\"\n");
     place.run(["plan", "typo.toml"]).with_code(2).saying(&["typo.toml:3:1", "did you mean `sql`?"]);
     place.write("empty.toml", "");
-    place.run(["plan", "empty.toml"]).with_code(0).saying(&["all is as wanted"]);
+    place.run(["plan", "empty.toml"]).with_code(0).saying(&["everything is as requested"]);
     place.run(["plan", "nothing.toml"]).with_code(2).saying(&["nothing.toml"]);
 }
 
@@ -260,7 +260,7 @@ fn top_prints_one_screen_and_is_live_only_in_a_terminal() {
     assert_eq!(screen.lines().count(), 24, "{screen}");
     assert_eq!(screen.lines().find(|line| line.chars().count() > 80), None, "{screen}");
     assert!(screen.starts_with("crossdock 127.0.0.1:") && screen.contains("contexts ("), "{screen}");
-    place.run(["top"]).with_code(2).saying(&["no terminal", "top --once"]);
+    place.run(["top"]).with_code(2).saying(&["not a terminal", "top --once"]);
     Place::new().run(["top", "--once"]).with_code(1).saying(&["no daemon is running"]);
 }
 
@@ -308,7 +308,7 @@ fn a_handler_is_deployed_changed_moved_and_removed() {
     assert_eq!(late_flights(&place, 2), [1545, 120]);
     place.run(["handler", "set", "late", "hours=1"]).with_code(1).saying(&["hours"]);
     place.run(["handler", "set", "lat", "minutes=1"]).with_code(1).saying(&["did you mean `late`?"]);
-    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=2"]).with_code(1).saying(&["is there already"]);
+    place.run(["handler", "deploy", "late", LATE, "--param", "minutes=2"]).with_code(1).saying(&["exists already"]);
 
     let next = "SELECT carrier, flight FROM A WHERE dep_delay < $minutes";
     let planned = place.run(["handler", "swap", "late", next, "--dry-run", "--json"]).with_code(0).json();
@@ -340,7 +340,7 @@ fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
     let (place, _daemon) = Place::with_configured_daemon(&handlers);
     let names = |place: &Place| -> Vec<Value> { place.list("handlers").iter().map(|of| of["name"].clone()).collect() };
     assert_eq!(names(&place), ["late", "later"]);
-    place.run(["plan", "crossdock.toml"]).with_code(0).saying(&["all is as wanted"]);
+    place.run(["plan", "crossdock.toml"]).with_code(0).saying(&["everything is as requested"]);
 
     place.write("next.toml", handlers.replace("minutes = 15", "minutes = 30").replace("later", "latest"));
     let plan =
@@ -356,7 +356,7 @@ fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
     // One that cannot be is refused, and nothing changes.
     let wrong = "[[handler]]\nname = \"wrong\"\nsql = \"SELECT * FROM A\"\nplace = \"nowhere\"\n";
     place.write("wrong.toml", wrong);
-    place.run(["plan", "wrong.toml"]).with_code(1).saying(&["it cannot be, so nothing changes", "nowhere"]);
+    place.run(["plan", "wrong.toml"]).with_code(1).saying(&["the request is refused, and nothing changes", "nowhere"]);
     place.run(["apply", "wrong.toml"]).with_code(1).saying(&["refused", "nowhere"]);
     assert_eq!(names(&place), ["late", "latest"]);
 }
@@ -380,7 +380,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
     let line = |words: &'static str| process.stderr_line(move |line| line.contains(words));
     assert!(line("cannot be declared").contains("task `no_such_task`"));
     assert!(
-        line("cannot be deployed").contains("handler `kept` cannot be deployed; the kept handler of this name goes on")
+        line("cannot be deployed").contains("handler `kept` cannot be deployed; the kept handler of this name stays")
     );
     line("nowhere");
     assert!(line("cannot be deployed").contains("handler `wrong`"));
@@ -396,7 +396,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
 }
 
 #[test]
-fn what_was_deployed_by_hand_is_there_after_a_restart() {
+fn handlers_deployed_by_command_are_restored_after_a_restart() {
     let config = "[morph]\nstate_dir = \"kept\"\n";
     let (place, daemon) = Place::with_configured_daemon(config);
     let deployed = place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);
@@ -431,7 +431,7 @@ fn a_subscription_that_the_core_has_no_time_for_is_refused_by_its_figures() {
     let said = [
         "c-core 0",
         " records a second, the stream's peak; the core has ",
-        ": it would run as a handler elsewhere, or be refused\n",
+        " left: the query would run as a handler in another context, or be refused\n",
     ];
     assert!(said.iter().all(|part| explained.contains(part)), "{explained}");
     let figures = ["the query needs ", " ms/s at ", " msgs/s, c-core-", "; elsewhere: ", "g-core-0 has "];

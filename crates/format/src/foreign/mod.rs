@@ -42,7 +42,7 @@ impl ReadCost {
         match self {
             Self::Load => "read by one load",
             Self::Converted => "read in place, but bytes are swapped, cut out or compared first: about 5 ns a value",
-            Self::Guarded => "read in place, after a look at the field that tells the variant: about 10 ns a value",
+            Self::Guarded => "read in place, after reading the field that selects the variant: about 10 ns a value",
         }
     }
 }

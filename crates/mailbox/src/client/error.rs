@@ -44,7 +44,7 @@ pub enum MailboxError {
     #[error("the mailbox is full: wait for its reader, or create it with a larger bound")]
     Full,
     /// More is to be left out of a message than there is.
-    #[error("the message has {bytes} bytes only; leave out no more than that")]
+    #[error("the message has only {bytes} bytes; remove no more than that")]
     TooShort {
         /// Its length in bytes.
         bytes: usize,

@@ -382,7 +382,7 @@ fn use_lane(lane: &ClientLane, port: u16, count: u64) -> u64 {
 }
 
 #[test]
-fn what_is_passed_is_taken_whole_and_by_whom_it_is_for() {
+fn a_lane_entry_is_taken_whole_and_by_its_port() {
     check(Some(2), Some(1), |order| {
         let words: Words = order.words(8);
         let client = Arc::new(ClientLane::over(words.clone()));

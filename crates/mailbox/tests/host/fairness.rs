@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Looks after which everybody has been answered.
+/// Polls until every client has been answered.
 const LOOKS: u32 = 20_000;
 
 /// Sends a call over the signal queue; where its result goes.
@@ -72,7 +72,7 @@ fn upcalls_that_put_to_one_another_for_ever_do_not_keep_the_core_from_the_rings(
 }
 
 #[test]
-fn what_was_enqueued_to_a_mailbox_before_it_was_closed_is_in_it() {
+fn messages_enqueued_before_a_mailbox_is_closed_are_in_it() {
     let mut world = World::new(1);
     let (mut client, key) = world.attach(0);
     let (mut reader, reader_key) = world.attach(0);
@@ -97,7 +97,7 @@ fn what_was_enqueued_to_a_mailbox_before_it_was_closed_is_in_it() {
 }
 
 #[test]
-fn who_has_a_mailbox_open_to_read_only_cannot_enqueue_to_it() {
+fn a_reader_of_a_mailbox_cannot_enqueue_to_it() {
     let mut world = World::new(1);
     let (mut client, key) = world.attach(0);
     world.create("mine", Implementation::Rings, 8);
@@ -176,7 +176,7 @@ fn writers_that_wait_get_their_buffers_however_many_they_are() {
 }
 
 #[test]
-fn who_pretends_to_sleep_costs_one_wake_up_for_many_looks() {
+fn a_client_that_pretends_to_sleep_costs_one_wake_up_for_many_polls() {
     let mut world = World::new(1);
     let (mut client, key) = world.attach(0);
     world.create("to", Implementation::Rings, 100);

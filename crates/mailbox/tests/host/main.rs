@@ -367,7 +367,7 @@ fn the_signal_queue_serves_many_writers_and_readers() {
 }
 
 #[test]
-fn who_waits_for_a_full_mailbox_or_holds_all_it_may_holds_up_no_other() {
+fn a_client_that_waits_for_a_mailbox_delays_no_other() {
     let mut world = World::new(1);
     let (mut a, a_key) = world.attach(0);
     let (mut b, b_key) = world.attach(0);

@@ -432,7 +432,7 @@ fn the_daemon_learns_that_its_client_is_done<D: Daemon>() {
     let Pair { mut carrier, mut daemon, .. } = pair;
     carrier.close();
     drop(carrier);
-    eventually("it is told", || daemon.is_left());
+    eventually("it is notified", || daemon.is_left());
 }
 
 macro_rules! conforms {

@@ -40,7 +40,8 @@ impl Memory {
         for addr in addrs {
             match Attachment::connect_within(addr, request, timeout) {
                 Ok(attachment) => {
-                    let (writer, reader) = attachment.session().ok_or("what it shares has no room for a session")?;
+                    let (writer, reader) =
+                        attachment.session().ok_or("its shared memory has no rings for a session")?;
                     return Ok(Memory { attachment, writer, reader, seq: 0 });
                 }
                 // A daemon that says no says more than an address at which none is; of those the first is the likeliest.

@@ -1,4 +1,5 @@
-//! The two forms of a mailbox's side and of its messages, and the one place where they are told apart: the choice is a branch, since
+//! The two forms of a mailbox's side and of its messages, and the one place that distinguishes them: the choice is a
+//! branch, since
 //! a message in shared memory costs less than a dynamic call would add.
 
 /// Something in memory shared with the daemon, or the same over packets.

@@ -78,7 +78,7 @@ impl NodeSession {
             Request::OpenMailbox { id, name, side, message_bytes, ahead }
         })?;
         let Answer::Opened(opened) = answer else {
-            return Err(Error::Malformed("the daemon did not say what it opened".to_owned()));
+            return Err(Error::Malformed("the daemon's answer lacks the opened mailbox".to_owned()));
         };
         let attachment = {
             let inner = self.shared.lock();
@@ -99,7 +99,7 @@ impl NodeSession {
         let name = name.to_owned();
         match self.ask(|id| Request::FindNode { id, name })? {
             Answer::Node { address, name } => Ok((address, name)),
-            _ => Err(Error::Malformed("the daemon did not say where the node is".to_owned())),
+            _ => Err(Error::Malformed("the daemon's answer lacks the node's address".to_owned())),
         }
     }
 }

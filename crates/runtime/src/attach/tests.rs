@@ -23,7 +23,7 @@ fn target() -> (AttachTarget, Receiver<Command>) {
     (AttachTarget { inbox, gauges: Arc::default(), bell: Arc::new(BellPage::new().unwrap()) }, commands)
 }
 
-/// What contexts were told: the index of the context that took a client in, or was to detach it.
+/// Calls to contexts: the index of the context that took a client in, or was to detach it.
 #[derive(Default)]
 struct Heard {
     attached: Mutex<Vec<usize>>,
@@ -244,7 +244,7 @@ fn of_too_many_silent_processes_the_oldest_are_refused_and_others_are_let_in() {
     let silent: Vec<OwnedFd> = (0..MAX_PENDING + 3).map(|_| caller(thread.address())).collect();
     for refused in &silent[..3] {
         let reason = refusal(refused);
-        assert!(reason.contains("made no request to attach"), "{reason}");
+        assert!(reason.contains("sent no attach request"), "{reason}");
     }
     // Late is not too late, for the youngest and for the oldest that is left.
     for late in [&silent[MAX_PENDING + 2], &silent[3]] {
@@ -285,7 +285,7 @@ fn what_is_no_request_is_refused_with_a_reason() {
 }
 
 #[test]
-fn who_may_not_attach_is_refused_before_it_has_said_anything() {
+fn a_process_that_may_not_attach_is_refused_before_its_request() {
     let mut attaching = attaching(AttachConfig { uids: Allowed::List(Vec::new()), ..AttachConfig::default() });
     let socket = caller(&own_address());
     attaching.turn();

@@ -27,7 +27,7 @@ impl Catalog {
             entry.conversions().graph().would_take(from, to, owner).map_err(refused)?;
         }
         if self.conversions >= MAX_CONVERSIONS {
-            let message = format!("the daemon has {MAX_CONVERSIONS} conversions, its bound: take one back");
+            let message = format!("the daemon has {MAX_CONVERSIONS} conversions, the bound: remove one");
             return Err(refuse(RefusalCode::Limit, message));
         }
         let number = self.stream_named(stream)?;

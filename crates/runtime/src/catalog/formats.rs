@@ -17,7 +17,7 @@ impl Catalog {
     /// A handler makes the stream, its policy is against the format, or there is no room.
     pub(crate) fn publish(&mut self, name: &str, format: &Format) -> Result<u32, Refusal> {
         if let Some(handler) = self.now.find(name).and_then(StreamEntry::made_by) {
-            let message = format!("stream `{name}` is made by handler `{handler}`: publish another one");
+            let message = format!("stream `{name}` is produced by handler `{handler}`: publish to another stream");
             return Err(refuse(RefusalCode::State, message));
         }
         let number = self.declare(name, format)?;
@@ -41,7 +41,9 @@ impl Catalog {
         let number = self.stream_named(name)?;
         let publishers = self.uses.get(&number).map_or(0, |uses| uses.publishers);
         if publishers > 0 {
-            let message = format!("stream `{name}` is published by {publishers} sessions: make another one");
+            let message = format!(
+                "stream `{name}` is published by {publishers} sessions: give the handler another output stream"
+            );
             return Err(refuse(RefusalCode::State, message));
         }
         let refused = formats.iter().try_for_each(fits_a_packet);

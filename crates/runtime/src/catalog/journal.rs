@@ -41,7 +41,7 @@ impl Journal {
     pub(super) fn check(&self) -> Result<(), Refusal> {
         match &self.state {
             Some(state) if !state.has_room() => {
-                Err(refuse(RefusalCode::Limit, "the disk is behind with what is to be kept: ask again later"))
+                Err(refuse(RefusalCode::Limit, "too many changes wait to be written to disk: try again later"))
             }
             _ => Ok(()),
         }
@@ -67,7 +67,8 @@ impl Catalog {
             && let Some((_, answer)) = waiting.pop_front()
         {
             answer(outcome.map_err(|why| {
-                let message = format!("it is done, but could not be written down, so a restart may undo it: {why}");
+                let message =
+                    format!("the change is made, but could not be written to disk, so a restart may undo it: {why}");
                 refuse(RefusalCode::Limit, message)
             }));
         }

@@ -209,10 +209,11 @@ impl Snapshot {
     pub(crate) fn unknown_format(&self, stream: &str, name: &FormatName) -> Refusal {
         let versions = self.find(stream).map_or(0, |stream| stream.formats.len());
         let known = match (name, versions) {
-            (FormatName::Version(_), 0) => "it has none yet: the first publisher brings one".to_owned(),
+            (FormatName::Version(_), 0) => "the stream has no format yet: its first publisher announces one".to_owned(),
             (FormatName::Version(_), 1) => "it has v1 only".to_owned(),
             (FormatName::Version(_), last) => format!("it has v1 to v{last}"),
-            _ => "`crossdock formats` lists those that are known; one that nobody announced yet can be given whole"
+            _ => "`crossdock formats` lists the known formats; a format that was not announced yet can be given as a \
+                  schema"
                 .to_owned(),
         };
         refuse(RefusalCode::UnknownFormat, format!("stream `{stream}` has no format {name}: {known}"))

@@ -14,8 +14,8 @@ fn ids(entry: &StreamEntry) -> Vec<FormatId> {
     entry.formats().iter().map(Format::id).collect()
 }
 
-/// A context: what it was told last of the catalog, and the numbers that it got for streams.
-type Told = Arc<Mutex<Arc<Snapshot>>>;
+/// A context: its latest snapshot of the catalog, and the numbers that it got for streams.
+type Latest = Arc<Mutex<Arc<Snapshot>>>;
 
 #[test]
 fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_versions() {
@@ -25,10 +25,10 @@ fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_ve
     for round in 0..100 {
         let (handle, requests) = CatalogHandle::new();
         let mut catalog = Catalog::new(16);
-        let told: [Told; 3] = std::array::from_fn(|_| Told::default());
-        for told in told.clone() {
+        let latest: [Latest; 3] = std::array::from_fn(|_| Latest::default());
+        for latest in latest.clone() {
             catalog.watch(Box::new(move |snapshot, _| {
-                *told.lock().unwrap() = Arc::clone(snapshot);
+                *latest.lock().unwrap() = Arc::clone(snapshot);
                 true
             }));
         }
@@ -37,14 +37,14 @@ fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_ve
             let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(round * 3 + context as u64));
             let mut streams: Vec<String> = (0..8).map(|stream| format!("stream {stream}")).collect();
             rng.shuffle(&mut streams);
-            let (handle, told, format) = (handle.clone(), Arc::clone(&told[context]), formats[context].clone());
+            let (handle, latest, format) = (handle.clone(), Arc::clone(&latest[context]), formats[context].clone());
             let announced = format.id();
             move || {
                 let publish = |name: &String| {
                     let (asked, format) = (name.clone(), format.clone());
                     let number = handle.run(move |catalog| catalog.publish(&asked, &format)).unwrap().unwrap();
-                    // What was answered is what the context has been told already.
-                    let snapshot = Arc::clone(&told.lock().unwrap());
+                    // The context has the snapshot that contains the answer already.
+                    let snapshot = Arc::clone(&latest.lock().unwrap());
                     let entry = snapshot.get(number).unwrap();
                     assert_eq!((entry.name(), snapshot.find(name).unwrap().number()), (&**name, number));
                     assert!(ids(entry).contains(&announced));
@@ -60,7 +60,7 @@ fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_ve
         assert!(numbers.iter().all(|other| *other == numbers[0]), "{numbers:?}");
         assert_eq!(numbers[0].values().collect::<BTreeSet<_>>().len(), 8, "a number each");
         drop(thread);
-        let last = told.map(|told| Arc::clone(&told.lock().unwrap()));
+        let last = latest.map(|latest| Arc::clone(&latest.lock().unwrap()));
         for number in numbers[0].values() {
             let versions = last.each_ref().map(|snapshot| ids(snapshot.get(*number).unwrap()));
             assert!(versions[0].len() == 3 && versions.iter().all(|other| *other == versions[0]), "{versions:?}");
@@ -121,7 +121,7 @@ fn a_stream_is_published_or_made_by_a_handler() {
     let published = catalog.publish("published", &one).unwrap();
     assert!(catalog.derive("published", "h", std::slice::from_ref(&one)).unwrap_err().message.contains("1 sessions"));
     let derived = catalog.derive("derived", "h", std::slice::from_ref(&one)).unwrap();
-    assert!(catalog.publish("derived", &one).unwrap_err().message.contains("made by handler `h`"));
+    assert!(catalog.publish("derived", &one).unwrap_err().message.contains("produced by handler `h`"));
     catalog.end_publishing(published);
     catalog.underive(derived);
     assert_eq!(catalog.derive("published", "h", std::slice::from_ref(&one)), Ok(published));

@@ -190,7 +190,9 @@ pub fn domains<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String
     for (name, uids) in &domains {
         checked_name(name.clone())?;
         if let Some(uid) = uids.iter().find(|uid| !seen.insert(**uid)) {
-            return Err(de::Error::custom(format!("user {uid} stands twice in the domains; a user can be in one")));
+            return Err(de::Error::custom(format!(
+                "user {uid} is listed twice in the domains; a user can be in one only"
+            )));
         }
     }
     Ok(domains.into_iter().collect())

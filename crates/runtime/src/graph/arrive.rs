@@ -204,14 +204,16 @@ impl Graph {
         input.queue.push_back(Item::Batch(Queued::Own(batch)));
     }
 
-    /// A publisher of a stream has stopped at this context: the others are told, and those that take the stream here.
+    /// A publisher of a stream has stopped at this context: this is reported to the other contexts, and to the
+    /// stream's readers here.
     pub(super) fn deliver_end(&mut self, stream: u32) {
         let publishers = self.publishers_of(stream);
         self.push_to_edges(stream, || Item::End(publishers));
         self.end_here(stream);
     }
 
-    /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Sessions are told of each. Whether
+    /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Each is reported to
+    /// sessions. Whether
     /// it was the last is known once all feeds have said what they had to say until now.
     fn end_here(&mut self, stream: u32) {
         if let Some(port) = self.port_mut(stream) {

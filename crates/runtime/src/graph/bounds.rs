@@ -18,7 +18,7 @@ const LEAST_SESSION_QUEUE: usize = 2;
 /// Large buffers that must be free before a batch is begun: its results may be many times as long. At most an eighth of
 /// all are kept for that.
 const SPARE_BUFFERS: usize = 16;
-/// Queues are counted as at least so many, and as a power of two, so that their shares change rarely.
+/// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
 
 /// How much may wait for conversions, as copies outside of all pools.

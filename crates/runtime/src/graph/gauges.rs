@@ -129,7 +129,7 @@ pub(crate) struct NodeGauges {
     pub(crate) faults: Gauge,
     /// Batches of which records were left out, since the context was behind.
     pub(crate) thinned: Gauge,
-    /// One record in so many is let through, as of its last batch.
+    /// It processes one record in this number, as of its last batch.
     pub(crate) one_in: Gauge,
     /// Batches that wait for it.
     pub(crate) queued: Gauge,

@@ -46,7 +46,7 @@ pub(crate) struct Port {
     /// Batches that sessions here published after the edges had changed and before the readers have: these are for the readers
     /// of afterwards.
     pub(crate) held: VecDeque<Batch>,
-    /// Publishers that have stopped, of which sessions and readers are not told yet.
+    /// Publishers that have stopped and are not yet reported to sessions and readers.
     pub(crate) pending_ends: u32,
     /// What it becomes when all markers of a change have come.
     pub(crate) next: Option<Box<PortChange>>,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// What a session takes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// About so many packets, one at least.
+    /// The approximate number of packets, at least one.
     Packets(usize),
     /// Nothing until [`Graph::wake_session`] is called: its queue is full.
     Full,
@@ -79,7 +79,7 @@ pub(crate) enum SessionStep {
     Ran(usize),
     /// Its query has panicked: what comes from now on is dropped and counted.
     Failed(usize),
-    /// It has come to the end of a publisher, of which the stream has so many left.
+    /// It has come to the end of a publisher; the number of publishers that the stream has left.
     Ended(usize, u32),
     /// Records of a stream went through a chain of conversions, by its number, or past it.
     Converted {

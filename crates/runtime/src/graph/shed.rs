@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_thinned_out_as_long_as_batches_wait_too_long_and_a_while_after() {
+    fn streams_are_sampled_while_batches_wait_too_long_and_a_while_after() {
         let mut behind = LoadShedder::default();
         assert_eq!(taken(&mut behind, &[(1000, 240), (2000, 0), (3000, 240)]), [1, 1, 1]);
         assert_eq!(taken(&mut behind, &[(4000, 260), (4200, 400), (4260, 450), (4300, 1000)]), [2, 2, 4, 8]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ended_too_early_lasts_twice_as_long_up_to_a_second() {
+    fn sampling_that_ended_too_early_lasts_twice_as_long_up_to_a_second() {
         let mut behind = LoadShedder::default();
         let (mut now_us, mut lasted) = (1000, Vec::new());
         let mut once = |behind: &mut LoadShedder| {

@@ -119,7 +119,7 @@ pub enum Value<'a> {
     Load(&'a LoadInfo),
     /// Observations.
     Histogram(&'a HistogramInfo),
-    /// Reports within the report, so many of them.
+    /// The number of reports within the report.
     Parts(usize),
 }
 

@@ -28,41 +28,42 @@ reports! {
         pub publishers: u32 = gauge("crossdock_stream_publishers"),
         /// Subscriptions to it.
         pub subscriptions: u32 = gauge("crossdock_stream_subscriptions").title("subs"),
-        /// Records that came in.
+        /// Incoming records.
         pub records_in: u64 = counter("crossdock_stream_records_in").title("records"),
-        /// Payload bytes that came in.
+        /// Incoming payload bytes.
         pub bytes_in: u64 = counter("crossdock_stream_in").unit(Unit::Bytes).title("bytes"),
-        /// Records that came in without a subscription; they were dropped.
+        /// Incoming records without a subscription; they were dropped.
         pub records_unclaimed: u64 = counter("crossdock_stream_records_unclaimed").title("unclaimed"),
-        /// Records in packets whose payload is not what its format says; they were dropped.
+        /// Records in packets whose payload does not match its format; they were dropped.
         pub records_malformed: u64 = counter("crossdock_stream_records_malformed").title("malformed"),
         /// How its format may change: `none`, `backward`, `forward` or `full`.
         #[serde(default)]
         pub policy: String,
         /// Publishers that are held back now because a subscriber's queue is full.
         pub blocked: u32 = gauge("crossdock_stream_publishers_blocked"),
-        /// The handler that makes it; none where publishers do.
+        /// The handler that produces it; none where publishers do.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub made_by: Option<String> = listed().title("made by"),
-        /// Records a second at the most, over any 100 ms of the last minute.
+        pub made_by: Option<String> = listed().title("produced by"),
+        /// The highest rate of records per second within 100 ms of the last minute.
         #[serde(default)]
         pub peak_msgs_per_s: u64 = gauge("crossdock_stream_peak_records_per_second").title("peak/s"),
-        /// Records that left for subscriptions to it, those that have ended included.
+        /// Records sent to its subscriptions, including those that have ended.
         #[serde(default)]
         pub records_out: u64 = counter("crossdock_stream_records_out").title("sent"),
-        /// Records that the queries of its subscriptions saw, those that have ended included.
+        /// Records read by the queries of its subscriptions, including those that have ended.
         #[serde(default)]
         pub records_queried: u64 = counter("crossdock_subscription_records_in"),
         /// Records that its subscriptions dropped because an expression failed.
         #[serde(default)]
         pub row_errors: u64 = counter("crossdock_subscription_row_errors"),
-        /// Records that its subscriptions lost: by their overflow policies, or because nothing reads or converts them.
+        /// Records that its subscriptions lost: by their overflow policies, or because no query reads and no
+        /// conversion converts them.
         #[serde(default)]
         pub records_dropped: u64 = counter("crossdock_subscription_dropped").title("dropped"),
-        /// Bytes queued or unacknowledged for that of its subscribers for whom most are.
+        /// Bytes queued or unacknowledged for its subscriber with the largest backlog.
         #[serde(default)]
         pub backlog_bytes: u64 = gauge("crossdock_subscription_backlog").unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on them for each subscriber.
+        /// The bound on the backlog of each subscriber.
         #[serde(default)]
         pub queue_bytes: u64 = gauge("crossdock_subscription_backlog_bound").unit(Unit::Bytes),
         /// Records that wait for a conversion, for all of its subscriptions.
@@ -84,29 +85,30 @@ reports! {
         pub context: String,
         /// Its query.
         pub sql: String = listed().title("query"),
-        /// The handler that runs its query, where its I/O context has no time for that.
+        /// The handler that runs its query, if its I/O context has no time for it.
         #[serde(default)]
         pub handler: Option<String>,
-        /// The subscriber: its address, or `client 3 (pid 123 name)` where it is attached by shared memory.
+        /// The subscriber: its address, or `client 3 (pid 123 name)` if it is attached by shared memory.
         pub peer: String,
         /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
         pub overflow: String,
-        /// Records that its handler saw.
+        /// Records that its query read.
         pub records_in: u64 = listed().title("seen"),
-        /// Records that left for it.
+        /// Records sent to it.
         pub records_out: u64 = listed().title("sent"),
         /// Records whose expressions failed (overflow, division by zero); they were dropped.
         pub row_errors: u64,
         /// Records dropped by its overflow policy.
         pub dropped: u64,
-        /// Bytes queued or unacknowledged now; for an attached client, queued or not yet given back.
+        /// Bytes queued or unacknowledged now; for an attached client, queued or not yet returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on that, in bytes; publishers' outstanding credit comes on top.
+        /// The bound on the backlog, in bytes, without publishers' outstanding credit.
         pub queue_bytes: u64 = listed().unit(Unit::Bytes),
-        /// The formats that it accepts, where it says so: their ids; `v3` for a version that the stream does not have yet.
+        /// The formats that it accepts, if it lists them: their ids; `v3` for a version that the stream does not have
+        /// yet.
         #[serde(default)]
         pub accept: Vec<String>,
-        /// With these: what happens to records that nothing converts, `hold` or `drop`.
+        /// With accepted formats: what happens to records that no conversion converts, `hold` or `drop`.
         #[serde(default)]
         pub unreadable: String,
         /// Records that wait for a conversion.
@@ -125,7 +127,7 @@ reports! {
 pub enum FormatNameSchema {
     /// By its id, 16 hexadecimal digits.
     Id(String),
-    /// As a version of the stream, counted from 1. It may be one that is not there yet.
+    /// As a version of the stream, counted from 1. It may be a version that does not exist yet.
     Version(u32),
     /// By its canonical description.
     Description(String),
@@ -141,7 +143,7 @@ pub struct ConversionInfo {
     pub from: String,
     /// Which version of the stream that is, if it is one.
     pub from_version: Option<u32>,
-    /// The id of the format that it makes.
+    /// The id of the format that it produces.
     pub to: String,
     /// Which version of the stream that is, if it is one.
     pub to_version: Option<u32>,
@@ -149,9 +151,9 @@ pub struct ConversionInfo {
     pub conversion: String,
     /// Whether it stays when the session that registered it ends.
     pub kept: bool,
-    /// `kept`, or whose it is: an address, or `client 3 (pid 123 name)`.
+    /// `kept`, or its owner: an address, or `client 3 (pid 123 name)`.
     pub owner: String,
-    /// Whether it is used; otherwise another one between the same formats covers it.
+    /// Whether it is used; otherwise another one between the same formats takes precedence.
     pub in_force: bool,
     /// Its estimated cost for a record, in ns.
     pub ns_per_record: f64,
@@ -168,21 +170,21 @@ impl ConversionInfo {
 pub struct PathStep {
     /// The id of the format that it reads.
     pub from: String,
-    /// The id of the format that it makes.
+    /// The id of the format that it produces.
     pub to: String,
     /// Which version of the stream that is, if it is one.
     pub to_version: Option<u32>,
-    /// Whether it is a registered conversion; otherwise it goes by the fields' names alone.
+    /// Whether it is a registered conversion; otherwise it converts by field names alone.
     pub registered: bool,
 }
 
-/// The path of a stream's format to one that subscribers accept; or that there is none.
+/// The path of a stream's format to a format that subscribers accept; or that it is missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PathInfo {
     /// The stream.
     pub stream: String,
-    /// The id of the format that comes.
+    /// The id of the incoming format.
     pub from: String,
     /// Which version of the stream that is, if it is one.
     pub from_version: Option<u32>,
@@ -190,29 +192,29 @@ pub struct PathInfo {
     pub to: String,
     /// Which version of the stream that is, if it is one.
     pub to_version: Option<u32>,
-    /// Whether nothing leads there: records wait, or are dropped.
+    /// Whether no conversion leads there: records wait, or are dropped.
     pub is_missing: bool,
-    /// The conversions on the way; none where the format is accepted as it is.
+    /// The conversions on the path; none if the format is accepted unchanged.
     pub steps: Vec<PathStep>,
-    /// What runs, in order: the steps, made one where that was possible.
+    /// What runs, in order: the steps, merged where possible.
     pub parts: Vec<String>,
     /// Its estimated cost for a record, moved bytes included, in ns.
     pub ns_per_record: f64,
-    /// What it costs a record, in ns, measured on the latest records; only in a plan, and where there are any.
+    /// The measured cost per record, in ns, on the latest records; only in a plan, and if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_ns_per_record: Option<f64>,
-    /// Records that this was measured on.
+    /// The number of records of this measurement.
     #[serde(default)]
     pub sample_records: u64,
-    /// Subscriptions that take it, or lack it.
+    /// Subscriptions that use it, or wait for it.
     pub subscriptions: u32,
-    /// Records that came in.
+    /// Incoming records.
     pub records_in: u64,
-    /// Records that went out.
+    /// Outgoing records.
     pub records_out: u64,
-    /// Records that could not be converted, since a value has no place in the next format.
+    /// Records that could not be converted, because a value does not fit the next format.
     pub refused: u64,
-    /// Why the latest of them could not be, with the field, where a conversion by name says so.
+    /// The reason for the latest of them, with the field, if a conversion by name reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
     /// Records that wait for it.
@@ -250,35 +252,35 @@ pub struct FieldInfo {
 }
 
 reports! {
-    /// One context: what its core did, by exit.
+    /// One I/O context: its counters, by exit.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ContextInfo {
         /// Address it receives on.
         pub address: String,
-        /// Sessions that stand.
+        /// Open sessions.
         pub sessions: u32 = gauge("crossdock_sessions").bound("max_sessions"),
         /// The bound on sessions.
         pub max_sessions: u32 = gauge("crossdock_sessions_bound"),
-        /// Turns of the loop.
-        pub turns: u64 = counter("crossdock_io_turns").title("turns of the loop"),
-        /// Turns in which something came in.
+        /// Turns of the context's loop.
+        pub turns: u64 = counter("crossdock_io_turns").title("loop turns"),
+        /// Turns in which a packet or message arrived.
         pub busy_turns: u64 = counter("crossdock_io_busy_turns"),
-        /// Times it slept until something came.
+        /// Times that it slept until a packet or message arrived.
         pub sleeps: u64 = counter("crossdock_io_sleeps"),
-        /// Super-packets and packets in.
+        /// Received super-packets and packets.
         pub frames_in: u64 = counter("crossdock_io_frames_in"),
-        /// Packets in.
+        /// Received packets.
         pub packets_in: u64 = counter("crossdock_io_packets_in"),
-        /// Packets out, sent for the first time.
+        /// Packets sent for the first time.
         pub packets_out: u64 = counter("crossdock_io_packets_out"),
-        /// Packets sent again.
-        pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets sent again"),
-        /// Records in.
+        /// Packets resent.
+        pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets resent"),
+        /// Received records.
         pub records_in: u64 = counter("crossdock_io_records_in"),
-        /// Records out, over all subscriptions.
+        /// Records sent, over all subscriptions.
         pub records_out: u64 = counter("crossdock_io_records_out"),
-        /// Batches that left as the bytes that they came in.
-        pub batches_whole: u64 = counter("crossdock_io_batches_whole").title("batches passed whole"),
+        /// Batches that were sent as the bytes that were received.
+        pub batches_whole: u64 = counter("crossdock_io_batches_whole").title("batches sent unchanged"),
         /// Packets and records dropped, by reason, in name order; only reasons that occurred.
         pub dropped: Vec<(String, u64)> = counter("crossdock_io_dropped"),
         /// Buffers in use now.
@@ -286,12 +288,12 @@ reports! {
         /// The bound on buffers.
         pub buffers: u64 = gauge("crossdock_io_buffers_bound"),
         /// Memory of the buffers, in bytes (touched only where used).
-        pub buffer_bytes: u64 = listed().unit(Unit::Bytes).title("memory of the buffers"),
-        /// Clients that are attached by shared memory.
-        pub clients: u32 = gauge("crossdock_clients").bound("max_clients").title("clients attached"),
+        pub buffer_bytes: u64 = listed().unit(Unit::Bytes).title("buffer memory"),
+        /// Clients attached by shared memory.
+        pub clients: u32 = gauge("crossdock_clients").bound("max_clients").title("attached clients"),
         /// The bound on them.
         pub max_clients: u32 = gauge("crossdock_clients_bound"),
-        /// Mailboxes that are there.
+        /// Mailboxes.
         pub mailboxes: u32 = gauge("crossdock_mailboxes").bound("max_mailboxes"),
         /// The bound on them.
         pub max_mailboxes: u32 = gauge("crossdock_mailboxes_bound"),
@@ -300,30 +302,30 @@ reports! {
         /// Subscriptions that were refused because the core has no time for their queries.
         #[serde(default)]
         pub subscriptions_refused: u64 = counter("crossdock_io_subscriptions_refused"),
-        /// Time from the request for a subscription until it stood.
+        /// Time from the request for a subscription until it was installed.
         #[serde(default)]
         pub subscribe_time: HistogramInfo = histogram("crossdock_subscription_request_to_effect").title("time to subscribe"),
-        /// Messages that attached clients put, those that have gone included.
+        /// Messages that attached clients put, including clients that have gone.
         #[serde(default)]
         pub client_messages_in: u64 = counter("crossdock_client_messages_in"),
-        /// Messages that were delivered to attached clients, those that have gone included.
+        /// Messages delivered to attached clients, including clients that have gone.
         #[serde(default)]
         pub client_messages_out: u64 = counter("crossdock_client_messages_out"),
-        /// Times that attached clients were left to wait for a buffer, those that have gone included.
+        /// Times that attached clients had to wait for a buffer, including clients that have gone.
         #[serde(default)]
         pub client_waits: u64 = counter("crossdock_client_waits"),
         /// Bytes of buffers that attached clients hold now.
         #[serde(default)]
         pub client_bytes_held: u64 = gauge("crossdock_client_held").unit(Unit::Bytes).bound("client_quota_bytes"),
-        /// The bounds on them, over all clients.
+        /// The sum of all clients' quotas.
         #[serde(default)]
         pub client_quota_bytes: u64 = gauge("crossdock_client_held_bound").unit(Unit::Bytes),
-        /// What the protection domains hold; the first is the core's own.
+        /// Memory of the protection domains; the first is the daemon's own.
         pub domains: Vec<DomainInfo>,
     }
 }
 
-/// One protection domain: what is in use of its two segments.
+/// One protection domain: the used part of its two segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DomainInfo {
@@ -331,11 +333,11 @@ pub struct DomainInfo {
     pub name: String,
     /// Clients in it.
     pub clients: u32,
-    /// Buffers in use of those that its clients write.
+    /// Used buffers of the segment that its clients write.
     pub shared_buffers: u32,
     /// Their bytes.
     pub shared_bytes: u64,
-    /// Buffers in use of those that only the daemon writes: what comes from elsewhere.
+    /// Used buffers of the inbox, which only the daemon writes: messages from other domains and the network.
     pub inbox_buffers: u32,
     /// Their bytes.
     pub inbox_bytes: u64,
@@ -350,7 +352,7 @@ reports! {
         /// The I/O context that it is attached to.
         #[serde(default)]
         pub context: String,
-        /// Its process, as the system numbers it.
+        /// Its process id.
         pub pid: u32,
         /// The process' name when it attached.
         pub process: String,
@@ -362,7 +364,7 @@ reports! {
         pub domain: String,
         /// How long it has been attached, in s.
         pub attached_s: u64 = listed().unit(Unit::Seconds),
-        /// Sides of mailboxes that it has open.
+        /// Open sides of mailboxes.
         pub mailboxes: u32,
         /// Streams that it publishes.
         pub publishes: Vec<String>,
@@ -370,7 +372,7 @@ reports! {
         pub subscriptions: u32,
         /// Messages that it put.
         pub messages_in: u64 = listed().title("put"),
-        /// Messages that were delivered to it.
+        /// Messages delivered to it.
         pub messages_out: u64 = listed().title("got"),
         /// Bytes of buffers that it holds now.
         pub bytes_held: u64 = listed().unit(Unit::Bytes).title("held"),
@@ -378,11 +380,11 @@ reports! {
         pub quota_bytes: u64 = listed().unit(Unit::Bytes),
         /// Buffers that it holds now.
         pub buffers_held: u32,
-        /// Times that it was left to wait for a buffer.
+        /// Times that it had to wait for a buffer.
         pub waits: u64,
         /// Times that it slept and was woken.
         pub sleeps_woken: u64,
-        /// Whether the segments that it shares lie in huge pages.
+        /// Whether its shared segments are in huge pages.
         pub huge_pages: bool,
     }
 }
@@ -399,17 +401,17 @@ reports! {
         pub implementation: String,
         /// Its creator: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
         pub owner: String,
-        /// The task that takes each message in the context; readers do where it is absent.
+        /// The task that processes each message in the context; absent if readers read them.
         pub upcall: Option<String>,
         /// Writers that have it open.
         pub writers: u32 = gauge("crossdock_mailbox_writers"),
         /// Readers that have it open.
         pub readers: u32 = gauge("crossdock_mailbox_readers"),
-        /// Messages that wait in it now.
+        /// Queued messages.
         pub depth: u32 = gauge("crossdock_mailbox_depth_messages").bound("bound_messages").title("messages"),
-        /// The bound on them, beyond which writers get no new buffers.
+        /// The bound on queued messages, beyond which writers get no new buffers.
         pub bound_messages: u32 = gauge("crossdock_mailbox_depth_messages_bound"),
-        /// Bytes of the messages that wait in it now.
+        /// Bytes of the queued messages.
         pub bytes: u64 = gauge("crossdock_mailbox_depth").unit(Unit::Bytes).bound("bound_bytes"),
         /// The bound on them.
         pub bound_bytes: u64 = gauge("crossdock_mailbox_depth_bound").unit(Unit::Bytes),
@@ -417,7 +419,7 @@ reports! {
         pub puts: u64 = counter("crossdock_mailbox_puts"),
         /// Messages taken out of it.
         pub gets: u64 = counter("crossdock_mailbox_gets"),
-        /// Times that a writer was left to wait because it was full.
+        /// Times that a writer had to wait because the mailbox was full.
         pub waits: u64 = counter("crossdock_mailbox_waits"),
         /// Messages dropped, by reason, in name order; only reasons that occurred.
         pub dropped: Vec<(String, u64)> = counter("crossdock_mailbox_dropped"),
@@ -436,36 +438,35 @@ pub struct ExplainInfo {
     pub plan: String,
     /// Where the handler would run.
     pub place: String,
-    /// Records of the stream that the estimate of its cost rests on (the latest that came in); zero when there were
-    /// none.
+    /// Number of the stream's latest records on which the cost was measured; zero if there were none.
     pub sample_records: u64,
-    /// What one record costs in the handler, in ns, measured on the sample; absent without one.
+    /// The cost per record, in ns, measured on the sample; absent without a sample.
     pub ns_per_record: Option<f64>,
-    /// Share of the sample that passes, 0 to 1; absent without one.
+    /// Share of the sample that passes, 0 to 1; absent without a sample.
     pub selectivity: Option<f64>,
-    /// The most records a second that the stream brought in the last minute, which it has to keep up with.
+    /// The stream's peak rate in the last minute, in records per second.
     #[serde(default)]
     pub rate_msgs_per_s: u64,
-    /// What it would take at that rate, in ns a second; absent without a sample.
+    /// The core time that it would take at that rate, in ns per second; absent without a sample.
     #[serde(default)]
     pub load_ns_per_s: Option<u64>,
-    /// What the context has left for it, in ns a second; absent where queries are let in unmeasured.
+    /// The context's free core time, in ns per second; absent if queries are admitted unmeasured.
     #[serde(default)]
     pub headroom_ns_per_s: Option<u64>,
-    /// Description of the records that would come out.
+    /// The format of the output records.
     pub output: String,
-    /// With accepted formats: how each format of the stream would come to one of them.
+    /// With accepted formats: the path from each format of the stream to one of them.
     #[serde(default)]
     pub paths: Vec<PathInfo>,
 }
 
-/// Observations of a time, by how long it was.
+/// A histogram of times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistogramInfo {
     /// The ranges, shortest times first.
     pub buckets: Vec<BucketInfo>,
-    /// Observations of longer times than the last range has.
+    /// Observations above the last range.
     pub above: u64,
     /// The sum of all times, in ns.
     pub sum_ns: u64,

@@ -5,18 +5,18 @@ use super::field::{Unit, counter, gauge, histogram, info, label, listed, reports
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The metric that says where a handler runs, and how it is.
+/// The metric with a handler's place and status as labels.
 const HANDLER_INFO: &str = "crossdock_handler_info";
 
-/// A load, or room for one.
+/// A load, or the capacity for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LoadInfo {
-    /// Time of a core, in ns a second.
+    /// Core time, in ns per second.
     pub time_ns_per_s: u64,
     /// Buffers held.
     pub buffers: u64,
-    /// Bytes a second that leave.
+    /// Outgoing bytes per second.
     pub bytes_per_s: u64,
 }
 
@@ -28,81 +28,81 @@ reports! {
         pub name: String = label("handler").title("handler"),
         /// Which version of it this is, counted from 1.
         pub version: u32 = info(HANDLER_INFO),
-        /// What it is made from: its SQL, or `native NAME`.
+        /// Its program: its SQL, or `native NAME`.
         pub program: String,
         /// Its parameters' values.
         pub parameters: BTreeMap<String, String>,
         /// The streams that it reads.
         pub reads: Vec<String>,
-        /// The derived stream that it makes.
+        /// The derived stream that it produces.
         pub makes: String = info(HANDLER_INFO),
-        /// `running`; `waiting`, for a stream or its format; `failed`, stopped since it panicked, did not return or went
-        /// over its budget.
+        /// `running`; `waiting`, for a stream or its format; `failed`, stopped because it panicked, did not return or
+        /// exceeded its budget.
         pub status: String = info(HANDLER_INFO),
-        /// Why it is in this status, where there is something to say.
+        /// The reason for this status, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub why: Option<String> = listed().title("reason"),
         /// The context where it runs; none while it waits for its first format.
         pub context: Option<String> = info(HANDLER_INFO).title("place"),
         /// Whether its specification names the context.
-        pub is_fixed: bool = listed().title("placed by its specification"),
-        /// `communication` or `computation`: what measuring it showed it to be centred on; empty before.
-        pub class: String = info(HANDLER_INFO).title("centred on"),
-        /// What state it keeps between batches, if any: a name and version.
+        pub is_fixed: bool = listed().title("fixed place"),
+        /// `communication` or `computation`: the class that its measurement gave; empty before.
+        pub class: String = info(HANDLER_INFO).title("class"),
+        /// The kind of state that it keeps between batches, if any: a name and version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub state: Option<String>,
         /// Its entry for each format that it reads.
         pub inputs: Vec<HandlerInputInfo>,
-        /// Its estimated load at the stream's peak rate, without a margin: what it was admitted with.
+        /// Its estimated load at the stream's peak rate, without a margin, as of its admission.
         pub predicted: LoadInfo = gauge("crossdock_handler_predicted_load").unit(Unit::NsPerS).title("needs"),
-        /// Its reservation, if any: its own, or that of the paths that it lies on.
+        /// Its reservation, if any: its own, or that of its service paths.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub reserved: Option<LoadInfo>,
         /// Its load in the last second.
         pub measured: LoadInfo = gauge("crossdock_handler_load").unit(Unit::NsPerS).title("takes"),
-        /// The time that it gets at the most, in ns a second, since it went over its budget; absent where it gets what it needs.
+        /// The bound on its core time, in ns per second, after it exceeded its budget; absent if it is not limited.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub limit_ns_per_s: Option<u64> = gauge("crossdock_handler_limit").unit(Unit::NsPerS).title("limited to"),
-        /// Records that came in.
+        /// Incoming records.
         pub records_in: u64 = counter("crossdock_handler_records_in"),
-        /// Records that it made.
+        /// Records that it produced.
         pub records_out: u64 = counter("crossdock_handler_records_out"),
-        /// Payload bytes that came in.
+        /// Incoming payload bytes.
         pub bytes_in: u64 = counter("crossdock_handler_in").unit(Unit::Bytes),
-        /// Payload bytes that it made.
+        /// Payload bytes that it produced.
         pub bytes_out: u64 = counter("crossdock_handler_out").unit(Unit::Bytes),
-        /// Batches that came in.
+        /// Incoming batches.
         #[serde(default)]
         pub batches_in: u64 = counter("crossdock_handler_batches_in"),
-        /// Processor time that it took, in ns: measured, and estimated for batches that were not.
+        /// Processor time that it used, in ns: measured, and estimated for batches that were not measured.
         #[serde(default)]
-        pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time taken"),
-        /// Records dropped since an expression failed.
+        pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time used"),
+        /// Records dropped because an expression failed.
         pub row_errors: u64 = counter("crossdock_handler_row_errors"),
         /// Records dropped, by reason, in name order; only reasons that occurred.
         pub dropped: Vec<(String, u64)> = counter("crossdock_handler_dropped").title("dropped"),
-        /// Records a second that came in, in the last second.
+        /// Incoming records per second, in the last second.
         pub rate_msgs_per_s: u64 = listed().title("records/s"),
-        /// Processor time for a record, in ns: the mean of those measured in the last second.
+        /// Processor time per record, in ns: the mean of the batches measured in the last second.
         pub ns_per_record: f64 = gauge("crossdock_handler_record_time").unit(Unit::Ns).title("time per record"),
-        /// Time for a record that 99 of 100 stay below, in ns, since it was deployed.
-        pub p99_ns_per_record: u64 = gauge("crossdock_handler_record_time_p99").unit(Unit::Ns).title("99 % of records below"),
+        /// The 99th percentile of the time per record, in ns, since it was deployed.
+        pub p99_ns_per_record: u64 = gauge("crossdock_handler_record_time_p99").unit(Unit::Ns).title("p99 per record"),
         /// Batches that took more processor time than its budget.
-        pub overruns: u64 = counter("crossdock_handler_overruns").title("over its budget"),
+        pub overruns: u64 = counter("crossdock_handler_overruns").title("budget overruns"),
         /// Times that it panicked or did not return.
         pub faults: u64 = counter("crossdock_handler_faults"),
-        /// Batches that wait for it now.
+        /// Batches in its input queues.
         pub queued: u64 = gauge("crossdock_handler_queued_batches").bound("queue_bound"),
         /// The bound on them.
         pub queue_bound: u64 = gauge("crossdock_handler_queued_batches_bound"),
-        /// One record in `sampled` is let through now, since batches wait too long for its core; 1: all.
+        /// It processes one record in `sampled` now, because batches wait too long for its core; 1: all.
         pub sampled: u32 = gauge("crossdock_handler_one_record_in").title("one record in"),
-        /// Batches of which its context left records out, since batches had waited too long there.
+        /// Batches that were sampled, because batches had waited too long for the context.
         #[serde(default)]
         pub batches_shed: u64 = counter("crossdock_handler_batches_shed"),
-        /// Values that some of its parameters have now in the place of their own, since its core is overloaded.
+        /// Overload values that some of its parameters have now, because its core is overloaded.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        pub degraded: BTreeMap<String, String> = gauge("crossdock_handler_degraded").title("degraded to"),
+        pub degraded: BTreeMap<String, String> = gauge("crossdock_handler_degraded").title("overload parameters"),
         /// Times that it was replaced, re-parameterised or moved.
         pub changes: u64 = counter("crossdock_handler_changes"),
     }
@@ -116,13 +116,13 @@ pub struct HandlerInputInfo {
     pub stream: String,
     /// The id of the format that it reads.
     pub format: String,
-    /// The id of the format that it makes of it; none where it does not fit.
+    /// The id of the format that it produces from it; none if the handler does not fit the format.
     pub output: Option<String>,
     /// The form in which it runs, such as `kernel`, `interpreter` or `native`.
     pub form: String,
-    /// What it costs a record, in ns, measured on a sample before it was let in.
+    /// Its cost per record, in ns, measured on a sample before its admission.
     pub ns_per_record: f64,
-    /// Records of the sample; 0: none of the stream's own was there yet, and made-up ones were taken.
+    /// Records of the sample; 0: the stream had no records yet, and made-up records were used.
     pub sample_records: u64,
 }
 
@@ -148,13 +148,13 @@ reports! {
         pub headroom_ns_per_s: u64 = gauge("crossdock_context_headroom").unit(Unit::NsPerS).title("headroom"),
         /// Buffers that are left for further handlers.
         pub headroom_buffers: u64,
-        /// What it may carry, in bytes a second, if that is bounded.
+        /// Bandwidth limit, in bytes per second, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub capacity_bytes_per_s: Option<u64> = gauge("crossdock_context_bandwidth_capacity").unit(Unit::BytesPerS),
-        /// What is left of that for further handlers, in bytes a second.
+        /// Bandwidth left for further handlers, in bytes per second.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub headroom_bytes_per_s: Option<u64> = gauge("crossdock_context_bandwidth_headroom").unit(Unit::BytesPerS).bound("capacity_bytes_per_s").title("bandwidth left"),
-        /// Batches that wait in its input queues.
+        /// Batches in its input queues.
         pub queued: u64 = gauge("crossdock_context_queued_batches").bound("queue_bound"),
         /// The bound on them.
         pub queue_bound: u64 = gauge("crossdock_context_queued_batches_bound"),
@@ -162,40 +162,40 @@ reports! {
         pub buffers_in_use: u64 = gauge("crossdock_context_buffers").bound("buffers"),
         /// The bound on them.
         pub buffers: u64 = gauge("crossdock_context_buffers_bound"),
-        /// Records that its handlers took, in the last second.
+        /// Records that its handlers processed in the last second.
         pub rate_msgs_per_s: u64 = listed().title("records/s"),
-        /// Payload bytes that came in, in the last second.
+        /// Incoming payload bytes in the last second.
         pub bytes_in_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Payload bytes that left, in the last second.
+        /// Outgoing payload bytes in the last second.
         pub bytes_out_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Bytes that its device received and sent, in the last second.
+        /// Bytes that its device received and sent in the last second.
         pub network_bytes_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Processor time in which it worked, in ns.
+        /// Busy processor time, in ns.
         #[serde(default)]
-        pub busy_ns: u64 = counter("crossdock_context_busy").unit(Unit::Ns).title("time busy"),
-        /// The part of it that went into handlers, in ns.
+        pub busy_ns: u64 = counter("crossdock_context_busy").unit(Unit::Ns).title("busy time"),
+        /// Processor time of its handlers, in ns.
         #[serde(default)]
-        pub handler_ns: u64 = counter("crossdock_context_handler").unit(Unit::Ns).title("time in handlers"),
-        /// Batches that its handlers took.
+        pub handler_ns: u64 = counter("crossdock_context_handler").unit(Unit::Ns).title("handler time"),
+        /// Batches that its handlers processed.
         #[serde(default)]
         pub batches_in: u64 = counter("crossdock_context_batches_in"),
         /// Batches that had waited too long for it although they could be processed.
         #[serde(default)]
         pub batches_late: u64 = counter("crossdock_context_batches_late"),
-        /// Records that its handlers took.
+        /// Records that its handlers processed.
         #[serde(default)]
         pub records_in: u64 = counter("crossdock_context_records_in"),
-        /// Payload bytes that its handlers took.
+        /// Payload bytes that its handlers processed.
         #[serde(default)]
         pub bytes_in: u64 = counter("crossdock_context_in").unit(Unit::Bytes),
-        /// Payload bytes that its handlers made.
+        /// Payload bytes that its handlers produced.
         #[serde(default)]
         pub bytes_out: u64 = counter("crossdock_context_out").unit(Unit::Bytes),
         /// Bytes that its device received and sent.
         #[serde(default)]
         pub network_bytes: u64 = counter("crossdock_context_network").unit(Unit::Bytes),
-        /// Time from the arrival of a batch at the context, or in the queue of a later handler there, until the handler was done
-        /// with it, or until the end of the turn in which an I/O context gave it to subscriptions.
+        /// Time from the arrival of a batch at the context, or in the queue of a later handler there, until the
+        /// handler has processed it, or until the end of the turn in which an I/O context passed it to subscriptions.
         #[serde(default)]
         pub batch_latency: HistogramInfo = histogram("crossdock_context_batch_latency"),
         /// Time that a batch waited in a queue before its handler ran.
@@ -203,11 +203,11 @@ reports! {
         pub batch_wait: HistogramInfo = histogram("crossdock_context_batch_wait"),
         /// Turns of its loop.
         pub turns: u64 = counter("crossdock_context_turns"),
-        /// Times that it slept until something came.
+        /// Times that it slept until a batch or message arrived.
         pub sleeps: u64 = counter("crossdock_context_sleeps"),
-        /// Times that it was replaced since a handler did not return.
+        /// Times that its thread was replaced because a handler did not return.
         pub replaced: u64 = counter("crossdock_context_replaced"),
-        /// Why it does not answer, if it does not: nothing that needs it is changed meanwhile.
+        /// Why it does not answer, if it does not; no change that involves it is made meanwhile.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub lost: Option<String>,
     }
@@ -221,23 +221,23 @@ pub struct MomentInfo {
     pub at_s: u64,
     /// Share of the time in which it worked, 0 to 1.
     pub busy_share: f64,
-    /// Records a second in.
+    /// Incoming records per second.
     pub msgs_in_per_s: u64,
-    /// Records a second out.
+    /// Outgoing records per second.
     pub msgs_out_per_s: u64,
-    /// Bytes a second in.
+    /// Incoming bytes per second.
     pub bytes_in_per_s: u64,
-    /// Bytes a second out.
+    /// Outgoing bytes per second.
     pub bytes_out_per_s: u64,
     /// Batches that waited at its end.
     pub queued: u64,
-    /// Buffers held at its end: those in use at a context, those that wait for a handler.
+    /// Buffers held at its end: used at a context, or waiting for a handler.
     pub buffers: u64,
-    /// Time that was left for further handlers, in ns a second; of a handler, 0.
+    /// Core time left for further handlers, in ns per second; 0 for a handler.
     pub headroom_ns_per_s: u64,
 }
 
-/// The last minutes of a context or a handler, oldest first, a second each.
+/// The last minutes of a context or a handler, one entry per second, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HistoryInfo {
@@ -245,19 +245,19 @@ pub struct HistoryInfo {
     pub name: String,
     /// `context` or `handler`.
     pub kind: String,
-    /// One entry a second.
+    /// One entry per second.
     pub moments: Vec<MomentInfo>,
 }
 
 reports! {
-    /// What changed on the platform since the daemon's start.
+    /// Changes of the platform since the daemon's start.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ControlInfo {
         /// When the daemon started, in ms since 1970.
         pub started_at_ms: u64 = gauge("process_start_time").unit(Unit::AtMs).title("started at"),
-        /// Time from the request for a change until every context had taken it.
-        pub change_time: HistogramInfo = histogram("crossdock_change_request_to_effect").title("time of changes"),
-        /// Events, by their kind: what was deployed, moved, refused and so on.
+        /// Time from the request for a change until every context had applied it.
+        pub change_time: HistogramInfo = histogram("crossdock_change_request_to_effect").title("change time"),
+        /// Events, by kind: deployments, moves, refusals and so on.
         pub events: Vec<(String, u64)> = counter("crossdock_events").by("kind"),
     }
 }
@@ -270,7 +270,7 @@ pub struct ChangeInfo {
     pub change: String,
     /// The handler.
     pub handler: String,
-    /// In words: from where to where, what becomes of the state, what it will take.
+    /// As text: the contexts, what happens to the state, the predicted load.
     pub what: String,
 }
 
@@ -278,12 +278,12 @@ pub struct ChangeInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanInfo {
-    /// In the order in which they would be applied; none where all is as wanted.
+    /// In the order in which they would be applied; none if everything is as requested.
     pub changes: Vec<ChangeInfo>,
-    /// Why it cannot be; nothing changes then, but where it `is_begun`.
+    /// Why the request is refused; then nothing has changed, unless it `is_begun`.
     pub refusals: Vec<String>,
-    /// Whether it was carried out in part all the same: what was done stands, or is finished when a context that did
-    /// not answer does.
+    /// Whether it was carried out in part: its completed steps stay, or it is completed when a context answers that
+    /// did not.
     #[serde(default)]
     pub is_begun: bool,
     /// Further notes: a stream that does not exist yet, a cost that was only estimated.

@@ -125,7 +125,7 @@ impl Managers {
                 self.set_policy(&handler);
                 match ns_per_s {
                     Some(_) => self.note("over_budget", &handler, why),
-                    None => self.note("restored", &handler, format!("it is not limited any more: {why}")),
+                    None => self.note("restored", &handler, format!("its limit is lifted: {why}")),
                 }
                 Ok(())
             }
@@ -139,11 +139,7 @@ impl Managers {
                     let node = there.node;
                     self.order(|overlay| overlay.fail(node))?;
                 }
-                self.note(
-                    "stopped",
-                    &handler,
-                    format!("{why}: what comes for it is dropped and counted until it is swapped"),
-                );
+                self.note("stopped", &handler, format!("{why}: its input is dropped and counted until it is swapped"));
                 Ok(())
             }
         }

@@ -197,7 +197,7 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
         (Some(sql), None) => Source::Sql(sql.clone()),
         (None, Some(native)) => Source::Native(native.clone()),
-        _ => return Err("give it either `sql` or `native`".to_owned()),
+        _ => return Err("give either `sql` or `native`".to_owned()),
     };
     Ok(HandlerProgram { source, parameters: spec.parameters.clone() })
 }

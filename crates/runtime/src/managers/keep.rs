@@ -76,8 +76,8 @@ impl Kept {
 fn put_aside(directory: &Path, why: &str) -> String {
     let (path, unread) = (directory.join(FILE), directory.join(UNREAD_FILE));
     let kept = match std::fs::rename(&path, &unread) {
-        Ok(()) => format!("as it was, it is kept in {}", unread.display()),
-        Err(error) => format!("and it cannot be put aside: {error}"),
+        Ok(()) => format!("the unchanged file is kept in {}", unread.display()),
+        Err(error) => format!("and it cannot be renamed: {error}"),
     };
     format!("{}: {why}; {kept}", path.display())
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_back_and_what_cannot_be_read_is_put_aside() {
+    fn kept_state_is_read_back_and_an_unreadable_file_is_renamed() {
         let directory = tempfile::tempdir().unwrap();
         let kept = Kept::new(Some(directory.path().to_owned()));
         assert_eq!(kept.read(), (Vec::new(), None));

@@ -14,8 +14,9 @@ impl Managers {
     pub(super) fn unfinished(&self, at: ContextIndex) -> String {
         let name = self.watch.name(at);
         format!(
-            "context {name} does not answer: the change that waits for it is finished when it does, and until then none is made \
-             in which it takes part (if it never does, restart the daemon: what was wanted is kept)"
+            "context {name} does not answer: the change that waits for it is completed when it answers, and until \
+             then no other change that involves it is made (if it never answers, restart the daemon: the requested \
+             state is kept)"
         )
     }
 
@@ -37,7 +38,7 @@ impl Managers {
             let following = self.following.remove(&change).unwrap_or_default();
             if following.is_reported || lost_states > 0 || dropped > 0 {
                 let text = format!(
-                    "the change that contexts were waited for is complete; {lost_states} states were lost, and {dropped} \
+                    "the change that waited for contexts is complete; {lost_states} states were lost, and {dropped} \
                      records that waited for removed handlers were dropped"
                 );
                 self.events.note("answered", About::default(), text);
@@ -53,7 +54,7 @@ impl Managers {
             Lost::Stuck(node) => {
                 let handler = self.handlers.iter().find(|(_, there)| Some(there.node) == node).map(|(name, _)| name);
                 let from = handler.map_or_else(|| "a step".to_owned(), |name| format!("handler `{name}`"));
-                format!("its thread has not come back from {from}")
+                format!("its thread has not returned from {from}")
             }
         };
         Some(format!("context {} does not answer: {why}", self.watch.name(at)))
@@ -71,7 +72,7 @@ impl Managers {
         }
         let touched: BTreeSet<ContextIndex> = steps.iter().flat_map(|step| self.touched(step)).collect();
         let why = touched.into_iter().find_map(|at| self.lost_text(at))?;
-        Some(format!("{why}; nothing that needs it is changed until it does"))
+        Some(format!("{why}; no change that involves it is made until it answers"))
     }
 
     /// The contexts that a step needs: those of its handler, and of its neighbours.

@@ -330,7 +330,7 @@ fn is_alike(before: f64, now: f64) -> bool {
 /// Runs a function; the state that a panic leaves behind is discarded.
 fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run))
-        .map_err(|_| "it panicked at records of the stream, on which it was measured".to_owned())
+        .map_err(|_| "it panicked while it was measured on records of the stream".to_owned())
 }
 
 /// A program that is to be compiled for a format, or measured, or both.
@@ -361,8 +361,8 @@ impl Measurement {
         // What is only compiled has returned before.
         if self.on.is_some() && abandoned.threads().len() >= MAX_ABANDONED {
             let why = format!(
-                "it cannot be measured: {MAX_ABANDONED} handlers have not returned from being measured, and no more are tried \
-                 until one does"
+                "it cannot be measured: {MAX_ABANDONED} handlers have not returned from their measurement, and no \
+                 other is measured until one returns"
             );
             return Measured::failed(key, why);
         }
@@ -424,7 +424,7 @@ impl Measurement {
             let state = made.handler.state_kind().map(str::to_owned);
             Ok((made, state))
         }));
-        let made = made.map_err(|_| "it panicked when it was made".to_owned())?;
+        let made = made.map_err(|_| "it panicked when it was created".to_owned())?;
         let (made, state) = made.map_err(|error: MakeError| error.to_string())?;
         let Made { handler, output, form, is_metered, parameters } = made;
         Ok(MadeHandler { facts: Facts { output, form, is_metered, parameters, state }, handler })

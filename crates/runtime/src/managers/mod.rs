@@ -293,8 +293,7 @@ impl Managers {
             }
             Err(NotOrdered::NoPlace(at)) => {
                 let name = self.watch.name(at);
-                let why =
-                    format!("context {name} does not answer: it has not taken the orders that it was given before");
+                let why = format!("context {name} does not answer: it has not carried out its earlier orders");
                 (Some(name.to_owned()), why)
             }
         };

@@ -19,7 +19,7 @@ impl Managers {
         let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
-            (query.then)(Err(format!("there is a handler `{name}` already: remove it")));
+            (query.then)(Err(format!("handler `{name}` exists already: remove it")));
             return Answered::Now;
         }
         // From now on, so that it is never written down.

@@ -143,7 +143,7 @@ const MAX_REQUESTS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotTaken {
     /// There is no place for it.
-    #[error("{} requests wait for the managers already: ask again later", MAX_REQUESTS)]
+    #[error("{} requests wait for the managers already: try again later", MAX_REQUESTS)]
     Full,
     /// The managers have stopped.
     #[error(transparent)]
@@ -286,7 +286,7 @@ impl RequestQueue {
         }
     }
 
-    /// Nothing is taken any more; callers are told so.
+    /// Requests are no longer accepted; callers get an error.
     pub(crate) fn close(&self) {
         let mut waiting = self.waiting();
         let left = std::mem::take(&mut *waiting);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contexts_report_is_merged_however_much_comes() {
+    fn reports_of_contexts_are_merged_whatever_their_number() {
         let queue = RequestQueue::default();
         for number in 0..100_000 {
             assert!(queue.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());

@@ -128,7 +128,7 @@ impl Managers {
         let parameters =
             if there.is_degraded { there.spec.degraded_parameters() } else { there.spec.parameters.clone() };
         let (node, values) = (there.node, values(&there.entries, &parameters));
-        // That it cannot be told is an event.
+        // If the order cannot be given, that is an event.
         let _ = self.order(|overlay| overlay.set_parameters(node, values));
     }
 

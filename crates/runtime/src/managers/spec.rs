@@ -125,7 +125,7 @@ impl HandlerSpec {
         ];
         for (name, value, most) in bounds {
             if value.is_some_and(|value| value < 1 || value > most) {
-                return Err(format!("its {name} is {}: give 1 to {most}", value.unwrap_or(0)));
+                return Err(format!("its {name} is {}: the range is 1 to {most}", value.unwrap_or(0)));
             }
         }
         match self.reserve_ns_per_s {

@@ -114,7 +114,7 @@ impl Managers {
 }
 
 fn limited_text(ns_per_s: u64) -> String {
-    format!("it went over its budget: it gets {}", Time(ns_per_s))
+    format!("it exceeded its budget: it gets at most {}", Time(ns_per_s))
 }
 
 fn class_name(class: Class) -> &'static str {

@@ -24,13 +24,15 @@ impl Thinning {
         match self.before {
             None if thins => {
                 self.before = Some(left_before);
-                let text = "its context is behind, batches have waited too long: some of its records are left out until it keeps up";
+                let text = "the context is overloaded; this handler is sampled";
                 Some(("degraded", text.to_owned()))
             }
             Some(before) if self.calm_s >= CALM_S => {
                 self.before = None;
                 let records = left_out.saturating_sub(before);
-                let text = format!("its context has kept up for {CALM_S} s; {records} records had been left out");
+                let text = format!(
+                    "the context has not been overloaded for {CALM_S} s: sampling ends; it left out {records} records"
+                );
                 Some(("restored", text))
             }
             _ => None,
@@ -44,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thinning_out_is_told_once_when_it_begins_and_once_when_it_has_been_over_for_a_while() {
+    fn sampling_is_reported_once_when_it_begins_and_once_after_it_has_ended() {
         let mut thinning = Thinning::default();
         assert_eq!(thinning.second(0, 40), None, "sampled as agreed");
         assert_eq!(thinning.second(3, 100).map(|event| event.0), Some("degraded"));
@@ -56,7 +58,7 @@ mod tests {
         }
         let (kind, text) = thinning.second(22, 500).unwrap();
         assert_eq!(kind, "restored");
-        assert!(text.contains("; 460 records"), "{text}");
+        assert!(text.contains(" 460 records"), "{text}");
         assert_eq!(thinning.second(22, 900), None);
         assert_eq!(thinning.second(23, 901).map(|event| event.0), Some("degraded"), "another one");
     }

@@ -200,9 +200,9 @@ impl Managers {
         }
         let lost = orders.iter().find_map(|order| self.lost_text(self.overlay.awaits(*order)?));
         match lost {
-            Some(lost) => Some(Err(format!("{lost}; the parameters are set when it does"))),
+            Some(lost) => Some(Err(format!("{lost}; the parameters are set when it answers"))),
             None if !orders.is_empty() => None,
-            None if *refused > 0 => Some(Err(format!("{refused} of its instances did not take the parameters"))),
+            None if *refused > 0 => Some(Err(format!("{refused} of its instances refused the parameters"))),
             None => Some(Ok(())),
         }
     }
@@ -279,7 +279,7 @@ impl Managers {
 
     /// Refuses a request, since too many wait.
     fn refuse_unmeasured(&mut self, request: ControlRequest) {
-        let why = format!("{MAX_MEASURING} requests wait for handlers to be measured: ask again later");
+        let why = format!("{MAX_MEASURING} requests wait for handlers to be measured: try again later");
         let plan = || PlanInfo { refusals: vec![why.clone()], ..PlanInfo::default() };
         match request {
             ControlRequest::Change { to, .. } => drop(to.send(Err(plan()))),

@@ -112,8 +112,10 @@ impl Managers {
         let mut texts = Vec::new();
         for (name, there) in self.handlers.iter().filter(|(name, _)| known.contains(*name)) {
             let (load, rate) = (Time(there.need.load.time_ns_per_s), Rate(there.need.rate_msgs_per_s));
-            let text =
-                format!("at work it takes {load} at {rate}; the estimate was {}", Time(there.predicted.time_ns_per_s));
+            let text = format!(
+                "at work it was measured to take {load} at {rate}; the estimate was {}",
+                Time(there.predicted.time_ns_per_s)
+            );
             texts.push((name.clone(), text));
         }
         texts.into_iter().for_each(|(name, text)| self.note("measured", &name, text));

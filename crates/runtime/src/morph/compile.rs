@@ -43,7 +43,7 @@ impl Messages {
         let (schema, options) = (codec.schema.as_ref(), codec.options());
         if codec.encoding.carries_schema() {
             return Err(format!(
-                "{} is for files: a message has no room for what stands around its records",
+                "{} is an encoding of files: a message cannot contain a file's header and footer",
                 codec.encoding
             ));
         }
@@ -121,7 +121,8 @@ fn select(from: &Format, to: &Format, sql: &str) -> Result<Vec<Part>, String> {
         crossdock_query::parse(sql).and_then(|select| select.plan(from)).map_err(|error| error.to_string())?;
     if !program.filter.is_empty() {
         return Err(
-            "a conversion makes a record of each record: leave out WHERE, subscribers have their own".to_owned()
+            "a conversion produces one record for each record: leave out WHERE; a subscriber's query can have one"
+                .to_owned(),
         );
     }
     let made = program.output.clone();
@@ -216,7 +217,11 @@ impl Part {
                 match read.iter().filter(costly).count() {
                     0 => format!("by name, {} of {} fields", read.len(), fields.len()),
                     // Of a foreign layout; what that costs the path's measure tells.
-                    some => format!("by name, {} of {} fields, {some} by more than a load", read.len(), fields.len()),
+                    some => format!(
+                        "by name, {} of {} fields, {some} that cost more than a plain load",
+                        read.len(),
+                        fields.len()
+                    ),
                 }
             }
             Part::Messages(messages) => {
@@ -225,7 +230,7 @@ impl Part {
                 format!("{verb} {} {preposition} field {}", codec.encoding, codec.field)
             }
             Part::Select(program) => match &program.projection {
-                Projection::All => "as they are".to_owned(),
+                Projection::All => "unchanged".to_owned(),
                 Projection::Fields(outputs) => {
                     let sql = |output: &crossdock_query::Output| match output.expr.sql(&program.input).to_string() {
                         sql if sql == output.name => sql,

@@ -34,7 +34,7 @@ impl Context {
         self.subscriptions.get_mut(key)?.accept.as_deref_mut()
     }
 
-    /// What the routes of a stream are planned from, if they are not planned for what there is now.
+    /// The basis for planning a stream's routes, if they are not planned for the current conversions and formats.
     pub(crate) fn route_request(&self, stream_key: usize) -> Option<RouteRequest> {
         let stream = self.streams.get(stream_key).filter(|stream| stream.needs_routes())?;
         let accepting = |key: &usize| {

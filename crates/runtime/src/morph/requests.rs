@@ -107,13 +107,14 @@ impl Context {
         });
     }
 
-    /// A session wants to hear what a stream's subscribers lack, and is told what that is now.
+    /// A session listens for conversions that a stream's subscribers lack, and gets a notice of those that they lack
+    /// now.
     pub(crate) fn listen_for_converters(&mut self, key: usize, id: u32, stream: String) {
         let Some(peer) = self.pause(key) else { return };
         let request = move |catalog: &mut Catalog| catalog.enter(&stream, true);
         self.ask_catalog(request, move |context, entered| match entered {
             Ok(Some(number)) => context.take_listener(peer, id, number as usize),
-            Ok(None) => context.answer(peer, id, Err(refuse(RefusalCode::UnknownStream, "the stream is not known"))),
+            Ok(None) => context.answer(peer, id, Err(refuse(RefusalCode::UnknownStream, "the stream is unknown"))),
             Err(refusal) => context.answer(peer, id, Err(refusal)),
         });
     }

@@ -35,7 +35,8 @@ impl Context {
         if has_failed {
             let formats = chain.map(|chain| format!("from {} to {} ", chain.from.id(), chain.to.id()));
             let text = format!(
-                "the conversion {}of stream `{}` failed at a record, by a flaw of the daemon: its records are dropped",
+                "the conversion {}of stream `{}` failed on a record because of a bug in the daemon: its records are \
+                 dropped",
                 formats.unwrap_or_default(),
                 stream.name
             );
@@ -58,8 +59,8 @@ impl Context {
         let missed = missed.format.clone();
         let accepted: Vec<String> = accept.names.iter().map(short).collect();
         let message = format!(
-            "nothing converts records of stream `{}` from format {} to {}; the applications on the stream that listen for it \
-             were asked for a conversion (`crossdock conversions add` registers one)",
+            "no conversion of stream `{}` leads from format {} to {}; the programs that offer conversions on the \
+             stream were asked for one (`crossdock conversions add` registers one)",
             stream.name,
             missed.id(),
             accepted.join(" or "),

@@ -39,7 +39,8 @@ impl Files {
     /// # Errors
     /// In words, for the task's client.
     pub(super) fn read(&self, wish: &[u8], into: &mut [u8]) -> Result<usize, String> {
-        let directory = self.files.as_ref().ok_or("this daemon lets no files be read (`files` in [services])")?;
+        let directory =
+            self.files.as_ref().ok_or("reading files is disabled in this daemon (`files` in [services])")?;
         let mut parts = wish.splitn(2, |&byte| byte == 0);
         let name = parts.next().unwrap_or_default();
         let name = std::str::from_utf8(name).map_err(|_| "the file's name is not UTF-8")?;
@@ -47,7 +48,7 @@ impl Files {
             None => 0,
             Some(digits) => {
                 let digits = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-                digits.ok_or("after the file's name and a zero byte comes where to begin, in decimal digits")?
+                digits.ok_or("the offset after the file's name and a zero byte must be decimal digits")?
             }
         };
         let failed = |error: io::Error| format!("cannot read {name:?}: {error}");
@@ -78,7 +79,7 @@ impl Files {
     /// # Errors
     /// In words, for the task's client.
     pub(super) fn dump(&mut self, bytes: &[u8], into: &mut [u8]) -> Result<usize, String> {
-        let directory = self.dumps.as_ref().ok_or("this daemon writes no dumps (`dumps` in [services])")?;
+        let directory = self.dumps.as_ref().ok_or("dumps are disabled in this daemon (`dumps` in [services])")?;
         if self.dumped >= MAX_DUMPS {
             return Err(format!("this daemon has written {MAX_DUMPS} dumps, its bound; move them away and restart it"));
         }

@@ -144,8 +144,11 @@ struct Call {
 fn call(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["procedure", "to"])?;
     let client = setup.client().ok_or("only a client that is attached by shared memory has procedures to be called")?;
-    let procedure = setup.argument("procedure").ok_or("the argument `procedure` is missing: a number up to 65535")?;
-    let procedure = procedure.parse().map_err(|_| format!("`{procedure}` is no procedure: a number up to 65535"))?;
+    let procedure =
+        setup.argument("procedure").ok_or("the argument `procedure` is missing: give a number up to 65535")?;
+    let procedure = procedure
+        .parse()
+        .map_err(|_| format!("`{procedure}` is not a procedure's number: give a number up to 65535"))?;
     Ok(Box::new(Call { client, procedure, to: optional(setup, "to")? }))
 }
 

@@ -30,7 +30,7 @@ fn no_more_clients_than_there_may_be() {
 }
 
 #[test]
-fn who_may_not_attach_is_told_why() {
+fn a_process_that_may_not_attach_gets_the_reason() {
     let (context, _) = start(|c| c.attach.uids = Allowed::List(vec![4_000_000_000]));
     assert!(refused(&context).contains("`uids`"));
     let (context, _) = start(|c| c.attach.gids = Allowed::List(Vec::new()));

@@ -76,7 +76,7 @@ fn every_built_in_task_does_what_it_says() {
     let copied = vec![7; 1 << 20];
     let mut open = ask(&mut session, "copy", &copied);
     assert_eq!(get(&mut replies), copied);
-    // Longer than a step may be: dropped, counted, and told.
+    // Longer than a step may be: dropped, counted, and reported.
     put(&mut open, &[7; (1 << 20) + 1]).unwrap();
     await_that("the error", || {
         session.attachment.errors().iter().any(|e| e.reason == Some(Reason::TooLong) && e.detail == (1 << 20) + 1)
@@ -255,7 +255,7 @@ fn a_task_puts_no_more_into_a_mailbox_than_its_bound() {
     let of_slow = || context.mailboxes().unwrap().into_iter().find(|mailbox| mailbox.name == "slow").unwrap();
     await_that("the drops", || context.context().unwrap().dropped.iter().any(|(_, count)| *count == 6));
     assert_eq!((of_slow().depth, of_slow().puts), (4, 4));
-    // Who made the task is told, and what is read makes room again.
+    // The task's creator is notified, and reading makes room again.
     await_that("the errors", || session.attachment.errors().iter().any(|error| error.reason == Some(Reason::Full)));
     let mut reader = session.open_reader("slow");
     (0..4).for_each(|_| assert_eq!(get(&mut reader), b"again"));

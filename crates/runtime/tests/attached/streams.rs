@@ -228,7 +228,7 @@ fn an_attached_publisher_whose_records_are_none_is_sent_away() {
     liar.announce(1, "N");
     liar.send(Header { stream: 1, format: numbers().id().0, records: 3, ..Header::new(Kind::Data, 0) }, &[0xff; 64])
         .unwrap();
-    assert!(away(liar).contains("not a record of its format"));
+    assert!(away(liar).contains("an invalid record"));
     // A header that claims more than there is.
     let mut liar = Session::attach(&context);
     let mut put = liar.writer.begin_put(40, crate::session::patience()).unwrap();

@@ -9,7 +9,8 @@ use crossdock_runtime::{ChangeRequest, HandlerSpec, OnFault};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A context's own kinds of handlers: one that panics at a number, one that does not return from it until it is told to.
+/// A context's own kinds of handlers: one that panics at a number, one that does not return from it until it is
+/// released.
 struct Troubled {
     at: u64,
     trouble: fn(u64),
@@ -148,7 +149,7 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     // What comes later is lost to a handler that has failed; this is the batch that it did not return from.
     let records: u64 = replaced.text.split("with the ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(
-        replaced.text.contains("for 200ms (`stuck_after`)") && (1..=info.dropped[0].1).contains(&records),
+        replaced.text.contains("within 200ms (`stuck_after`)") && (1..=info.dropped[0].1).contains(&records),
         "{replaced:?}"
     );
     LET_GO.store(true, Ordering::Release);
@@ -279,7 +280,7 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
             None => std::thread::yield_now(),
         }
     };
-    assert_eq!(why, "context c-core-1 does not answer: its thread has not come back from handler `bad`");
+    assert_eq!(why, "context c-core-1 does not answer: its thread has not returned from handler `bad`");
     let is_told = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
     while !is_told("lost") {
         std::thread::yield_now();
@@ -350,7 +351,7 @@ static IS_MEASURED: AtomicBool = AtomicBool::new(false);
 static LET_GO_MEASURED: AtomicBool = AtomicBool::new(false);
 
 #[test]
-fn what_there_is_is_told_while_a_change_is_being_made() {
+fn reports_are_available_during_a_change() {
     let (context, addr) = start(|config| config.platform.stuck_after_ms = 30_000);
     let slow: fn(u64) = |_| {
         IS_MEASURED.store(true, Ordering::Release);

@@ -170,7 +170,7 @@ fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
     }
 }
 
-/// Waits until the managers say so of a handler; what does not come at all is told with all that has happened.
+/// Waits until the managers report this of a handler; a failure shows all events.
 fn until(context: &ContextHandle, handler: &str, holds: impl Fn(&HandlerInfo) -> bool) -> HandlerInfo {
     let began = Instant::now();
     loop {
@@ -226,13 +226,13 @@ fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     let mut publisher = connect(&addr);
     let taken = HandlerSpec { output_stream: Some("N".into()), ..sql("other", "SELECT * FROM M") };
     let refused = context.manager().change(ChangeRequest::Deploy(taken), false).unwrap().unwrap_err();
-    assert!(refused.refusals[0].contains("which is published"), "{refused:?}");
+    assert!(refused.refusals[0].contains("which has publishers"), "{refused:?}");
     publish(&mut publisher, 0, 10);
     publisher.finish().unwrap();
     // What a handler makes nobody publishes, as long as it is there.
     change(&context, ChangeRequest::Deploy(sql("made", "SELECT * FROM N")));
     let publishing = Publisher::builder(&addr).stream("made").format(&numbers()).connect();
-    assert!(publishing.is_err_and(|error| error.to_string().contains("made by handler `made`")));
+    assert!(publishing.is_err_and(|error| error.to_string().contains("produced by handler `made`")));
     change(&context, ChangeRequest::Remove { handler: "made".into() });
     Publisher::builder(&addr).stream("made").format(&numbers()).connect().unwrap();
     context.stop();

@@ -25,7 +25,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
     assert_eq!(until(&context, "some", |_| true).context.as_deref(), Some("c-core-1"));
     let refused = context.manager().change(ChangeRequest::Deploy(wide("more", 1_000_000)), false).unwrap().unwrap_err();
     let why = &refused.refusals[0];
-    assert!(why.contains("c-core-1 has ") && why.contains("MB/s that it makes"), "{refused:?}");
+    assert!(why.contains("c-core-1 has ") && why.contains("MB/s that it sends"), "{refused:?}");
     let bandwidths = context.manager().contexts().unwrap();
     let capacities: Vec<_> = bandwidths.iter().map(|context| context.capacity_bytes_per_s).collect();
     assert_eq!(capacities[..3], [Some(1_000_000), Some(1_000_000), Some(10_000_000)]);
@@ -48,7 +48,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
 
 /// What a path reserves is kept for each handler on the way, and for nobody else; all three resources bind.
 #[test]
-fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
+fn reservations_hold_for_handlers_and_for_their_paths() {
     let (context, addr) = start(|config| config.platform.bandwidth_mbit_per_s = Some(8000));
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
@@ -81,9 +81,9 @@ fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
     let why = refused(HandlerSpec { reserve_path_msgs_per_s: Some(100_000_000_000), ..last.clone() });
     assert!(why.contains("as reserved") && why.contains("reserve less"), "{why}");
     let why = refused(HandlerSpec { reserve_buffers: Some(1 << 20), ..last.clone() });
-    assert!(why.contains("buffers of the 1048576 that it holds"), "{why}");
+    assert!(why.contains("buffers left of the 1048576 that it needs"), "{why}");
     let why = refused(HandlerSpec { reserve_bytes_per_s: Some(1_000_000_000), ..last.clone() });
-    assert!(why.contains("of the 1 GB/s that it makes"), "{why}");
+    assert!(why.contains("left of the 1 GB/s that it sends"), "{why}");
     let place = Some("g-core-1".to_owned());
     let left = |at: usize| context.manager().contexts().unwrap()[at].headroom_bytes_per_s.unwrap();
     let before = left(3);
@@ -92,7 +92,7 @@ fn what_is_reserved_is_kept_for_handlers_and_for_the_paths_that_they_lie_on() {
     assert!(left(3) <= before - 499_000_000, "{before} {}", left(3));
     let other = HandlerSpec { reserve_bytes_per_s: Some(500_000_000), place, ..sql("other", "SELECT * FROM N") };
     let why = context.manager().change(ChangeRequest::Deploy(other), false).unwrap().unwrap_err().refusals.join("; ");
-    assert!(why.contains("g-core-1 has ") && why.contains("of the 500 MB/s that it makes"), "{why}");
+    assert!(why.contains("g-core-1 has ") && why.contains("left of the 500 MB/s that it sends"), "{why}");
     // Nothing is kept any more for a path that nobody has.
     change(&context, ChangeRequest::Swap(sql("last", "SELECT number FROM tens")));
     assert_eq!((until(&context, "tens", |_| true).reserved, until(&context, "last", |_| true).reserved), (None, None));
@@ -124,10 +124,10 @@ fn a_rule_that_does_not_suit_its_handler_is_refused() {
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
-    for (overload, told) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
+    for (overload, named) in [([("x", "1")], "x"), ([("g", "many")], "g")] {
         let refused = context.manager().change(ChangeRequest::Deploy(few(FEW, &overload)), false).unwrap().unwrap_err();
         let why = &refused.refusals[0];
-        assert!(why.contains("`overload_parameters`: ") && why.contains(told), "{refused:?}");
+        assert!(why.contains("`overload_parameters`: ") && why.contains(named), "{refused:?}");
     }
     let overload_parameters = map(&[("field", "m")]);
     let fixed = HandlerSpec { overload_parameters, ..native("few", "number", "N", &[("field", "n1")]) };
@@ -247,9 +247,9 @@ fn contexts_have_the_priorities_that_they_are_to_have_or_it_is_said_which_have_n
     context.stop();
 }
 
-/// Batches that wait for a context have those thinned out that allow it, which is told.
+/// While batches wait too long for a context, its handlers that allow it are sampled, and an event reports it.
 #[test]
-fn who_is_thinned_out_since_its_context_is_behind_is_told() {
+fn a_sampled_handler_is_reported() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);
     let slow = native("slow", "work", "N", &[("ns", "10000")]);
@@ -260,14 +260,14 @@ fn who_is_thinned_out_since_its_context_is_behind_is_told() {
         publish(&mut publisher, next, next + 2000);
         next += 2000;
     };
-    let told = loop {
+    let sampled = loop {
         publish_some();
         let mut events = context.manager().events(0).unwrap().into_iter();
-        if let Some(told) = events.find(|event| event.text.contains("its context is behind")) {
-            break told;
+        if let Some(sampled) = events.find(|event| event.text.contains("the context is overloaded")) {
+            break sampled;
         }
     };
-    assert_eq!((told.kind.as_str(), told.handler.as_deref()), ("degraded", Some("slow")));
+    assert_eq!((sampled.kind.as_str(), sampled.handler.as_deref()), ("degraded", Some("slow")));
     let left_out = |info: &HandlerInfo| info.dropped.iter().any(|(why, records)| why == "sampled" && *records > 0);
     until(&context, "slow", left_out);
     // Such seconds are in the history of both. In the first one nothing may have been read off the handler but once.

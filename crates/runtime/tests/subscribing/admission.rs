@@ -6,7 +6,7 @@ use crossdock_nectarine::{Error, Event, Publisher, Subscriber};
 use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use std::time::Duration;
 
-/// A query that takes so many looks through a record's text, for something that is in none of them.
+/// A query that searches a record's text this number of times, for texts that no record has.
 fn looking(times: u64) -> String {
     let looks: Vec<String> = (0..times).map(|number| format!("text LIKE '%a{number}b%c%'")).collect();
     format!("SELECT number FROM N WHERE {}", looks.join(" OR "))
@@ -67,13 +67,13 @@ fn a_query_that_does_not_fit_is_refused_by_its_figures() {
     assert!(elsewhere.contains(", g-core-0 has "), "{text}");
     assert_eq!(context.context().unwrap().subscriptions_refused, 1);
     assert!(context.subscriptions().unwrap().is_empty());
-    // What has happened is told with the stream.
-    let told = format!("a subscription to stream `N`: {text}");
-    await_that("the refusal told", || {
+    // The event names the stream.
+    let refusal = format!("a subscription to stream `N`: {text}");
+    await_that("the refusal's event", || {
         let events = context.manager().events(0).unwrap();
         events
             .iter()
-            .any(|event| (&*event.kind, event.context.as_deref(), &event.text) == ("refused", Some(place), &told))
+            .any(|event| (&*event.kind, event.context.as_deref(), &event.text) == ("refused", Some(place), &refusal))
     });
     assert!(context.manager().handlers().unwrap().is_empty());
     // As it was said before it was tried.

@@ -44,7 +44,7 @@ fn formats() -> [Format; 3] {
     [of(&[number, group]), of(&[number, group, more]), of(&[number, more])]
 }
 
-/// So many records of a format, their groups 0 to 9 in turn.
+/// This number of records of a format, their groups 0 to 9 in turn.
 fn records(format: &Format, count: u16) -> Vec<u8> {
     let mut row = RecordBuilder::new(format);
     let mut payload = Vec::new();
@@ -261,7 +261,7 @@ fn a_sessions_requests_and_records_keep_their_order_and_leave_nothing_behind() {
 }
 
 #[test]
-fn what_a_publisher_sends_in_one_go_reaches_all_who_wait_for_it() {
+fn a_burst_of_a_publisher_reaches_all_waiting_subscribers() {
     for by_packets in [true, false] {
         let context = start(|_| {});
         let mut waiting = Line::open(&context, !by_packets);

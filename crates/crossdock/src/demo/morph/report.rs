@@ -60,7 +60,7 @@ pub(super) fn introduce(replay: &Replay, versions: &Versions) -> Outcome {
     let Versions([first, second, third]) = versions;
     let text = format!(
         "A publisher sends {} in version 1 ({} fields, {}), passengers' names included.\n\
-         Two subscribers accept version 3 only ({} fields), and nothing leads there yet: their records wait,\n\
+         Two subscribers accept version 3 only ({} fields), and no conversion leads there yet: their records wait,\n\
          and the daemon asks for a conversion. A converter answers while the flights go on:\n\n  \
          1 to 2  {STRIP}    ({} fields: private fields are stripped first)\n{}\n",
         counted(replay.records, "flight"),
@@ -158,9 +158,10 @@ impl Report<'_> {
                 text += &wrapped(&format!("{}. {part}", number + 1), 7);
             }
             let measured = self.measured_ns().map_or(String::new(), |ns| format!(", measured {ns:.0} ns"));
-            text += &format!("cost   reckoned {:.0} ns a record{measured}\n", path.ns_per_record);
+            text += &format!("cost   estimated {:.0} ns a record{measured}\n", path.ns_per_record);
             text += &format!(
-                "done   {} in, {} out, {} refused: what waited for each subscriber by itself, all else once for both\n",
+                "done   {} in, {} out, {} refused: waiting records once for each subscriber, all others once for \
+                 both\n",
                 count(path.records_in),
                 count(path.records_out),
                 count(path.refused)

@@ -56,8 +56,8 @@ pub(super) async fn paths(State(context): State<ContextHandle>) -> Response {
 #[utoipa::path(
     post, path = "/v1/conversions", tag = "formats", request_body = KeptConversion,
     responses(
-        (status = 200, body = Changed, description = "It is kept"),
-        (status = 400, body = ErrorBody, description = "Why it cannot be"),
+        (status = 200, body = Changed, description = "The conversion is kept"),
+        (status = 400, body = ErrorBody, description = "Why it is refused"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -77,8 +77,8 @@ pub(super) async fn keep_conversion(
 #[utoipa::path(
     delete, path = "/v1/conversions", tag = "formats", request_body = KeptConversion,
     responses(
-        (status = 200, body = Changed, description = "It is no longer kept"),
-        (status = 400, body = ErrorBody, description = "Why it cannot be taken out"),
+        (status = 200, body = Changed, description = "The conversion is removed"),
+        (status = 400, body = ErrorBody, description = "Why it is not removed"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -97,8 +97,8 @@ pub(super) async fn discard_conversion(
 #[utoipa::path(
     post, path = "/v1/check", tag = "formats", request_body = FormatCheck,
     responses(
-        (status = 200, body = Changed, description = "It could"),
-        (status = 400, body = ErrorBody, description = "Why it could not"),
+        (status = 200, body = Changed, description = "It would be accepted"),
+        (status = 400, body = ErrorBody, description = "Why it would be refused"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -114,7 +114,7 @@ pub(super) async fn check_format(
     };
     let format = match Format::parse(&format) {
         Ok(format) => format,
-        Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is none: {why}"), wanted),
+        Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is invalid: {why}"), wanted),
     };
     changed(ask_long(context, move |context| context.check_format(&stream, &format)).await, None)
 }
@@ -123,8 +123,8 @@ pub(super) async fn check_format(
 #[utoipa::path(
     post, path = "/v1/policy", tag = "formats", request_body = StreamPolicy,
     responses(
-        (status = 200, body = Changed, description = "It holds from the next version on"),
-        (status = 400, body = ErrorBody, description = "Why it cannot be set"),
+        (status = 200, body = Changed, description = "The policy applies from the next version on"),
+        (status = 400, body = ErrorBody, description = "Why it is refused"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]

@@ -16,7 +16,7 @@ use crate::version;
 #[utoipa::path(
     get, path = "/v1/health", tag = "lists",
     responses(
-        (status = 200, body = Health, description = "It is"),
+        (status = 200, body = Health, description = "It is well"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]

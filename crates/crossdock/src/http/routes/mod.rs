@@ -38,11 +38,12 @@ static CHANGES: Semaphore = Semaphore::const_new(MOST_CHANGES);
     info(
         title = "Crossdock",
         description = "The daemon's lists, and what is deployed on it. It is served on a Unix socket and, if configured, on \
-                       loopback TCP, where any request but GET takes a token. Whatever goes wrong is answered by an `ErrorBody` with a fitting status."
+                       loopback TCP, where any request but GET takes a token. Every error is answered with an \
+                       `ErrorBody` and a fitting status."
     ),
     modifiers(&Tokens),
     tags(
-        (name = "lists", description = "What is there"),
+        (name = "lists", description = "Lists of the daemon's objects"),
         (name = "formats", description = "Formats of streams, and conversions between them"),
         (name = "platform", description = "Handlers: what is deployed, where it runs, how that is changed"),
         (name = "api", description = "The API itself")
@@ -199,7 +200,7 @@ async fn answered<T>(question: JoinHandle<Result<T, Stopped>>) -> Result<T, Resp
 fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>, wanted: &str) -> Result<T, Box<Response>> {
     let body = body.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))?;
     let read = serde_json::from_slice(&body);
-    read.map_err(|why| Box::new(error(StatusCode::BAD_REQUEST, format!("not such a request: {why}"), wanted)))
+    read.map_err(|why| Box::new(error(StatusCode::BAD_REQUEST, format!("the request is invalid: {why}"), wanted)))
 }
 
 /// What stands behind the `?` of a request.

@@ -65,7 +65,7 @@ pub(super) async fn handlers(State(context): State<ContextHandle>) -> Response {
     get, path = "/v1/handlers/{name}", tag = "platform", params(("name" = String, Path, description = "Its name")),
     responses(
         (status = 200, body = HandlerInfo, description = "The handler"),
-        (status = 404, body = ErrorBody, description = "There is none of that name"),
+        (status = 404, body = ErrorBody, description = "No handler has that name"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -83,8 +83,9 @@ pub(super) async fn handler(State(context): State<ContextHandle>, Path(name): Pa
 #[utoipa::path(
     post, path = "/v1/handlers", tag = "platform", request_body = HandlerSpec, params(ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -104,9 +105,10 @@ pub(super) async fn deploy(
     put, path = "/v1/handlers/{name}", tag = "platform", request_body = HandlerSpec,
     params(("name" = String, Path, description = "Its name"), ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 404, body = ErrorBody, description = "No handler has that name"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -134,9 +136,10 @@ pub(super) async fn swap(
     patch, path = "/v1/handlers/{name}", tag = "platform", request_body = SetRequest,
     params(("name" = String, Path, description = "Its name"), ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 404, body = ErrorBody, description = "No handler has that name"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -159,9 +162,10 @@ pub(super) async fn set_parameters(
     delete, path = "/v1/handlers/{name}", tag = "platform",
     params(("name" = String, Path, description = "Its name"), ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 404, body = ErrorBody, description = "No handler has that name"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -181,9 +185,10 @@ pub(super) async fn remove(
     post, path = "/v1/handlers/{name}/move", tag = "platform", request_body = MoveRequest,
     params(("name" = String, Path, description = "Its name"), ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 404, body = ErrorBody, description = "There is none of that name"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 404, body = ErrorBody, description = "No handler has that name"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -205,7 +210,7 @@ pub(super) async fn move_handler(
 #[utoipa::path(
     get, path = "/v1/wanted", tag = "platform",
     responses(
-        (status = 200, body = Wanted, description = "What is wanted"),
+        (status = 200, body = Wanted, description = "The wanted state"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -217,8 +222,9 @@ pub(super) async fn wanted(State(context): State<ContextHandle>) -> Response {
 #[utoipa::path(
     put, path = "/v1/wanted", tag = "platform", request_body = Wanted, params(ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What was changed"),
-        (status = 409, body = ErrorBody, description = "Why it cannot be; nothing has changed, unless the plan `is_begun`"),
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -237,7 +243,7 @@ pub(super) async fn set_wanted(
 #[utoipa::path(
     post, path = "/v1/plan", tag = "platform", request_body = ChangeRequest, params(ChangeOptions),
     responses(
-        (status = 200, body = ChangeAnswer, description = "What would be changed, or why it cannot be"),
+        (status = 200, body = ChangeAnswer, description = "The changes that would be made, or why they are refused"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -336,7 +342,7 @@ async fn change(
 fn conflict(plan: PlanInfo) -> Response {
     let message = plan.refusals.first().cloned().unwrap_or_else(|| "the change is refused".to_owned());
     let what = match plan.is_begun {
-        true => "the change was begun, and what was done of it stands",
+        true => "the change was begun, and its completed steps stay",
         false => "the change is refused, so nothing has changed",
     };
     let text = Some(format!("{what}:{}", indented(&plan.refusals)));

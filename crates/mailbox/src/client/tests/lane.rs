@@ -51,7 +51,7 @@ fn messages_come_in_order_by_either_way() {
 }
 
 #[test]
-fn who_took_the_last_entry_passes_the_next_and_others_use_the_rings() {
+fn the_side_that_took_the_last_lane_entry_passes_the_next() {
     let (attachment, fake) = attach();
     let (mut writer, mut out) = (attachment.writer(3, Some(2)).unwrap(), fake.port(2));
     let (mut reader, port) = (attachment.reader(4, Some(3)).unwrap(), fake.port(3));
@@ -101,7 +101,7 @@ fn a_sync_is_written_over_the_lane_once_and_also_if_it_was_cancelled() {
 }
 
 #[test]
-fn what_was_for_a_closed_port_is_let_go() {
+fn messages_for_a_closed_port_are_released() {
     let (attachment, fake) = attach();
     let (mut writer, mut out) = (attachment.writer(3, Some(2)).unwrap(), fake.port(2));
     let reader = attachment.reader(4, Some(3)).unwrap();

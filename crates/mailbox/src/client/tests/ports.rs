@@ -183,7 +183,7 @@ fn a_sleeper_wakes_for_a_grant_and_for_a_message() {
 }
 
 #[test]
-fn what_came_before_the_end_of_a_mailbox_is_still_had() {
+fn messages_put_before_a_mailbox_ends_are_still_read() {
     let (attachment, fake) = attach();
     let ((mut writer, mut write_port), (mut reader, mut read_port)) =
         (writer(&attachment, &fake), reader(&attachment, &fake));

@@ -134,7 +134,7 @@ fn a_get_that_ran_out_of_time_takes_the_message_that_came_before_it_was_cancelle
 }
 
 #[test]
-fn what_a_stopped_daemon_answers_late_is_not_lost() {
+fn a_late_reply_of_a_stopped_daemon_is_not_lost() {
     let (attachment, mut fake) = attach();
     let mut reader = attachment.reader(7, None).unwrap();
     // Nobody answers; the call returns all the same.

@@ -276,7 +276,7 @@ fn what_waits_for_a_conversion_is_bounded_in_time() {
 
 /// What came while there was a route goes by it, however long it waits for its session; what came later waits for another.
 #[test]
-fn what_came_by_a_route_that_has_gone_is_converted_still() {
+fn records_of_a_removed_route_are_still_converted() {
     let (mut world, _overlay) = World::new(1, 1, 8);
     let gauges = [0, 1].map(|key| accept(&mut world, key, SchedulingPolicy::default()));
     route_all(&mut world, 0..2, &[(FORMAT, Take::Convert(70)), (FORMAT + 1, Take::Direct)]);

@@ -214,7 +214,7 @@ impl Contexts {
                 (got.ends, got.left) = (got.ends + 1, Some(publishers));
                 got.zeros += u32::from(publishers == 0);
                 let zeros = self.zeros.get(&got.source).copied().unwrap_or_default();
-                assert!(got.zeros <= zeros, "the end of stream {} is told before it is reached", got.stream);
+                assert!(got.zeros <= zeros, "the end of stream {} is reported before it is reached", got.stream);
             }
         }
         let waits = |(key, got): (&usize, &Got)| got.at == at && !graph.is_session_idle(*key);

@@ -150,7 +150,7 @@ impl Managers {
             && let Err(why) = self.write_down(prepared.wanted.into_values().collect())
         {
             self.give_back(&reserved);
-            report.refusals.push(format!("it could not be written down: {why}"));
+            report.refusals.push(format!("it could not be written to disk: {why}"));
             return Err(self.refused(report));
         }
         let Carried { change, orders } = match self.carry_out(prepared.steps, &mut reserved) {
@@ -165,7 +165,7 @@ impl Managers {
                 // What is there is what is kept.
                 let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
                 if let (true, Err(why)) = (writes, self.write_down(specs)) {
-                    report.refusals.push(format!("and what is there now could not be written down: {why}"));
+                    report.refusals.push(format!("and the current state could not be written to disk: {why}"));
                 }
                 return Err(match failed {
                     Failed::Hindered(at) => NotMade::Hindered { at, plan: report },
@@ -304,16 +304,16 @@ impl Managers {
                 return Ok(());
             }
             let names: Vec<&str> = self.handlers.keys().map(String::as_str).collect();
-            let there =
-                if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+            let there = if names.is_empty() {
+                "none is deployed".to_owned()
+            } else {
+                format!("deployed are: {}", names.join(", "))
+            };
             Err(format!("there is no handler `{name}`; {there}"))
         };
         match wish {
             ChangeRequest::Deploy(spec) if self.handlers.get(&spec.name).is_some_and(|there| there.spec != *spec) => {
-                return Err(format!(
-                    "handler `{}` is there already: swap it, or give this one another name",
-                    spec.name
-                ));
+                return Err(format!("handler `{}` exists already: swap it, or give this one another name", spec.name));
             }
             ChangeRequest::Deploy(spec) => drop(wanted.insert(spec.name.clone(), spec.clone())),
             ChangeRequest::Swap(spec) => {
@@ -410,7 +410,9 @@ impl Managers {
     ) -> Result<PlannedHandler, String> {
         if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
             let made = there.spec.derived();
-            return Err(format!("it makes stream `{made}`, which cannot be changed: remove it and deploy it anew"));
+            return Err(format!(
+                "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
+            ));
         }
         let inputs: Vec<KnownStream> = reads.iter().filter_map(|name| streams.get(name).cloned()).collect();
         let inputs: Vec<&KnownStream> = inputs.iter().collect();
@@ -425,7 +427,7 @@ impl Managers {
         let (entries, is_metered) = match (&compiled, there) {
             (Some(compiled), _) => (&compiled.entries, compiled.is_metered),
             (None, Some(there)) => (&there.entries, there.is_metered),
-            (None, None) => return Err("there is nothing to make it from".to_owned()),
+            (None, None) => return Err("its program was not compiled".to_owned()),
         };
         rule::check(spec, entries, &self.workshop.natives)?;
         let mut estimates = Vec::new();
@@ -589,7 +591,7 @@ impl Managers {
             let there = self.handlers.get(&name);
             let is_reported = prepared.report.changes.iter().any(|change| change.handler == name);
             if there.is_some_and(|there| there.spec != becomes.spec) && !is_reported {
-                let what = "how it is served changes".to_owned();
+                let what = "its scheduling policy changes".to_owned();
                 prepared.step(
                     "respecify",
                     &name,
@@ -624,8 +626,8 @@ fn note_provisional(prepared: &mut Prepared) {
         }
         _ => None,
     });
-    let notes =
-        waiting.map(|name| format!("handler `{name}` was measured on made-up records: its streams brought none yet"));
+    let notes = waiting
+        .map(|name| format!("handler `{name}` was measured on made-up records: its streams have had no records yet"));
     let notes: Vec<String> = notes.collect();
     prepared.report.notes.extend(notes);
 }

@@ -248,7 +248,7 @@ impl Managers {
                 self.hold_if_degraded(&name);
             }
             Done::Moved { handler, spec, from, to } => {
-                self.note_moved(&handler, &from, to, "as was wished");
+                self.note_moved(&handler, &from, to, "as requested");
                 self.record(spec, |_| ());
             }
             Done::Removed { handler } => self.forget(&handler, changed),
@@ -418,8 +418,8 @@ impl Managers {
             self.end_reading(reads.into_iter().map(|(_, number)| number).collect(), changed);
         }
         let text = match (changed.unfinished, changed.dropped) {
-            (Some(_), _) => "it ends when it has worked on what it has begun with".to_owned(),
-            (None, 0) => "all that had come was worked on".to_owned(),
+            (Some(_), _) => "it ends when it has processed its current batch".to_owned(),
+            (None, 0) => "all queued records were processed".to_owned(),
             (None, left) => format!("{left} records that waited for it were dropped"),
         };
         self.events.note("removed", About { handler: Some(name), context: None }, text);
@@ -545,7 +545,7 @@ impl Managers {
         }
     }
 
-    /// Looks after handlers that panicked or did not return.
+    /// Restarts or stops handlers that panicked or did not return.
     pub(crate) fn mend(&mut self) {
         let given_up = std::mem::take(&mut self.watch.given_up);
         for one in given_up {
@@ -553,8 +553,8 @@ impl Managers {
             let handler = self.handlers.iter().find(|(_, there)| there.node == one.node).map(|(name, _)| name.clone());
             let GivenUp { stuck_after, records, .. } = one;
             let text = format!(
-                "it went on to no further record for {stuck_after:?} (`stuck_after`) and is given up with the {records} records \
-                 of its batch; the context goes on with another thread, and with what waited for it"
+                "it did not go on to its next record within {stuck_after:?} (`stuck_after`) and is abandoned with the \
+                 {records} records of its batch; another thread serves the context and its queues"
             );
             self.events.note("replaced", About { handler: handler.as_deref(), context: Some(&context) }, text);
         }
@@ -584,7 +584,7 @@ impl Managers {
         if !restarts {
             let why = match is_over {
                 true => format!("it panicked or did not return {MAX_FAULTS} times within {FAULTS_WITHIN_S} s"),
-                false => "it panicked or did not return, and `on_fault` is to stop".to_owned(),
+                false => "it panicked or did not return, and `on_fault` is `stop`".to_owned(),
             };
             return self.give_up(name, &why);
         }
@@ -606,7 +606,7 @@ impl Managers {
             Ok(instances) => {
                 if self.order(|overlay| overlay.restart(node, instances)).is_ok() {
                     self.hold_if_degraded(name);
-                    self.note("restarted", name, "it panicked or did not return: it goes on with new state");
+                    self.note("restarted", name, "it panicked or did not return: it is restarted with new state");
                 } else if let Some(there) = self.there(name) {
                     // Once its context takes orders again.
                     there.faults_seen -= 1;
@@ -622,9 +622,10 @@ impl Managers {
         let Some(there) = self.there(name) else { return };
         there.status = Status::Failed(why.to_owned());
         let node = there.node;
-        // Its context holds input for a handler that might go on; no handler would take it. If it cannot be told, that is
+        // Its context holds input for a handler that might go on; no handler would take it. If the order cannot be
+        // given, that is
         // an event.
         let _ = self.order(|overlay| overlay.fail(node));
-        self.note("failed", name, format!("{why}: what comes for it is dropped and counted until it is swapped"));
+        self.note("failed", name, format!("{why}: its input is dropped and counted until it is swapped"));
     }
 }
