@@ -26,6 +26,9 @@ reports! {
     pub struct HandlerInfo {
         /// Its name.
         pub name: String = label("handler").title("handler"),
+        /// The handler of which it is the replica at its context, if it is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub replica_of: Option<String> = listed().title("replica of"),
         /// Which version of it this is, counted from 1.
         pub version: u32 = info(HANDLER_INFO),
         /// What it is made from: its SQL, or `native NAME`.

@@ -42,6 +42,7 @@ impl Managers {
         };
         HandlerInfo {
             name: name.to_owned(),
+            replica_of: spec.replicas.then(|| spec.asked_name().to_owned()),
             version: handler.version,
             program: match (&spec.sql, &spec.native) {
                 (Some(sql), _) => sql.clone(),
