@@ -26,9 +26,6 @@ reports! {
     pub struct HandlerInfo {
         /// Its name.
         pub name: String = label("handler").title("handler"),
-        /// The handler of which it is the replica at its context, if it is one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub replica_of: Option<String> = listed().title("replica of"),
         /// Which version of it this is, counted from 1.
         pub version: u32 = info(HANDLER_INFO),
         /// What it is made from: its SQL, or `native NAME`.
@@ -51,6 +48,9 @@ reports! {
         pub is_fixed: bool = listed().title("placed by its specification"),
         /// `communication` or `computation`: what measuring it showed it to be centred on; empty before.
         pub class: String = info(HANDLER_INFO).title("centred on"),
+        /// The handler of which it is the replica at its context, if it is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub replica_of: Option<String> = listed().title("replica of"),
         /// What state it keeps between batches, if any: a name and version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub state: Option<String>,
