@@ -159,8 +159,8 @@ pub(crate) struct StreamFacts {
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<String>,
     pub(crate) publishers: u32,
-    /// The I/O context where most of it is published, and the highest rate there.
-    pub(crate) busiest: (u64, ContextIndex),
+    /// The highest rate at each I/O context.
+    pub(crate) peaks: Vec<(ContextIndex, u64)>,
 }
 
 impl StreamFacts {
@@ -178,9 +178,12 @@ impl StreamFacts {
         self.batches_in += other.batches_in;
         self.made_by = self.made_by.take().or(other.made_by);
         self.publishers += other.publishers;
-        if other.busiest.0 > self.busiest.0 {
-            self.busiest = other.busiest;
-        }
+        self.peaks.extend(other.peaks);
+    }
+
+    /// The I/O context where most of it is published; of several the first.
+    pub(crate) fn busiest(&self) -> Option<ContextIndex> {
+        self.peaks.iter().rev().max_by_key(|(_, peak)| peak).map(|(at, _)| *at)
     }
 
     /// The longer sample of each format stands for it.
@@ -336,7 +339,7 @@ impl Stream {
             batches_in: self.batches_in,
             made_by: self.made_by.as_deref().map(str::to_owned),
             publishers: self.publishers.len() as u32,
-            busiest: (peak_msgs_per_s, at),
+            peaks: vec![(at, peak_msgs_per_s)],
         }
     }
 

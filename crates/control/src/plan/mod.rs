@@ -38,6 +38,16 @@ pub struct Definition {
     pub takes: Option<BTreeSet<FormatId>>,
     /// The formats that it makes, as far as known.
     pub gives: BTreeSet<FormatId>,
+    /// The handler of which it is a replica, if it is one. A replica reads what is published or made at its own context, and
+    /// all replicas of a handler make one stream.
+    pub replica_of: Option<String>,
+}
+
+impl Definition {
+    /// The name under which a handler of this name is known to people: of a replica that of its handler.
+    fn known_as<'a>(&'a self, name: &'a str) -> &'a str {
+        self.replica_of.as_deref().unwrap_or(name)
+    }
 }
 
 /// A handler at work.
@@ -219,13 +229,26 @@ pub enum Refusal {
     /// The contexts are not in order.
     #[error(transparent)]
     Contexts(#[from] ContextsError),
-    /// A stream has one maker.
+    /// A stream has one maker, or the replicas of one.
     #[error("{} produce the same stream {stream}: give each a stream of its own", texts::list(handlers))]
     SameStream {
         /// The stream.
         stream: String,
         /// Who makes it.
         handlers: Vec<String>,
+    },
+    /// Replicas read what a handler makes at one context.
+    #[error(
+        "{handler} has replicas, and {maker} makes the stream {stream}, which it reads, at one context: \
+         give {maker} replicas too, or {handler} none"
+    )]
+    OneMaker {
+        /// The handler with replicas.
+        handler: String,
+        /// The stream.
+        stream: String,
+        /// Who makes it.
+        maker: String,
     },
     /// A derived stream cannot have publishers too.
     #[error("{handler} produces the stream {stream}, which has publishers: give its output another name")]

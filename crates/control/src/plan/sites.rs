@@ -1,7 +1,7 @@
 //! Where those go that change.
 
 use super::streams::Streams;
-use super::{Current, Deployed, Difference, Refusal, Room, Wanted, WantedHandler};
+use super::{Current, Definition, Deployed, Difference, Refusal, Room, Wanted, WantedHandler};
 use crate::admission::{self, AdmissionRequest, Need, Place, admit, fit};
 use crate::figures::{Rate, Time};
 use crate::load::{Contexts, Flow, Kind, Load};
@@ -95,40 +95,39 @@ impl<'a> Sites<'a, '_> {
 
     /// What a handler pays now to take its input over.
     fn crossing_now(&self, deployed: &Deployed) -> Load {
-        let of_stream = |stream: &String| {
-            let by = |handler: &&Deployed| handler.definition.makes == *stream;
-            let made = self.streams.maker(stream).and_then(|maker| self.current.handlers.get(maker)).filter(by);
-            match (self.current.published.get(stream), made) {
-                (Some(published), _) => Some((&published.context, published.flow)),
-                (None, Some(maker)) => Some((&maker.context, maker.leaving)),
-                (None, None) => None,
+        let of_stream = |stream: &String| match self.current.published.get(stream) {
+            Some(published) => vec![(&published.context, published.flow)],
+            None => {
+                let made = self.streams.makers(stream).iter().filter_map(|maker| self.current.handlers.get(*maker));
+                let made = made.filter(|maker| maker.definition.makes == *stream);
+                made.map(|maker| (&maker.context, maker.leaving)).collect()
             }
         };
-        let inputs = deployed.definition.reads.iter().filter_map(of_stream);
-        inputs
+        crossing_streams(&deployed.definition)
+            .flat_map(of_stream)
             .filter(|(from, _)| **from != deployed.context)
             .fold(Load::default(), |sum, (_, flow)| sum + flow.crossing())
     }
 
     /// What a handler pays to take its input over, if all who make it and have no place yet are elsewhere.
     fn crossing_at_most(&self, handler: &WantedHandler, at: usize) -> Load {
-        let of_stream = |stream: &String| match self.input(stream) {
-            Some((Some(from), _)) if from == at => Load::default(),
-            Some((_, flow)) => flow.crossing(),
-            None => Load::default(),
-        };
-        handler.definition.reads.iter().fold(Load::default(), |sum, stream| sum + of_stream(stream))
+        let inputs = crossing_streams(&handler.definition).flat_map(|stream| self.inputs(stream));
+        let crossing = inputs.filter(|(from, _)| *from != Some(at)).map(|(_, flow)| flow.crossing());
+        crossing.fold(Load::default(), |sum, crossing| sum + crossing)
     }
 
-    /// What flows in a stream, and the context that it comes from, if that is known already.
-    fn input(&self, stream: &str) -> Option<(Option<usize>, Flow)> {
-        if let Some(maker) = self.streams.maker(stream) {
-            let at = self.current.handlers.get(maker).and_then(|deployed| self.contexts.find(&deployed.context));
-            let is_open = self.streams.differences.contains_key(maker) && !self.settled.contains_key(maker);
-            return Some((at.filter(|_| !is_open), self.leaving(maker)));
-        }
-        let published = self.current.published.get(stream)?;
-        Some((self.contexts.find(&published.context), published.flow))
+    /// What flows in a stream, and the contexts that it comes from, if these are known already.
+    fn inputs(&self, stream: &str) -> Vec<(Option<usize>, Flow)> {
+        let made = self.streams.makers(stream).iter().map(|maker| self.made(maker));
+        let published = self.current.published.get(stream).filter(|_| self.streams.makers(stream).is_empty());
+        let published = published.map(|published| (self.contexts.find(&published.context), published.flow));
+        made.chain(published).collect()
+    }
+
+    /// What a handler makes, and its context, if that is known already.
+    fn made(&self, maker: &str) -> (Option<usize>, Flow) {
+        let is_open = self.streams.differences.contains_key(maker) && !self.settled.contains_key(maker);
+        (self.present(maker).filter(|_| !is_open), self.leaving(maker))
     }
 
     /// Those that change, for the search.
@@ -138,9 +137,16 @@ impl<'a> Sites<'a, '_> {
         let mut nodes = Vec::new();
         for &name in &self.changing {
             let handler = &self.wanted[name];
-            let source = |stream: &String| match self.streams.maker(stream).and_then(|maker| numbers.get(maker)) {
-                Some(&number) => Some(Source::Node(number)),
-                None => self.input(stream).and_then(|(at, flow)| Some(Source::Context(at?, flow))),
+            let of_context = |(at, flow): (Option<usize>, Flow)| Some(Source::Context(at?, flow));
+            let sources = |stream: &String| match self.streams.makers(stream) {
+                [] => self.inputs(stream).into_iter().filter_map(of_context).collect(),
+                makers => {
+                    let source = |maker: &&str| match numbers.get(maker) {
+                        Some(&number) => Some(Source::Node(number)),
+                        None => of_context(self.made(maker)),
+                    };
+                    makers.iter().filter_map(source).collect::<Vec<Source>>()
+                }
             };
             let named = match &handler.place {
                 Place::Auto => None,
@@ -157,7 +163,7 @@ impl<'a> Sites<'a, '_> {
             nodes.push(Node {
                 need: self.need(name),
                 place: named.or_else(|| self.present(name)),
-                reads: handler.definition.reads.iter().filter_map(source).collect(),
+                reads: crossing_streams(&handler.definition).flat_map(sources).collect(),
                 leaving: self.leaving(name),
                 to: self.leaves_to(&handler.definition.makes, &numbers),
             });
@@ -200,7 +206,9 @@ impl<'a> Sites<'a, '_> {
                 .into_iter()
                 .collect();
         }
-        let stay = readers.iter().filter(|reader| !numbers.contains_key(**reader));
+        // A replica reads what is made at its own context.
+        let is_replica = |reader: &str| self.wanted[reader].definition.replica_of.is_some();
+        let stay = readers.iter().filter(|reader| !numbers.contains_key(**reader) && !is_replica(reader));
         let mut to: Vec<usize> = stay.filter_map(|reader| self.present(reader)).collect();
         to.sort_unstable();
         to.dedup();
@@ -337,6 +345,11 @@ fn need(handler: &WantedHandler, deployed: &Deployed, difference: Difference, cr
         true => handler.need,
         false => Need { load: deployed.load - crossing_now, ..handler.need },
     }
+}
+
+/// The streams that a handler may read from other contexts: a replica reads none.
+fn crossing_streams(definition: &Definition) -> impl Iterator<Item = &String> {
+    definition.reads.iter().filter(|_| definition.replica_of.is_none())
 }
 
 fn no_place(name: &str, refused: admission::Refused) -> Refusal {

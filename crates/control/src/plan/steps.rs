@@ -135,15 +135,17 @@ fn may_be_at(before: &Deployed, after: &Deployed, wanted: &WantedHandler, contex
 fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
     let numbers: BTreeMap<&str, usize> = units.iter().enumerate().map(|(number, unit)| (unit.name, number)).collect();
     let makes = |deployed: Option<&Deployed>| deployed.map(|deployed| deployed.definition.makes.clone());
-    let makers: BTreeMap<String, usize> =
-        units.iter().enumerate().filter_map(|(number, unit)| Some((makes(unit.before)?, number))).collect();
+    let mut makers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (number, unit) in units.iter().enumerate() {
+        makes(unit.before).into_iter().for_each(|stream| makers.entry(stream).or_default().push(number));
+    }
     for number in 0..units.len() {
         let unit = &units[number];
         let (made, will_make) = (makes(unit.before), makes(unit.after));
         let mut waits_for = Vec::new();
         if let Some(stream) = &will_make {
             // Who makes it now has to have stopped.
-            waits_for.extend(makers.get(stream).filter(|_| made != will_make));
+            waits_for.extend(makers.get(stream).filter(|_| made != will_make).into_iter().flatten());
             let is_of_streams = |unit: &Unit<'_>| unit.changes.iter().any(|change| change.action.is_of_streams());
             let readers = streams.readers(stream).iter().filter_map(|reader| numbers.get(reader).copied());
             if is_of_streams(unit) {
@@ -151,7 +153,7 @@ fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
             }
         } else if let Some(before) = unit.before {
             // Who feeds one that goes, and goes too, goes first.
-            let feeding = before.definition.reads.iter().filter_map(|stream| makers.get(stream));
+            let feeding = before.definition.reads.iter().filter_map(|stream| makers.get(stream)).flatten();
             waits_for.extend(feeding.filter(|maker| units[**maker].after.is_none()));
         }
         units[number].waits_for = waits_for;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The wanted handlers as a graph.
 pub(super) struct Streams<'a> {
-    /// Who makes a stream.
-    makers: BTreeMap<&'a str, &'a str>,
+    /// Who makes a stream: one handler, or the replicas of one.
+    makers: BTreeMap<&'a str, Vec<&'a str>>,
     readers: BTreeMap<&'a str, Vec<&'a str>>,
     /// All handlers, each after those whose streams it reads.
     pub(super) order: Vec<&'a str>,
@@ -33,14 +33,15 @@ impl<'a> Streams<'a> {
         let mut refusals = streams.join(current, wanted);
         refusals.extend(streams.sort(wanted));
         refusals.extend(streams.producers(current, wanted));
+        refusals.extend(streams.replicas(wanted));
         refusals.extend(streams.formats(wanted));
         refusals.extend(streams.states(current, wanted));
         if refusals.is_empty() { Ok(streams) } else { Err(refusals) }
     }
 
     /// Who makes a derived stream.
-    pub(super) fn maker(&self, stream: &str) -> Option<&'a str> {
-        self.makers.get(stream).copied()
+    pub(super) fn makers(&self, stream: &str) -> &[&'a str] {
+        self.makers.get(stream).map_or(&[], Vec::as_slice)
     }
 
     /// Who reads a stream.
@@ -54,24 +55,37 @@ impl<'a> Streams<'a> {
 
     fn join(&mut self, current: &Current, wanted: &'a Wanted) -> Vec<Refusal> {
         let mut refusals = Vec::new();
-        let mut makers: BTreeMap<&str, Vec<&'a str>> = BTreeMap::new();
+        let mut handlers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (name, handler) in wanted {
-            let stream = handler.definition.makes.as_str();
-            makers.entry(stream).or_default().push(name);
-            if current.published.contains_key(stream) && self.is_of_streams(name) {
-                refusals.push(Refusal::MakesPublished { handler: name.clone(), stream: stream.to_owned() });
+            let (stream, known_as) = (handler.definition.makes.as_str(), handler.definition.known_as(name));
+            self.makers.entry(stream).or_default().push(name);
+            let is_first = handlers.entry(stream).or_default().insert(known_as);
+            if is_first && current.published.contains_key(stream) && self.is_of_streams(name) {
+                refusals.push(Refusal::MakesPublished { handler: known_as.to_owned(), stream: stream.to_owned() });
             }
             for stream in &handler.definition.reads {
                 self.readers.entry(stream).or_default().push(name);
             }
         }
-        for (stream, handlers) in &makers {
-            if handlers.len() > 1 {
-                let handlers = handlers.iter().map(|&handler| handler.to_owned()).collect();
-                refusals.push(Refusal::SameStream { stream: (*stream).to_owned(), handlers });
+        for (stream, handlers) in handlers.into_iter().filter(|(_, handlers)| handlers.len() > 1) {
+            let handlers = handlers.into_iter().map(str::to_owned).collect();
+            refusals.push(Refusal::SameStream { stream: stream.to_owned(), handlers });
+        }
+        refusals
+    }
+
+    /// Whether what replicas read is made at each context, where handlers make it.
+    fn replicas(&self, wanted: &Wanted) -> Vec<Refusal> {
+        let mut refusals = Vec::new();
+        for (name, handler) in wanted.iter().filter(|(_, handler)| handler.definition.replica_of.is_some()) {
+            for stream in &handler.definition.reads {
+                let is_one = |maker: &&&str| wanted[**maker].definition.replica_of.is_none();
+                let Some(maker) = self.makers(stream).iter().find(is_one) else { continue };
+                let handler = handler.definition.known_as(name).to_owned();
+                let refusal = Refusal::OneMaker { handler, stream: stream.clone(), maker: (*maker).to_owned() };
+                add(&mut refusals, refusal);
             }
         }
-        self.makers = makers.into_iter().filter_map(|(stream, handlers)| Some((stream, *handlers.first()?))).collect();
         refusals
     }
 
@@ -79,7 +93,7 @@ impl<'a> Streams<'a> {
     fn sort(&mut self, wanted: &'a Wanted) -> Option<Refusal> {
         let makers = |name: &str| {
             let reads = wanted.get(name).map(|handler| &handler.definition.reads);
-            reads.into_iter().flatten().filter_map(|stream| self.makers.get(stream.as_str()).copied())
+            reads.into_iter().flatten().flat_map(|stream| self.makers(stream)).copied()
         };
         let mut missing: BTreeMap<&str, usize> =
             wanted.keys().map(|name| (name.as_str(), makers(name).count())).collect();
@@ -90,10 +104,7 @@ impl<'a> Streams<'a> {
             order.push(name);
             missing.remove(name);
             for &reader in wanted.get(name).map_or(&[][..], |handler| self.readers(&handler.definition.makes)) {
-                // Of two makers of one stream only the first is in the graph; the refusal is already there.
-                if let Some(left) = missing.get_mut(reader)
-                    && self.maker(&wanted[name].definition.makes) == Some(name)
-                {
+                if let Some(left) = missing.get_mut(reader) {
                     *left -= 1;
                     if *left == 0 {
                         ready.insert(reader);
@@ -116,22 +127,28 @@ impl<'a> Streams<'a> {
     }
 
     /// Whether each stream that is read has somebody who makes it.
-    fn producers(&mut self, current: &Current, wanted: &Wanted) -> Vec<Refusal> {
-        let made: BTreeMap<&str, &String> =
-            current.handlers.iter().map(|(name, handler)| (handler.definition.makes.as_str(), name)).collect();
+    fn producers<'b>(&mut self, current: &'b Current, wanted: &Wanted) -> Vec<Refusal> {
+        let maker = |(name, handler): (&'b String, &'b super::Deployed)| {
+            (handler.definition.makes.as_str(), handler.definition.known_as(name))
+        };
+        let made: BTreeMap<&str, &str> = current.handlers.iter().map(maker).collect();
         let mut refusals = Vec::new();
         for (&stream, readers) in &self.readers {
             if self.makers.contains_key(stream) || current.published.contains_key(stream) {
                 continue;
             }
-            let (stream, readers) = (stream.to_owned(), readers.iter().map(|&reader| reader.to_owned()));
+            let stream = stream.to_owned();
             match made.get(stream.as_str()) {
                 Some(&handler) => {
-                    refusals.push(Refusal::StillRead { handler: handler.clone(), stream, readers: readers.collect() });
+                    let known_as = |reader: &&str| wanted[*reader].definition.known_as(reader).to_owned();
+                    let readers: BTreeSet<String> = readers.iter().map(known_as).collect();
+                    let (handler, readers) = (handler.to_owned(), readers.into_iter().collect());
+                    refusals.push(Refusal::StillRead { handler, stream, readers });
                 }
                 None => {
-                    let note = |handler| Note::NoProducer { handler, stream: stream.clone() };
-                    self.notes.extend(readers.map(note));
+                    let note =
+                        |reader: &&str| Note::NoProducer { handler: (*reader).to_owned(), stream: stream.clone() };
+                    self.notes.extend(readers.iter().map(note));
                 }
             }
         }
@@ -155,13 +172,14 @@ impl<'a> Streams<'a> {
         for (reader, handler) in wanted {
             let Some(takes) = &handler.definition.takes else { continue };
             for stream in &handler.definition.reads {
-                let Some((maker, made)) = self.maker(stream).and_then(|maker| Some((maker, wanted.get(maker)?))) else {
-                    continue;
-                };
-                let formats: Vec<_> = made.definition.gives.difference(takes).copied().collect();
-                if !formats.is_empty() && (self.is_of_streams(reader) || self.is_of_streams(maker)) {
-                    let (maker, reader, stream) = (maker.to_owned(), reader.clone(), stream.clone());
-                    refusals.push(Refusal::Formats { maker, reader, stream, formats });
+                for &maker in self.makers(stream) {
+                    let made = &wanted[maker].definition;
+                    let formats: Vec<_> = made.gives.difference(takes).copied().collect();
+                    if !formats.is_empty() && (self.is_of_streams(reader) || self.is_of_streams(maker)) {
+                        let [maker, reader] = [made.known_as(maker), handler.definition.known_as(reader)];
+                        let (maker, reader, stream) = (maker.to_owned(), reader.to_owned(), stream.clone());
+                        add(&mut refusals, Refusal::Formats { maker, reader, stream, formats });
+                    }
                 }
             }
         }
@@ -181,5 +199,12 @@ impl<'a> Streams<'a> {
             })
         };
         self.differences.iter().filter_map(lost).collect()
+    }
+}
+
+/// Adds a refusal, unless another replica of the same handler has led to it already.
+fn add(refusals: &mut Vec<Refusal>, refusal: Refusal) {
+    if !refusals.contains(&refusal) {
+        refusals.push(refusal);
     }
 }

@@ -422,3 +422,90 @@ fn as_many_as_there_may_be_are_planned() {
     wanted.extend([handler("more", &["flights"], 40)]);
     assert_eq!(actions(&make(&mut current, &wanted)), [("h1023", &Action::Remove), ("more", &Action::Deploy)]);
 }
+
+/// The replicas of a handler at the contexts of a platform.
+fn replicas(current: &Current, makes: &str, reads: &[&str], ms: u64) -> Wanted {
+    let replica = |context: &Context| {
+        let mut replica = handler(makes, reads, ms).1;
+        replica.definition.replica_of = Some(makes.to_owned());
+        replica.place = Place::Named(context.name.clone());
+        (format!("{makes}@{}", context.name), replica)
+    };
+    current.contexts.iter().map(replica).collect()
+}
+
+#[test]
+fn replicas_make_one_stream_of_what_their_own_contexts_bring() {
+    let mut current = platform(&[("c-core-0", 600), ("c-core-1", 600)]);
+    let flow = Flow { batches_per_s: 100_000, ..Flow::default() };
+    current.published.get_mut("flights").unwrap().flow = flow;
+    let mut wanted = replicas(&current, "clean", &["flights"], 100);
+    wanted.extend(replicas(&current, "late", &["clean"], 10));
+    wanted.values_mut().for_each(|replica| replica.leaving = flow);
+    make(&mut current, &wanted);
+    for (name, deployed) in &current.handlers {
+        let (handler, context) = name.split_once('@').unwrap();
+        assert_eq!(deployed.context, context);
+        let ms = if handler == "clean" { 100 } else { 10 };
+        assert_eq!(deployed.load, time(ms), "{name} takes nothing over from another context");
+    }
+    // One that reads their stream takes it over from the contexts where it is not.
+    let (name, mut all) = handler("all", &["late"], 10);
+    all.place = Place::Named("c-core-0".to_owned());
+    wanted.insert(name, all);
+    make(&mut current, &wanted);
+    assert_eq!(current.handlers["all"].load, time(10) + flow.crossing());
+    assert_eq!(plan(&current, &wanted), Ok(Plan::default()));
+    // They go as they came.
+    wanted.retain(|name, _| name == "all");
+    assert_eq!(
+        refused(&current, &wanted),
+        ["late would no longer make the stream late, which all read: remove or rewire them too"]
+    );
+    let gone = make(&mut current, &Wanted::new());
+    assert_eq!(gone.changes.len(), 5);
+    assert!(gone.changes[..2].iter().all(|change| change.handler.starts_with("clean@")), "{:?}", lines(&gone));
+}
+
+#[test]
+fn replicas_read_what_is_published_or_made_by_replicas() {
+    let mut current = platform(&[("c-core-0", 600), ("c-core-1", 600)]);
+    let late = replicas(&current, "late", &["clean"], 1);
+    let mut wanted = late.clone();
+    let one_maker = "late has replicas, and clean makes the stream clean, which it reads, at one context: \
+                     give clean replicas too, or late none";
+    wanted.extend([handler("clean", &["flights"], 1)]);
+    assert_eq!(refused(&current, &wanted), [one_maker]);
+    // Also where what makes the stream comes later.
+    make(&mut current, &late);
+    assert_eq!(refused(&current, &wanted), [one_maker]);
+    let mut wanted = late.clone();
+    wanted.extend(replicas(&current, "clean", &["flights"], 1));
+    make(&mut current, &wanted);
+    // One takes the place of all of them.
+    wanted.retain(|name, _| !name.starts_with("late"));
+    wanted.extend([handler("late", &["clean"], 1)]);
+    let swapped = make(&mut current, &wanted);
+    let last = swapped.changes.last().unwrap();
+    assert_eq!((swapped.changes.len(), &*last.handler, &last.action), (3, "late", &Action::Deploy));
+}
+
+#[test]
+fn replicas_of_two_handlers_make_two_streams_and_each_needs_its_place() {
+    let current = platform(&[("c-core-0", 600), ("c-core-1", 50)]);
+    let mut wanted = replicas(&current, "clean", &["flights"], 10);
+    let other = handler("clean", &["flights"], 1).1;
+    wanted.extend([("other".to_owned(), other)]);
+    let same = "clean and other make the same stream clean: give each a stream of its own";
+    assert_eq!(refused(&current, &wanted), [same]);
+    let wanted = replicas(&current, "flights", &["weather"], 10);
+    let published = "flights makes the stream flights, which is published: give its output another name";
+    assert_eq!(refused(&current, &wanted), [published]);
+    let wanted = replicas(&current, "clean", &["flights"], 100);
+    let why = refused(&current, &wanted);
+    assert!(why.len() == 1 && why[0].starts_with("clean@c-core-1: "), "{why:?}");
+    let mut wanted = replicas(&current, "clean", &["flights"], 10);
+    wanted.values_mut().for_each(|replica| replica.need.is_metered = false);
+    let why = refused(&current, &wanted);
+    assert!(why.len() == 2 && why[0].starts_with("clean@c-core-0: "), "{why:?}");
+}

@@ -52,6 +52,7 @@ impl Draft {
             makes,
             takes: self.takes.clone(),
             gives: self.gives.clone(),
+            replica_of: None,
         };
         WantedHandler {
             definition,
@@ -220,6 +221,7 @@ fn obstacles(World { current, wanted }: &World) -> BTreeSet<&'static str> {
 fn kind_of(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::SameStream { .. } => "same stream",
+        Refusal::OneMaker { .. } => "one maker",
         Refusal::MakesPublished { .. } => "published",
         Refusal::Cycle { .. } => "cycle",
         Refusal::StillRead { .. } => "still read",

@@ -26,6 +26,7 @@ Examples:
   crossdock handler deploy counted --native tally --input-stream A --param key=carrier --dry-run
   crossdock handler deploy late 'SELECT * FROM A WHERE dep_delay > $m' --param m=15 --overload-param m=60
   crossdock handler deploy late 'SELECT * FROM A' --reserve '50ms/s, 64 buffers' --reserve-path-rate 2M
+  crossdock handler deploy clean 'SELECT * FROM A WHERE dep_delay IS NOT NULL' --replicas
 
 A context admits the handler if it has enough headroom. The daemon measures the
 handler's cost on the latest records of its stream, and multiplies it by the peak
@@ -37,6 +38,7 @@ answer gives the figures, and nothing changes.")]
 Examples:
   crossdock handler swap late 'SELECT * FROM A WHERE dep_delay > $minutes + 5'
   crossdock handler swap late --budget 20us --max-sampling 8
+  crossdock handler swap late --replicas
   crossdock handler swap totals 'SELECT * FROM A' --discard-state --dry-run
 
 No record is lost, duplicated or reordered. If the next version cannot take over
@@ -89,6 +91,10 @@ pub(crate) struct HandlerArguments {
     /// Context to run the handler on [default: the context where it fits best]
     #[arg(long, value_name = "CONTEXT")]
     pub(crate) place: Option<String>,
+    /// Run the handler at every I/O context, each replica on what is published there; only for handlers that keep no state.
+    /// `--replicas=false` makes it one handler again
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) replicas: Option<bool>,
     /// Highest rate of incoming records, per second, such as 2.5k or 1M [default: the highest rate within
     /// 100 ms of the last minute]
     #[arg(long, value_name = "N", value_parser = parse_peak)]

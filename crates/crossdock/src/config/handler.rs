@@ -27,6 +27,8 @@ pub(crate) struct HandlerSection {
     parameters: BTreeMap<String, String>,
     #[serde(default)]
     place: Option<String>,
+    #[serde(default)]
+    replicas: bool,
     #[serde(default, deserialize_with = "peak")]
     peak: Option<u64>,
     #[serde(default, deserialize_with = "reserve")]
@@ -79,6 +81,7 @@ impl HandlerSection {
             output_stream,
             parameters,
             place,
+            replicas: self.replicas,
             peak_msgs_per_s: self.peak,
             reserve_ns_per_s: self.reserve.ns_per_s,
             reserve_buffers: self.reserve.buffers,
@@ -102,6 +105,9 @@ impl HandlerSection {
             (None, None) => "has neither `sql`, a query, nor `native`, the name of a built-in handler",
             (None, Some(_)) if self.input_streams.is_empty() => {
                 "is native and reads no stream: name its input streams, such as input_streams = [\"A\"]"
+            }
+            _ if self.replicas && self.place.is_some() => {
+                "has `replicas`, one at each I/O context, and a `place`; keep one"
             }
             _ => return None,
         };

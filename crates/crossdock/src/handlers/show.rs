@@ -65,6 +65,8 @@ pub(super) fn builtins(natives: &Natives, width: Width) -> String {
 pub(crate) struct ChainStep<'a> {
     stream: &'a str,
     handler: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica_of: Option<&'a str>,
     context: Option<&'a str>,
     makes: &'a str,
 }
@@ -72,8 +74,9 @@ pub(crate) struct ChainStep<'a> {
 /// Every handler's ways, one by one.
 pub(crate) fn chains(handlers: &[HandlerInfo]) -> Vec<ChainStep<'_>> {
     let steps = handlers.iter().flat_map(|handler| {
-        let context = handler.context.as_deref();
-        let step = move |stream| ChainStep { stream, handler: &handler.name, context, makes: &handler.makes };
+        let (context, replica_of) = (handler.context.as_deref(), handler.replica_of.as_deref());
+        let step =
+            move |stream| ChainStep { stream, handler: &handler.name, replica_of, context, makes: &handler.makes };
         handler.reads.iter().map(move |stream| step(stream))
     });
     steps.collect()
@@ -86,7 +89,7 @@ pub(crate) fn tree(handlers: &[HandlerInfo]) -> String {
     let mut tree = Tree { handlers, shown: BTreeSet::new(), text: String::new() };
     for source in read.difference(&made) {
         tree.text += &format!("{source}\n");
-        tree.below(source, 1);
+        tree.below((source, None), 1);
     }
     tree.text
 }
@@ -98,16 +101,23 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    fn below(&mut self, stream: &str, depth: usize) {
+    /// What is made of a stream, as far as it is made by the replica at a context if that is given.
+    fn below(&mut self, (stream, of): (&str, Option<&str>), depth: usize) {
         let handlers: &'a [HandlerInfo] = self.handlers;
-        for handler in handlers.iter().filter(|handler| handler.reads.iter().any(|read| read == stream)) {
+        // A replica reads what the replica at its own context makes.
+        let is_fed =
+            |handler: &&HandlerInfo| of.is_none() || handler.replica_of.is_none() || handler.context.as_deref() == of;
+        for handler in handlers.iter().filter(|handler| handler.reads.iter().any(|read| read == stream)).filter(is_fed)
+        {
             let place = handler.context.as_deref().unwrap_or(&handler.status);
-            let line = format!("{:1$}→ {2} @{3} → {4}", "", 2 * depth, handler.name, place, handler.makes);
+            let name = handler.replica_of.as_ref().unwrap_or(&handler.name);
+            let line = format!("{:1$}→ {2} @{3} → {4}", "", 2 * depth, name, place, handler.makes);
             // What several streams lead to is followed once.
             let is_new = self.shown.insert(&handler.name);
             self.text += &if is_new { format!("{line}\n") } else { format!("{line} (as above)\n") };
             if is_new {
-                self.below(&handler.makes, depth + 1);
+                let of = handler.context.as_deref().filter(|_| handler.replica_of.is_some());
+                self.below((&handler.makes, of), depth + 1);
             }
         }
     }
@@ -148,6 +158,31 @@ B
         assert_eq!(tree(&handlers), wanted);
         assert_eq!(chains(&handlers).len(), 4);
         assert_eq!(tree(&[]), "");
+    }
+
+    #[test]
+    fn a_replica_is_followed_by_what_reads_its_own_stream() {
+        let replica = |name: &str, reads: &str, context: &str| HandlerInfo {
+            replica_of: Some(name.into()),
+            ..handler(&format!("{name}@{context}"), &[reads], name, context)
+        };
+        let handlers = [
+            handler("all", &["late"], "all", "g-core-0"),
+            replica("clean", "A", "c-core-0"),
+            replica("clean", "A", "c-core-1"),
+            replica("late", "clean", "c-core-0"),
+            replica("late", "clean", "c-core-1"),
+        ];
+        let wanted = "\
+A
+  → clean @c-core-0 → clean
+    → late @c-core-0 → late
+      → all @g-core-0 → all
+  → clean @c-core-1 → clean
+    → late @c-core-1 → late
+      → all @g-core-0 → all (as above)
+";
+        assert_eq!(tree(&handlers), wanted);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crossdock_runtime::HandlerSpec;
 
 use super::parameters;
 use crate::cli::HandlerArguments;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// The handler as it is now, but for what is given.
 pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerSpec> {
@@ -30,7 +30,17 @@ pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerS
     }
     spec.parameters.extend(parameters(&given.parameters)?);
     spec.output_stream = given.output_stream.clone().or(spec.output_stream);
-    spec.place = given.place.clone().or(spec.place);
+    match (given.replicas, &given.place) {
+        (Some(true), Some(place)) => {
+            let why = format!("--replicas runs a handler at every I/O context, and --place at `{place}` only");
+            return Err(Failure::usage(why).hint("keep one of the two"));
+        }
+        // Each takes the place of the other.
+        (Some(true), None) => (spec.replicas, spec.place) = (true, None),
+        (_, Some(place)) => (spec.replicas, spec.place) = (false, Some(place.clone())),
+        (Some(false), None) => spec.replicas = false,
+        (None, None) => {}
+    }
     spec.peak_msgs_per_s = given.peak.or(spec.peak_msgs_per_s);
     let reserve = given.reserve.unwrap_or_default();
     spec.reserve_ns_per_s = reserve.ns_per_s.or(spec.reserve_ns_per_s);
@@ -145,6 +155,21 @@ mod tests {
         assert_eq!((native.sql, native.native.as_deref()), (None, Some("count")));
         assert_eq!(native.input_streams, ["B"]);
         assert!(native.parameters.is_empty() && native.overload_parameters.is_empty());
+    }
+
+    #[test]
+    fn replicas_and_a_place_take_the_place_of_each_other() {
+        let place = |spec: &HandlerSpec| (spec.replicas, spec.place.clone());
+        let next = |before: &HandlerSpec, words: &[&str]| of(before.clone(), &given(words)).unwrap_or_default();
+        let replicated = deployed(&["deploy", "late", "SELECT * FROM A", "--replicas"]);
+        assert_eq!(place(&replicated), (true, None));
+        assert_eq!(place(&next(&replicated, &["swap", "late", "--weight", "2"])), (true, None));
+        assert_eq!(place(&next(&replicated, &["swap", "late", "--replicas=false"])), (false, None));
+        let placed = next(&replicated, &["swap", "late", "--place", "c-core-0"]);
+        assert_eq!(place(&placed), (false, Some("c-core-0".to_owned())));
+        assert_eq!(place(&next(&placed, &["swap", "late", "SELECT * FROM A", "--replicas"])), (true, None));
+        let both = of(placed, &given(&["swap", "late", "--replicas", "--place", "c-core-0"]));
+        assert!(both.is_err_and(|why| why.text().contains("keep one of the two")));
     }
 
     #[test]

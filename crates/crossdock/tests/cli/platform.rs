@@ -412,6 +412,39 @@ fn handlers_deployed_by_command_are_restored_after_a_restart() {
 }
 
 #[test]
+fn a_handler_has_a_replica_at_each_io_context_and_is_one_again() {
+    let (place, _daemon) = Place::with_daemon();
+    let document = Document::of(&place);
+    let io = crate::place::io_count();
+    let both = ["handler", "deploy", "late", LATE, "--param", "minutes=15", "--replicas", "--place", "c-core-0"];
+    place.run(both).with_code(2).saying(&["every I/O context", "keep one of the two"]);
+    let changes = if io == 1 { "done: 1 change".to_owned() } else { format!("done: {io} changes") };
+    place.run(&both[..7]).with_code(0).saying(&[&changes]);
+    assert_eq!(late_flights(&place, 1), [120]);
+    let handlers = place.list("handlers");
+    let names: Vec<&str> = handlers.iter().filter_map(|handler| handler["name"].as_str()).collect();
+    let wanted: Vec<String> = (0..io).map(|at| format!("late@c-core-{at}")).collect();
+    assert_eq!(names, wanted);
+    assert!(handlers.iter().all(|handler| handler["replica_of"] == "late"), "{handlers:?}");
+    assert!(place.run(["paths"]).with_code(0).stdout.contains("A\n  → late @c-core-0 → late\n"));
+    assert!(place.run(["streams"]).with_code(0).stdout.contains("handler late"));
+    let (status, replica) = place.http(&get("/v1/handlers/late%40c-core-0"));
+    document.holds("get", "/v1/handlers/{name}", status, &replica);
+    assert_eq!((status, &replica["context"]), (200, &json!("c-core-0")));
+    let (status, wanted) = place.http(&get("/v1/wanted"));
+    document.holds("get", "/v1/wanted", status, &wanted);
+    assert_eq!((&wanted["handlers"][0]["name"], &wanted["handlers"][0]["replicas"]), (&json!("late"), &json!(true)));
+    place.run(["handler", "set", "late", "minutes=1"]).with_code(0).saying(&[&changes]);
+    assert_eq!(late_flights(&place, 2), [1545, 120]);
+    place.run(["handler", "move", "late", "c-core-0"]).with_code(1).saying(&["none moves"]);
+    place.run(["handler", "swap", "late", "--replicas=false"]).with_code(0);
+    assert_eq!((late_flights(&place, 2), &place.list("handlers")[0]["name"]), (vec![1545, 120], &json!("late")));
+    place.run(["handler", "swap", "late", "--replicas"]).with_code(0);
+    place.run(["handler", "remove", "late"]).with_code(0).saying(&[&changes]);
+    assert!(place.list("handlers").is_empty());
+}
+
+#[test]
 fn built_in_handlers_say_what_they_take() {
     let place = Place::new();
     let all = place.run(["handler", "builtins"]).with_code(0).stdout;

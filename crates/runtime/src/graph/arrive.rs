@@ -6,7 +6,8 @@ use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::port::Port;
+use crate::graph::node::{Input, Node};
+use crate::graph::port::{Port, Reader};
 use crate::graph::serve::Graph;
 use crossdock_mailbox::Batch;
 
@@ -19,6 +20,12 @@ pub(super) enum Origin {
     Node,
     /// Another context.
     Context,
+}
+
+/// The nodes among a stream's readers that take what comes from there.
+fn readers_of(readers: &[Reader], origin: Origin) -> impl Iterator<Item = NodeId> + Clone {
+    let takes = move |reader: &&Reader| origin != Origin::Context || !reader.reads_own;
+    readers.iter().filter(takes).map(|reader| reader.id)
 }
 
 impl Graph {
@@ -45,6 +52,13 @@ impl Graph {
     pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
         self.set_publishers(stream, publishers);
         self.push_to_edges(stream, || Item::Publishers(publishers));
+        for at in 0..self.here.len() {
+            let replica = self.here.get(at).and_then(|id| self.node(*id)).filter(|node| node.reads_own);
+            let reads = replica.filter(|node| node.inputs.iter().any(|input| input.stream == stream));
+            if let Some(makes) = reads.and_then(Node::makes) {
+                self.settle_made(makes);
+            }
+        }
     }
 
     /// A publisher of a stream has stopped; the number of those that it still has here.
@@ -63,9 +77,38 @@ impl Graph {
         }
     }
 
-    /// Sessions here that publish a stream.
+    /// Sessions here that publish a stream; 1 for a stream that replicas make, while the one here has something to make it of.
     pub(super) fn publishers_of(&self, stream: u32) -> u32 {
         self.publishers.get(stream as usize).copied().unwrap_or_default()
+    }
+
+    /// A stream that replicas make has a publisher here as long as one of the streams that the replica here reads has, or
+    /// records of those wait.
+    pub(super) fn settle_made(&mut self, makes: u32) {
+        let goes_on = |input: &Input| {
+            let is_held = self.port(input.stream).is_some_and(|port| !port.held.is_empty());
+            let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
+            is_held || waits || self.publishers_of(input.stream) > 0
+        };
+        let goes_on = self.replicas(makes).any(|node| node.inputs.iter().any(goes_on));
+        match (self.publishers_of(makes) > 0, goes_on) {
+            (false, true) => self.note_publishers(makes, 1),
+            (true, false) => self.arrive_end(makes, 0),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// A replica has gone, without an end of the stream that it made: another node may go on with it.
+    pub(super) fn forget_made(&mut self, makes: u32) {
+        if self.replicas(makes).next().is_none() {
+            self.set_publishers(makes, 0);
+        }
+    }
+
+    /// The nodes here that make a stream of what is published here.
+    fn replicas(&self, makes: u32) -> impl Iterator<Item = &Node> {
+        let nodes = self.here.iter().filter_map(|id| self.node(*id));
+        nodes.filter(move |node| node.reads_own && node.makes() == Some(makes))
     }
 
     /// Holds publishers back where there is no room for more.
@@ -90,7 +133,7 @@ impl Graph {
 
     /// Batches made of a stream here for which all that withhold credit have room.
     pub(super) fn room(&mut self, stream: u32) -> usize {
-        let mut room = self.room_here(stream);
+        let mut room = self.room_here(stream, Origin::Session);
         let Some(mut port) = self.lift_port(stream) else { return room };
         for edge in port.edges.iter_mut().filter(|edge| edge.overflow.blocks()) {
             room = room.min(edge.room());
@@ -103,12 +146,21 @@ impl Graph {
         room
     }
 
-    /// Batches of a stream for which all at this context that withhold credit have room.
-    fn room_here(&mut self, stream: u32) -> usize {
+    /// The same for a node that makes the stream: none before the node whose place it takes has become what it is to be.
+    pub(super) fn room_to_make(&mut self, id: NodeId, stream: u32) -> usize {
+        let next = self.port(stream).and_then(|port| port.next.as_deref());
+        match next.is_some_and(|next| next.after != Some(id) && self.awaits_maker(next)) {
+            true => 0,
+            false => self.room(stream),
+        }
+    }
+
+    /// Batches of a stream from there for which all at this context that withhold credit have room.
+    fn room_here(&mut self, stream: u32, origin: Origin) -> usize {
         let (limit, arrived) = (self.limit, self.arrived.len());
         let Some(port) = self.lift_port(stream) else { return usize::MAX };
         let mut room = self.room_of_sessions(&port);
-        for id in &port.readers {
+        for id in readers_of(&port.readers, origin) {
             let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
             if !node.policy.drops {
                 let queued = node.input(stream).map_or(0, |input| input.queue.len());
@@ -136,8 +188,8 @@ impl Graph {
         let is_shared = is_noted || !port.sessions.is_empty();
         let holds = origin == Origin::Session && port.holds();
         let edges = if origin == Origin::Context { &mut [] } else { &mut port.edges[..] };
-        let readers = if holds { &[] } else { &port.readers[..] };
-        let mut left = readers.len() + edges.len() + usize::from(is_shared) + usize::from(holds);
+        let readers = readers_of(if holds { &[][..] } else { &port.readers[..] }, origin);
+        let mut left = readers.clone().count() + edges.len() + usize::from(is_shared) + usize::from(holds);
         let takes = left > 0;
         let mut batch = Some(batch);
         let mut next = |ws: &mut Workspace, spare: Option<Batch>| {
@@ -166,8 +218,8 @@ impl Graph {
         for id in readers {
             let copy = next(ws, None);
             match origin {
-                Origin::Node => self.ready.push_back((*id, copy)),
-                Origin::Session | Origin::Context => self.enqueue(*id, copy, ws),
+                Origin::Node => self.ready.push_back((id, copy)),
+                Origin::Session | Origin::Context => self.enqueue(id, copy, ws),
             }
         }
         if holds {
@@ -209,7 +261,21 @@ impl Graph {
     pub(super) fn deliver_end(&mut self, stream: u32) {
         let publishers = self.publishers_of(stream);
         self.push_to_edges(stream, || Item::End(publishers));
+        self.end_own(stream);
         self.end_here(stream);
+    }
+
+    /// Tells the nodes that take only what is published here, behind what came, where nobody here publishes a stream now.
+    pub(super) fn end_own(&mut self, stream: u32) {
+        if self.publishers_of(stream) > 0 {
+            return;
+        }
+        let Some(port) = self.lift_port(stream) else { return };
+        // It follows what is held.
+        if port.held.is_empty() {
+            self.end_for_readers(&port, stream, true);
+        }
+        self.put_port_back(stream, port);
     }
 
     /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Each is reported to
@@ -232,20 +298,22 @@ impl Graph {
         let (elsewhere, is_known) = port.publishers_elsewhere();
         let publishers = here + elsewhere;
         if publishers > 0 || is_known {
-            for _ in 0..std::mem::take(&mut port.pending_ends) {
+            let ends = std::mem::take(&mut port.pending_ends);
+            for _ in 0..if port.is_made { u32::from(publishers == 0) } else { ends } {
                 self.end_at_sessions(&port, publishers);
                 // It follows what is held.
                 if publishers == 0 && port.held.is_empty() {
-                    self.end_for_readers(&port, stream);
+                    self.end_for_readers(&port, stream, false);
                 }
             }
         }
         self.put_port_back(stream, port);
     }
 
-    fn end_for_readers(&mut self, port: &Port, stream: u32) {
-        for id in &port.readers {
-            let input = self.node_mut(*id).and_then(|node| node.input(stream));
+    /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others.
+    fn end_for_readers(&mut self, port: &Port, stream: u32, of_own: bool) {
+        for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
+            let input = self.node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers are here and read its stream");
             input.into_iter().for_each(|input| input.queue.push_back(Item::End(0)));
         }
@@ -258,20 +326,21 @@ impl Graph {
         }
         let Some(mut port) = self.lift_port(stream) else { return };
         for batch in std::mem::take(&mut port.held) {
-            for id in &port.readers {
+            for id in readers_of(&port.readers, Origin::Session) {
                 let copy = ws.spares.copy(&batch);
-                self.enqueue(*id, copy, ws);
+                self.enqueue(id, copy, ws);
             }
             ws.spares.keep(batch);
         }
         if self.publishers_of(stream) == 0 && port.publishers_elsewhere() == (0, true) {
-            self.end_for_readers(&port, stream);
+            self.end_for_readers(&port, stream, false);
         }
         if port.feeds.is_empty() {
             self.fed.retain(|fed| *fed != stream);
         }
         let is_unused = port.is_unused();
         self.put_port_back(stream, port);
+        self.end_own(stream);
         if is_unused {
             self.close_port(stream);
         }
@@ -332,7 +401,7 @@ impl Graph {
         // What is before an awaited marker is taken in, room or not: it holds the same buffers here as in the ring.
         let awaits_marker = port.next.as_ref().is_some_and(|next| !next.marked_feeds.is_empty());
         let is_ready = port.feeds.iter().any(|feed| feed.marker.is_none());
-        if !is_ready || !(awaits_marker || self.room_here(stream) > 0) {
+        if !is_ready || !(awaits_marker || self.room_here(stream, Origin::Context) > 0) {
             return None;
         }
         let port = self.port_mut(stream)?;

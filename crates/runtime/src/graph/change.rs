@@ -288,7 +288,9 @@ impl Graph {
                 }
             }
             node.plan(change, then);
+            let makes = node.makes().filter(|_| node.reads_own);
             part.awaited_nodes.push(id);
+            makes.into_iter().for_each(|makes| self.settle_made(makes));
         }
         for port in part.ports.drain(..) {
             let stream = port.stream;
@@ -345,7 +347,9 @@ impl Graph {
         let id = node.id;
         self.here.retain(|here| *here != id);
         self.here.push(id);
+        let makes = node.makes().filter(|_| node.reads_own);
         self.set_node(node);
+        makes.into_iter().for_each(|makes| self.settle_made(makes));
     }
 
     pub(super) fn open_port(&mut self, stream: u32) {
@@ -399,6 +403,8 @@ impl Graph {
         let is_unused = port.is_unused();
         self.put_port_back(stream, port);
         self.settle_ends(stream);
+        // What has begun to read has not heard of an end before.
+        self.end_own(stream);
         match is_unused {
             true => self.close_port(stream),
             false => self.await_room(stream),
@@ -463,7 +469,7 @@ impl Graph {
     fn switch(&mut self, id: NodeId) {
         let Some(mut node) = self.lift(id) else { return };
         let Some(NodeChange { change, then }) = node.change.take() else { return self.set_node(node) };
-        let makes = node.makes();
+        let (makes, reads_own) = (node.makes(), node.reads_own);
         let is_marker = |item: &Item| matches!(item, Item::Marker(marker) if *marker == change);
         for input in &mut node.inputs {
             input.queue.retain(|item| !is_marker(item));
@@ -489,6 +495,7 @@ impl Graph {
                 }
             }
         }
+        let goes = gone.is_some();
         let part = self.committed(change);
         debug_assert!(part.is_some(), "a node's change is being carried out");
         if let Some(part) = part {
@@ -497,7 +504,14 @@ impl Graph {
             part.done.push(then);
             part.lost_states += lost;
         }
-        makes.into_iter().for_each(|makes| self.check_port(makes));
+        if let Some(makes) = makes {
+            match (reads_own, goes) {
+                (true, true) => self.forget_made(makes),
+                (true, false) => self.settle_made(makes),
+                (false, _) => {}
+            }
+            self.check_port(makes);
+        }
         self.note_complete(change);
     }
 

@@ -291,6 +291,8 @@ pub(crate) struct Node {
     pub(crate) instances: Vec<Instance>,
     pub(crate) destination: Destination,
     pub(crate) inputs: Vec<Input>,
+    /// Whether it takes only what is published or made at its own context: it is a replica, and others are at other contexts.
+    pub(crate) reads_own: bool,
     pub(crate) policy: SchedulingPolicy,
     pub(crate) condition: Condition,
     pub(super) turn: Turn,
@@ -330,6 +332,7 @@ impl Node {
             instances,
             destination,
             inputs: reads.iter().map(|stream| Input::new(*stream)).collect(),
+            reads_own: false,
             policy: SchedulingPolicy::default(),
             condition: Condition::Running,
             turn: Turn::None,

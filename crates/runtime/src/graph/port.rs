@@ -24,11 +24,19 @@ impl Feed {
     }
 }
 
+/// A node that reads a stream at a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    pub(crate) id: NodeId,
+    /// Whether it takes only what is published or made at this context.
+    pub(crate) reads_own: bool,
+}
+
 /// A stream at a context.
 #[derive(Debug, Default)]
 pub(crate) struct Port {
     /// The nodes here that read it.
-    pub(crate) readers: Vec<NodeId>,
+    pub(crate) readers: Vec<Reader>,
     /// The nodes of sessions that read it, in the order in which they came. Changes leave them alone.
     pub(crate) sessions: Vec<NodeId>,
     /// The nodes that convert records of the stream for some of these.
@@ -41,6 +49,8 @@ pub(crate) struct Port {
     pub(crate) next_feed: usize,
     /// Whether what comes of it from elsewhere is for the sessions here too, also while none reads it.
     pub(crate) is_delivered: bool,
+    /// Whether nodes make it: of its ends only the last is told, once.
+    pub(crate) is_made: bool,
     /// Whether its publishers are held back.
     pub(crate) is_blocked: bool,
     /// Batches that sessions here published after the edges had changed and before the readers have: these are for the readers
@@ -98,7 +108,7 @@ pub(crate) struct PortChange {
     /// The node here that makes the stream and takes part in the change: the port changes with it.
     pub(crate) after: Option<NodeId>,
     /// The readers from then on.
-    pub(crate) readers: Vec<NodeId>,
+    pub(crate) readers: Vec<Reader>,
     /// Readers of before that take part: they get a marker.
     pub(crate) marked_readers: Vec<NodeId>,
     /// New edges.
@@ -115,6 +125,8 @@ pub(crate) struct PortChange {
     pub(crate) ended_feeds: Vec<ContextIndex>,
     /// Whether what comes from elsewhere is for the sessions here too, from then on.
     pub(crate) is_delivered: bool,
+    /// Whether nodes make it from then on.
+    pub(crate) is_made: bool,
     /// Whether the edges have changed.
     pub(crate) has_turned: bool,
 }
@@ -123,7 +135,7 @@ impl PortChange {
     /// Reads through it, and writes as it is what will be written, so that this core has both at hand.
     pub(crate) fn warm(&mut self) {
         self.change = black_box(self.change);
-        self.is_delivered = black_box(self.is_delivered);
+        (self.is_delivered, self.is_made) = black_box((self.is_delivered, self.is_made));
         self.readers.iter_mut().for_each(|reader| *reader = black_box(*reader));
         black_box((self.stream, self.after, self.marked_readers.first().copied(), self.edges.len(), self.feeds.len()));
         black_box((self.marked_edges.first().copied(), self.ended_edges.first().copied(), self.overflows.len()));
@@ -160,6 +172,6 @@ impl PortChange {
         let is_mine = |feed: &&mut Feed| feed.marker == Some(self.change);
         port.feeds.iter_mut().filter(is_mine).for_each(|feed| feed.marker = None);
         std::mem::swap(&mut port.readers, &mut self.readers);
-        port.is_delivered = self.is_delivered;
+        (port.is_delivered, port.is_made) = (self.is_delivered, self.is_made);
     }
 }

@@ -203,10 +203,11 @@ impl Graph {
     #[cold]
     fn end(&mut self, id: NodeId, input: usize) {
         let Some(node) = self.node_mut(id) else { return };
-        if node.note_end(input)
-            && let Some(makes) = node.makes()
-        {
-            self.deliver_end(makes);
+        let (has_ended, reads_own, makes) = (node.note_end(input), node.reads_own, node.makes());
+        match makes {
+            Some(makes) if reads_own => self.settle_made(makes),
+            Some(makes) if has_ended => self.deliver_end(makes),
+            _ => {}
         }
     }
 
@@ -217,7 +218,7 @@ impl Graph {
         match self.node(id).map(|node| &node.destination) {
             Some(Destination::Stream(makes)) => {
                 let makes = *makes;
-                self.room(makes)
+                self.room_to_make(id, makes)
             }
             Some(Destination::Convert(end)) => self.room_of_readers(end),
             Some(Destination::Session(_)) | None => 0,

@@ -333,7 +333,7 @@ impl Graph {
     pub(super) fn is_stalled(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
         let spilled = self.node(id).filter(|node| !node.spill.is_empty()).and_then(Node::makes);
         // Also that of a node which may not run itself: its change may wait for it.
-        spilled.is_some_and(|makes| self.room(makes) == 0 || !self.unspill(id, ws)) || self.lacks_room(id)
+        spilled.is_some_and(|makes| self.room_to_make(id, makes) == 0 || !self.unspill(id, ws)) || self.lacks_room(id)
     }
 
     /// Whether a node may not run, or its output has no room.
@@ -343,7 +343,9 @@ impl Graph {
         match node.condition {
             Condition::Failed | Condition::Ending => false,
             Condition::Restarting | Condition::Waiting => true,
-            Condition::Running => node.is_over_limit(self.now_ns) || makes.is_some_and(|makes| self.room(makes) == 0),
+            Condition::Running => {
+                node.is_over_limit(self.now_ns) || makes.is_some_and(|makes| self.room_to_make(id, makes) == 0)
+            }
         }
     }
 

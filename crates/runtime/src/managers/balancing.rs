@@ -10,6 +10,7 @@ use crate::managers::rule;
 use crate::managers::spec::OverBudget;
 use crate::managers::{IoHandle, Managers};
 use crate::refusal::Stopped;
+use crate::streams::StreamFacts;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample};
 use crossdock_control::load::{Contexts, Load};
@@ -41,8 +42,13 @@ impl Managers {
 
     /// The known formats and rates of some streams.
     pub(crate) fn known_streams(&self, names: &BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
-        let facts = self.facts(names)?;
-        Ok(facts.into_iter().map(|(name, facts)| (name, KnownStream::from(facts))).collect())
+        let known = |(name, facts): (String, StreamFacts)| {
+            // Records that handlers make are counted at one context, wherever they were made.
+            let peaks = facts.peaks.iter().filter(|_| facts.made_by.is_none());
+            let peaks = peaks.map(|(at, peak)| (self.watch.name(*at).to_owned(), *peak)).collect();
+            (name, KnownStream { peaks, ..KnownStream::from(facts) })
+        };
+        Ok(self.facts(names)?.into_iter().map(known).collect())
     }
 
     /// Evaluates the last second, and carries out the changes that it requires.

@@ -28,6 +28,8 @@ pub(crate) struct KnownStream {
     pub(crate) formats: Vec<(Format, Vec<u8>)>,
     /// The most records a second that it brings, as far as that is known.
     pub(crate) peak_msgs_per_s: u64,
+    /// The same of what is published or made at an I/O context, by the context's name, where that is known.
+    pub(crate) peaks: BTreeMap<String, u64>,
     pub(crate) records_per_batch: f64,
     pub(crate) bytes_per_record: f64,
     pub(crate) made_by: Option<String>,
@@ -39,17 +41,27 @@ pub(crate) struct KnownStream {
 impl From<StreamFacts> for KnownStream {
     fn from(facts: StreamFacts) -> KnownStream {
         let records = facts.records_in.max(1) as f64;
+        let busiest = facts.busiest();
         KnownStream {
+            busiest,
             number: facts.number,
             name: facts.name,
             formats: facts.formats,
             peak_msgs_per_s: facts.peak_msgs_per_s,
+            peaks: BTreeMap::new(),
             records_per_batch: (records / facts.batches_in.max(1) as f64).max(1.0),
             bytes_per_record: facts.bytes_in as f64 / records,
             made_by: facts.made_by,
             publishers: facts.publishers,
-            busiest: Some(facts.busiest.1),
         }
+    }
+}
+
+impl KnownStream {
+    /// The most records a second that it brings to a handler: to a replica what its own context does, if that is known.
+    fn peak_for(&self, spec: &HandlerSpec) -> u64 {
+        let place = spec.place.as_ref().filter(|_| spec.replicas);
+        place.and_then(|place| self.peaks.get(place)).copied().unwrap_or(self.peak_msgs_per_s)
     }
 }
 
@@ -132,7 +144,7 @@ pub(crate) fn need_of<'a>(
     let shares = dearest.len().max(1) as u64;
     let mut need: Option<Need> = None;
     for (name, cost) in dearest {
-        let seen = streams.get(name).map_or(0, |stream| stream.peak_msgs_per_s);
+        let seen = streams.get(name).map_or(0, |stream| stream.peak_for(spec));
         let rate = spec.peak_msgs_per_s.map_or(seen, |declared| declared / shares);
         let of_stream = Need::of(cost, rate);
         need = Some(need.map_or(of_stream, |sum| sum.and(of_stream)));
@@ -374,6 +386,13 @@ impl HandlerCompiler {
             }
         };
         let Facts { output, form, is_metered, parameters, state } = facts;
+        if let Some(state) = state.as_ref().filter(|_| spec.replicas) {
+            let why = format!(
+                "it keeps state `{state}`, of which each replica would have a part: deploy it without replicas"
+            );
+            entry.why = Some(why);
+            return Ok(CompiledEntry { entry, is_metered });
+        }
         (entry.cost, entry.made) = (outcome.cost, outcome.made);
         (entry.why, entry.output, entry.form) = (None, Some(output), Some(form));
         (entry.parameters, entry.state) = (Some(parameters), state);

@@ -33,7 +33,8 @@ impl<'a> PathNode<'a> {
 /// The reservation of each handler that lies on a reserving path, by name. Of several paths the one with the highest
 /// rate counts, since they carry the same records there.
 pub(crate) fn reserves(stations: &BTreeMap<&str, PathNode<'_>>) -> BTreeMap<String, Load> {
-    let makers: BTreeMap<&str, &str> = stations.iter().map(|(name, station)| (station.makes, *name)).collect();
+    let mut makers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    stations.iter().for_each(|(name, station)| makers.entry(station.makes).or_default().push(name));
     let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
     for (last, station) in stations {
         let Some(rate) = station.path_msgs_per_s else { continue };
@@ -43,7 +44,8 @@ pub(crate) fn reserves(stations: &BTreeMap<&str, PathNode<'_>>) -> BTreeMap<Stri
             let most = rates.entry(name).or_default();
             *most = rate.max(*most);
             let before = stations.get(name).into_iter().flat_map(|station| &station.reads);
-            left.extend(before.filter_map(|stream| makers.get(stream).copied()).filter(|maker| seen.insert(*maker)));
+            let before = before.filter_map(|stream| makers.get(stream)).flatten().copied();
+            left.extend(before.filter(|maker| seen.insert(*maker)));
         }
     }
     let mut shares = Shares { stations, makers: &makers, known: BTreeMap::new() };
@@ -54,7 +56,8 @@ pub(crate) fn reserves(stations: &BTreeMap<&str, PathNode<'_>>) -> BTreeMap<Stri
 /// How many messages handlers make of one that comes in at the beginning.
 struct Shares<'s, 'a> {
     stations: &'s BTreeMap<&'a str, PathNode<'a>>,
-    makers: &'s BTreeMap<&'a str, &'a str>,
+    /// Of each stream one handler, or the replicas of one.
+    makers: &'s BTreeMap<&'a str, Vec<&'a str>>,
     known: BTreeMap<&'s str, f64>,
 }
 
@@ -73,7 +76,9 @@ impl<'s> Shares<'s, '_> {
     }
 
     fn of_stream(&mut self, stream: &str) -> f64 {
-        let Some((name, station)) = self.makers.get(stream).and_then(|maker| self.stations.get_key_value(maker)) else {
+        // Replicas make equally many of one.
+        let maker = self.makers.get(stream).and_then(|makers| makers.first());
+        let Some((name, station)) = maker.and_then(|maker| self.stations.get_key_value(maker)) else {
             return 1.0;
         };
         if let Some(known) = self.known.get(name) {

@@ -4,6 +4,9 @@ use crossdock_control::load::Load;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Between a handler's name and that of a context, in the name of a replica.
+const AT: char = '@';
+
 /// The specification of a handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -29,6 +32,10 @@ pub struct HandlerSpec {
     /// The context where it is to run; where it fits best when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// Whether it runs at every I/O context, where each replica works on the records that are published there. Only a handler
+    /// that keeps no state can.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replicas: bool,
     /// The most records a second that its streams bring; the highest rate of the last minute when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_msgs_per_s: Option<u64>,
@@ -108,10 +115,10 @@ pub enum OnFault {
 }
 
 impl HandlerSpec {
-    /// Checks that its figures are within their bounds.
+    /// Checks that its name can be one, that its figures are within their bounds, and that its place is no contradiction.
     ///
     /// # Errors
-    /// The figure that is not, and its bounds.
+    /// What cannot be, and its bounds.
     pub fn check(&self) -> Result<(), String> {
         let bounds = [
             ("weight", self.weight.map(u64::from), 1000),
@@ -123,6 +130,12 @@ impl HandlerSpec {
             ("reserve_bytes_per_s", self.reserve_bytes_per_s, 1_000_000_000_000),
             ("reserve_path_msgs_per_s", self.reserve_path_msgs_per_s, 1_000_000_000_000),
         ];
+        if self.name.is_empty() || self.name.len() > 255 || self.name.chars().any(|c| c.is_control() || c == AT) {
+            return Err(format!("a handler's name has 1 to 255 bytes, no control characters and no `{AT}`"));
+        }
+        if self.replicas && self.place.is_some() {
+            return Err("it has a replica at each I/O context, and a place: give it one of the two".to_owned());
+        }
         for (name, value, most) in bounds {
             if value.is_some_and(|value| value < 1 || value > most) {
                 return Err(format!("its {name} is {}: the range is 1 to {most}", value.unwrap_or(0)));
@@ -153,6 +166,55 @@ impl HandlerSpec {
     /// The derived stream that it produces.
     #[must_use]
     pub fn derived(&self) -> &str {
-        self.output_stream.as_deref().unwrap_or(&self.name)
+        self.output_stream.as_deref().unwrap_or(self.asked_name())
+    }
+
+    /// The name under which it was asked for: of a replica the name of its handler.
+    pub(crate) fn asked_name(&self) -> &str {
+        if self.replicas { self.name.split(AT).next().unwrap_or_default() } else { &self.name }
+    }
+
+    /// What was asked for: of a replica its handler.
+    pub(crate) fn asked(&self) -> HandlerSpec {
+        let place = self.place.clone().filter(|_| !self.replicas);
+        HandlerSpec { name: self.asked_name().to_owned(), place, ..self.clone() }
+    }
+
+    /// What runs of it: itself, or a replica at each of these contexts.
+    pub(crate) fn at_contexts<'a>(&self, contexts: impl Iterator<Item = &'a str>) -> Vec<HandlerSpec> {
+        let replica = |context: &str| {
+            let (name, place) = (format!("{}{AT}{context}", self.name), Some(context.to_owned()));
+            HandlerSpec { name, place, ..self.clone() }
+        };
+        if self.replicas { contexts.map(replica).collect() } else { vec![self.clone()] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_named_after_its_handler_and_its_context_and_what_was_asked_for_comes_back() {
+        let single = HandlerSpec { name: "clean".into(), place: Some("g-core-0".into()), ..HandlerSpec::default() };
+        assert_eq!(single.at_contexts(["c-core-0"].into_iter()), [single.clone()]);
+        assert_eq!((single.asked(), single.derived()), (single.clone(), "clean"));
+        let asked = HandlerSpec { replicas: true, place: None, ..single };
+        let replicas = asked.at_contexts(["c-core-0", "c-core-1"].into_iter());
+        let names = replicas.iter().map(|replica| (&*replica.name, replica.place.as_deref(), replica.derived()));
+        let wanted = [("clean@c-core-0", Some("c-core-0"), "clean"), ("clean@c-core-1", Some("c-core-1"), "clean")];
+        assert!(names.eq(wanted), "{replicas:?}");
+        assert!(replicas.iter().all(|replica| replica.asked() == asked));
+    }
+
+    #[test]
+    fn a_name_has_no_sign_of_a_replica_and_replicas_have_no_place() {
+        let spec = |name: &str| HandlerSpec { name: name.into(), ..HandlerSpec::default() };
+        for name in ["", "clean@c-core-0", "a\nb", &"long".repeat(64)] {
+            assert!(spec(name).check().is_err_and(|why| why.contains("no `@`")), "{name}");
+        }
+        assert_eq!(spec("clean").check(), Ok(()));
+        let both = HandlerSpec { replicas: true, place: Some("c-core-0".into()), ..spec("clean") };
+        assert!(both.check().is_err_and(|why| why.contains("give it one of the two")));
     }
 }

@@ -23,11 +23,11 @@ impl Managers {
         let handlers = self.handlers.iter();
         let handlers = handlers.map(|(name, handler)| (self.handler_info(name, handler), Arc::clone(&handler.gauges)));
         let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
-        let wished = self.handlers.iter().filter(|(name, _)| !self.is_query(name));
+        let wished = self.specs().into_values().filter(|spec| !self.is_query(&spec.name));
         let view = View {
             handlers: handlers.collect(),
             contexts: self.context_infos().into_iter().zip(ports).collect(),
-            specs: wished.map(|(_, handler)| handler.spec.clone()).collect(),
+            specs: wished.collect(),
         };
         self.views.leave(Some(view));
     }
@@ -42,6 +42,7 @@ impl Managers {
         };
         HandlerInfo {
             name: name.to_owned(),
+            replica_of: spec.replicas.then(|| spec.asked_name().to_owned()),
             version: handler.version,
             program: match (&spec.sql, &spec.native) {
                 (Some(sql), _) => sql.clone(),

@@ -11,16 +11,18 @@ use crate::graph::change::{Control, Op, Order, Part, Report};
 use crate::graph::edge::{Overflow, edge};
 use crate::graph::gauges::{ContextGauges, Loss, NodeGauges};
 use crate::graph::node::{Condition, Instance, Node, SchedulingPolicy, Then};
-use crate::graph::port::{Feed, PortChange};
+use crate::graph::port::{Feed, PortChange, Reader};
 use crate::graph::{ContextIndex, NodeId};
 use crossdock_device::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 mod orders;
+mod view;
 
 pub(crate) use orders::NotOrdered;
 use orders::Ordered;
+use view::{EdgeEnds, View};
 
 /// Polls of a change after which nodes that end no longer work on all of their input.
 const PATIENT_POLLS: u32 = 20_000;
@@ -100,6 +102,8 @@ impl Port {
 pub(crate) struct Placed {
     pub(crate) at: ContextIndex,
     pub(crate) reads: BTreeSet<u32>,
+    /// Whether it takes only what is published or made at its context.
+    pub(crate) reads_own: bool,
     pub(crate) makes: u32,
     pub(crate) policy: SchedulingPolicy,
     pub(crate) gauges: Arc<NodeGauges>,
@@ -185,8 +189,8 @@ pub(crate) struct Overlay {
     nodes: BTreeMap<NodeId, Placed>,
     /// The readers of each stream.
     readers: BTreeMap<u32, BTreeSet<NodeId>>,
-    /// The node that makes a stream.
-    makers: BTreeMap<u32, NodeId>,
+    /// The nodes that make each stream: several are replicas at different contexts, or one takes the place of the other.
+    makers: BTreeMap<u32, BTreeSet<NodeId>>,
     /// Streams that are delivered to subscriptions, and where.
     delivered: BTreeSet<(u32, ContextIndex)>,
     /// Streams that are published, and where.
@@ -205,54 +209,6 @@ pub(crate) struct Overlay {
     unfinished: Vec<Committing>,
     /// Small orders that are not reported on yet, by their numbers.
     ordered: BTreeMap<u64, Ordered>,
-}
-
-/// A stream as a change begins or ends with it.
-struct View {
-    /// Where its batches come from.
-    producers: BTreeSet<ContextIndex>,
-    maker: Option<NodeId>,
-    readers: Vec<(NodeId, ContextIndex)>,
-    /// The contexts whose sessions take it, and the one where its records are counted.
-    delivered: BTreeSet<ContextIndex>,
-    observed_at: Option<ContextIndex>,
-}
-
-/// An edge of a stream: from which context to which.
-type EdgeEnds = (ContextIndex, ContextIndex);
-
-impl View {
-    /// The contexts where it is read or delivered.
-    fn consumers(&self) -> BTreeSet<ContextIndex> {
-        self.readers.iter().map(|(_, at)| *at).chain(self.delivered.iter().copied()).collect()
-    }
-
-    /// The edges by which its batches cross.
-    fn edges(&self) -> BTreeSet<EdgeEnds> {
-        let consumers = self.consumers();
-        let to_all = |from: &ContextIndex| {
-            let from = *from;
-            consumers.iter().filter(move |to| **to != from).map(move |to| (from, *to))
-        };
-        self.producers.iter().flat_map(to_all).collect()
-    }
-
-    /// How many of them are queues of handlers, and how many lead to sessions only.
-    fn queues(&self) -> (usize, usize) {
-        let edges = self.edges();
-        let is_crossing =
-            |(_, to): &&EdgeEnds| self.observed_at != Some(*to) && !self.readers.iter().any(|(_, at)| at == to);
-        let crossings = edges.iter().filter(is_crossing).count();
-        (edges.len() - crossings, crossings)
-    }
-
-    fn readers_at(&self, at: ContextIndex) -> Vec<NodeId> {
-        self.readers.iter().filter(|(_, place)| *place == at).map(|(id, _)| *id).collect()
-    }
-
-    fn contexts(&self) -> BTreeSet<ContextIndex> {
-        self.consumers().union(&self.producers).copied().collect()
-    }
 }
 
 impl Overlay {
@@ -385,6 +341,7 @@ impl Overlay {
                     let placed = Placed {
                         at: *at,
                         reads: node.inputs.iter().map(|input| input.stream).collect(),
+                        reads_own: node.reads_own,
                         makes,
                         policy: node.policy,
                         gauges: Arc::clone(&node.gauges),
@@ -419,13 +376,16 @@ impl Overlay {
             Some(placed) => placed.as_ref(),
             None => self.nodes.get(&id),
         };
-        let known = self.makers.get(&stream).copied();
-        let new = after.into_iter().flat_map(|after| &after.nodes);
-        let new_maker = new.clone().find(|(_, node)| node.as_ref().is_some_and(|node| node.makes == stream));
-        let maker = new_maker.map(|(id, _)| *id).or(known.filter(|id| placed(*id).is_some()));
+        let new = after.into_iter().flat_map(|after| &after.nodes).map(|(id, _)| *id);
+        let known = self.makers.get(&stream).into_iter().flatten().copied();
+        let maker = |id: NodeId| placed(id).filter(|node| node.makes == stream).map(|node| (id, node.at));
+        let makers: BTreeMap<NodeId, ContextIndex> = known.chain(new.clone()).filter_map(maker).collect();
         let old = self.readers.get(&stream).into_iter().flatten().copied();
-        let ids: BTreeSet<NodeId> = old.chain(new.map(|(id, _)| *id)).collect();
-        let reader = |id: NodeId| placed(id).filter(|node| node.reads.contains(&stream)).map(|node| (id, node.at));
+        let ids: BTreeSet<NodeId> = old.chain(new).collect();
+        let reader = |id: NodeId| {
+            let node = placed(id).filter(|node| node.reads.contains(&stream))?;
+            Some((Reader { id, reads_own: node.reads_own }, node.at))
+        };
         let contexts_of = |now: &BTreeSet<(u32, ContextIndex)>, after: Option<&AtContexts>| {
             let is_one = |at: &ContextIndex| {
                 let after = after.and_then(|after| after.get(&(stream, *at)).copied());
@@ -433,17 +393,17 @@ impl Overlay {
             };
             self.io.iter().copied().filter(is_one).collect::<BTreeSet<ContextIndex>>()
         };
-        let producers = match (maker.and_then(placed), &self.io[..]) {
-            (Some(node), _) => BTreeSet::from([node.at]),
-            (None, [only]) => BTreeSet::from([*only]),
-            (None, _) => contexts_of(&self.published, after.map(|after| &after.published)),
+        let producers = match &self.io[..] {
+            _ if !makers.is_empty() => makers.values().copied().collect(),
+            [only] => BTreeSet::from([*only]),
+            _ => contexts_of(&self.published, after.map(|after| &after.published)),
         };
         let mut delivered = contexts_of(&self.delivered, after.map(|after| &after.delivered));
         let is_observed = after.and_then(|after| after.observed.get(&stream).copied());
         let is_observed = is_observed.unwrap_or_else(|| self.observed.contains(&stream));
         let observed_at = self.io.first().copied().filter(|_| is_observed);
         delivered.extend(observed_at);
-        View { producers, maker, readers: ids.into_iter().filter_map(reader).collect(), delivered, observed_at }
+        View { producers, makers, readers: ids.into_iter().filter_map(reader).collect(), delivered, observed_at }
     }
 
     /// The streams that a change concerns.
@@ -489,6 +449,7 @@ impl Overlay {
                     && port.marked_edges.is_empty()
                     && port.marked_feeds.is_empty()
                     && port.readers == old.readers_at(at)
+                    && port.is_made == old.is_made()
                     && port.is_delivered == old.delivered.contains(&at);
                 if !is_same {
                     parts.entry(at).or_default().ports.push(Box::new(port));
@@ -509,11 +470,12 @@ impl Overlay {
         let (old_edges, new_edges) = (old.edges(), new.edges());
         let takes_part = |id: &NodeId| after.nodes.contains_key(id);
         // Also where a node comes from elsewhere: it begins with what follows the marker there.
-        let has_part =
-            |at: ContextIndex| old.readers_at(at).iter().any(takes_part) || new.readers_at(at).iter().any(takes_part);
+        let has_part = |at: ContextIndex| old.takers_at(at).chain(new.takers_at(at)).any(|id| takes_part(&id));
+        // What a new maker makes comes behind all that those before it have made.
+        let is_remade = !old.makers.keys().eq(new.makers.keys());
         let is_ended = |ends: &&EdgeEnds| !new_edges.contains(ends);
-        let marked: Vec<EdgeEnds> =
-            old_edges.iter().filter(|ends| is_ended(ends) || has_part(ends.1)).copied().collect();
+        let is_marked = |ends: &&EdgeEnds| is_remade || is_ended(ends) || has_part(ends.1);
+        let marked: Vec<EdgeEnds> = old_edges.iter().filter(is_marked).copied().collect();
         let ended: Vec<EdgeEnds> = marked.iter().filter(is_ended).copied().collect();
         let from = |ends: &[EdgeEnds], at| ends.iter().filter(|(from, _)| *from == at).map(|(_, to)| *to).collect();
         let to = |ends: &[EdgeEnds], at| ends.iter().filter(|(_, to)| *to == at).map(|(from, _)| *from).collect();
@@ -523,15 +485,16 @@ impl Overlay {
             let port = PortChange {
                 change,
                 stream,
-                after: old.maker.filter(|maker| old.producers.contains(&at) && takes_part(maker)),
+                after: old.makers_at(at).find(takes_part),
                 readers: new.readers_at(at),
-                marked_readers: old.readers_at(at).into_iter().filter(takes_part).collect(),
+                marked_readers: old.readers_at(at).into_iter().map(|reader| reader.id).filter(takes_part).collect(),
                 overflows: kept.map(|(_, to)| (*to, self.overflow(new, *to, after))).collect(),
                 marked_edges: from(&marked, at),
                 ended_edges: from(&ended, at),
                 marked_feeds: to(&marked, at),
                 ended_feeds: to(&ended, at),
                 is_delivered: new.delivered.contains(&at),
+                is_made: new.is_made(),
                 ..PortChange::default()
             };
             changes.insert(at, port);
@@ -545,7 +508,7 @@ impl Overlay {
             Some(placed) => placed.clone(),
             None => self.nodes.get(id).cloned(),
         };
-        let readers: Vec<Placed> = view.readers_at(to).iter().filter_map(placed).collect();
+        let readers: Vec<Placed> = view.takers_at(to).filter_map(|id| placed(&id)).collect();
         if view.delivered.contains(&to) || readers.iter().any(|node| !node.policy.drops) {
             return Overflow::Block;
         }
@@ -586,6 +549,7 @@ impl Overlay {
                     // Its place, until it comes with its instances.
                     let mut node = Box::new(Node::new(id, Vec::new(), placed.makes, &reads));
                     (node.policy, node.condition) = (placed.policy, Condition::Waiting);
+                    node.reads_own = placed.reads_own;
                     node.gauges = Arc::clone(&placed.gauges);
                     parts.entry(before.at).or_default().changes.push((id, Then::Leave { instances, keeps_state }));
                     parts.entry(placed.at).or_default().nodes.push(node);
@@ -687,7 +651,9 @@ impl Overlay {
                         self.readers.remove(&stream);
                     }
                 }
-                if self.makers.get(&before.makes) == Some(&id) {
+                let makers = self.makers.entry(before.makes).or_default();
+                makers.remove(&id);
+                if makers.is_empty() {
                     self.makers.remove(&before.makes);
                 }
             }
@@ -695,7 +661,7 @@ impl Overlay {
                 for stream in &placed.reads {
                     self.readers.entry(*stream).or_default().insert(id);
                 }
-                self.makers.insert(placed.makes, id);
+                self.makers.entry(placed.makes).or_default().insert(id);
                 self.nodes.insert(id, placed);
             }
         }

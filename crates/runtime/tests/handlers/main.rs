@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 mod budgets;
 mod changes;
 mod faults;
+mod replicas;
 mod resources;
 
 /// What has not come after this long does not come at all.

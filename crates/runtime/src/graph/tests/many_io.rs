@@ -1,6 +1,6 @@
 //! Several contexts with sessions, in virtual time, from a seed: publishers and subscribers of a stream are at different ones,
-//! come and go, and handlers are put in, moved and exchanged meanwhile. Every subscriber gets every record of every publisher,
-//! once and in the publisher's order, from its subscription on; and hears of the stream's end after the last record, once.
+//! come and go, and handlers are put in, moved, exchanged and replicated meanwhile. Every subscriber gets every record of every
+//! publisher, once and in the publisher's order, from its subscription on; and hears of the stream's end after the last record, once.
 
 use super::*;
 
@@ -290,54 +290,140 @@ impl Waiting for Contexts {
     }
 }
 
-/// A handler that is there: its node, the stream that it makes, and the published stream that it reads.
-type There = (NodeId, u32, u32);
+/// A handler that is there.
+#[derive(Clone)]
+struct There {
+    /// Its node, or those of its replicas.
+    ids: Vec<NodeId>,
+    reads: u32,
+    makes: u32,
+    /// The published stream that its stream is made of.
+    source: u32,
+    is_replicated: bool,
+}
+
+/// The handlers that are there, and what changes them.
+struct Handlers {
+    there: Vec<There>,
+    rng: Rng,
+    wrong: Arc<AtomicU64>,
+}
+
+impl Handlers {
+    fn instances(&mut self) -> Vec<Instance> {
+        vec![instance(self.rng.bool(), &self.wrong)]
+    }
+
+    /// One of those that are there.
+    fn one(&mut self) -> Option<usize> {
+        (!self.there.is_empty()).then(|| self.rng.usize(0..self.there.len()))
+    }
+
+    /// Nodes that make a stream: one somewhere, or a replica at each context.
+    fn nodes(&mut self, (world, overlay): (&Contexts, &Overlay), of: &mut There) -> Vec<Edit> {
+        of.ids.clear();
+        let all = 0..world.graphs.len();
+        let one = self.rng.usize(all.clone());
+        let places = if of.is_replicated { all } else { one..one + 1 };
+        let mut edits = Vec::new();
+        for at in places {
+            let id = overlay.next_id(&of.ids);
+            let mut node = added(id, self.instances(), (&[of.reads], of.makes), SchedulingPolicy::default());
+            node.reads_own = of.is_replicated;
+            of.ids.push(id);
+            edits.push(Edit::Add { node, at: ContextIndex(at as u8) });
+        }
+        edits
+    }
+
+    /// Whether a handler may be replicated, or not, for what it reads and for those that read its stream.
+    fn may_be(&self, of: &There, is_replicated: bool) -> bool {
+        let mut reads = self.there.iter().filter(|other| other.makes == of.reads);
+        let mut readers = self.there.iter().filter(|other| other.reads == of.makes);
+        if is_replicated { reads.all(|other| other.is_replicated) } else { readers.all(|other| !other.is_replicated) }
+    }
+
+    fn deploy(&mut self, world: &mut Contexts, overlay: &mut Overlay, stream: u32) {
+        let before = self.one().filter(|_| self.rng.bool()).map(|one| self.there[one].clone());
+        let (reads, source) = before.map_or((stream, stream), |before| (before.makes, before.source));
+        let mut new =
+            There { ids: Vec::new(), reads, makes: STREAMS + world.made, source, is_replicated: self.rng.bool() };
+        new.is_replicated &= self.may_be(&new, true);
+        world.made += 1;
+        let edits = self.nodes((world, overlay), &mut new);
+        overlay.change(edits, world).unwrap();
+        self.there.push(new);
+    }
+
+    /// A handler gets replicas, or is one again.
+    fn replicate(&mut self, world: &mut Contexts, overlay: &mut Overlay, one: usize) {
+        let mut next = self.there[one].clone();
+        next.is_replicated = !next.is_replicated;
+        if self.may_be(&next, next.is_replicated) {
+            let gone: Vec<Edit> = next.ids.iter().map(|id| Edit::Remove { id: *id }).collect();
+            let edits = gone.into_iter().chain(self.nodes((world, overlay), &mut next)).collect();
+            assert_eq!(overlay.change(edits, world).unwrap(), Changed::default());
+            self.there[one] = next;
+        }
+    }
+
+    /// Another version, of all replicas at once; another place for one that has none.
+    fn swap(&mut self, world: &mut Contexts, overlay: &mut Overlay, (one, at): (usize, Option<ContextIndex>)) {
+        let there = self.there[one].clone();
+        let at = at.filter(|_| !there.is_replicated);
+        let edit = |id: &NodeId| {
+            let instances = Some((self.instances(), true));
+            Edit::Change { id: *id, instances, policy: None, reads: None, at }
+        };
+        let edits = there.ids.iter().map(edit).collect();
+        assert_eq!(overlay.change(edits, world).unwrap(), Changed::default());
+    }
+
+    fn remove(&mut self, world: &mut Contexts, overlay: &mut Overlay, one: usize) {
+        let gone = &self.there[one];
+        let is_read = self.there.iter().any(|other| other.reads == gone.makes);
+        if !is_read && !world.taken.of.values().any(|got| got.stream == gone.makes) {
+            let edits = self.there.swap_remove(one).ids.iter().map(|id| Edit::Remove { id: *id }).collect();
+            overlay.change(edits, world).unwrap();
+        }
+    }
+}
 
 /// Changes something.
-fn change(world: &mut Contexts, overlay: &mut Overlay, there: &mut Vec<There>, rng: &mut Rng, wrong: &Arc<AtomicU64>) {
-    let (stream, at) = (rng.u32(0..STREAMS), rng.usize(0..world.graphs.len()));
-    let context = ContextIndex(at as u8);
-    let one = (!there.is_empty()).then(|| rng.usize(0..there.len()));
-    let edit = |id, instances, at| Edit::Change { id, instances, policy: None, reads: None, at };
-    match (rng.u32(0..12), one) {
+fn change(world: &mut Contexts, overlay: &mut Overlay, handlers: &mut Handlers) {
+    let rng = &mut handlers.rng;
+    let (stream, at, kind) = (rng.u32(0..STREAMS), rng.usize(0..world.graphs.len()), rng.u32(0..14));
+    let (context, moves, of_handler) = (ContextIndex(at as u8), rng.bool(), rng.bool());
+    match (kind, handlers.one()) {
         (0..2, _) => world.publish(overlay, stream, at),
         (2, _) => {
             let publishing: Vec<(u32, usize)> =
                 world.publishers.iter().filter(|(_, count)| **count > 0).map(|(at, _)| *at).collect();
             if !publishing.is_empty() {
-                let (stream, at) = publishing[rng.usize(0..publishing.len())];
+                let (stream, at) = publishing[handlers.rng.usize(0..publishing.len())];
                 world.stop(overlay, stream, at);
             }
         }
-        (3..5, None) => world.subscribe(overlay, (stream, stream), at),
-        (3..5, Some(one)) => {
-            let (_, makes, source) = there[one];
-            let of = if rng.bool() { (makes, source) } else { (stream, stream) };
-            world.subscribe(overlay, of, at);
+        (3..5, Some(one)) if of_handler => {
+            let There { makes, source, .. } = handlers.there[one];
+            world.subscribe(overlay, (makes, source), at);
         }
+        (3..5, _) => world.subscribe(overlay, (stream, stream), at),
         (5, _) => {
             let keys: Vec<usize> = world.taken.of.keys().copied().collect();
             if !keys.is_empty() {
-                world.unsubscribe(overlay, keys[rng.usize(0..keys.len())]);
+                world.unsubscribe(overlay, keys[handlers.rng.usize(0..keys.len())]);
             }
         }
-        (6..8, _) if there.len() < 5 => {
-            let (id, makes) = (overlay.next_id(&[]), STREAMS + world.made);
-            world.made += 1;
-            let node = added(id, vec![instance(rng.bool(), wrong)], (&[stream], makes), SchedulingPolicy::default());
-            overlay.change(vec![Edit::Add { node, at: context }], world).unwrap();
-            there.push((id, makes, stream));
+        (6..8, _) if handlers.there.len() < 5 => handlers.deploy(world, overlay, stream),
+        (8..10, Some(one)) if !handlers.there[one].is_replicated => {
+            let id = handlers.there[one].ids[0];
+            let edit = Edit::Change { id, instances: None, policy: None, reads: None, at: Some(context) };
+            overlay.change(vec![edit], world).unwrap();
         }
-        (8..10, Some(one)) => drop(overlay.change(vec![edit(there[one].0, None, Some(context))], world).unwrap()),
-        (10, Some(one)) => {
-            let next = Some((vec![instance(rng.bool(), wrong)], true));
-            let changed = overlay.change(vec![edit(there[one].0, next, rng.bool().then_some(context))], world);
-            assert_eq!(changed.unwrap(), Changed::default());
-        }
-        (11, Some(one)) if !world.taken.of.values().any(|got| got.stream == there[one].1) => {
-            let (id, ..) = there.swap_remove(one);
-            overlay.change(vec![Edit::Remove { id }], world).unwrap();
-        }
+        (8..11, Some(one)) => handlers.swap(world, overlay, (one, moves.then_some(context))),
+        (11, Some(one)) => handlers.remove(world, overlay, one),
+        (12..14, Some(one)) => handlers.replicate(world, overlay, one),
         _ => {}
     }
 }
@@ -363,13 +449,13 @@ fn check(world: &Contexts, seed: u64) {
 }
 
 fn run(seed: u64, changes: usize) {
-    let mut rng = Rng::with_seed(!seed);
     let (mut world, mut overlay) = Contexts::new(2 + seed as usize % 3, seed);
-    let (mut there, wrong) = (Vec::new(), Arc::new(AtomicU64::new(0)));
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut handlers = Handlers { there: Vec::new(), rng: Rng::with_seed(!seed), wrong: Arc::clone(&wrong) };
     for _ in 0..changes {
-        (0..rng.u32(0..40)).for_each(|_| world.step());
-        world.taken.is_held = rng.u8(0..3) == 0;
-        change(&mut world, &mut overlay, &mut there, &mut rng, &wrong);
+        (0..handlers.rng.u32(0..40)).for_each(|_| world.step());
+        world.taken.is_held = handlers.rng.u8(0..3) == 0;
+        change(&mut world, &mut overlay, &mut handlers);
     }
     world.taken.is_held = false;
     world.settle();

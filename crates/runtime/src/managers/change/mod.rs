@@ -91,13 +91,17 @@ pub(super) enum Failed {
 struct Prepared {
     steps: Vec<Step>,
     report: PlanInfo,
-    /// All handlers, as they are to be.
+    /// All handlers, as they are to be; replicas are one.
     wanted: BTreeMap<String, HandlerSpec>,
 }
 
 impl Prepared {
+    /// Replicas of a handler are refused for the same reason, which is given once.
     fn refuse(&mut self, why: impl Into<String>) {
-        self.report.refusals.push(why.into());
+        let why = why.into();
+        if !self.report.refusals.contains(&why) {
+            self.report.refusals.push(why);
+        }
     }
 
     fn step(&mut self, change: &str, handler: &str, what: String, step: Step) {
@@ -163,7 +167,7 @@ impl Managers {
             Err(failed) => {
                 self.give_back(&reserved);
                 // What is there is what is kept.
-                let specs = self.handlers.values().map(|handler| handler.spec.clone()).collect();
+                let specs = self.specs().into_values().collect();
                 if let (true, Err(why)) = (writes, self.write_down(specs)) {
                     report.refusals.push(format!("and the current state could not be written to disk: {why}"));
                 }
@@ -247,8 +251,9 @@ impl Managers {
             prepared.refuse(why);
             return prepared;
         }
-        let order = self.order_of_data(&mut prepared);
-        let Ok(mut streams) = self.published(&order, &prepared.wanted) else {
+        let nodes = self.nodes(&mut prepared, discard_state);
+        let order = self.order_of_data(&nodes, &mut prepared);
+        let Ok(mut streams) = self.published(&order, &nodes) else {
             prepared.refuse(Stopped.to_string());
             return prepared;
         };
@@ -257,7 +262,7 @@ impl Managers {
         for (spec, reads) in order {
             match self.becoming(&spec, reads, &mut streams, discard_state) {
                 Ok(handler) => drop(becoming.insert(spec.name, handler)),
-                Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.name)),
+                Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),
             }
         }
         // Handlers are taken for steps once nothing is missing any more.
@@ -295,71 +300,15 @@ impl Managers {
         }
     }
 
-    /// All handlers as they are to be.
-    fn want(&self, wish: &ChangeRequest, prepared: &mut Prepared) -> Result<(), String> {
-        let mut wanted: BTreeMap<String, HandlerSpec> =
-            self.handlers.iter().map(|(name, handler)| (name.clone(), handler.spec.clone())).collect();
-        let known = |name: &str| {
-            if self.handlers.contains_key(name) {
-                return Ok(());
-            }
-            let names: Vec<&str> = self.handlers.keys().map(String::as_str).collect();
-            let there = if names.is_empty() {
-                "none is deployed".to_owned()
-            } else {
-                format!("deployed are: {}", names.join(", "))
-            };
-            Err(format!("there is no handler `{name}`; {there}"))
-        };
-        match wish {
-            ChangeRequest::Deploy(spec) if self.handlers.get(&spec.name).is_some_and(|there| there.spec != *spec) => {
-                return Err(format!("handler `{}` exists already: swap it, or give this one another name", spec.name));
-            }
-            ChangeRequest::Deploy(spec) => drop(wanted.insert(spec.name.clone(), spec.clone())),
-            ChangeRequest::Swap(spec) => {
-                known(&spec.name)?;
-                wanted.insert(spec.name.clone(), spec.clone());
-            }
-            ChangeRequest::SetParameters { handler, parameters } => {
-                known(handler)?;
-                if let Some(spec) = wanted.get_mut(handler) {
-                    spec.parameters.extend(parameters.clone());
-                }
-            }
-            ChangeRequest::Move { handler, place } => {
-                known(handler)?;
-                if let Some(spec) = wanted.get_mut(handler) {
-                    spec.place.clone_from(place);
-                }
-            }
-            ChangeRequest::Remove { handler } => {
-                known(handler)?;
-                wanted.remove(handler);
-            }
-            ChangeRequest::All(specs) => {
-                wanted = specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
-                if wanted.len() < specs.len() {
-                    return Err("two handlers have the same name".to_owned());
-                }
-                // Subscriptions' queries are not part of a request, and stay as long as their subscriptions.
-                let queries = self.handlers.iter().filter(|(name, _)| self.is_query(name));
-                wanted.extend(queries.map(|(name, there)| (name.clone(), there.spec.clone())));
-            }
-        }
-        prepared.wanted = wanted;
-        Ok(())
-    }
-
     /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a
     /// cycle come last: planning refuses them.
-    fn order_of_data(&self, prepared: &mut Prepared) -> Vec<(HandlerSpec, Vec<String>)> {
+    fn order_of_data(
+        &self,
+        nodes: &BTreeMap<String, HandlerSpec>,
+        prepared: &mut Prepared,
+    ) -> Vec<(HandlerSpec, Vec<String>)> {
         let mut left: BTreeMap<String, (HandlerSpec, Vec<String>)> = BTreeMap::new();
-        let mut refusals = Vec::new();
-        for (name, spec) in &prepared.wanted {
-            if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-                refusals.push("a handler's name has 1 to 255 bytes and no control characters".to_owned());
-            }
-            refusals.extend(spec.check().err().map(|why| format!("handler `{name}`: {why}")));
+        for (name, spec) in nodes {
             let there = self.handlers.get(name).filter(|there| there.spec == *spec);
             let reads = match there {
                 // Nothing is parsed anew of those that stay as they are.
@@ -368,16 +317,13 @@ impl Managers {
             };
             match reads {
                 Ok(reads) => drop(left.insert(name.clone(), (spec.clone(), reads))),
-                Err(why) => refusals.push(format!("handler `{name}`: {why}")),
+                Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),
             }
         }
-        let makers: BTreeMap<&str, &String> =
-            prepared.wanted.iter().map(|(name, spec)| (spec.derived(), name)).collect();
         let mut order = Vec::new();
         while !left.is_empty() {
-            let is_next = |reads: &Vec<String>| {
-                reads.iter().all(|stream| makers.get(stream.as_str()).is_none_or(|maker| !left.contains_key(*maker)))
-            };
+            let made: BTreeSet<&str> = left.values().map(|(spec, _)| spec.derived()).collect();
+            let is_next = |reads: &Vec<String>| reads.iter().all(|stream| !made.contains(stream.as_str()));
             let mut next: Vec<String> =
                 left.iter().filter(|(_, (_, reads))| is_next(reads)).map(|(name, _)| name.clone()).collect();
             if next.is_empty() {
@@ -385,7 +331,6 @@ impl Managers {
             }
             order.extend(next.iter().filter_map(|name| left.remove(name)));
         }
-        prepared.report.refusals.extend(refusals);
         order
     }
 
@@ -393,10 +338,10 @@ impl Managers {
     fn published(
         &self,
         order: &[(HandlerSpec, Vec<String>)],
-        wanted: &BTreeMap<String, HandlerSpec>,
+        nodes: &BTreeMap<String, HandlerSpec>,
     ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
-        self.known_streams(&reads.chain(wanted.values().map(|spec| spec.derived().to_owned())).collect())
+        self.known_streams(&reads.chain(nodes.values().map(|spec| spec.derived().to_owned())).collect())
     }
 
     /// The planned state of a handler, compiled and measured unless it is unchanged or some of that is missing. The stream that
@@ -408,7 +353,8 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
-        if let Some(there) = self.handlers.get(&spec.name).filter(|there| there.spec.derived() != spec.derived()) {
+        let mut namesakes = self.handlers.values().filter(|there| there.spec.asked_name() == spec.asked_name());
+        if let Some(there) = namesakes.find(|there| there.spec.derived() != spec.derived()) {
             let made = there.spec.derived();
             return Err(format!(
                 "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
@@ -461,6 +407,7 @@ impl Managers {
                 makes: spec.derived().to_owned(),
                 takes: (!entries.is_empty()).then(|| formats(takes)),
                 gives: formats(outputs(entries).iter().map(Format::id).collect()),
+                replica_of: spec.replicas.then(|| spec.asked_name().to_owned()),
             },
             place: spec.place.clone().map_or(Place::Auto, Place::Named),
             need,
@@ -503,6 +450,7 @@ impl Managers {
                     makes: there.spec.derived().to_owned(),
                     takes: (!there.entries.is_empty()).then_some(takes),
                     gives: outputs(&there.entries).iter().map(Format::id).collect(),
+                    replica_of: there.spec.replicas.then(|| there.spec.asked_name().to_owned()),
                 },
                 context,
                 load: Load { time_ns_per_s, ..there.need.load },
@@ -530,7 +478,9 @@ impl Managers {
         // Of those handlers only that the plan touches.
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
         let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
-        prepared.report.notes.extend(notes.map(note_text));
+        let asked_name = |name: &str| becoming.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
+        let notes: BTreeSet<String> = notes.map(|note| note_text(note, &asked_name(note_handler(note)))).collect();
+        prepared.report.notes.extend(notes);
         for change in plan.changes {
             let name = change.handler;
             let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(self.home());
@@ -622,13 +572,13 @@ pub(super) fn checked(contexts: Result<Contexts, ContextsError>) -> Contexts {
 fn note_provisional(prepared: &mut Prepared) {
     let waiting = prepared.steps.iter().filter_map(|step| match step {
         Step::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
-            Some(&spec.name)
+            Some(spec.asked_name())
         }
         _ => None,
     });
     let notes = waiting
         .map(|name| format!("handler `{name}` was measured on made-up records: its streams have had no records yet"));
-    let notes: Vec<String> = notes.collect();
+    let notes: BTreeSet<String> = notes.collect();
     prepared.report.notes.extend(notes);
 }
 
@@ -701,12 +651,12 @@ fn note_handler(note: &Note) -> &str {
     }
 }
 
-fn note_text(note: &Note) -> String {
+fn note_text(note: &Note, handler: &str) -> String {
     match note {
-        Note::NoProducer { handler, stream } => {
+        Note::NoProducer { stream, .. } => {
             format!("handler `{handler}` waits: nobody has published stream `{stream}` yet")
         }
-        Note::TakesNone { handler, stream } => format!("handler `{handler}` fits no format of stream `{stream}`"),
+        Note::TakesNone { stream, .. } => format!("handler `{handler}` fits no format of stream `{stream}`"),
     }
 }
 
@@ -731,15 +681,20 @@ fn derived(
         }
     }
     let most = costs.iter().map(|cost| cost.messages_out_per_message).fold(0.0, f64::max);
+    let made_msgs_per_s = (need.rate_msgs_per_s as f64 * most) as u64;
+    // Together with what other replicas make.
+    let mut peaks = known.map(|stream| stream.peaks.clone()).filter(|_| spec.replicas).unwrap_or_default();
+    peaks.extend(spec.place.clone().map(|place| (place, made_msgs_per_s)));
     let batch = costs.iter().map(|cost| cost.messages_per_batch).fold(1.0, f64::max);
     KnownStream {
         number: known.map_or(0, |stream| stream.number),
         name: spec.derived().to_owned(),
         formats,
-        peak_msgs_per_s: (need.rate_msgs_per_s as f64 * most) as u64,
+        peak_msgs_per_s: if spec.replicas { peaks.values().sum() } else { made_msgs_per_s },
+        peaks,
         records_per_batch: (batch * most).max(1.0),
         bytes_per_record: costs.iter().map(|cost| cost.bytes_out_per_message).fold(0.0, f64::max),
-        made_by: Some(spec.name.clone()),
+        made_by: Some(spec.asked_name().to_owned()),
         publishers: 0,
         busiest: None,
     }
@@ -763,3 +718,4 @@ fn instances_of(entries: &[Entry], handlers: Vec<Option<Box<dyn Handler>>>) -> V
 }
 
 mod steps;
+mod wanted;

@@ -92,11 +92,21 @@ impl Managers {
             }
         };
         let (mut carried, mut why) = (Carried { change: changed.unfinished, ..Carried::default() }, None);
+        let removed = |done: &Done| match done {
+            Done::Removed { handler } => self.handlers.get(handler).map(|there| there.makes),
+            _ => None,
+        };
+        let no_longer_made: BTreeSet<u32> = done.iter().filter_map(removed).collect();
         for done in done {
             match self.settle(done, &changed) {
                 Ok(order) => carried.orders.extend(order),
                 Err(refused) => why = why.or(Some(refused)),
             }
+        }
+        // Another handler may have been deployed to make it.
+        match changed.unfinished.and_then(|change| self.following.get_mut(&change)) {
+            Some(following) => following.ended.extend(no_longer_made),
+            None => no_longer_made.into_iter().for_each(|number| self.end_derived(number)),
         }
         why.map_or(Ok(carried), |why| Err(Failed::Partly(why)))
     }
@@ -145,6 +155,7 @@ impl Managers {
                 let id = self.overlay.next_id(&edits.nodes);
                 edits.nodes.push(id);
                 let mut node = Box::new(Node::new(id, instances(&mut compiled), makes, &numbers));
+                node.reads_own = spec.replicas;
                 let reads: Vec<(String, u32)> = reads.into_iter().zip(numbers).collect();
                 let of_node = (id, Arc::clone(&node.gauges));
                 let mut deployed = Box::new(Deployed::new(spec, of_node, makes, reads, compiled, need));
@@ -332,7 +343,7 @@ impl Managers {
                 Ok(numbers) => drop(reserved.insert(spec.name.clone(), numbers)),
                 Err(why) => {
                     self.give_back(&reserved);
-                    return Err(format!("handler `{}`: {why}", spec.name));
+                    return Err(format!("handler `{}`: {why}", spec.asked_name()));
                 }
             }
         }
@@ -341,11 +352,9 @@ impl Managers {
 
     /// Gives back what was reserved and is not needed.
     pub(super) fn give_back(&mut self, reserved: &Reserved) {
-        for (name, (reads, makes)) in reserved {
-            let (reads, makes, is_new) = (reads.clone(), *makes, !self.handlers.contains_key(name));
-            if is_new {
-                self.end_derived(makes);
-            }
+        for (reads, makes) in reserved.values() {
+            let reads = reads.clone();
+            self.end_derived(*makes);
             self.catalog.post(move |catalog| reads.iter().for_each(|number| catalog.disclaim(*number)));
         }
     }
@@ -353,7 +362,7 @@ impl Managers {
     /// The numbers of a handler's streams: those that it reads, and the one that it makes. All of them, or nothing has
     /// changed.
     fn claim(&mut self, spec: &HandlerSpec, reads: &[String], compiled: &Compiled) -> Result<(Vec<u32>, u32), String> {
-        let (names, handler, makes) = (reads.to_vec(), spec.name.clone(), spec.derived().to_owned());
+        let (names, handler, makes) = (reads.to_vec(), spec.asked_name().to_owned(), spec.derived().to_owned());
         let (formats, outputs) = (compiled.outputs(), compiled.outputs());
         let claimed = self.catalog.run(move |catalog| {
             let mut numbers = Vec::new();
@@ -377,8 +386,11 @@ impl Managers {
         Ok(claimed)
     }
 
-    /// No handler makes a stream any more.
+    /// Ends a stream that no handler makes any more; one that another makes goes on.
     fn end_derived(&self, number: u32) {
+        if self.handlers.values().any(|there| there.makes == number) {
+            return;
+        }
         // What has come of it reaches its subscribers before they hear of its end, and before its number is given again.
         for io in &self.io {
             let _ = io.inbox.run(move |context| context.end_derived(number));
@@ -410,11 +422,7 @@ impl Managers {
     fn forget(&mut self, name: &str, changed: &Changed) {
         let there = self.handlers.remove(name);
         debug_assert!(there.is_some(), "handler `{name}` was there");
-        if let Some(Deployed { makes, reads, .. }) = there {
-            match changed.unfinished.and_then(|change| self.following.get_mut(&change)) {
-                Some(following) => following.ended.push(makes),
-                None => self.end_derived(makes),
-            }
+        if let Some(Deployed { reads, .. }) = there {
             self.end_reading(reads.into_iter().map(|(_, number)| number).collect(), changed);
         }
         let text = match (changed.unfinished, changed.dropped) {
@@ -533,7 +541,7 @@ impl Managers {
         };
         // It may not fit the format.
         let Some(output) = compiled.entry.output.clone() else { return Ok(Some(compiled)) };
-        let (makes, name) = (spec.derived().to_owned(), spec.name.clone());
+        let (makes, name) = (spec.derived().to_owned(), spec.asked_name().to_owned());
         let outputs = [output.clone()];
         let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
         match derived.map_err(|stopped| stopped.to_string())? {
