@@ -57,7 +57,7 @@ pub(super) fn builtins(natives: &Natives, width: Width) -> String {
         }
     }
     render(&[("handler", Side::Left), ("parameter", Side::Left), ("description", Side::Left)], rows, width)
-        + "\n* this value can be changed only with a new version of the handler (`handler swap`)\n"
+        + "\n* a new value needs a new version of the handler (`handler swap`)\n"
 }
 
 /// A step of a chain, for scripts: one handler's way from one stream.
