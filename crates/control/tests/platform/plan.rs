@@ -496,7 +496,7 @@ fn replicas_of_two_handlers_make_two_streams_and_each_needs_its_place() {
     let mut wanted = replicas(&current, "clean", &["flights"], 10);
     let other = handler("clean", &["flights"], 1).1;
     wanted.extend([("other".to_owned(), other)]);
-    let same = "clean and other make the same stream clean: give each a stream of its own";
+    let same = "clean and other produce the same stream clean: give each a stream of its own";
     assert_eq!(refused(&current, &wanted), [same]);
     let wanted = replicas(&current, "flights", &["weather"], 10);
     let published = "flights makes the stream flights, which is published: give its output another name";

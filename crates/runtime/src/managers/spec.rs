@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_replica_is_named_after_its_handler_and_its_context_and_what_was_asked_for_comes_back() {
         let single = HandlerSpec { name: "clean".into(), place: Some("g-core-0".into()), ..HandlerSpec::default() };
-        assert_eq!(single.at_contexts(["c-core-0"].into_iter()), [single.clone()]);
+        assert_eq!(single.at_contexts(["c-core-0"].into_iter()), vec![single.clone()]);
         assert_eq!((single.asked(), single.derived()), (single.clone(), "clean"));
         let asked = HandlerSpec { replicas: true, place: None, ..single };
         let replicas = asked.at_contexts(["c-core-0", "c-core-1"].into_iter());

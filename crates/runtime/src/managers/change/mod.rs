@@ -353,9 +353,8 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
-        let mut namesakes = self.handlers.values().filter(|there| there.spec.asked_name() == spec.asked_name());
-        if let Some(there) = namesakes.find(|there| there.spec.derived() != spec.derived()) {
-            let made = there.spec.derived();
+        let namesakes = self.handlers.values().filter(|there| there.spec.asked_name() == spec.asked_name());
+        if let Some(made) = namesakes.map(|there| there.spec.derived()).find(|made| *made != spec.derived()) {
             return Err(format!(
                 "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
             ));
