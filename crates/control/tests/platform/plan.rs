@@ -460,7 +460,7 @@ fn replicas_make_one_stream_of_what_their_own_contexts_bring() {
     wanted.retain(|name, _| name == "all");
     assert_eq!(
         refused(&current, &wanted),
-        ["late would no longer make the stream late, which all read: remove or rewire them too"]
+        ["late would no longer produce the stream late, which all read: remove or rewire them too"]
     );
     let gone = make(&mut current, &Wanted::new());
     assert_eq!(gone.changes.len(), 5);
@@ -499,7 +499,7 @@ fn replicas_of_two_handlers_make_two_streams_and_each_needs_its_place() {
     let same = "clean and other produce the same stream clean: give each a stream of its own";
     assert_eq!(refused(&current, &wanted), [same]);
     let wanted = replicas(&current, "flights", &["weather"], 10);
-    let published = "flights makes the stream flights, which is published: give its output another name";
+    let published = "flights produces the stream flights, which has publishers: give its output another name";
     assert_eq!(refused(&current, &wanted), [published]);
     let wanted = replicas(&current, "clean", &["flights"], 100);
     let why = refused(&current, &wanted);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crossdock_nectarine::{Publisher, Subscriber, Transport};
+use crossdock_runtime::info::HandlerContextInfo;
 use crossdock_runtime::{ChangeRequest, HandlerSpec, WhenFull};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,9 +38,13 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
         publish(publisher, next, next + 1000);
         publisher.flush().unwrap();
         next += 1000;
-        let io_context = context.manager().contexts().unwrap().swap_remove(0);
-        assert!(io_context.headroom_bytes_per_s.unwrap() <= 800_000, "{io_context:?}");
-        if io_context.network_bytes_per_s > 100_000 && io_context.headroom_bytes_per_s.unwrap() < 700_000 {
+        let contexts = context.manager().contexts().unwrap();
+        let of_home = contexts[0].headroom_bytes_per_s.unwrap();
+        assert!(of_home <= 800_000, "{contexts:?}");
+        // The session may be at another I/O context than the home context.
+        let has_less =
+            |io: &HandlerContextInfo| io.network_bytes_per_s > 100_000 && io.headroom_bytes_per_s.unwrap() < 700_000;
+        if contexts.iter().any(has_less) {
             break;
         }
     }
