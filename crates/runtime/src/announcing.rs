@@ -229,7 +229,7 @@ impl Context {
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.
     pub(crate) fn announce(&mut self, key: usize, announcement: Announcement) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let id = announcement.id;
         let work = move |_: &QueryCostModel| {
             let checked = Format::parse(&announcement.format)
@@ -269,7 +269,7 @@ impl Context {
 
     /// The catalog has a session as a publisher of a stream, and the stream has the format here.
     fn finish_announcing(&mut self, peer: PeerRef, announcement: &Announcement, format: Format, stream: usize) {
-        let published = self.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
+        let published = self.net.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
         if !matches!(published, Some(Ok(true))) {
             self.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
         }
@@ -281,7 +281,7 @@ impl Context {
     /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
     fn publish(&mut self, key: usize, of: &Announcement, format: Format, stream: usize) -> Result<bool, Refusal> {
         let (number, number_of) = (of.number, stream);
-        let Some(peer) = self.peers.get_mut(key) else { return Ok(false) };
+        let Some(peer) = self.net.peer_mut(key) else { return Ok(false) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -305,7 +305,7 @@ impl Context {
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
     pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
-        let Some(key) = self.still_there(peer) else { return };
+        let Some(key) = self.net.still_there(peer) else { return };
         self.tell(key, &ControlMessage::Reply(reply(id, outcome)));
         self.resume(key);
     }

@@ -34,7 +34,7 @@ impl Context {
     }
 
     fn take_delivery(&mut self, stream: usize, outcome: Result<Option<StreamFacts>, Refusal>) {
-        let now_ns = self.now_ns;
+        let now_ns = self.net.now_ns();
         let Some(there) = self.streams.get_mut(stream) else { return };
         let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
         there.delivery = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };

@@ -54,20 +54,20 @@ impl Context {
             records_malformed: stream.malformed,
             policy: stream.entry.policy().to_string(),
             made_by: stream.made_by.as_deref().map(str::to_owned),
-            peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
+            peak_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
             blocked: if self.graph.is_blocked(key as u32) { stream.publishers.len() as u32 } else { 0 },
             records_out: served.records_out,
             records_queried: served.records_in,
             row_errors: served.row_errors,
             records_dropped: served.dropped,
             backlog_bytes,
-            queue_bytes: self.queue_bytes,
+            queue_bytes: self.net.queue_bytes(),
             held_records,
         }
     }
 
     fn backlog_bytes(&self, subscription: &Subscription) -> u64 {
-        self.peers.get(subscription.peer).map_or(0, |peer| peer.carrier().backlog_bytes(&self.host))
+        self.net.backlog_bytes(subscription.peer, &self.host)
     }
 
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
@@ -75,7 +75,7 @@ impl Context {
     }
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
-        let peer = self.peers.of_client(status.key.number()).and_then(|key| self.peers.get(key));
+        let peer = self.net.of_client(status.key.number()).and_then(|key| self.net.peer(key));
         let name = |stream| self.streams.get(stream).map(|stream| stream.name.clone());
         let mut publishes: Vec<String> =
             peer.map(|p| p.publishing.iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
@@ -89,7 +89,7 @@ impl Context {
             uid: status.uid,
             gid: status.gid,
             domain: status.domain,
-            attached_s: self.now_ns.saturating_sub(status.attached_ns) / 1_000_000_000,
+            attached_s: self.net.now_ns().saturating_sub(status.attached_ns) / 1_000_000_000,
             mailboxes: status.mailboxes,
             publishes,
             subscriptions: peer.map_or(0, |p| p.subscriptions.len() as u32),
@@ -114,14 +114,14 @@ impl Context {
                 context: self.name.clone(),
                 sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
                 handler: s.asked.as_ref().map(|_| handler_of(s.id)),
-                peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
+                peer: self.net.peer(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
                 records_in: s.gauges.records_in.get(),
                 records_out: s.gauges.records_out.get(),
                 row_errors: s.gauges.row_errors.get(),
                 dropped: s.dropped,
                 backlog_bytes: self.backlog_bytes(s),
-                queue_bytes: self.queue_bytes,
+                queue_bytes: self.net.queue_bytes(),
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
                 held_records: self.graph.held(key).0,
@@ -149,9 +149,9 @@ impl Context {
     }
 
     pub(crate) fn context_info(&self) -> ContextInfo {
-        let stats = self.pool.stats();
-        let device = self.device.counters();
-        let counters = &self.counters;
+        let (stats, buffer_bytes) = self.net.pool_stats();
+        let device = self.net.device_counters();
+        let counters = self.net.counters();
         let mut dropped = counters.dropped();
         let host = self.host.counters();
         for (name, count) in [
@@ -175,8 +175,8 @@ impl Context {
             client_quota_bytes += client.quota_bytes;
         }
         ContextInfo {
-            address: self.device.local_addr().to_string(),
-            sessions: self.peers.sessions() as u32,
+            address: self.net.local_addr().to_string(),
+            sessions: self.net.sessions() as u32,
             max_sessions: self.config.max_sessions,
             turns: counters.turns,
             busy_turns: counters.busy_turns,
@@ -191,12 +191,12 @@ impl Context {
             dropped,
             buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
             buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
-            buffer_bytes: self.pool.memory_bytes() as u64,
+            buffer_bytes: buffer_bytes as u64,
             clients: self.host.attached(),
             max_clients: self.host.config().max_clients,
             mailboxes: self.host.mailbox_count(),
             max_mailboxes: self.host.config().max_mailboxes,
-            detached: self.counters.detached(),
+            detached: counters.detached(),
             subscriptions_refused: self.admission.refused,
             subscribe_time: counters.subscribe_time.info(),
             client_messages_in: clients.messages_in,
@@ -232,7 +232,7 @@ impl Context {
             targets,
             sample,
             records_per_batch: stream.records_per_batch(),
-            rate_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
+            rate_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
     }

@@ -13,13 +13,13 @@ impl Context {
             return false;
         }
         let slice_ns = self.config.platform.slice_us.saturating_mul(1000);
-        let more = self.graph.serve(slice_ns, self.now_ns, &mut self.workspace);
+        let more = self.graph.serve(slice_ns, self.net.now_ns(), &mut self.workspace);
         let arrived = self.note_arrived();
         self.serve_sessions();
         let has_turned = self.turn_credit();
-        if arrived || has_turned || self.peers.is_dirty() {
+        if arrived || has_turned || self.net.is_dirty() {
             // Nothing else may come that would take it along.
-            self.flush_opened(self.idler.is_heavy(self.now_ns));
+            self.flush_opened(self.net.is_heavy());
             self.service_peers();
         }
         arrived || more || changed || has_turned || self.graph.is_changing()
@@ -49,7 +49,7 @@ impl Context {
             for publisher in publishers.unwrap_or_default() {
                 self.grant_credit(publisher);
                 if !is_blocked {
-                    self.peers.touch(publisher);
+                    self.net.touch(publisher);
                 }
             }
         }
@@ -58,31 +58,31 @@ impl Context {
 
     /// Counts a turn, and the processor time that it took if it was busy.
     pub(crate) fn note_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
-        self.counters.turns += 1;
+        self.net.counters_mut().turns += 1;
         self.graph.gauges.turns.add(1);
         self.graph.gauges.clients.set(self.host.attached().into());
-        let end_ns = self.clock.now_ns();
+        let end_ns = self.net.clock_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);
         self.graph.note_away(end_ns, away_ns);
         if !was_busy {
             return;
         }
-        self.counters.busy_turns += 1;
+        self.net.counters_mut().busy_turns += 1;
         self.graph.gauges.busy_ns.add(busy_ns);
-        let batches = std::mem::take(&mut self.counters.batches_given);
+        let batches = std::mem::take(&mut self.net.counters_mut().batches_given);
         if batches > 0 {
-            self.graph.gauges.batch_latency.note(end_ns.saturating_sub(self.since_ns), batches);
+            self.graph.gauges.batch_latency.note(end_ns.saturating_sub(self.net.since_ns()), batches);
         }
-        let device = self.device.counters();
+        let device = self.net.device_counters();
         self.graph.gauges.network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
-        if self.counters.busy_turns.is_multiple_of(256) {
+        if self.net.counters().busy_turns.is_multiple_of(256) {
             self.graph.note_queues(&self.workspace);
         }
     }
 
     /// The known facts of a stream.
     pub(crate) fn facts(&self, key: usize) -> Option<StreamFacts> {
-        self.streams.get(key).map(|stream| stream.facts(key as u32, self.graph.index, self.now_ns))
+        self.streams.get(key).map(|stream| stream.facts(key as u32, self.graph.index, self.net.now_ns()))
     }
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.

@@ -40,7 +40,6 @@ mod remote;
 mod requests;
 mod rings;
 mod services;
-mod sessions;
 mod starting;
 mod state;
 mod streams;

@@ -90,7 +90,7 @@ impl Context {
 
     /// Whom the mailboxes that a peer makes go with.
     fn owner_of(&self, key: usize) -> Result<Owner, Refusal> {
-        let owner = self.peers.get(key).map(|peer| peer.carrier().owner(key));
+        let owner = self.net.peer(key).map(|peer| peer.carrier().owner(key));
         owner.ok_or_else(|| refuse(RefusalCode::State, "the session has ended"))
     }
 
@@ -117,7 +117,9 @@ impl Context {
             self.refuse_second_reader(name)?;
         }
         let ahead = options.ahead;
-        let Some((carrier, mut wire)) = self.carrier(key) else { return Err(refusal(&HostError::Gone)) };
+        let Some((carrier, mut wire)) = self.net.carrier(key, &mut self.host) else {
+            return Err(refusal(&HostError::Gone));
+        };
         let Some(opened) = carrier.open_port(&mut wire, name, side_of(side), options) else {
             return self.open_remote(key, id, name, side, ahead);
         };
@@ -128,7 +130,8 @@ impl Context {
 
     fn close_mailbox(&mut self, key: usize, number: u16) -> Result<(), Refusal> {
         let not_open = || refuse(RefusalCode::State, format!("this session has no mailbox open under number {number}"));
-        let closed = match self.carrier(key).and_then(|(carrier, mut wire)| carrier.close_port(&mut wire, number)) {
+        let closed = self.net.carrier(key, &mut self.host);
+        let closed = match closed.and_then(|(carrier, mut wire)| carrier.close_port(&mut wire, number)) {
             Some(closed) => closed,
             None => self.close_remote(key, number),
         };
@@ -162,7 +165,7 @@ impl Context {
     /// A node's name and address.
     fn find_node(&self, name: &str) -> Result<(String, String), Refusal> {
         if name.is_empty() || name == self.config.node {
-            return Ok((self.config.node.clone(), self.device.local_addr().to_string()));
+            return Ok((self.config.node.clone(), self.net.local_addr().to_string()));
         }
         let nodes = &self.config.nodes;
         if let Some((name, address)) = nodes.iter().find(|(known, _)| known == name) {
@@ -182,11 +185,11 @@ impl Context {
     fn mailbox_info(&self, status: MailboxStatus) -> MailboxInfo {
         let owner = match status.owner {
             Owner::Daemon => "daemon".to_owned(),
-            Owner::Client(number) => match self.peers.of_client(number).and_then(|key| self.peers.get(key)) {
+            Owner::Client(number) => match self.net.of_client(number).and_then(|key| self.net.peer(key)) {
                 Some(peer) => peer.to_string(),
                 None => format!("client {number}"),
             },
-            Owner::Session(key) => match self.peers.get(key as usize) {
+            Owner::Session(key) => match self.net.peer(key as usize) {
                 Some(peer) => format!("session {peer}"),
                 None => "session".to_owned(),
             },

@@ -1,7 +1,7 @@
 //! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit,
 //! so that a full mailbox or a slow reader holds up nothing else of its session.
 
-use crate::context::{Context, SPARE_BUFFERS, wire};
+use crate::context::Context;
 use crate::counters::DropReason;
 use crate::mailboxes::implementation_of;
 use crate::net::sides::{RemoteSide, Waiting};
@@ -113,11 +113,11 @@ impl Context {
     pub(crate) fn take_message(&mut self, peer: usize, number: u32, payload: &[u8]) {
         let side = u16::try_from(number).ok().and_then(|number| self.remote.find(peer, number));
         let Some(side) = side.filter(|side| side.side == Side::Write) else {
-            self.counters.drop(DropReason::NotOpen, 1);
+            self.net.count_drop(DropReason::NotOpen, 1);
             return;
         };
         if side.credit == 0 {
-            self.counters.drop(DropReason::BeyondCredit, 1);
+            self.net.count_drop(DropReason::BeyondCredit, 1);
             let reason = format!("more was put into mailbox number {number} than you were allowed");
             return self.remove_peer(peer, "beyond_credit", Some(Close { again: false, reason }));
         }
@@ -133,10 +133,10 @@ impl Context {
             return;
         }
         self.tell_closed_sides();
-        for index in 0..self.remote.sides.len() {
-            match self.remote.sides[index].side {
-                Side::Write => self.remote.sides[index].serve_writer(&mut self.host),
-                Side::Read => self.serve_reader(index),
+        for side in &mut self.remote.sides {
+            match side.side {
+                Side::Write => side.serve_writer(&mut self.host),
+                Side::Read => self.net.send_messages(side, &mut self.host),
             }
         }
         self.replenish_writers();
@@ -155,38 +155,6 @@ impl Context {
             side.credit = side.ahead;
             let (peer, number) = (side.peer, side.number);
             self.tell(peer, &Notice::MayPut { number, messages: used as u32 }.into());
-        }
-    }
-
-    /// Sends a reader what waits in its mailbox, as far as it takes it and its session's queue has room.
-    fn serve_reader(&mut self, index: usize) {
-        let Some(side) = self.remote.sides.get_mut(index) else { return };
-        let peer = side.peer;
-        let Some(link) = self.peers.link_mut(peer) else { return };
-        let mut wire = wire!(self);
-        let spare = SPARE_BUFFERS.min(self.large_buffers / 4);
-        let mut sent = false;
-        while side.credit > 0 && link.session.sender.backlog_bytes() < self.config.queue_bytes {
-            let message = match side.waiting.pop_front() {
-                Some(Waiting::Got(message)) => message,
-                _ => match wire.host.get(side.mailbox) {
-                    Some(message) => message,
-                    None => break,
-                },
-            };
-            match link.send_message(&mut wire, message, side.number, spare) {
-                Ok(is_queued) => {
-                    side.credit -= u64::from(is_queued);
-                    sent |= is_queued;
-                }
-                Err(message) => {
-                    side.waiting.push_front(Waiting::Got(message));
-                    break;
-                }
-            }
-        }
-        if sent {
-            self.peers.touch(peer);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::managers::request::RequestQueue;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
+use crate::net::NetParts;
 use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
@@ -169,14 +170,9 @@ fn run_contexts(
         let parts = Parts {
             config,
             name,
-            place: IoPlace { index, of },
             inboxes: Arc::clone(&common.inboxes),
-            hand_over,
-            clock: common.clock,
-            device,
-            pool,
+            net: NetParts { place: IoPlace { index, of }, hand_over, clock: common.clock, device, pool, poller },
             morph_pool,
-            poller,
             inbox,
             commands,
             host,

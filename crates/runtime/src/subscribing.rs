@@ -89,8 +89,8 @@ enum Outcome {
 impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
     pub(crate) fn begin_subscribe(&mut self, key: usize, wish: SubscriptionRequest) {
-        let Some(peer) = self.pause(key) else { return };
-        let (id, asked_ns) = (wish.id, self.now_ns);
+        let Some(peer) = self.net.pause(key) else { return };
+        let (id, asked_ns) = (wish.id, self.net.now_ns());
         let work = move |_: &QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
         let then =
             move |context: &mut Context,
@@ -107,8 +107,8 @@ impl Context {
 
     /// Has the catalog count the subscription as a use of its stream, so that the stream stays.
     fn enter_stream(&mut self, peer: PeerRef, wish: SubscriptionRequest, asked_ns: u64, select: Select) {
-        let Some(key) = self.still_there(peer) else { return };
-        if self.leaves(key) {
+        let Some(key) = self.net.still_there(peer) else { return };
+        if self.net.leaves(key) {
             return self.resume(key);
         }
         if let Err(refusal) = self.check_subscribing(key, wish.number) {
@@ -132,8 +132,8 @@ impl Context {
     /// Puts a subscription in, or has it planned for what it is not planned for yet.
     fn go_on(&mut self, mut coming: Coming) {
         let (peer, stream) = (coming.peer, coming.stream);
-        let Some(key) = self.still_there(peer) else { return self.leave_stream(stream) };
-        if self.leaves(key) {
+        let Some(key) = self.net.still_there(peer) else { return self.leave_stream(stream) };
+        if self.net.leaves(key) {
             self.leave_stream(stream);
             return self.resume(key);
         }
@@ -189,7 +189,7 @@ impl Context {
             Err(unplanned) => return Ok(Outcome::Unplanned(unplanned)),
         };
         let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
-        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
@@ -205,7 +205,7 @@ impl Context {
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
     fn query_facts(&self, stream: usize) -> Option<Facts> {
         let stream = self.streams.get(stream)?;
-        let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.now_ns);
+        let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.net.now_ns());
         if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
             return None;
         }
@@ -271,7 +271,7 @@ impl Context {
     /// A subscription takes all of what its query makes elsewhere.
     fn take_placed(&mut self, coming: &Coming, id: u64, made: Select, entered: Option<usize>) {
         let Coming { peer, wish, select, .. } = coming;
-        let there = self.still_there(*peer).filter(|key| !self.leaves(*key));
+        let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, wish.number).map(|()| key));
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.leave_stream(stream));
@@ -279,7 +279,7 @@ impl Context {
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
                 Some(Err(refusal)) => self.answer(*peer, wish.id, Err(refusal)),
-                _ => self.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
+                _ => self.net.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
             };
         };
         let overflow = wish.overflow.unwrap_or(self.config.overflow);
@@ -311,7 +311,8 @@ impl Context {
 
     /// A subscription that was asked for at `asked_ns` is there from now on.
     fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
-        self.counters.subscribe_time.note(self.now_ns.saturating_sub(asked_ns), 1);
+        let took_ns = self.net.now_ns().saturating_sub(asked_ns);
+        self.net.counters_mut().subscribe_time.note(took_ns, 1);
         let accepts = subscription.accept.is_some();
         let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
         let instances = std::mem::take(&mut subscription.instances);
@@ -321,10 +322,10 @@ impl Context {
             stream.subscriptions.push(subscription_key);
             stream.accepting += u32::from(accepts);
         }
-        if let Some(peer) = self.peers.get_mut(key) {
+        if let Some(peer) = self.net.peer_mut(key) {
             peer.subscriptions.push(subscription_key);
         }
-        self.share_queues();
+        self.net.share_queues(self.subscriptions.len(), &mut self.host);
         if accepts {
             self.replan(stream_key);
         }
@@ -343,7 +344,7 @@ impl Context {
             let message = format!("the daemon has {} subscriptions, its bound", self.config.max_subscriptions);
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let Some(peer) = self.peers.get(key) else { return Ok(()) };
+        let Some(peer) = self.net.peer(key) else { return Ok(()) };
         let numbers = peer.carrier().subscription_numbers();
         if !numbers.contains(&number) {
             let (first, last) = numbers.into_inner();
@@ -397,7 +398,7 @@ impl Context {
         let (number, select) = (coming.wish.number, coming.select.clone());
         // It gets its number when it is put in.
         let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
-        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
+        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
         if !coming.wish.accept.is_empty() {

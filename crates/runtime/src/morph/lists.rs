@@ -28,7 +28,7 @@ impl Context {
                 let owner = match conversion.owner {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
-                        let found = self.peers.iter().map(|(_, other)| other).find(|other| other.serial == peer);
+                        let found = self.net.peers().map(|(_, other)| other).find(|other| other.serial == peer);
                         found.map_or_else(|| ConversionInfo::GONE.to_owned(), ToString::to_string)
                     }
                 };

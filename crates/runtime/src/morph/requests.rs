@@ -42,7 +42,7 @@ impl ConversionRequest {
 impl Context {
     /// A session offers a conversion.
     pub(crate) fn register_conversion(&mut self, key: usize, request: ConversionRequest, text: String) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let (id, owner, snapshot) = (request.id, request.owner(peer), self.snapshot.clone());
         let work = move |_: &QueryCostModel| (snapshot.compile(&request.between(), &text), request.stream);
         self.plan(work, move |context, compiled| match compiled {
@@ -57,7 +57,7 @@ impl Context {
 
     /// A session withdraws a conversion.
     pub(crate) fn unregister_conversion(&mut self, key: usize, request: ConversionRequest) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let (id, owner) = (request.id, request.owner(peer));
         let id_of = |name| self.snapshot.format_known(&request.stream, name).map(|format| format.id());
         match id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?))) {
@@ -85,7 +85,7 @@ impl Context {
             let later = inbox.clone();
             let answer = move |outcome| {
                 let reply = move |context: &mut Context| {
-                    let Some(key) = context.still_there(peer) else { return };
+                    let Some(key) = context.net.still_there(peer) else { return };
                     context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
                 };
                 // By the control thread, since contexts do not wait for each other.
@@ -102,14 +102,14 @@ impl Context {
             };
             catalog.answer_when_kept(outcome, Box::new(answer));
             let _ = inbox.post(move |context| {
-                context.still_there(peer).into_iter().for_each(|key| context.resume(key));
+                context.net.still_there(peer).into_iter().for_each(|key| context.resume(key));
             });
         });
     }
 
     /// A session wants to hear what a stream's subscribers lack, and is told what that is now.
     pub(crate) fn listen_for_converters(&mut self, key: usize, id: u32, stream: String) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let request = move |catalog: &mut Catalog| catalog.enter(&stream, true);
         self.ask_catalog(request, move |context, entered| match entered {
             Ok(Some(number)) => context.take_listener(peer, id, number as usize),
@@ -119,7 +119,7 @@ impl Context {
     }
 
     fn take_listener(&mut self, peer: PeerRef, id: u32, stream_key: usize) {
-        let (key, stream) = (self.still_there(peer), self.streams.get_mut(stream_key));
+        let (key, stream) = (self.net.still_there(peer), self.streams.get_mut(stream_key));
         let (Some(key), Some(stream)) = (key, stream) else { return self.leave_stream(stream_key) };
         let listeners = &mut stream.morphing.listeners;
         if listeners.contains(&key) {

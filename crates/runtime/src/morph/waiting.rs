@@ -30,8 +30,8 @@ impl Context {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let chain = chain.and_then(|number| stream.morphing.chain(number));
         let [refused, too_long] = chain.map(|chain| chain.tally.count()).unwrap_or_default();
-        self.counters.drop(DropReason::NotConvertible, refused + lost);
-        self.counters.drop(DropReason::TooLong, too_long);
+        self.net.count_drop(DropReason::NotConvertible, refused + lost);
+        self.net.count_drop(DropReason::TooLong, too_long);
         if has_failed {
             let formats = chain.map(|chain| format!("from {} to {} ", chain.from.id(), chain.to.id()));
             let text = format!(
@@ -151,7 +151,7 @@ impl Context {
         while let Some(stream) = self.morph.stale.pop_first() {
             self.replan(stream);
         }
-        self.graph.expire_held(self.now_ns);
+        self.graph.expire_held(self.net.now_ns());
     }
 }
 
