@@ -13,19 +13,18 @@ use crate::config::{ContextConfig, MorphConfig};
 use crate::graph::Graph;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
+use crate::host::Host;
+use crate::host::services::Services;
 use crate::inbox::{Command, Inbox};
 use crate::io::{Handed, IoPlace};
 use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
 use crate::net::memory::Attached;
 use crate::net::peers::PeerRef;
-use crate::net::sides::Remote;
 use crate::net::{Net, NetParts};
 use crate::planner::{Panicked, Planner};
-use crate::services::Services;
 use crate::streams::Streams;
 use crate::subscriptions::Subscription;
-use crate::tasks::Tasks;
 use crossdock_format::FormatId;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
@@ -113,10 +112,7 @@ pub(crate) struct Context {
     pub(crate) opened: Vec<usize>,
     /// Subscriptions that take an attached publisher's packet by reference; memory that packets reuse.
     pub(crate) in_place: Vec<usize>,
-    pub(crate) host: HostInterface,
-    pub(crate) tasks: Tasks,
-    pub(crate) services: Services,
-    pub(crate) remote: Remote,
+    pub(crate) host: Host,
     pub(crate) morph: Morph,
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
@@ -156,10 +152,7 @@ impl Context {
             next_subscription: 1 + place.index as u64,
             opened: Vec::new(),
             in_place: Vec::new(),
-            host: parts.host,
-            tasks: Tasks::new(),
-            services: parts.services,
-            remote: Remote::default(),
+            host: Host::new(parts.host, parts.services),
             morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new() },
             graph,
             workspace: parts.workspace,
@@ -208,10 +201,10 @@ impl Context {
 
     /// Takes what has come: frames, messages of attached clients, answers of services; and gives it to the nodes that read it.
     fn ingress(&mut self) -> Came {
-        let (frames, taken) = (self.take_frames(), self.host.taken());
+        let (frames, taken) = (self.take_frames(), self.host.interface().taken());
         let is_full = self.take_rings();
         self.look_after_stragglers();
-        self.services.take_answers(&mut self.host, self.net.counters_mut());
+        self.host.take_answers(self.net.counters_mut());
         self.serve_remote();
         self.look_after_waiting();
         self.serve_sessions();
@@ -219,7 +212,7 @@ impl Context {
         match frames {
             FRAMES_A_TURN.. => Came::More,
             _ if is_full => Came::More,
-            0 if self.host.taken() == taken => Came::Nothing,
+            0 if self.host.interface().taken() == taken => Came::Nothing,
             _ => Came::Something,
         }
     }
@@ -233,8 +226,8 @@ impl Context {
     /// Lets handlers work for a slice, and sends what came of it. Whether there is more to do at once.
     fn work(&mut self) -> bool {
         let more = self.serve_handlers();
-        self.host.collect_dropped();
-        self.host.end_turn();
+        self.host.interface_mut().collect_dropped();
+        self.host.interface_mut().end_turn();
         more
     }
 
@@ -371,7 +364,7 @@ impl Context {
     pub(crate) fn service_peers(&mut self) {
         let dirty = self.net.begin_sending();
         for &key in &dirty {
-            if self.net.untaken_control_bytes(key, &self.host) > MAX_CONTROL_BYTES {
+            if self.net.untaken_control_bytes(key, self.host.interface()) > MAX_CONTROL_BYTES {
                 let reason = format!("{MAX_CONTROL_BYTES} bytes of answers wait for you, and you take none");
                 self.remove_peer(key, "answers_not_taken", Some(Close { again: false, reason }));
             } else {
@@ -385,7 +378,7 @@ impl Context {
     /// credit for control depends on no stream.
     pub(crate) fn grant_credit(&mut self, key: usize) {
         let graph = &self.graph;
-        self.net.grant_credit(key, &mut self.host, |stream| graph.is_blocked(stream as u32));
+        self.net.grant_credit(key, self.host.interface_mut(), |stream| graph.is_blocked(stream as u32));
     }
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
@@ -395,14 +388,13 @@ impl Context {
             self.remove_subscription(subscription);
         }
         let Some(peer) = self.net.remove(key) else { return };
-        self.close_all_remote(key);
+        self.host.close_all_remote(key);
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });
-        self.net.end(peer, &mut self.host, why, close);
+        self.net.end(peer, self.host.interface_mut(), why, close);
         self.host.disown(Owner::Session(key as u32));
-        self.tasks.prune(&self.host);
         self.tell_closed_sides();
     }
 
@@ -418,12 +410,12 @@ impl Context {
             waits_for_routes |= self.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
             self.remove_subscription(subscription);
         }
-        self.net.leave(key, &mut self.host);
+        self.net.leave(key, self.host.interface_mut());
         if waits_for_routes {
             // No answer comes any more.
             self.resume(key);
         }
-        self.tasks.prune(&self.host);
+        self.host.prune();
         self.tell_closed_sides();
     }
 
@@ -449,7 +441,7 @@ impl Context {
 
     /// The same for a message of the class given.
     pub(crate) fn tell_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
-        self.net.send_control(key, message, class, &mut self.host);
+        self.net.send_control(key, message, class, self.host.interface_mut());
     }
 
     /// Carries out the commands of the handles; `false` when the context should stop.

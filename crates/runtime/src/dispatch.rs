@@ -196,7 +196,7 @@ impl Context {
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (peer, to) = (subscription.peer, subscription.recipient());
-        self.net.flush(peer, &mut subscription.output, to, &mut self.host);
+        self.net.flush(peer, &mut subscription.output, to, self.host.interface_mut());
     }
 
     /// Reports to a subscriber the records that it has lost since the last report.
@@ -204,7 +204,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
         let waits = self.net.now_ns() < subscription.told_ns + TELL_INTERVAL_NS
-            || self.net.has_untaken_control(subscription.peer, &self.host);
+            || self.net.has_untaken_control(subscription.peer, self.host.interface());
         if subscription.untold == 0 || (waits && !now) {
             return;
         }

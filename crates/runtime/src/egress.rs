@@ -101,7 +101,7 @@ impl Context {
             let mut sessions = Sessions {
                 subscriptions: &mut self.subscriptions,
                 net: &mut self.net,
-                host: &mut self.host,
+                host: self.host.interface_mut(),
                 opened: &mut self.opened,
             };
             // From here on subscriptions may end.

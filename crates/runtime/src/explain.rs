@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 impl Context {
     /// Makes a mailbox of the daemon's own.
     pub(crate) fn create_own_mailbox(&mut self, name: &str, options: MailboxOptions) -> Result<(), String> {
-        self.host.create(Owner::Daemon, name, options).map(drop).map_err(|error| error.to_string())
+        self.host.create_mailbox(Owner::Daemon, name, options).map_err(|error| error.to_string())
     }
 
     /// Records of a stream that sessions here published, or that are counted here.
@@ -67,11 +67,11 @@ impl Context {
     }
 
     fn backlog_bytes(&self, subscription: &Subscription) -> u64 {
-        self.net.backlog_bytes(subscription.peer, &self.host)
+        self.net.backlog_bytes(subscription.peer, self.host.interface())
     }
 
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
-        self.host.clients().into_iter().map(|status| self.client_info(status)).collect()
+        self.host.interface().clients().into_iter().map(|status| self.client_info(status)).collect()
     }
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
@@ -153,7 +153,7 @@ impl Context {
         let device = self.net.device_counters();
         let counters = self.net.counters();
         let mut dropped = counters.dropped();
-        let host = self.host.counters();
+        let host = self.host.interface().counters();
         for (name, count) in [
             ("message_undeliverable", host.undeliverable),
             ("sync_of_another_domain", host.foreign),
@@ -169,7 +169,7 @@ impl Context {
         }
         dropped.sort();
         let (mut clients, mut client_bytes_held, mut client_quota_bytes) = (counters.gone, 0, 0);
-        for client in self.host.clients() {
+        for client in self.host.interface().clients() {
             clients.add(&client);
             client_bytes_held += client.bytes_held;
             client_quota_bytes += client.quota_bytes;
@@ -192,10 +192,10 @@ impl Context {
             buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
             buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
             buffer_bytes: buffer_bytes as u64,
-            clients: self.host.attached(),
-            max_clients: self.host.config().max_clients,
-            mailboxes: self.host.mailbox_count(),
-            max_mailboxes: self.host.config().max_mailboxes,
+            clients: self.host.interface().attached(),
+            max_clients: self.host.interface().config().max_clients,
+            mailboxes: self.host.interface().mailbox_count(),
+            max_mailboxes: self.host.interface().config().max_mailboxes,
             detached: counters.detached(),
             subscriptions_refused: self.admission.refused,
             subscribe_time: counters.subscribe_time.info(),
@@ -204,7 +204,7 @@ impl Context {
             client_waits: clients.waits,
             client_bytes_held,
             client_quota_bytes,
-            domains: self.host.domains().into_iter().map(domain_info).collect(),
+            domains: self.host.interface().domains().into_iter().map(domain_info).collect(),
         }
     }
 

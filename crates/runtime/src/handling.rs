@@ -60,7 +60,7 @@ impl Context {
     pub(crate) fn note_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
         self.net.counters_mut().turns += 1;
         self.graph.gauges.turns.add(1);
-        self.graph.gauges.clients.set(self.host.attached().into());
+        self.graph.gauges.clients.set(self.host.interface().attached().into());
         let end_ns = self.net.clock_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);
         self.graph.note_away(end_ns, away_ns);

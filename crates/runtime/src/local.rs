@@ -34,15 +34,15 @@ impl Context {
     /// # Errors
     /// In words, for the client: a table is full, or the system's.
     pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
-        let client = self.host.admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
-        match self.net.insert_attached(client, &mut self.host) {
+        let client = self.host.interface_mut().admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
+        match self.net.insert_attached(client, self.host.interface_mut()) {
             Ok(()) => {
                 // Before the answer: the next client is placed by it.
-                self.graph.gauges.clients.set(self.host.attached().into());
+                self.graph.gauges.clients.set(self.host.interface().attached().into());
                 Ok(client)
             }
             Err(error) => {
-                self.host.detach(client);
+                self.host.interface_mut().detach(client);
                 Err(format!("the daemon cannot watch the client: {error}"))
             }
         }
@@ -50,7 +50,7 @@ impl Context {
 
     /// A packet of a client's session.
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
-        let Some(key) = self.net.of_client(client.number()) else { return self.host.free(message) };
+        let Some(key) = self.net.of_client(client.number()) else { return self.host.interface_mut().free(message) };
         let is_paused = self.net.is_paused(key);
         let behind = self.net.attached_mut(key).filter(|attached| !attached.deferred.is_empty());
         let message = match behind {
@@ -71,13 +71,13 @@ impl Context {
     fn take_packet(&mut self, key: usize, message: Message) -> Option<Message> {
         let mut head = [0; HEADER_BYTES];
         // A message shorter than a header is not read, and refused by its length.
-        self.host.read(&message, 0, &mut head);
+        self.host.interface().read(&message, 0, &mut head);
         self.net.counters_mut().packets_in += 1;
         let header = match Header::parse(&head, message.len()) {
             Ok(header) => header,
             Err(error) => {
                 self.net.count_drop(reason(error), 1);
-                self.host.free(message);
+                self.host.interface_mut().free(message);
                 let reason = format!("a packet of your session is none: {error}");
                 self.remove_peer(key, "malformed_packet", Some(Close { again: false, reason }));
                 return None;
@@ -87,7 +87,7 @@ impl Context {
             Kind::Data => return self.take_published(key, header, message),
             Kind::Control => {
                 let mut payload = vec![0; header.payload_bytes.into()];
-                self.host.read(&message, HEADER_BYTES, &mut payload);
+                self.host.interface().read(&message, HEADER_BYTES, &mut payload);
                 match ControlMessage::decode(&payload) {
                     Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
                     _ => self.net.count_drop(DropReason::BadControl, 1),
@@ -97,7 +97,7 @@ impl Context {
             Kind::Close => self.remove_peer(key, "closed", None),
             _ => self.net.count_drop(DropReason::PacketUnexpected, 1),
         }
-        self.host.free(message);
+        self.host.interface_mut().free(message);
         None
     }
 
@@ -109,12 +109,12 @@ impl Context {
         let stream = announced.map(|p| p.stream);
         let Some((client, stream)) = self.net.attached(key).map(|attached| attached.client).zip(stream) else {
             self.net.count_drop(DropReason::Unannounced, 1);
-            self.host.free(message);
+            self.host.interface_mut().free(message);
             return None;
         };
         if self.net.attached(key).is_some_and(Attached::is_beyond_grants) {
             self.net.count_drop(DropReason::BeyondCredit, 1);
-            self.host.free(message);
+            self.host.interface_mut().free(message);
             let reason = "records were put into buffers that were granted for control".to_owned();
             self.remove_peer(key, "beyond_credit", Some(Close { again: false, reason }));
             return None;
@@ -134,7 +134,7 @@ impl Context {
     fn distribute(&mut self, published: Published) -> Option<Message> {
         let Published { peer, client, header, stream: stream_key, message } = published;
         let Some(stream) = self.streams.get(stream_key) else {
-            self.host.free(message);
+            self.host.interface_mut().free(message);
             return None;
         };
         let mut whole = std::mem::take(&mut self.in_place);
@@ -156,7 +156,7 @@ impl Context {
                     self.pass_in_place(subscription, &header, &message);
                 }
             }
-            self.host.free(message);
+            self.host.interface_mut().free(message);
             None
         };
         if left.is_none() {
@@ -195,7 +195,7 @@ impl Context {
         let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.full;
         let subscriber = self.net.attached(subscription.peer);
         !self.net.peer(subscription.peer).is_some_and(is_full)
-            && subscriber.is_some_and(|attached| self.host.share_domain(attached.client, publisher))
+            && subscriber.is_some_and(|attached| self.host.interface().share_domain(attached.client, publisher))
     }
 
     /// Hands a message on by reference.
@@ -203,7 +203,7 @@ impl Context {
         self.flush_subscription(key);
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let (peer, to) = (subscription.peer, subscription.recipient());
-        if self.net.pass_in_place(peer, message, to, header.records, &mut self.host) {
+        if self.net.pass_in_place(peer, message, to, header.records, self.host.interface_mut()) {
             let records = u64::from(header.records);
             subscription.gauges.records_in.add(records);
             subscription.gauges.records_out.add(records);
@@ -230,7 +230,7 @@ impl Context {
             self.net.count_drop(DropReason::NoBuffer, header.records.into());
             return false;
         };
-        self.host.read(message, 0, &mut copy[..bytes]);
+        self.host.interface().read(message, 0, &mut copy[..bytes]);
         let payload = PayloadSpan { start: HEADER_BYTES as u32, len: header.payload_bytes, records: header.records };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, header.format, bytes);
@@ -258,14 +258,14 @@ impl Context {
     /// Whether the peer is still behind.
     fn tick(&mut self, key: usize) -> bool {
         if let Some(attached) = self.net.attached_mut(key) {
-            attached.retry(&mut self.host);
+            attached.retry(self.host.interface_mut());
         }
         while let Some(message) = self.net.next_deferred(key) {
             let left = self.take_packet(key, message);
             let Some(left) = left else { continue };
             match self.net.attached_mut(key) {
                 Some(attached) => attached.deferred.push_front(left),
-                None => self.host.free(left),
+                None => self.host.interface_mut().free(left),
             }
             break;
         }

@@ -132,7 +132,7 @@ impl Context {
         if let Some(peer) = self.net.peer_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
         }
-        self.net.share_queues(self.subscriptions.len(), &mut self.host);
+        self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
     }
 
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
@@ -146,7 +146,7 @@ impl Context {
     /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
-        let Some(is_over) = self.net.check_backlog(peer, &self.host) else { return };
+        let Some(is_over) = self.net.check_backlog(peer, self.host.interface()) else { return };
         if is_over {
             self.check_peer_queue(peer);
         }
@@ -172,7 +172,7 @@ impl Context {
                 subscription.lose(records);
             }
         };
-        let change = self.net.bound_queue(key, more, &mut self.host, lost);
+        let change = self.net.bound_queue(key, more, self.host.interface_mut(), lost);
         if change == QueueChange::Unchanged {
             return;
         }

@@ -5,7 +5,7 @@
 //! [`FULL_TURN_NS`].
 
 use crate::context::Context;
-use crate::tasks::answer_call;
+use crate::host::tasks::answer_call;
 use crossdock_mailbox::host::{Arrival, ClientKey};
 use crossdock_transport::handshake::Close;
 use std::time::Duration;
@@ -21,9 +21,9 @@ const DRAIN: u32 = 64;
 impl Context {
     /// Takes what the rings hold, and stays with them while more comes. Whether more may be there already.
     pub(crate) fn take_rings(&mut self) -> bool {
-        let before = self.host.taken();
+        let before = self.host.interface().taken();
         let all = self.drain_rings();
-        if self.host.taken() != before {
+        if self.host.interface().taken() != before {
             self.net.note_arrival(0);
             self.net.note_rings();
         } else if self.net.are_rings_quiet() {
@@ -39,15 +39,15 @@ impl Context {
     #[inline]
     fn drain_rings(&mut self) -> bool {
         for _ in 0..DRAIN {
-            match self.host.poll() {
+            match self.host.interface_mut().poll() {
                 Some(arrival) => self.take_arrival(arrival),
                 None => {
-                    self.host.end_turn();
+                    self.host.interface_mut().end_turn();
                     return true;
                 }
             }
         }
-        self.host.end_turn();
+        self.host.interface_mut().end_turn();
         false
     }
 
@@ -55,11 +55,11 @@ impl Context {
     /// turn. Whether more may be there.
     fn spin_on_rings(&mut self) -> bool {
         let start_ns = self.net.now_ns();
-        let mut seen = self.host.taken();
+        let mut seen = self.host.interface().taken();
         loop {
             let mut arrivals = 0;
             for _ in 0..LOOKS {
-                match self.host.poll_active() {
+                match self.host.interface_mut().poll_active() {
                     Some(arrival) => {
                         self.take_arrival(arrival);
                         arrivals += 1;
@@ -68,13 +68,13 @@ impl Context {
                         }
                     }
                     // No pause between two looks: on many processors that takes as long as a message is under way.
-                    None => self.host.end_look(),
+                    None => self.host.interface_mut().end_look(),
                 }
             }
-            self.host.end_turn();
+            self.host.interface_mut().end_turn();
             self.net.update_time();
-            if self.host.taken() != seen {
-                seen = self.host.taken();
+            if self.host.interface().taken() != seen {
+                seen = self.host.interface().taken();
                 self.net.note_rings();
             } else if self.net.are_rings_quiet() {
                 self.net.leave_rings();
@@ -92,17 +92,15 @@ impl Context {
     fn take_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Upcall { mailbox, upcall, message } => {
-                let (pool, counters) = self.net.for_task();
-                let from = (mailbox, upcall);
-                self.tasks.run((&mut self.host, pool, counters), &mut self.services, from, message);
+                self.host.run_task(self.net.for_task(), mailbox, upcall, message);
             }
             Arrival::Session { client, message } => self.take_session(client, message),
             Arrival::Call { client, procedure, argument, result } => {
                 let value = answer_call(client, procedure, argument, self.net.now_ns());
-                self.host.write_sync(result, value);
+                self.host.interface_mut().write_sync(result, value);
             }
             Arrival::Returned { ticket, value } => {
-                self.tasks.take_returned(&mut self.host, self.net.counters_mut(), ticket, value);
+                self.host.take_returned(self.net.counters_mut(), ticket, value);
             }
             Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
         }
@@ -118,9 +116,10 @@ impl Context {
 
     /// Sleeps at most `sleep_ns`, until something comes; whether that was traffic. Clients ring from here on.
     pub(crate) fn sleep(&mut self, sleep_ns: u64) -> bool {
-        self.host.before_sleep();
-        let by_arrival = if self.host.is_quiet() { self.look_around(Duration::from_nanos(sleep_ns)) } else { true };
-        self.host.after_sleep();
+        self.host.interface_mut().before_sleep();
+        let by_arrival =
+            if self.host.interface().is_quiet() { self.look_around(Duration::from_nanos(sleep_ns)) } else { true };
+        self.host.interface_mut().after_sleep();
         by_arrival
     }
 
@@ -148,7 +147,7 @@ impl Context {
     fn take_last_packets(&mut self, number: u32) {
         let attached = self.net.of_client(number).and_then(|key| self.net.attached_mut(key));
         let Some(client) = attached.map(|attached| attached.client) else { return };
-        for message in self.host.last_packets(client) {
+        for message in self.host.interface_mut().last_packets(client) {
             self.take_session(client, message);
         }
     }

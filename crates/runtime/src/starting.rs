@@ -9,6 +9,7 @@ use crate::context::{Context, Parts};
 use crate::graph::build::Workspace;
 use crate::graph::{ContextIndex, Graph};
 use crate::handle::{PassedSockets, Shared, StartError};
+use crate::host::services::{self, ServiceThread, Services};
 use crate::inbox::{Command, Inbox};
 use crate::io::{HandOver, IoPlace};
 use crate::managers::handle::ManagerHandle;
@@ -21,7 +22,6 @@ use crate::net::NetParts;
 use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
-use crate::services::{self, ServiceThread, Services};
 use crate::state::{self, Started, StateSide, StateThread};
 use crossdock_device::{
     Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns,

@@ -325,7 +325,7 @@ impl Context {
         if let Some(peer) = self.net.peer_mut(key) {
             peer.subscriptions.push(subscription_key);
         }
-        self.net.share_queues(self.subscriptions.len(), &mut self.host);
+        self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
         if accepts {
             self.replan(stream_key);
         }

@@ -7,7 +7,7 @@
 mod builtin;
 
 use crate::counters::{Counters, DropReason};
-use crate::services::{Service, Services};
+use crate::host::services::{Service, Services};
 use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
 use crossdock_mailbox::{ConditionAddress, Pool, Reason, SyncAddress};
 use slab::Slab;
