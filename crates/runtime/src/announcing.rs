@@ -93,19 +93,14 @@ impl Inbox {
 impl Context {
     /// Takes in what has changed in the catalog.
     pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>, changed: &[u32]) {
-        self.snapshot = snapshot;
+        self.streams.take_snapshot(snapshot);
         for &number in changed {
-            if self.streams.take_entry(number, self.snapshot.get(number)) {
+            if self.streams.take_entry(number) {
                 self.take_formats(number as usize, Plans::default());
             } else {
                 self.finish_awaited(number as usize);
             }
         }
-    }
-
-    /// A use of a stream, as a subscription is one, has ended here.
-    pub(crate) fn leave_stream(&self, key: usize) {
-        self.catalog.post(move |catalog| catalog.leave(key as u32));
     }
 
     /// Runs a function once a stream has these formats here, or is gone.
@@ -261,7 +256,7 @@ impl Context {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
             Ok(()) => context.finish_announcing(peer, &announcement, format, stream),
             Err(refusal) => {
-                context.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
+                context.streams.end_publishing(stream);
                 context.answer(peer, announcement.id, Err(refusal));
             }
         });
@@ -271,7 +266,7 @@ impl Context {
     fn finish_announcing(&mut self, peer: PeerRef, announcement: &Announcement, format: Format, stream: usize) {
         let published = self.net.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
         if !matches!(published, Some(Ok(true))) {
-            self.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
+            self.streams.end_publishing(stream);
         }
         if let Some(published) = published {
             self.answer(peer, announcement.id, published.map(drop));

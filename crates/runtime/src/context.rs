@@ -7,7 +7,7 @@
 
 use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::thread::CatalogHandle;
-use crate::catalog::{Catalog, Snapshot};
+use crate::catalog::Catalog;
 use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
 use crate::graph::Graph;
@@ -118,9 +118,6 @@ pub(crate) struct Context {
     pub(crate) workspace: Workspace,
     pub(crate) news: Arc<RequestQueue>,
     pub(crate) planner: Planner,
-    pub(crate) catalog: CatalogHandle,
-    /// The catalog, as far as its changes are taken in here.
-    pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) awaited: Vec<AwaitedFormats>,
     pub(crate) awaited_deliveries: Vec<AwaitedDelivery>,
     pub(crate) admission: Admission,
@@ -147,7 +144,7 @@ impl Context {
             place,
             inboxes: parts.inboxes,
             net,
-            streams: Streams::default(),
+            streams: Streams::new(parts.catalog),
             subscriptions: Slab::new(),
             next_subscription: 1 + place.index as u64,
             opened: Vec::new(),
@@ -158,8 +155,6 @@ impl Context {
             workspace: parts.workspace,
             news: parts.news,
             planner: parts.planner,
-            catalog: parts.catalog,
-            snapshot: Arc::default(),
             awaited: Vec::new(),
             awaited_deliveries: Vec::new(),
             admission: Admission::default(),
@@ -253,7 +248,7 @@ impl Context {
         then: impl FnOnce(&mut Context, T) + Send + 'static,
     ) {
         let inbox = self.inbox.clone();
-        self.catalog.post(move |catalog| {
+        self.streams.catalog().post(move |catalog| {
             let answer = request(catalog);
             catalog.publish_snapshot();
             // The context may have stopped.
@@ -264,7 +259,7 @@ impl Context {
     /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.
     pub(crate) fn at_others(&self, work: impl Fn(&mut Context) + Clone + Send + 'static) {
         let (inboxes, own) = (Arc::clone(&self.inboxes), self.place.index);
-        self.catalog.post(move |_| {
+        self.streams.catalog().post(move |_| {
             for (_, inbox) in inboxes.iter().enumerate().filter(|(at, _)| *at != own) {
                 let work = work.clone();
                 // It may have stopped.
@@ -428,7 +423,7 @@ impl Context {
             return;
         }
         let (number, publishers) = (stream_key as u32, stream.publishers.len() as u32);
-        self.catalog.post(move |catalog| catalog.end_publishing(number));
+        self.streams.end_publishing(stream_key);
         // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
         self.graph.arrive_end(number, publishers);
         self.end_published(stream_key);

@@ -155,19 +155,10 @@ impl Context {
     /// Counts a stream's records, and keeps a sample of them. Each record counts at one context, where `is_first`; at others
     /// it belongs to the rate of what the queries there see.
     pub(crate) fn note_arrival(&mut self, stream: usize, batch: &Batch, is_first: bool) {
-        let records = batch.len() as u64;
         let Some(stream) = self.streams.get_mut(stream) else { return };
+        stream.note_batch(batch, is_first, self.net.now_ns());
         if is_first {
-            self.net.counters_mut().records_in += records;
-            stream.peak.note(records, self.net.now_ns());
-            stream.batches_in += 1;
-            stream.records_in += records;
-            stream.bytes_in += batch.payload_bytes() as u64;
-        } else {
-            stream.peak_elsewhere.note(records, self.net.now_ns());
-        }
-        if let Some(known) = stream.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
-            known.sample.offer(self.net.now_ns(), batch);
+            self.net.counters_mut().records_in += batch.len() as u64;
         }
     }
 

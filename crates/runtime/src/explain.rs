@@ -25,11 +25,6 @@ impl Context {
         self.host.create_mailbox(Owner::Daemon, name, options).map_err(|error| error.to_string())
     }
 
-    /// Records of a stream that sessions here published, or that are counted here.
-    pub(crate) fn records_seen(&self, stream: &str) -> u64 {
-        self.streams.find(stream).and_then(|key| self.streams.get(key)).map_or(0, |stream| stream.records_in)
-    }
-
     /// All streams.
     pub(crate) fn stream_infos(&self) -> Vec<StreamInfo> {
         self.streams.keyed().map(|(key, stream)| self.stream_info(key, stream)).collect()
@@ -213,16 +208,16 @@ impl Context {
         let found =
             self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
         let Some(stream) = found.and_then(|key| self.streams.get(key)) else {
-            return Err(self.unknown_stream(&select).into());
+            return Err(self.streams.unknown_stream(&select).into());
         };
         let mut targets = Vec::new();
         for name in accept {
-            let format = self.snapshot.format_known(&stream.name, name);
+            let format = self.streams.snapshot().format_known(&stream.name, name);
             targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
         }
         let newest = stream.formats.last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
-        let Some(format) = format else { return Err(self.unknown_stream(&select).into()) };
+        let Some(format) = format else { return Err(self.streams.unknown_stream(&select).into()) };
         let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
         let has = self.admission.has_ns_per_s();
         Ok(Explained {

@@ -375,7 +375,7 @@ impl ContextHandle {
     /// The I/O context that has seen most records of a stream.
     fn where_known(&self, stream: &str) -> Result<&Inbox, Stopped> {
         let stream = stream.to_owned();
-        let seen = self.ask_all(move |context| context.records_seen(&stream))?;
+        let seen = self.ask_all(move |context| context.streams.records_seen(&stream))?;
         let most = seen.into_iter().zip(self.shared.inboxes.iter()).rev().max_by_key(|(records, _)| *records);
         most.map(|(_, inbox)| inbox).ok_or(Stopped)
     }

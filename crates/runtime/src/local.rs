@@ -173,10 +173,7 @@ impl Context {
     fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool) {
         let records = u64::from(header.records);
         let Some(stream) = self.streams.get_mut(stream) else { return };
-        stream.peak.note(records, self.net.now_ns());
-        stream.batches_in += 1;
-        stream.records_in += records;
-        stream.bytes_in += u64::from(header.payload_bytes);
+        stream.count(records, header.payload_bytes.into(), self.net.now_ns());
         self.net.counters_mut().records_in += records;
         if is_unclaimed {
             stream.unclaimed += records;

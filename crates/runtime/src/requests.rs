@@ -9,7 +9,6 @@ use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
 use crossdock_format::Format;
-use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, Follows, Notice, Origin, Reply, Request, TrafficClass};
@@ -103,12 +102,6 @@ impl Context {
         Ok(())
     }
 
-    /// The error for a query on a stream that is not there: what is, and what may have been meant.
-    pub(crate) fn unknown_stream(&self, select: &crossdock_query::Select) -> QueryError {
-        let known: Vec<&str> = self.streams.iter().filter(|s| !s.formats.is_empty()).map(|s| s.name.as_str()).collect();
-        select.unknown_stream(&known)
-    }
-
     /// Takes a subscription out of everything that knows it.
     pub(crate) fn remove_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.try_remove(key) else { return };
@@ -128,7 +121,7 @@ impl Context {
             self.morph.stale.insert(subscription.stream);
         }
         self.end_delivery(subscription.stream);
-        self.leave_stream(subscription.stream);
+        self.streams.leave(subscription.stream);
         if let Some(peer) = self.net.peer_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
         }

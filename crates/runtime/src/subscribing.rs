@@ -122,7 +122,7 @@ impl Context {
                     let stream = number as usize;
                     return context.go_on(Coming { peer, stream, wish, asked_ns, select, planned: Vec::new() });
                 }
-                Ok(None) => refuse(RefusalCode::UnknownStream, context.unknown_stream(&select).to_string()),
+                Ok(None) => refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&select).to_string()),
                 Err(refusal) => refusal,
             };
             context.answer(peer, wish.id, Err(refusal));
@@ -132,9 +132,9 @@ impl Context {
     /// Puts a subscription in, or has it planned for what it is not planned for yet.
     fn go_on(&mut self, mut coming: Coming) {
         let (peer, stream) = (coming.peer, coming.stream);
-        let Some(key) = self.net.still_there(peer) else { return self.leave_stream(stream) };
+        let Some(key) = self.net.still_there(peer) else { return self.streams.leave(stream) };
         if self.net.leaves(key) {
-            self.leave_stream(stream);
+            self.streams.leave(stream);
             return self.resume(key);
         }
         let id = coming.wish.id;
@@ -142,7 +142,7 @@ impl Context {
             return self.when_delivered(stream, move |context, delivered| match delivered {
                 Ok(()) => context.go_on(coming),
                 Err(refusal) => {
-                    context.leave_stream(stream);
+                    context.streams.leave(stream);
                     context.answer(peer, id, Err(refusal));
                 }
             });
@@ -163,18 +163,18 @@ impl Context {
                 let then = move |context: &mut Context, planned: Result<Coming, Panicked>| match planned {
                     Ok(coming) => context.go_on(coming),
                     Err(panicked) => {
-                        context.leave_stream(stream);
+                        context.streams.leave(stream);
                         context.answer(peer, id, Err(refuse(RefusalCode::Query, panicked.to_string())));
                     }
                 };
                 self.plan(work, then);
             }
             Ok(Outcome::NoTime(figures)) => {
-                self.leave_stream(stream);
+                self.streams.leave(stream);
                 self.go_elsewhere(coming, figures);
             }
             Err(refusal) => {
-                self.leave_stream(stream);
+                self.streams.leave(stream);
                 self.answer(peer, id, Err(refusal));
             }
         }
@@ -251,7 +251,7 @@ impl Context {
                 context.when_delivered(stream, move |context, delivered| match delivered {
                     Ok(()) => context.take_placed(&coming, id, made, Some(stream)),
                     Err(refusal) => {
-                        context.leave_stream(stream);
+                        context.streams.leave(stream);
                         context.refuse_placed(&coming, id, refusal);
                     }
                 });
@@ -274,7 +274,7 @@ impl Context {
         let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, wish.number).map(|()| key));
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
-            entered.into_iter().for_each(|stream| self.leave_stream(stream));
+            entered.into_iter().for_each(|stream| self.streams.leave(stream));
             // The managers may have ended before.
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
@@ -372,7 +372,7 @@ impl Context {
         let mut formats: Vec<Format> = Vec::new();
         let stream = self.streams.get(stream_key).map(|stream| stream.name.as_str()).unwrap_or_default();
         for name in &wish.accept {
-            if let Some(format) = self.snapshot.format_named(stream, name)?
+            if let Some(format) = self.streams.snapshot().format_named(stream, name)?
                 && !formats.contains(&format)
             {
                 formats.push(format);
@@ -437,7 +437,7 @@ impl Context {
         }
         if let (true, Some(name)) = (accept.targets.is_empty(), coming.wish.accept.first()) {
             if !coming.wish.wait {
-                return Err(self.snapshot.unknown_format(subscription.select.stream(), name));
+                return Err(self.streams.snapshot().unknown_format(subscription.select.stream(), name));
             }
             subscription.awaiting = Some(coming.wish.id);
         }

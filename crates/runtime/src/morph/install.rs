@@ -43,7 +43,7 @@ impl Context {
         };
         let morphing = &stream.morphing;
         Some(RouteRequest {
-            snapshot: Arc::clone(&self.snapshot),
+            snapshot: Arc::clone(self.streams.snapshot()),
             stream: stream.name.clone(),
             finder: Finder {
                 conversions: Arc::clone(stream.entry.conversions()),

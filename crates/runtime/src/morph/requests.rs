@@ -43,7 +43,7 @@ impl Context {
     /// A session offers a conversion.
     pub(crate) fn register_conversion(&mut self, key: usize, request: ConversionRequest, text: String) {
         let Some(peer) = self.net.pause(key) else { return };
-        let (id, owner, snapshot) = (request.id, request.owner(peer), self.snapshot.clone());
+        let (id, owner, snapshot) = (request.id, request.owner(peer), self.streams.snapshot().clone());
         let work = move |_: &QueryCostModel| (snapshot.compile(&request.between(), &text), request.stream);
         self.plan(work, move |context, compiled| match compiled {
             Ok((Ok(compiled), stream)) => {
@@ -59,7 +59,7 @@ impl Context {
     pub(crate) fn unregister_conversion(&mut self, key: usize, request: ConversionRequest) {
         let Some(peer) = self.net.pause(key) else { return };
         let (id, owner) = (request.id, request.owner(peer));
-        let id_of = |name| self.snapshot.format_known(&request.stream, name).map(|format| format.id());
+        let id_of = |name| self.streams.snapshot().format_known(&request.stream, name).map(|format| format.id());
         match id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?))) {
             Ok((from, to)) => {
                 let name = request.stream.clone();
@@ -78,8 +78,8 @@ impl Context {
         stream: String,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) {
-        let (inbox, inboxes, control) = (self.inbox.clone(), Arc::clone(&self.inboxes), self.catalog.clone());
-        self.catalog.post(move |catalog| {
+        let (inbox, inboxes, control) = (self.inbox.clone(), Arc::clone(&self.inboxes), self.streams.catalog().clone());
+        self.streams.catalog().post(move |catalog| {
             let outcome = change(catalog);
             catalog.publish_snapshot();
             let later = inbox.clone();
@@ -120,15 +120,15 @@ impl Context {
 
     fn take_listener(&mut self, peer: PeerRef, id: u32, stream_key: usize) {
         let (key, stream) = (self.net.still_there(peer), self.streams.get_mut(stream_key));
-        let (Some(key), Some(stream)) = (key, stream) else { return self.leave_stream(stream_key) };
+        let (Some(key), Some(stream)) = (key, stream) else { return self.streams.leave(stream_key) };
         let listeners = &mut stream.morphing.listeners;
         if listeners.contains(&key) {
-            self.leave_stream(stream_key);
+            self.streams.leave(stream_key);
             return self.answer(peer, id, Ok(()));
         }
         if listeners.len() >= MAX_LISTENERS {
             let message = format!("{MAX_LISTENERS} sessions listen on stream `{}`, the bound", stream.name);
-            self.leave_stream(stream_key);
+            self.streams.leave(stream_key);
             return self.answer(peer, id, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
@@ -147,9 +147,9 @@ impl Context {
             if let Some(stream) = self.streams.get_mut(key) {
                 stream.morphing.listeners.retain(|&listener| listener != peer.key);
             }
-            self.leave_stream(key);
+            self.streams.leave(key);
         }
-        self.catalog.post(move |catalog| catalog.end_owner(peer.serial));
+        self.streams.catalog().post(move |catalog| catalog.end_owner(peer.serial));
     }
 }
 
