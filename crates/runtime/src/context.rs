@@ -6,8 +6,8 @@
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::{Admission, QueryCostModel};
-use crate::catalog::thread::CatalogHandle;
 use crate::catalog::Catalog;
+use crate::catalog::thread::CatalogHandle;
 use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
 use crate::graph::Graph;
@@ -24,14 +24,13 @@ use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
 use crate::planner::{Panicked, Planner};
 use crate::streams::Streams;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::Subscriptions;
 use crossdock_format::FormatId;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
 use crossdock_transport::control::Refusal;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, TrafficClass};
-use slab::Slab;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -106,12 +105,7 @@ pub(crate) struct Context {
     pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) net: Net,
     pub(crate) streams: Streams,
-    pub(crate) subscriptions: Slab<Subscription>,
-    pub(crate) next_subscription: u64,
-    /// Keys of subscriptions with an open packet.
-    pub(crate) opened: Vec<usize>,
-    /// Subscriptions that take an attached publisher's packet by reference; memory that packets reuse.
-    pub(crate) in_place: Vec<usize>,
+    pub(crate) subscriptions: Subscriptions,
     pub(crate) host: Host,
     pub(crate) morph: Morph,
     pub(crate) graph: Graph,
@@ -145,10 +139,7 @@ impl Context {
             inboxes: parts.inboxes,
             net,
             streams: Streams::new(parts.catalog),
-            subscriptions: Slab::new(),
-            next_subscription: 1 + place.index as u64,
-            opened: Vec::new(),
-            in_place: Vec::new(),
+            subscriptions: Subscriptions::new(place),
             host: Host::new(parts.host, parts.services),
             morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new() },
             graph,
@@ -402,7 +393,7 @@ impl Context {
         }
         let mut waits_for_routes = false;
         for subscription in self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
-            waits_for_routes |= self.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
+            waits_for_routes |= self.subscriptions.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
             self.remove_subscription(subscription);
         }
         self.net.leave(key, self.host.interface_mut());
@@ -452,7 +443,7 @@ impl Context {
             }
             taken = true;
         }
-        if taken && (self.net.is_dirty() || self.has_opened()) {
+        if taken && (self.net.is_dirty() || self.subscriptions.has_opened()) {
             // What came of it leaves now: nothing else may come that would take it along.
             self.flush_opened(self.net.is_heavy());
             self.service_peers();

@@ -165,7 +165,7 @@ impl Context {
     /// Super-packets that were filled in part leave: at once in quiet times, when their linger has passed in busy ones.
     pub(crate) fn flush_opened(&mut self, busy: bool) {
         let linger_ns = if busy { u64::from(self.config.linger_us) * 1000 } else { 0 };
-        let mut opened = std::mem::take(&mut self.opened);
+        let mut opened = self.subscriptions.take_opened();
         opened.retain(|&key| {
             let Some(subscription) = self.subscriptions.get(key) else { return false };
             let Some(opened_ns) = subscription.output.opened_ns() else { return false };
@@ -175,12 +175,7 @@ impl Context {
             self.flush_subscription(key);
             false
         });
-        self.opened = opened;
-    }
-
-    /// Whether a super-packet was filled in part and has not left.
-    pub(crate) fn has_opened(&self) -> bool {
-        !self.opened.is_empty()
+        self.subscriptions.keep_opened(opened);
     }
 
     /// The open packet of a subscription joins its queue.

@@ -13,20 +13,17 @@ use crate::managers::request::ControlRequest;
 use crate::net::Net;
 use crate::net::queues::MOST_PACKETS;
 use crate::net::sink::SessionSink;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::Subscriptions;
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, Notice};
-use slab::Slab;
 
 /// The parts of a context that have to do with its sessions' queues.
 pub(crate) struct Sessions<'a> {
-    pub(crate) subscriptions: &'a mut Slab<Subscription>,
+    pub(crate) subscriptions: &'a mut Subscriptions,
     pub(crate) net: &'a mut Net,
     pub(crate) host: &'a mut HostInterface,
-    /// Keys of subscriptions with an open packet.
-    pub(crate) opened: &'a mut Vec<usize>,
 }
 
 impl Egress for Sessions<'_> {
@@ -79,7 +76,7 @@ impl Sessions<'_> {
         let outcome = push(&mut sink);
         let SessionSink { taken: records, bytes, no_buffer, too_long, .. } = sink;
         if !was_open && subscription.output.opened_ns().is_some() {
-            self.opened.push(key);
+            self.subscriptions.note_opened(key);
         }
         self.net.note_sent(peer, records);
         Sent { outcome, records, bytes, no_buffer, too_long }
@@ -102,7 +99,6 @@ impl Context {
                 subscriptions: &mut self.subscriptions,
                 net: &mut self.net,
                 host: self.host.interface_mut(),
-                opened: &mut self.opened,
             };
             // From here on subscriptions may end.
             match self.graph.next_session(now_ns, &mut sessions, &mut self.workspace) {

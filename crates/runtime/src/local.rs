@@ -137,9 +137,8 @@ impl Context {
             self.host.interface_mut().free(message);
             return None;
         };
-        let mut whole = std::mem::take(&mut self.in_place);
+        let mut whole = self.subscriptions.take_list();
         let passes = |key: &usize| self.passes_in_place(*key, client, header.format);
-        whole.clear();
         whole.extend(stream.subscriptions.iter().copied().filter(passes));
         let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions.len();
         let is_unclaimed = !self.graph.takes(stream_key as u32);
@@ -165,7 +164,7 @@ impl Context {
                 self.check_queue(subscription);
             }
         }
-        self.in_place = whole;
+        self.subscriptions.keep_list(whole);
         left
     }
 

@@ -104,7 +104,7 @@ impl Context {
 
     /// Takes a subscription out of everything that knows it.
     pub(crate) fn remove_subscription(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.try_remove(key) else { return };
+        let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s);
         if subscription.asked.is_some() {
             // The managers may have ended before.
@@ -157,14 +157,7 @@ impl Context {
     /// The same, for a queue that `more` bytes are to join.
     fn check_peer_queue_with(&mut self, key: usize, more: u64) {
         let subscriptions = &mut self.subscriptions;
-        let lost = |of_peer: &[usize], number: u32, records: u64| {
-            let hit = |s: &usize| subscriptions.get(*s).is_some_and(|s| s.number == number);
-            if let Some(subscription) = of_peer.iter().copied().find(hit)
-                && let Some(subscription) = subscriptions.get_mut(subscription)
-            {
-                subscription.lose(records);
-            }
-        };
+        let lost = |of_peer: &[usize], number, records| subscriptions.lose(of_peer, number, records);
         let change = self.net.bound_queue(key, more, self.host.interface_mut(), lost);
         if change == QueueChange::Unchanged {
             return;

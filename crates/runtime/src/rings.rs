@@ -80,7 +80,7 @@ impl Context {
                 self.net.leave_rings();
                 return false;
             }
-            if self.net.now_ns() >= start_ns + FULL_TURN_NS || self.net.is_dirty() || self.has_opened() {
+            if self.net.now_ns() >= start_ns + FULL_TURN_NS || self.net.is_dirty() || self.subscriptions.has_opened() {
                 self.net.leave_rings();
                 return true;
             }

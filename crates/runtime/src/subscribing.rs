@@ -193,7 +193,7 @@ impl Context {
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
-        made.id = self.take_subscription_id();
+        made.id = self.subscriptions.take_id();
         self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(match () {
             () if accepts => Outcome::Unrouted,
@@ -224,7 +224,7 @@ impl Context {
             // What is converted is converted here.
             return self.refuse_query(caller, &stream, figures);
         }
-        let (subscription, sql) = (self.take_subscription_id(), coming.select.sql().to_owned());
+        let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
         let refused = move |context: &mut Context, why: &dyn Display| {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
@@ -291,13 +291,6 @@ impl Context {
         self.put_in(*key, stream, subscription, coming.asked_ns);
         self.confirm_subscription(*key, wish.id, wish.number);
         self.resume(*key);
-    }
-
-    /// A number for a subscription that no other of the daemon's has or had.
-    fn take_subscription_id(&mut self) -> u64 {
-        let id = self.next_subscription;
-        self.next_subscription += self.place.of as u64;
-        id
     }
 
     /// A query fits nowhere.

@@ -75,7 +75,7 @@ impl Context {
     pub(crate) fn note_wanted(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let mut wanted: Vec<(Format, Format)> = Vec::new();
-        for accept in stream.subscriptions.iter().filter_map(|&key| self.accept(key)) {
+        for accept in stream.subscriptions.iter().filter_map(|&key| self.subscriptions.accept(key)) {
             for want in accept.missed.iter().flat_map(|from| accept.targets.iter().map(move |to| (from, to))) {
                 let known = wanted.iter().any(|known| (known.0.id(), known.1.id()) == (want.0.id(), want.1.id()));
                 if !known && wanted.len() < MAX_WANTED {
@@ -114,7 +114,7 @@ impl Context {
 
     /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now.
     pub(crate) fn note_readable(&mut self, key: usize) {
-        let Some(accept) = self.accept_mut(key) else { return };
+        let Some(accept) = self.subscriptions.accept_mut(key) else { return };
         let missed = std::mem::take(&mut accept.missed);
         let (readable, missed): (Vec<Format>, Vec<Format>) =
             missed.into_iter().partition(|format| accept.route(format.id().0) != Route::Unreachable);
