@@ -91,7 +91,7 @@ impl Context {
         formats: Vec<Format>,
         then: impl FnOnce(&mut Context, Result<Option<StreamFacts>, Refusal>) + Send + 'static,
     ) {
-        let flow = Flow { stream: stream as u32, at: self.graph.index, is_publishing };
+        let flow = Flow { stream: stream as u32, at: self.graph.index(), is_publishing };
         let inbox = self.inbox.clone();
         let answer = Box::new(move |outcome: Result<Option<StreamFacts>, String>| {
             let outcome = outcome.map_err(|why| refuse(RefusalCode::Limit, why));
@@ -103,7 +103,7 @@ impl Context {
     }
 
     fn disconnect(&self, stream: usize, is_publishing: bool) {
-        let flow = Flow { stream: stream as u32, at: self.graph.index, is_publishing };
+        let flow = Flow { stream: stream as u32, at: self.graph.index(), is_publishing };
         // The managers may have ended before.
         let _ = self.news.send(ControlRequest::Disconnect(flow));
     }

@@ -137,29 +137,20 @@ impl Context {
     /// have it already. Queries run on it at once, handlers after the network was served.
     pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, passed: &[usize]) {
         let number = stream_key as u32;
-        self.note_arrival(stream_key, &batch, true);
-        if !self.graph.takes(number)
-            && let Some(stream) = self.streams.get_mut(stream_key)
-        {
+        if let Some(stream) = self.streams.get_mut(stream_key) {
             let records = batch.len() as u64;
-            stream.unclaimed += records;
-            self.net.count_drop(DropReason::Unclaimed, records);
+            stream.note_batch(&batch, true, self.net.now_ns());
+            self.net.counters_mut().records_in += records;
+            if !self.graph.takes(number) {
+                stream.unclaimed += records;
+                self.net.count_drop(DropReason::Unclaimed, records);
+            }
         }
         self.net.counters_mut().batches_given += u64::from(self.graph.has_sessions(number));
         passed.iter().for_each(|key| self.graph.skip_next(*key));
         self.graph.arrive(number, batch, self.net.since_ns(), &mut self.workspace);
         self.serve_sessions();
         self.graph.check_publishers(number);
-    }
-
-    /// Counts a stream's records, and keeps a sample of them. Each record counts at one context, where `is_first`; at others
-    /// it belongs to the rate of what the queries there see.
-    pub(crate) fn note_arrival(&mut self, stream: usize, batch: &Batch, is_first: bool) {
-        let Some(stream) = self.streams.get_mut(stream) else { return };
-        stream.note_batch(batch, is_first, self.net.now_ns());
-        if is_first {
-            self.net.counters_mut().records_in += batch.len() as u64;
-        }
     }
 
     /// Super-packets that were filled in part leave: at once in quiet times, when their linger has passed in busy ones.

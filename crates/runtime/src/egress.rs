@@ -123,7 +123,7 @@ impl Context {
         let text = format!("the query `{}`: {message}", subscription.select.sql());
         self.tell(peer, &Notice::Unreadable { subscription: number, message }.into());
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index, text));
+        let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index(), text));
         self.check_queue(key);
     }
 

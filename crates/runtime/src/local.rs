@@ -38,7 +38,7 @@ impl Context {
         match self.net.insert_attached(client, self.host.interface_mut()) {
             Ok(()) => {
                 // Before the answer: the next client is placed by it.
-                self.graph.gauges.clients.set(self.host.interface().attached().into());
+                self.graph.gauges().clients.set(self.host.interface().attached().into());
                 Ok(client)
             }
             Err(error) => {

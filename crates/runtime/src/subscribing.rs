@@ -298,7 +298,7 @@ impl Context {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryRefused(self.graph.index, text));
+        let _ = self.news.send(ControlRequest::QueryRefused(self.graph.index(), text));
         self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
     }
 

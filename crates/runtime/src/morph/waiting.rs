@@ -16,7 +16,7 @@ const MAX_WANTED: usize = 256;
 impl Context {
     /// Reports what the graph has found about records that are to be converted.
     pub(crate) fn take_events(&mut self) {
-        while let Some(event) = self.graph.events.pop_front() {
+        while let Some(event) = self.graph.next_event() {
             match event {
                 Event::Unroutable { key, format } => self.note_missed(key, format),
                 Event::Lost { key } => self.check_queue(key),
@@ -40,7 +40,7 @@ impl Context {
                 stream.name
             );
             // The managers may have ended before.
-            let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index, text));
+            let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index(), text));
         }
     }
 
