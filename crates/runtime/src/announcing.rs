@@ -4,8 +4,8 @@
 
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
-use crate::context::{AwaitedFormats, Context};
-use crate::inbox::Inbox;
+use crate::context::Context;
+use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::{PeerRef, Publishing};
@@ -105,14 +105,19 @@ impl Context {
 
     /// Runs a function once a stream has these formats here, or is gone.
     fn when_known(&mut self, key: usize, formats: Vec<FormatId>, then: impl FnOnce(&mut Context) + 'static) {
-        self.awaited.push(AwaitedFormats { stream: key, formats, routes: false, then: Box::new(then) });
+        self.inbox.await_formats(AwaitedFormats { stream: key, formats, routes: false, then: Box::new(then) });
         self.finish_awaited(key);
     }
 
     /// Runs a function once the routes of a stream are planned for what it has here, or it is gone.
     pub(crate) fn when_routed(&mut self, stream: &str, then: impl FnOnce(&mut Context) + 'static) {
         let Some(key) = self.streams.find(stream) else { return then(self) };
-        self.awaited.push(AwaitedFormats { stream: key, formats: Vec::new(), routes: true, then: Box::new(then) });
+        self.inbox.await_formats(AwaitedFormats {
+            stream: key,
+            formats: Vec::new(),
+            routes: true,
+            then: Box::new(then),
+        });
         self.finish_awaited(key);
     }
 
@@ -124,8 +129,7 @@ impl Context {
         let is_due = |awaited: &mut AwaitedFormats| {
             awaited.stream == key && are_here(&awaited.formats) && (is_routed || !awaited.routes)
         };
-        let due: Vec<AwaitedFormats> = self.awaited.extract_if(.., is_due).collect();
-        due.into_iter().for_each(|awaited| (awaited.then)(self));
+        self.inbox.take_formats(is_due).into_iter().for_each(|awaited| (awaited.then)(self));
     }
 
     /// Takes in those formats of a stream that the queries and routes here are planned for, and has these planned for

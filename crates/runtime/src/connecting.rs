@@ -2,7 +2,8 @@
 //! sessions publish it to each whose sessions take it: a publisher is answered, and a subscription is there, once that is so.
 //! Where there is one I/O context, nothing crosses.
 
-use crate::context::{AwaitedDelivery, Context};
+use crate::context::Context;
+use crate::inbox::AwaitedDelivery;
 use crate::managers::request::{Connection, ControlRequest, Flow};
 use crate::refusal::refuse;
 use crate::streams::{Delivery, StreamFacts};
@@ -27,7 +28,7 @@ impl Context {
         }
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
         let was_asked = std::mem::replace(&mut there.delivery, Delivery::Asked) == Delivery::Asked;
-        self.awaited_deliveries.push(AwaitedDelivery { stream, then: Box::new(then) });
+        self.inbox.await_delivery(AwaitedDelivery { stream, then: Box::new(then) });
         if !was_asked {
             self.connect(stream, false, Vec::new(), move |context, outcome| context.take_delivery(stream, outcome));
         }
@@ -38,9 +39,7 @@ impl Context {
         let Some(there) = self.streams.get_mut(stream) else { return };
         let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
         there.delivery = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
-        let is_due = |awaited: &mut AwaitedDelivery| awaited.stream == stream;
-        let due: Vec<AwaitedDelivery> = self.awaited_deliveries.extract_if(.., is_due).collect();
-        due.into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
+        self.inbox.take_deliveries(stream).into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
         self.end_delivery(stream);
     }
 
@@ -92,7 +91,7 @@ impl Context {
         then: impl FnOnce(&mut Context, Result<Option<StreamFacts>, Refusal>) + Send + 'static,
     ) {
         let flow = Flow { stream: stream as u32, at: self.graph.index(), is_publishing };
-        let inbox = self.inbox.clone();
+        let inbox = self.inbox.own().clone();
         let answer = Box::new(move |outcome: Result<Option<StreamFacts>, String>| {
             let outcome = outcome.map_err(|why| refuse(RefusalCode::Limit, why));
             // The context may have stopped.

@@ -15,7 +15,7 @@ use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
 use crate::host::Host;
 use crate::host::services::Services;
-use crate::inbox::{Command, Inbox};
+use crate::inbox::{Command, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace};
 use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
@@ -23,17 +23,16 @@ use crate::net::memory::Attached;
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
 use crate::planner::{Panicked, Planner};
+use crate::refusal::Stopped;
 use crate::streams::Streams;
 use crate::subscriptions::Subscriptions;
-use crossdock_format::FormatId;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostInterface, Owner};
-use crossdock_transport::control::Refusal;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, TrafficClass};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
@@ -77,32 +76,11 @@ enum Came {
     More,
 }
 
-/// Something to be done once a stream has formats at this context.
-pub(crate) struct AwaitedFormats {
-    /// The stream's key.
-    pub(crate) stream: usize,
-    pub(crate) formats: Vec<FormatId>,
-    /// Whether its routes are to be planned, too.
-    pub(crate) routes: bool,
-    pub(crate) then: Box<dyn FnOnce(&mut Context)>,
-}
-
-/// What goes on with the outcome of a request.
-pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>;
-
-/// Something to be done once all that is published of a stream comes to this context, or is refused.
-pub(crate) struct AwaitedDelivery {
-    /// The stream's key.
-    pub(crate) stream: usize,
-    pub(crate) then: Then,
-}
-
 /// A context and everything it owns.
 pub(crate) struct Context {
     pub(crate) config: ContextConfig,
     pub(crate) name: String,
     pub(crate) place: IoPlace,
-    pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) net: Net,
     pub(crate) streams: Streams,
     pub(crate) subscriptions: Subscriptions,
@@ -112,15 +90,8 @@ pub(crate) struct Context {
     pub(crate) workspace: Workspace,
     pub(crate) news: Arc<RequestQueue>,
     pub(crate) planner: Planner,
-    pub(crate) awaited: Vec<AwaitedFormats>,
-    pub(crate) awaited_deliveries: Vec<AwaitedDelivery>,
     pub(crate) admission: Admission,
-    pub(crate) inbox: Inbox,
-    commands: Receiver<Command>,
-    /// Whether it takes packets and clients: not before the kept handlers are restored.
-    is_open: bool,
-    /// Clients that came before that.
-    early: Vec<Command>,
+    pub(crate) inbox: ContextInbox,
 }
 
 impl Context {
@@ -136,7 +107,6 @@ impl Context {
         Context {
             name: parts.name,
             place,
-            inboxes: parts.inboxes,
             net,
             streams: Streams::new(parts.catalog),
             subscriptions: Subscriptions::new(place),
@@ -146,13 +116,8 @@ impl Context {
             workspace: parts.workspace,
             news: parts.news,
             planner: parts.planner,
-            awaited: Vec::new(),
-            awaited_deliveries: Vec::new(),
             admission: Admission::default(),
-            inbox: parts.inbox,
-            commands: parts.commands,
-            is_open: false,
-            early: Vec::new(),
+            inbox: ContextInbox::new(parts.inbox, parts.commands, parts.inboxes),
             config,
         }
     }
@@ -222,12 +187,13 @@ impl Context {
     /// # Errors
     /// The kernel's: the socket cannot be watched.
     pub(crate) fn open(&mut self) -> std::io::Result<()> {
-        if std::mem::replace(&mut self.is_open, true) {
+        if self.inbox.is_open() {
             return Ok(());
         }
+        let early = self.inbox.open();
         // Not before: packets that nobody takes would keep the context from sleeping.
         self.net.open()?;
-        std::mem::take(&mut self.early).into_iter().for_each(|command| self.carry_out_command(command));
+        early.into_iter().for_each(|command| self.carry_out_command(command));
         Ok(())
     }
 
@@ -238,7 +204,7 @@ impl Context {
         request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
         then: impl FnOnce(&mut Context, T) + Send + 'static,
     ) {
-        let inbox = self.inbox.clone();
+        let inbox = self.inbox.own().clone();
         self.streams.catalog().post(move |catalog| {
             let answer = request(catalog);
             catalog.publish_snapshot();
@@ -249,7 +215,7 @@ impl Context {
 
     /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.
     pub(crate) fn at_others(&self, work: impl Fn(&mut Context) + Clone + Send + 'static) {
-        let (inboxes, own) = (Arc::clone(&self.inboxes), self.place.index);
+        let (inboxes, own) = (Arc::clone(self.inbox.all()), self.place.index);
         self.streams.catalog().post(move |_| {
             for (_, inbox) in inboxes.iter().enumerate().filter(|(at, _)| *at != own) {
                 let work = work.clone();
@@ -265,7 +231,7 @@ impl Context {
         work: impl FnOnce(&QueryCostModel) -> T + Send + 'static,
         then: impl FnOnce(&mut Context, Result<T, Panicked>) + Send + 'static,
     ) {
-        let inbox = self.inbox.clone();
+        let inbox = self.inbox.own().clone();
         self.planner.give(work, move |outcome| {
             // The context may have stopped.
             let _ = inbox.post(move |context| then(context, outcome));
@@ -288,7 +254,7 @@ impl Context {
 
     /// Takes the frames that have arrived, and those that other I/O contexts have handed over.
     fn take_frames(&mut self) -> usize {
-        if !self.is_open {
+        if !self.inbox.is_open() {
             return 0;
         }
         let (mut frames, count) = self.net.receive(FRAMES_A_TURN);
@@ -434,12 +400,10 @@ impl Context {
     fn take_commands(&mut self) -> bool {
         let mut taken = false;
         loop {
-            match self.commands.try_recv() {
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
-                // There is one at most: the thread by which processes attach waits for the answer.
-                Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
-                Ok(command) => self.carry_out_command(command),
-                Err(TryRecvError::Empty) => break,
+            match self.inbox.next() {
+                Ok(Some(command)) => self.carry_out_command(command),
+                Ok(None) => break,
+                Err(Stopped) => return false,
             }
             taken = true;
         }

@@ -228,7 +228,7 @@ impl Context {
         let refused = move |context: &mut Context, why: &dyn Display| {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
-        let (inbox, refused_there) = (self.inbox.clone(), refused.clone());
+        let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
         let then = Box::new(move |placed: Result<Select, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {

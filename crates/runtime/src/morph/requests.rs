@@ -78,7 +78,8 @@ impl Context {
         stream: String,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) {
-        let (inbox, inboxes, control) = (self.inbox.clone(), Arc::clone(&self.inboxes), self.streams.catalog().clone());
+        let (inbox, inboxes, control) =
+            (self.inbox.own().clone(), Arc::clone(self.inbox.all()), self.streams.catalog().clone());
         self.streams.catalog().post(move |catalog| {
             let outcome = change(catalog);
             catalog.publish_snapshot();
