@@ -122,15 +122,18 @@ impl Context {
         }
     }
 
-    /// The loop, until a stop command or until its handles are gone: four steps a turn, each of them bounded.
+    /// The loop, until a stop command or until its handles are gone: maintain, ingress, work and egress, each of them bounded.
     pub(crate) fn run(mut self) {
         let mut turn_clock = TurnClock::start(self.net.clock_ns());
         while self.maintain(&mut turn_clock) {
             let came = self.ingress();
-            // All that keeps the network going is done before handlers work.
+            // What came of it leaves before handlers work, which may take a whole slice (`slice_us`).
             self.egress();
             let more = self.work();
-            self.note_turn(came != Came::Nothing || more, &mut turn_clock);
+            if self.net.is_dirty() {
+                self.egress();
+            }
+            self.end_turn(came != Came::Nothing || more, &mut turn_clock);
             if came != Came::More && !more && self.morph.stale.is_empty() {
                 self.idle();
             }
@@ -168,18 +171,27 @@ impl Context {
         }
     }
 
-    /// Sends what is ready for the peers.
+    /// Sends what is ready for the peers: replies, acks, and packets filled in part unless more is to come soon.
     fn egress(&mut self) {
+        if !self.net.is_dirty() && !self.subscriptions.has_opened() {
+            return;
+        }
         self.flush_opened(self.net.is_heavy());
         self.service_peers();
     }
 
-    /// Lets handlers work for a slice, and sends what came of it. Whether there is more to do at once.
+    /// Takes the changes that came, and lets handlers work for a slice. Whether there is more to do at once.
     fn work(&mut self) -> bool {
-        let more = self.serve_handlers();
-        self.host.interface_mut().collect_dropped();
-        self.host.interface_mut().end_turn();
-        more
+        let changed = self.graph.take_orders(&mut self.workspace);
+        if self.graph.is_empty() && !changed && !self.graph.has_turned() {
+            return false;
+        }
+        let slice_ns = self.config.platform.slice_us.saturating_mul(1000);
+        let more = self.graph.serve(slice_ns, self.net.now_ns(), &mut self.workspace);
+        let arrived = self.note_arrived();
+        self.serve_sessions();
+        let has_turned = self.turn_credit();
+        arrived || more || changed || has_turned || self.graph.is_changing()
     }
 
     /// Takes packets and clients from now on.
@@ -398,21 +410,13 @@ impl Context {
 
     /// Carries out the commands of the handles; `false` when the context should stop.
     fn take_commands(&mut self) -> bool {
-        let mut taken = false;
         loop {
             match self.inbox.next() {
                 Ok(Some(command)) => self.carry_out_command(command),
-                Ok(None) => break,
+                Ok(None) => return true,
                 Err(Stopped) => return false,
             }
-            taken = true;
         }
-        if taken && (self.net.is_dirty() || self.subscriptions.has_opened()) {
-            // What came of it leaves now: nothing else may come that would take it along.
-            self.flush_opened(self.net.is_heavy());
-            self.service_peers();
-        }
-        true
     }
 
     /// Notifies every peer that the daemon stops, so that no peer has to wait for a timeout.

@@ -1,32 +1,13 @@
-//! The handlers at the context that has the device: they are served after the network. Also the managers' requests to this context other than changes of its table.
+//! The handlers at the context that has the device: what they make, and whom they hold back. Also the managers' requests to this
+//! context other than changes of its table.
 
 use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::streams::StreamFacts;
 
 impl Context {
-    /// Takes the changes that came, and works on what waits for handlers, for a slice. Whether there is more to do at
-    /// once.
-    pub(crate) fn serve_handlers(&mut self) -> bool {
-        let changed = self.graph.take_orders(&mut self.workspace);
-        if self.graph.is_empty() && !changed && !self.graph.has_turned() {
-            return false;
-        }
-        let slice_ns = self.config.platform.slice_us.saturating_mul(1000);
-        let more = self.graph.serve(slice_ns, self.net.now_ns(), &mut self.workspace);
-        let arrived = self.note_arrived();
-        self.serve_sessions();
-        let has_turned = self.turn_credit();
-        if arrived || has_turned || self.net.is_dirty() {
-            // Nothing else may come that would take it along.
-            self.flush_opened(self.net.is_heavy());
-            self.service_peers();
-        }
-        arrived || more || changed || has_turned || self.graph.is_changing()
-    }
-
     /// Counts what handlers have made for sessions. Whether there was any.
-    fn note_arrived(&mut self) -> bool {
+    pub(crate) fn note_arrived(&mut self) -> bool {
         let (is_home, now_ns, mut any) = (self.place.is_home(), self.net.now_ns(), false);
         for batch in self.graph.take_arrived() {
             if let Some(stream) = self.streams.get_mut(batch.stream as usize) {
@@ -41,7 +22,7 @@ impl Context {
     }
 
     /// Credit goes to publishers of streams that have room again, and to others no more. Whether any turned.
-    fn turn_credit(&mut self) -> bool {
+    pub(crate) fn turn_credit(&mut self) -> bool {
         let turned = self.graph.take_turned();
         for (stream, is_blocked) in &turned {
             let publishers = self.streams.get(*stream as usize).map(|stream| stream.publishers.clone());
@@ -55,8 +36,10 @@ impl Context {
         !turned.is_empty()
     }
 
-    /// Counts a turn, and the processor time that it took if it was busy.
-    pub(crate) fn note_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
+    /// Ends a turn: wakes the clients that have something to take, and counts the turn, with the processor time that it took if
+    /// it was busy.
+    pub(crate) fn end_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
+        self.host.end_turn();
         self.net.counters_mut().turns += 1;
         self.graph.gauges().turns.add(1);
         self.graph.gauges().clients.set(self.host.interface().attached().into());
