@@ -4,8 +4,8 @@
 
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
-use crate::context::{AwaitedFormats, Context};
-use crate::inbox::Inbox;
+use crate::context::Context;
+use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::{PeerRef, Publishing};
@@ -93,9 +93,9 @@ impl Inbox {
 impl Context {
     /// Takes in what has changed in the catalog.
     pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>, changed: &[u32]) {
-        self.snapshot = snapshot;
+        self.streams.take_snapshot(snapshot);
         for &number in changed {
-            if self.streams.take_entry(number, self.snapshot.get(number)) {
+            if self.streams.take_entry(number) {
                 self.take_formats(number as usize, Plans::default());
             } else {
                 self.finish_awaited(number as usize);
@@ -103,21 +103,21 @@ impl Context {
         }
     }
 
-    /// A use of a stream, as a subscription is one, has ended here.
-    pub(crate) fn leave_stream(&self, key: usize) {
-        self.catalog.post(move |catalog| catalog.leave(key as u32));
-    }
-
     /// Runs a function once a stream has these formats here, or is gone.
     fn when_known(&mut self, key: usize, formats: Vec<FormatId>, then: impl FnOnce(&mut Context) + 'static) {
-        self.awaited.push(AwaitedFormats { stream: key, formats, routes: false, then: Box::new(then) });
+        self.inbox.await_formats(AwaitedFormats { stream: key, formats, routes: false, then: Box::new(then) });
         self.finish_awaited(key);
     }
 
     /// Runs a function once the routes of a stream are planned for what it has here, or it is gone.
     pub(crate) fn when_routed(&mut self, stream: &str, then: impl FnOnce(&mut Context) + 'static) {
         let Some(key) = self.streams.find(stream) else { return then(self) };
-        self.awaited.push(AwaitedFormats { stream: key, formats: Vec::new(), routes: true, then: Box::new(then) });
+        self.inbox.await_formats(AwaitedFormats {
+            stream: key,
+            formats: Vec::new(),
+            routes: true,
+            then: Box::new(then),
+        });
         self.finish_awaited(key);
     }
 
@@ -129,8 +129,7 @@ impl Context {
         let is_due = |awaited: &mut AwaitedFormats| {
             awaited.stream == key && are_here(&awaited.formats) && (is_routed || !awaited.routes)
         };
-        let due: Vec<AwaitedFormats> = self.awaited.extract_if(.., is_due).collect();
-        due.into_iter().for_each(|awaited| (awaited.then)(self));
+        self.inbox.take_formats(is_due).into_iter().for_each(|awaited| (awaited.then)(self));
     }
 
     /// Takes in those formats of a stream that the queries and routes here are planned for, and has these planned for
@@ -229,7 +228,7 @@ impl Context {
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.
     pub(crate) fn announce(&mut self, key: usize, announcement: Announcement) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let id = announcement.id;
         let work = move |_: &QueryCostModel| {
             let checked = Format::parse(&announcement.format)
@@ -261,7 +260,7 @@ impl Context {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
             Ok(()) => context.finish_announcing(peer, &announcement, format, stream),
             Err(refusal) => {
-                context.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
+                context.streams.end_publishing(stream);
                 context.answer(peer, announcement.id, Err(refusal));
             }
         });
@@ -269,9 +268,9 @@ impl Context {
 
     /// The catalog has a session as a publisher of a stream, and the stream has the format here.
     fn finish_announcing(&mut self, peer: PeerRef, announcement: &Announcement, format: Format, stream: usize) {
-        let published = self.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
+        let published = self.net.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
         if !matches!(published, Some(Ok(true))) {
-            self.catalog.post(move |catalog| catalog.end_publishing(stream as u32));
+            self.streams.end_publishing(stream);
         }
         if let Some(published) = published {
             self.answer(peer, announcement.id, published.map(drop));
@@ -281,7 +280,7 @@ impl Context {
     /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
     fn publish(&mut self, key: usize, of: &Announcement, format: Format, stream: usize) -> Result<bool, Refusal> {
         let (number, number_of) = (of.number, stream);
-        let Some(peer) = self.peers.get_mut(key) else { return Ok(false) };
+        let Some(peer) = self.net.peer_mut(key) else { return Ok(false) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -305,7 +304,7 @@ impl Context {
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
     pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
-        let Some(key) = self.still_there(peer) else { return };
+        let Some(key) = self.net.still_there(peer) else { return };
         self.tell(key, &ControlMessage::Reply(reply(id, outcome)));
         self.resume(key);
     }

@@ -2,7 +2,8 @@
 //! sessions publish it to each whose sessions take it: a publisher is answered, and a subscription is there, once that is so.
 //! Where there is one I/O context, nothing crosses.
 
-use crate::context::{AwaitedDelivery, Context};
+use crate::context::Context;
+use crate::inbox::AwaitedDelivery;
 use crate::managers::request::{Connection, ControlRequest, Flow};
 use crate::refusal::refuse;
 use crate::streams::{Delivery, StreamFacts};
@@ -27,20 +28,18 @@ impl Context {
         }
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
         let was_asked = std::mem::replace(&mut there.delivery, Delivery::Asked) == Delivery::Asked;
-        self.awaited_deliveries.push(AwaitedDelivery { stream, then: Box::new(then) });
+        self.inbox.await_delivery(AwaitedDelivery { stream, then: Box::new(then) });
         if !was_asked {
             self.connect(stream, false, Vec::new(), move |context, outcome| context.take_delivery(stream, outcome));
         }
     }
 
     fn take_delivery(&mut self, stream: usize, outcome: Result<Option<StreamFacts>, Refusal>) {
-        let now_ns = self.now_ns;
+        let now_ns = self.net.now_ns();
         let Some(there) = self.streams.get_mut(stream) else { return };
         let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
         there.delivery = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
-        let is_due = |awaited: &mut AwaitedDelivery| awaited.stream == stream;
-        let due: Vec<AwaitedDelivery> = self.awaited_deliveries.extract_if(.., is_due).collect();
-        due.into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
+        self.inbox.take_deliveries(stream).into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
         self.end_delivery(stream);
     }
 
@@ -91,8 +90,8 @@ impl Context {
         formats: Vec<Format>,
         then: impl FnOnce(&mut Context, Result<Option<StreamFacts>, Refusal>) + Send + 'static,
     ) {
-        let flow = Flow { stream: stream as u32, at: self.graph.index, is_publishing };
-        let inbox = self.inbox.clone();
+        let flow = Flow { stream: stream as u32, at: self.graph.index(), is_publishing };
+        let inbox = self.inbox.own().clone();
         let answer = Box::new(move |outcome: Result<Option<StreamFacts>, String>| {
             let outcome = outcome.map_err(|why| refuse(RefusalCode::Limit, why));
             // The context may have stopped.
@@ -103,7 +102,7 @@ impl Context {
     }
 
     fn disconnect(&self, stream: usize, is_publishing: bool) {
-        let flow = Flow { stream: stream as u32, at: self.graph.index, is_publishing };
+        let flow = Flow { stream: stream as u32, at: self.graph.index(), is_publishing };
         // The managers may have ended before.
         let _ = self.news.send(ControlRequest::Disconnect(flow));
     }

@@ -2,7 +2,7 @@
 //! queue's bound, reports to the subscriber, ends of streams.
 
 use crate::Overflow;
-use crate::context::{Context, SPARE_BUFFERS, wire};
+use crate::context::Context;
 use crate::counters::DropReason;
 use crate::graph::edge::Queued;
 use crate::graph::gauges::Loss;
@@ -10,57 +10,28 @@ use crate::graph::node::Spill;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::managers::request::ControlRequest;
-use crate::net::carrier::Wire;
-use crate::net::payload::Payload;
-use crate::net::peers::Peers;
+use crate::net::Net;
+use crate::net::queues::MOST_PACKETS;
 use crate::net::sink::SessionSink;
-use crate::subscriptions::Subscription;
+use crate::subscriptions::Subscriptions;
 use crossdock_engine::Sink;
+use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, Notice};
-use slab::Slab;
-
-/// Most packets that a session is said to have room for.
-const MOST_PACKETS: usize = 16;
+use crossdock_transport::{ControlMessage, Notice};
 
 /// The parts of a context that have to do with its sessions' queues.
 pub(crate) struct Sessions<'a> {
-    pub(crate) subscriptions: &'a mut Slab<Subscription>,
-    pub(crate) peers: &'a mut Peers,
-    pub(crate) wire: Wire<'a>,
-    /// Keys of subscriptions with an open packet.
-    pub(crate) opened: &'a mut Vec<usize>,
-    /// The bound of a queue, in bytes.
-    pub(crate) queue_bytes: u64,
-    /// Large buffers that stay free: acks arrive in them.
-    pub(crate) spare_buffers: usize,
+    pub(crate) subscriptions: &'a mut Subscriptions,
+    pub(crate) net: &'a mut Net,
+    pub(crate) host: &'a mut HostInterface,
 }
 
 impl Egress for Sessions<'_> {
     #[inline]
     fn room(&mut self, key: usize) -> Room {
-        let subscription = self.subscriptions.get(key);
-        let found = subscription.and_then(|s| Some((s.overflow, self.peers.get(s.peer)?)));
-        let Some((overflow, peer)) = found else { return Room::Packets(MOST_PACKETS) };
-        let carrier = peer.carrier();
-        let packets = match overflow {
-            Overflow::Block if peer.full => return Room::Full,
-            Overflow::Block => {
-                let left = self.queue_bytes.saturating_sub(carrier.backlog_bytes(self.wire.host));
-                (left as usize / MAX_SUPER_BYTES + 1).min(MOST_PACKETS)
-            }
-            Overflow::DropOldest | Overflow::Disconnect => MOST_PACKETS,
-        };
-        if !carrier.takes_buffers() {
-            return Room::Packets(packets);
-        }
-        // One more is that of the packet that is open.
-        let mut has_free = |packets: usize| self.wire.pool.has_free(MAX_SUPER_BYTES, self.spare_buffers + packets + 1);
-        match () {
-            () if has_free(packets) => Room::Packets(packets),
-            () if has_free(0) => Room::Packets(1),
-            () => Room::NoBuffers,
-        }
+        let found = self.subscriptions.get(key);
+        let room = found.and_then(|s| self.net.room(s.peer, s.overflow == Overflow::Block, self.host));
+        room.unwrap_or(Room::Packets(MOST_PACKETS))
     }
 
     #[inline]
@@ -99,32 +70,22 @@ impl Sessions<'_> {
     ) -> Sent {
         let nothing = Sent { outcome: Outcome::Made, records: 0, bytes: 0, no_buffer: 0, too_long: 0 };
         let Some(subscription) = self.subscriptions.get_mut(key) else { return nothing };
-        let Some(peer) = self.peers.get_mut(subscription.peer) else { return nothing };
         let (was_open, to) = (subscription.output.opened_ns().is_some(), subscription.recipient());
-        let wire = self.wire.reborrow();
-        let mut sink = SessionSink::new(&mut subscription.output, peer.carrier_mut(), wire, to, format, spill);
+        let (peer, output) = (subscription.peer, &mut subscription.output);
+        let Some(mut sink) = self.net.sink(peer, to, output, (format, spill), self.host) else { return nothing };
         let outcome = push(&mut sink);
         let SessionSink { taken: records, bytes, no_buffer, too_long, .. } = sink;
         if !was_open && subscription.output.opened_ns().is_some() {
-            self.opened.push(key);
+            self.subscriptions.note_opened(key);
         }
-        self.wire.counters.records_out += records;
-        if records > 0 {
-            self.peers.touch(subscription.peer);
-        }
+        self.net.note_sent(peer, records);
         Sent { outcome, records, bytes, no_buffer, too_long }
     }
 
     /// A whole batch joins the queue of a subscription over packets by reference; its records.
     fn pass_whole(&mut self, key: usize, batch: &Queued) -> u64 {
         let Some(subscription) = self.subscriptions.get(key) else { return 0 };
-        let Some(link) = self.peers.link_mut(subscription.peer) else { return 0 };
-        let records = batch.len() as u64;
-        Payload::Whole { batch: batch.shared(), to: subscription.recipient() }.enqueue(&mut link.session);
-        self.wire.counters.records_out += records;
-        self.wire.counters.batches_whole += 1;
-        self.peers.touch(subscription.peer);
-        records
+        self.net.pass_whole(subscription.peer, batch.shared(), subscription.recipient())
     }
 }
 
@@ -133,16 +94,14 @@ impl Context {
     pub(crate) fn serve_sessions(&mut self) {
         loop {
             self.take_events();
+            let now_ns = self.net.now_ns();
             let mut sessions = Sessions {
                 subscriptions: &mut self.subscriptions,
-                peers: &mut self.peers,
-                wire: wire!(self),
-                opened: &mut self.scratch.opened,
-                queue_bytes: self.queue_bytes,
-                spare_buffers: (SPARE_BUFFERS / 2).min(self.large_buffers / 16),
+                net: &mut self.net,
+                host: self.host.interface_mut(),
             };
             // From here on subscriptions may end.
-            match self.graph.next_session(self.now_ns, &mut sessions, &mut self.workspace) {
+            match self.graph.next_session(now_ns, &mut sessions, &mut self.workspace) {
                 Some(SessionStep::Ran(key)) => self.check_queue(key),
                 Some(SessionStep::Failed(key)) => self.fail_query(key),
                 Some(SessionStep::Ended(key, publishers)) => self.tell_end(key, publishers),
@@ -164,7 +123,7 @@ impl Context {
         let text = format!("the query `{}`: {message}", subscription.select.sql());
         self.tell(peer, &Notice::Unreadable { subscription: number, message }.into());
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index, text));
+        let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index(), text));
         self.check_queue(key);
     }
 
@@ -185,7 +144,7 @@ impl Context {
     pub(crate) fn note_losses(&mut self, key: usize) -> bool {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
         let errors = subscription.gauges.row_errors.get();
-        self.counters.drop(DropReason::RowError, errors - std::mem::replace(&mut subscription.row_errors, errors));
+        self.net.count_drop(DropReason::RowError, errors - std::mem::replace(&mut subscription.row_errors, errors));
         let lost = subscription.gauges.lost_in_all();
         if lost == subscription.lost_in_node {
             return false;
@@ -210,7 +169,7 @@ impl Context {
         for ((loss, reason), counted) in reasons.into_iter().zip(&mut subscription.counted) {
             let lost = subscription.gauges.lost(loss);
             let more = lost - std::mem::replace(counted, lost);
-            self.counters.drop(reason, more);
+            self.net.count_drop(reason, more);
             was_full |= loss == Loss::QueueFull && more > 0;
         }
         was_full && subscription.overflow == Overflow::Disconnect

@@ -22,12 +22,7 @@ use std::collections::BTreeMap;
 impl Context {
     /// Makes a mailbox of the daemon's own.
     pub(crate) fn create_own_mailbox(&mut self, name: &str, options: MailboxOptions) -> Result<(), String> {
-        self.host.create(Owner::Daemon, name, options).map(drop).map_err(|error| error.to_string())
-    }
-
-    /// Records of a stream that sessions here published, or that are counted here.
-    pub(crate) fn records_seen(&self, stream: &str) -> u64 {
-        self.streams.find(stream).and_then(|key| self.streams.get(key)).map_or(0, |stream| stream.records_in)
+        self.host.create_mailbox(Owner::Daemon, name, options).map_err(|error| error.to_string())
     }
 
     /// All streams.
@@ -54,28 +49,28 @@ impl Context {
             records_malformed: stream.malformed,
             policy: stream.entry.policy().to_string(),
             made_by: stream.made_by.as_deref().map(str::to_owned),
-            peak_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
+            peak_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
             blocked: if self.graph.is_blocked(key as u32) { stream.publishers.len() as u32 } else { 0 },
             records_out: served.records_out,
             records_queried: served.records_in,
             row_errors: served.row_errors,
             records_dropped: served.dropped,
             backlog_bytes,
-            queue_bytes: self.queue_bytes,
+            queue_bytes: self.net.queue_bytes(),
             held_records,
         }
     }
 
     fn backlog_bytes(&self, subscription: &Subscription) -> u64 {
-        self.peers.get(subscription.peer).map_or(0, |peer| peer.carrier().backlog_bytes(&self.host))
+        self.net.backlog_bytes(subscription.peer, self.host.interface())
     }
 
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
-        self.host.clients().into_iter().map(|status| self.client_info(status)).collect()
+        self.host.interface().clients().into_iter().map(|status| self.client_info(status)).collect()
     }
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
-        let peer = self.peers.of_client(status.key.number()).and_then(|key| self.peers.get(key));
+        let peer = self.net.of_client(status.key.number()).and_then(|key| self.net.peer(key));
         let name = |stream| self.streams.get(stream).map(|stream| stream.name.clone());
         let mut publishes: Vec<String> =
             peer.map(|p| p.publishing.iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
@@ -89,7 +84,7 @@ impl Context {
             uid: status.uid,
             gid: status.gid,
             domain: status.domain,
-            attached_s: self.now_ns.saturating_sub(status.attached_ns) / 1_000_000_000,
+            attached_s: self.net.now_ns().saturating_sub(status.attached_ns) / 1_000_000_000,
             mailboxes: status.mailboxes,
             publishes,
             subscriptions: peer.map_or(0, |p| p.subscriptions.len() as u32),
@@ -114,14 +109,14 @@ impl Context {
                 context: self.name.clone(),
                 sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
                 handler: s.asked.as_ref().map(|_| handler_of(s.id)),
-                peer: self.peers.get(s.peer).map(ToString::to_string).unwrap_or_default(),
+                peer: self.net.peer(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
                 records_in: s.gauges.records_in.get(),
                 records_out: s.gauges.records_out.get(),
                 row_errors: s.gauges.row_errors.get(),
                 dropped: s.dropped,
                 backlog_bytes: self.backlog_bytes(s),
-                queue_bytes: self.queue_bytes,
+                queue_bytes: self.net.queue_bytes(),
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
                 held_records: self.graph.held(key).0,
@@ -149,11 +144,11 @@ impl Context {
     }
 
     pub(crate) fn context_info(&self) -> ContextInfo {
-        let stats = self.pool.stats();
-        let device = self.device.counters();
-        let counters = &self.counters;
+        let (stats, buffer_bytes) = self.net.pool_stats();
+        let device = self.net.device_counters();
+        let counters = self.net.counters();
         let mut dropped = counters.dropped();
-        let host = self.host.counters();
+        let host = self.host.interface().counters();
         for (name, count) in [
             ("message_undeliverable", host.undeliverable),
             ("sync_of_another_domain", host.foreign),
@@ -169,14 +164,14 @@ impl Context {
         }
         dropped.sort();
         let (mut clients, mut client_bytes_held, mut client_quota_bytes) = (counters.gone, 0, 0);
-        for client in self.host.clients() {
+        for client in self.host.interface().clients() {
             clients.add(&client);
             client_bytes_held += client.bytes_held;
             client_quota_bytes += client.quota_bytes;
         }
         ContextInfo {
-            address: self.device.local_addr().to_string(),
-            sessions: self.peers.sessions() as u32,
+            address: self.net.local_addr().to_string(),
+            sessions: self.net.sessions() as u32,
             max_sessions: self.config.max_sessions,
             turns: counters.turns,
             busy_turns: counters.busy_turns,
@@ -191,12 +186,12 @@ impl Context {
             dropped,
             buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
             buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
-            buffer_bytes: self.pool.memory_bytes() as u64,
-            clients: self.host.attached(),
-            max_clients: self.host.config().max_clients,
-            mailboxes: self.host.mailbox_count(),
-            max_mailboxes: self.host.config().max_mailboxes,
-            detached: self.counters.detached(),
+            buffer_bytes: buffer_bytes as u64,
+            clients: self.host.interface().attached(),
+            max_clients: self.host.interface().config().max_clients,
+            mailboxes: self.host.interface().mailbox_count(),
+            max_mailboxes: self.host.interface().config().max_mailboxes,
+            detached: counters.detached(),
             subscriptions_refused: self.admission.refused,
             subscribe_time: counters.subscribe_time.info(),
             client_messages_in: clients.messages_in,
@@ -204,7 +199,7 @@ impl Context {
             client_waits: clients.waits,
             client_bytes_held,
             client_quota_bytes,
-            domains: self.host.domains().into_iter().map(domain_info).collect(),
+            domains: self.host.interface().domains().into_iter().map(domain_info).collect(),
         }
     }
 
@@ -213,16 +208,16 @@ impl Context {
         let found =
             self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));
         let Some(stream) = found.and_then(|key| self.streams.get(key)) else {
-            return Err(self.unknown_stream(&select).into());
+            return Err(self.streams.unknown_stream(&select).into());
         };
         let mut targets = Vec::new();
         for name in accept {
-            let format = self.snapshot.format_known(&stream.name, name);
+            let format = self.streams.snapshot().format_known(&stream.name, name);
             targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
         }
         let newest = stream.formats.last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
-        let Some(format) = format else { return Err(self.unknown_stream(&select).into()) };
+        let Some(format) = format else { return Err(self.streams.unknown_stream(&select).into()) };
         let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
         let has = self.admission.has_ns_per_s();
         Ok(Explained {
@@ -232,7 +227,7 @@ impl Context {
             targets,
             sample,
             records_per_batch: stream.records_per_batch(),
-            rate_msgs_per_s: stream.peak.msgs_per_s(self.now_ns),
+            rate_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
     }

@@ -5,6 +5,8 @@ use crate::catalog::thread::{CatalogHandle, CatalogThread};
 use crate::catalog::{Between, Catalog};
 use crate::config::ContextConfig;
 use crate::context::Context;
+use crate::host::services::ServiceThread;
+use crate::host::tasks::TaskFactory;
 use crate::inbox::{Command, Inbox};
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
@@ -13,11 +15,9 @@ use crate::info::{
 use crate::managers::handle::ManagerHandle;
 use crate::planner::PlannerThreads;
 use crate::refusal::Stopped;
-use crate::services::ServiceThread;
 use crate::starting;
 use crate::state::StateThread;
 use crate::subscriptions::reads;
-use crate::tasks::TaskFactory;
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_device::{UdpDevice, UdpInfo};
 use crossdock_format::Format;
@@ -314,7 +314,7 @@ impl ContextHandle {
     /// [`Stopped`].
     pub fn register_task(&self, name: &str, factory: TaskFactory) -> Result<(), Stopped> {
         let name = name.to_owned();
-        self.ask(move |context| context.tasks.register(&name, factory))
+        self.ask(move |context| context.host.register_task(&name, factory))
     }
 
     /// Starts a task that reads a mailbox.
@@ -375,7 +375,7 @@ impl ContextHandle {
     /// The I/O context that has seen most records of a stream.
     fn where_known(&self, stream: &str) -> Result<&Inbox, Stopped> {
         let stream = stream.to_owned();
-        let seen = self.ask_all(move |context| context.records_seen(&stream))?;
+        let seen = self.ask_all(move |context| context.streams.records_seen(&stream))?;
         let most = seen.into_iter().zip(self.shared.inboxes.iter()).rev().max_by_key(|(records, _)| *records);
         most.map(|(_, inbox)| inbox).ok_or(Stopped)
     }

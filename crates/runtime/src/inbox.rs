@@ -1,10 +1,14 @@
-//! A context's inbox: what the rest of the daemon has it do between two batches.
+//! A context's inbox: what the rest of the daemon has it do between two batches, and what is to be done there once something
+//! else is.
 
 use crate::context::Context;
 use crate::refusal::Stopped;
 use crossdock_device::Doorbell;
+use crossdock_format::FormatId;
 use crossdock_mailbox::host::{ClientKey, Prepared};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use crossdock_transport::control::Refusal;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// Most commands that wait for the context; further callers block.
 const COMMANDS: usize = 64;
@@ -64,5 +68,111 @@ impl Inbox {
         // The caller may have gone.
         self.post(move |context| drop(answer.send(work(context))))?;
         wait.recv().map_err(|_| Stopped)
+    }
+}
+
+/// Something to be done once a stream has formats at this context.
+pub(crate) struct AwaitedFormats {
+    /// The stream's key.
+    pub(crate) stream: usize,
+    pub(crate) formats: Vec<FormatId>,
+    /// Whether its routes are to be planned, too.
+    pub(crate) routes: bool,
+    pub(crate) then: Box<dyn FnOnce(&mut Context)>,
+}
+
+/// What goes on with the outcome of a request.
+pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>;
+
+/// Something to be done once all that is published of a stream comes to this context, or is refused.
+pub(crate) struct AwaitedDelivery {
+    /// The stream's key.
+    pub(crate) stream: usize,
+    pub(crate) then: Then,
+}
+
+/// A context's end of its inbox, and what waits there.
+pub(crate) struct ContextInbox {
+    own: Inbox,
+    all: Arc<[Inbox]>,
+    commands: Receiver<Command>,
+    /// Whether it takes packets and clients: not before the kept handlers are restored.
+    is_open: bool,
+    /// Clients that came before that.
+    early: Vec<Command>,
+    awaited_formats: Vec<AwaitedFormats>,
+    awaited_deliveries: Vec<AwaitedDelivery>,
+}
+
+impl ContextInbox {
+    /// The end of `own` that gets `commands`; `all` are those of all I/O contexts.
+    pub(crate) fn new(own: Inbox, commands: Receiver<Command>, all: Arc<[Inbox]>) -> ContextInbox {
+        ContextInbox {
+            own,
+            all,
+            commands,
+            is_open: false,
+            early: Vec::new(),
+            awaited_formats: Vec::new(),
+            awaited_deliveries: Vec::new(),
+        }
+    }
+
+    /// The way into it.
+    pub(crate) fn own(&self) -> &Inbox {
+        &self.own
+    }
+
+    /// The ways into the inboxes of all I/O contexts, in the order of their places.
+    pub(crate) fn all(&self) -> &Arc<[Inbox]> {
+        &self.all
+    }
+
+    /// The next command, if there is one. Clients wait until it is open.
+    ///
+    /// # Errors
+    /// The context should stop.
+    pub(crate) fn next(&mut self) -> Result<Option<Command>, Stopped> {
+        loop {
+            match self.commands.try_recv() {
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Err(Stopped),
+                // There is one at most: the thread by which processes attach waits for the answer.
+                Ok(command @ Command::Attach(..)) if !self.is_open => self.early.push(command),
+                Ok(command) => return Ok(Some(command)),
+                Err(TryRecvError::Empty) => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether packets and clients are taken.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Takes packets and clients from now on: the clients that came before.
+    pub(crate) fn open(&mut self) -> Vec<Command> {
+        self.is_open = true;
+        std::mem::take(&mut self.early)
+    }
+
+    /// Something is to be done once a stream has formats here.
+    pub(crate) fn await_formats(&mut self, awaited: AwaitedFormats) {
+        self.awaited_formats.push(awaited);
+    }
+
+    /// What is to be done now that a stream has formats here, taken out.
+    pub(crate) fn take_formats(&mut self, is_due: impl FnMut(&mut AwaitedFormats) -> bool) -> Vec<AwaitedFormats> {
+        self.awaited_formats.extract_if(.., is_due).collect()
+    }
+
+    /// Something is to be done once a stream is delivered here, or refused.
+    pub(crate) fn await_delivery(&mut self, awaited: AwaitedDelivery) {
+        self.awaited_deliveries.push(awaited);
+    }
+
+    /// What is to be done now that a stream is delivered here, or refused, taken out.
+    pub(crate) fn take_deliveries(&mut self, stream: usize) -> Vec<AwaitedDelivery> {
+        self.awaited_deliveries.extract_if(.., |awaited| awaited.stream == stream).collect()
     }
 }

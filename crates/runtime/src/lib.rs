@@ -24,6 +24,7 @@ mod explain;
 mod graph;
 mod handle;
 mod handling;
+mod host;
 mod inbox;
 pub mod info;
 mod io;
@@ -36,17 +37,13 @@ mod parked;
 mod planner;
 mod platform;
 mod refusal;
-mod remote;
 mod requests;
 mod rings;
-mod services;
-mod sessions;
 mod starting;
 mod state;
 mod streams;
 mod subscribing;
 mod subscriptions;
-pub mod tasks;
 
 pub use config::values as settings;
 pub use config::{
@@ -54,7 +51,10 @@ pub use config::{
 };
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
+
 pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, probe_udp};
+pub use host::services::Service;
+pub use host::tasks;
 pub use managers::handle::ManagerHandle;
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::request::ChangeRequest;
@@ -62,4 +62,3 @@ pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
 #[cfg(any(test, feature = "bench"))]
 pub use platform::rig;
 pub use refusal::Stopped;
-pub use services::Service;

@@ -8,8 +8,8 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::dispatch::reason;
 use crate::net::carrier::Carrier;
+use crate::net::frames::reason;
 use crate::net::memory::Attached;
 use crate::net::peers::Peer;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
@@ -34,20 +34,15 @@ impl Context {
     /// # Errors
     /// In words, for the client: a table is full, or the system's.
     pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
-        let client = self.host.admit(prepared, self.now_ns).map_err(|error| error.to_string())?;
-        match Attached::new(&self.host, client, &mut self.poller) {
-            Ok(attached) => {
-                let key = self.peers.insert_attached(attached);
-                let queue_bytes = self.queue_bytes;
-                if let Some((carrier, mut wire)) = self.carrier(key) {
-                    carrier.bound_queue(&mut wire, queue_bytes);
-                }
+        let client = self.host.interface_mut().admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
+        match self.net.insert_attached(client, self.host.interface_mut()) {
+            Ok(()) => {
                 // Before the answer: the next client is placed by it.
-                self.graph.gauges.clients.set(self.host.attached().into());
+                self.graph.gauges().clients.set(self.host.interface().attached().into());
                 Ok(client)
             }
             Err(error) => {
-                self.host.detach(client);
+                self.host.interface_mut().detach(client);
                 Err(format!("the daemon cannot watch the client: {error}"))
             }
         }
@@ -55,19 +50,19 @@ impl Context {
 
     /// A packet of a client's session.
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
-        let Some(key) = self.peers.of_client(client.number()) else { return self.host.free(message) };
-        let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
-        let behind = self.peers.attached_mut(key).filter(|attached| !attached.deferred.is_empty());
+        let Some(key) = self.net.of_client(client.number()) else { return self.host.interface_mut().free(message) };
+        let is_paused = self.net.is_paused(key);
+        let behind = self.net.attached_mut(key).filter(|attached| !attached.deferred.is_empty());
         let message = match behind {
             Some(attached) => return attached.deferred.push_back(message),
             None if is_paused => Some(message),
             None => self.take_packet(key, message),
         };
         if let Some(message) = message
-            && let Some(attached) = self.peers.attached_mut(key)
+            && let Some(attached) = self.net.attached_mut(key)
         {
             attached.deferred.push_back(message);
-            self.straggle(key);
+            self.net.straggle(key);
             self.grant_credit(key);
         }
     }
@@ -76,13 +71,13 @@ impl Context {
     fn take_packet(&mut self, key: usize, message: Message) -> Option<Message> {
         let mut head = [0; HEADER_BYTES];
         // A message shorter than a header is not read, and refused by its length.
-        self.host.read(&message, 0, &mut head);
-        self.counters.packets_in += 1;
+        self.host.interface().read(&message, 0, &mut head);
+        self.net.counters_mut().packets_in += 1;
         let header = match Header::parse(&head, message.len()) {
             Ok(header) => header,
             Err(error) => {
-                self.counters.drop(reason(error), 1);
-                self.host.free(message);
+                self.net.count_drop(reason(error), 1);
+                self.host.interface_mut().free(message);
                 let reason = format!("a packet of this session is invalid: {error}");
                 self.remove_peer(key, "malformed_packet", Some(Close { again: false, reason }));
                 return None;
@@ -92,42 +87,42 @@ impl Context {
             Kind::Data => return self.take_published(key, header, message),
             Kind::Control => {
                 let mut payload = vec![0; header.payload_bytes.into()];
-                self.host.read(&message, HEADER_BYTES, &mut payload);
+                self.host.interface().read(&message, HEADER_BYTES, &mut payload);
                 match ControlMessage::decode(&payload) {
                     Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
-                    _ => self.counters.drop(DropReason::BadControl, 1),
+                    _ => self.net.count_drop(DropReason::BadControl, 1),
                 }
                 self.grant_credit(key);
             }
             Kind::Close => self.remove_peer(key, "closed", None),
-            _ => self.counters.drop(DropReason::PacketUnexpected, 1),
+            _ => self.net.count_drop(DropReason::PacketUnexpected, 1),
         }
-        self.host.free(message);
+        self.host.interface_mut().free(message);
         None
     }
 
     /// Records of a stream; gives the message back if the context has no buffers for it now.
     fn take_published(&mut self, key: usize, header: Header, message: Message) -> Option<Message> {
-        let publishing = self.peers.get(key).map(|peer| &peer.publishing);
+        let publishing = self.net.peer(key).map(|peer| &peer.publishing);
         let announced = publishing
             .and_then(|all| all.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format));
         let stream = announced.map(|p| p.stream);
-        let Some((client, stream)) = self.peers.attached(key).map(|attached| attached.client).zip(stream) else {
-            self.counters.drop(DropReason::Unannounced, 1);
-            self.host.free(message);
+        let Some((client, stream)) = self.net.attached(key).map(|attached| attached.client).zip(stream) else {
+            self.net.count_drop(DropReason::Unannounced, 1);
+            self.host.interface_mut().free(message);
             return None;
         };
-        if self.peers.attached(key).is_some_and(Attached::is_beyond_grants) {
-            self.counters.drop(DropReason::BeyondCredit, 1);
-            self.host.free(message);
+        if self.net.attached(key).is_some_and(Attached::is_beyond_grants) {
+            self.net.count_drop(DropReason::BeyondCredit, 1);
+            self.host.interface_mut().free(message);
             let reason = "records were put into buffers that were granted for control".to_owned();
             self.remove_peer(key, "beyond_credit", Some(Close { again: false, reason }));
             return None;
         }
-        self.idler.arrived(self.now_ns, message.len());
+        self.net.note_arrival(message.len());
         let left = self.distribute(Published { peer: key, client, header, stream, message });
         if left.is_none()
-            && let Some(attached) = self.peers.attached_mut(key)
+            && let Some(attached) = self.net.attached_mut(key)
         {
             attached.note_taken();
         }
@@ -139,17 +134,16 @@ impl Context {
     fn distribute(&mut self, published: Published) -> Option<Message> {
         let Published { peer, client, header, stream: stream_key, message } = published;
         let Some(stream) = self.streams.get(stream_key) else {
-            self.host.free(message);
+            self.host.interface_mut().free(message);
             return None;
         };
-        let mut whole = std::mem::take(&mut self.scratch.in_place);
+        let mut whole = self.subscriptions.take_list();
         let passes = |key: &usize| self.passes_in_place(*key, client, header.format);
-        whole.clear();
         whole.extend(stream.subscriptions.iter().copied().filter(passes));
         let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions.len();
         let is_unclaimed = !self.graph.takes(stream_key as u32);
-        let copies = is_handled || stream.wants_sample(header.format, self.now_ns);
-        let left = if copies && self.is_short_of_buffers() {
+        let copies = is_handled || stream.wants_sample(header.format, self.net.now_ns());
+        let left = if copies && self.net.is_short_of_buffers() {
             Some(message)
         } else {
             let sound = !copies || self.distribute_copy(peer, &header, stream_key, &message, &whole);
@@ -161,7 +155,7 @@ impl Context {
                     self.pass_in_place(subscription, &header, &message);
                 }
             }
-            self.host.free(message);
+            self.host.interface_mut().free(message);
             None
         };
         if left.is_none() {
@@ -170,7 +164,7 @@ impl Context {
                 self.check_queue(subscription);
             }
         }
-        self.scratch.in_place = whole;
+        self.subscriptions.keep_list(whole);
         left
     }
 
@@ -178,14 +172,11 @@ impl Context {
     fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool) {
         let records = u64::from(header.records);
         let Some(stream) = self.streams.get_mut(stream) else { return };
-        stream.peak.note(records, self.now_ns);
-        stream.batches_in += 1;
-        stream.records_in += records;
-        stream.bytes_in += u64::from(header.payload_bytes);
-        self.counters.records_in += records;
+        stream.count(records, header.payload_bytes.into(), self.net.now_ns());
+        self.net.counters_mut().records_in += records;
         if is_unclaimed {
             stream.unclaimed += records;
-            self.counters.drop(DropReason::Unclaimed, records);
+            self.net.count_drop(DropReason::Unclaimed, records);
         }
     }
 
@@ -198,22 +189,21 @@ impl Context {
             return false;
         }
         let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.full;
-        let subscriber = self.peers.attached(subscription.peer);
-        !self.peers.get(subscription.peer).is_some_and(is_full)
-            && subscriber.is_some_and(|attached| self.host.share_domain(attached.client, publisher))
+        let subscriber = self.net.attached(subscription.peer);
+        !self.net.peer(subscription.peer).is_some_and(is_full)
+            && subscriber.is_some_and(|attached| self.host.interface().share_domain(attached.client, publisher))
     }
 
     /// Hands a message on by reference.
     fn pass_in_place(&mut self, key: usize, header: &Header, message: &Message) {
         self.flush_subscription(key);
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let Some(attached) = self.peers.attached_mut(subscription.peer) else { return };
-        let records = u64::from(header.records);
-        subscription.gauges.records_in.add(records);
-        subscription.gauges.records_out.add(records);
-        self.counters.records_out += records;
-        self.counters.batches_whole += 1;
-        attached.pass(&mut self.host, message, subscription.recipient(), header.records);
+        let Some(subscription) = self.subscriptions.get(key) else { return };
+        let (peer, to) = (subscription.peer, subscription.recipient());
+        if self.net.pass_in_place(peer, message, to, header.records, self.host.interface_mut()) {
+            let records = u64::from(header.records);
+            subscription.gauges.records_in.add(records);
+            subscription.gauges.records_out.add(records);
+        }
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
@@ -227,16 +217,16 @@ impl Context {
         passed: &[usize],
     ) -> bool {
         let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
-        let publishing = self.peers.get(peer).map(|peer| &peer.publishing);
+        let publishing = self.net.peer(peer).map(|peer| &peer.publishing);
         let format =
             publishing.and_then(|all| all.iter().find(|p| p.stream == stream && p.format.id().0 == header.format));
         let Some(format) = format.map(|p| p.format.clone()) else { return false };
-        let Some(mut copy) = self.pool.alloc(bytes) else {
+        let Some(mut copy) = self.net.alloc(bytes) else {
             // Large buffers are free, as was just asked; what is lost is counted all the same.
-            self.counters.drop(DropReason::NoBuffer, header.records.into());
+            self.net.count_drop(DropReason::NoBuffer, header.records.into());
             return false;
         };
-        self.host.read(message, 0, &mut copy[..bytes]);
+        self.host.interface().read(message, 0, &mut copy[..bytes]);
         let payload = PayloadSpan { start: HEADER_BYTES as u32, len: header.payload_bytes, records: header.records };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, header.format, bytes);
@@ -253,61 +243,35 @@ impl Context {
         }
     }
 
-    /// Notes an attached peer that has to be served each turn until it has caught up. Whether the peer is one.
-    pub(crate) fn straggle(&mut self, key: usize) -> bool {
-        let Some(attached) = self.peers.attached_mut(key) else { return false };
-        if !std::mem::replace(&mut attached.straggles, true) {
-            self.stragglers.push(key);
-        }
-        true
-    }
-
     /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that
     /// wait for room in an inbox, and credit to the publishers that a full queue held back.
     pub(crate) fn look_after_stragglers(&mut self) {
-        if self.stragglers.is_empty() {
-            return;
-        }
-        let mut stragglers = std::mem::take(&mut self.stragglers);
+        let Some(mut stragglers) = self.net.take_stragglers() else { return };
         stragglers.retain(|&key| self.tick(key));
-        // Those that were noted meanwhile come behind.
-        stragglers.append(&mut self.stragglers);
-        self.stragglers = stragglers;
-    }
-
-    /// The next packet that waits of an attached client which is not paused.
-    fn next_deferred(&mut self, key: usize) -> Option<Message> {
-        if self.peers.get(key)?.is_paused {
-            return None;
-        }
-        self.peers.attached_mut(key)?.deferred.pop_front()
+        self.net.keep_stragglers(stragglers);
     }
 
     /// Whether the peer is still behind.
     fn tick(&mut self, key: usize) -> bool {
-        if let Some(attached) = self.peers.attached_mut(key) {
-            attached.retry(&mut self.host);
+        if let Some(attached) = self.net.attached_mut(key) {
+            attached.retry(self.host.interface_mut());
         }
-        while let Some(message) = self.next_deferred(key) {
+        while let Some(message) = self.net.next_deferred(key) {
             let left = self.take_packet(key, message);
             let Some(left) = left else { continue };
-            match self.peers.attached_mut(key) {
+            match self.net.attached_mut(key) {
                 Some(attached) => attached.deferred.push_front(left),
-                None => self.host.free(left),
+                None => self.host.interface_mut().free(left),
             }
             break;
         }
-        let is_paused = self.peers.get(key).is_some_and(|peer| peer.is_paused);
         let has_left = |attached: &Attached| attached.leaves() && attached.deferred.is_empty();
-        if !is_paused && self.peers.attached(key).is_some_and(has_left) {
+        if !self.net.is_paused(key) && self.net.attached(key).is_some_and(has_left) {
             self.remove_peer(key, "gone", None);
             return false;
         }
         self.grant_credit(key);
         self.check_peer_queue(key);
-        let is_full = self.peers.get(key).is_some_and(|peer| peer.full);
-        let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.straggles) else { return false };
-        attached.straggles = is_full || attached.is_behind() || !attached.deferred.is_empty();
-        attached.straggles
+        self.net.is_still_behind(key)
     }
 }

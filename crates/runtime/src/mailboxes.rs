@@ -1,11 +1,14 @@
 //! Mailboxes and tasks as sessions ask for them, over packets and over shared memory alike.
 
 use crate::context::Context;
+use crate::counters::DropReason;
+use crate::host::tasks::TaskError;
+use crate::host::{MessagePut, implementation_of};
 use crate::info::MailboxInfo;
 use crate::refusal::refuse;
-use crate::tasks::TaskError;
 use crossdock_mailbox::host::{self, HostError, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
+use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, Reply, Request};
 use std::collections::BTreeMap;
 
@@ -26,14 +29,6 @@ fn implementation(of: Implementation) -> host::Implementation {
     match of {
         Implementation::Rings => host::Implementation::Rings,
         Implementation::SignalQueue => host::Implementation::SignalQueue,
-    }
-}
-
-/// As the session names one.
-pub(crate) fn implementation_of(of: host::Implementation) -> Implementation {
-    match of {
-        host::Implementation::Rings => Implementation::Rings,
-        host::Implementation::SignalQueue => Implementation::SignalQueue,
     }
 }
 
@@ -77,7 +72,7 @@ impl Context {
                 });
             }
             Request::GetMessages { number, messages } => {
-                self.get_messages(key, number, messages);
+                self.host.get_messages(key, number, messages);
                 return None;
             }
             _ => return None,
@@ -90,17 +85,16 @@ impl Context {
 
     /// Whom the mailboxes that a peer makes go with.
     fn owner_of(&self, key: usize) -> Result<Owner, Refusal> {
-        let owner = self.peers.get(key).map(|peer| peer.carrier().owner(key));
+        let owner = self.net.peer(key).map(|peer| peer.carrier().owner(key));
         owner.ok_or_else(|| refuse(RefusalCode::State, "the session has ended"))
     }
 
     fn create_mailbox(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<(), Refusal> {
-        self.host.create(owner, name, options).map(drop).map_err(|error| refusal(&error))
+        self.host.create_mailbox(owner, name, options).map_err(|error| refusal(&error))
     }
 
     fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {
-        self.host.delete(owner, name).map_err(|error| refusal(&error))?;
-        self.tasks.prune(&self.host);
+        self.host.delete_mailbox(owner, name).map_err(|error| refusal(&error))?;
         self.tell_closed_sides();
         Ok(())
     }
@@ -114,12 +108,14 @@ impl Context {
         options: PortOptions,
     ) -> Result<Reply, Refusal> {
         if side == Side::Read {
-            self.refuse_second_reader(name)?;
+            self.host.refuse_second_reader(name)?;
         }
         let ahead = options.ahead;
-        let Some((carrier, mut wire)) = self.carrier(key) else { return Err(refusal(&HostError::Gone)) };
+        let Some((carrier, mut wire)) = self.net.carrier(key, self.host.interface_mut()) else {
+            return Err(refusal(&HostError::Gone));
+        };
         let Some(opened) = carrier.open_port(&mut wire, name, side_of(side), options) else {
-            return self.open_remote(key, id, name, side, ahead);
+            return self.host.open_remote(key, id, name, side, ahead);
         };
         let opened = opened.map_err(|error| refusal(&error))?;
         let implementation = implementation_of(opened.implementation);
@@ -128,9 +124,10 @@ impl Context {
 
     fn close_mailbox(&mut self, key: usize, number: u16) -> Result<(), Refusal> {
         let not_open = || refuse(RefusalCode::State, format!("this session has no mailbox open under number {number}"));
-        let closed = match self.carrier(key).and_then(|(carrier, mut wire)| carrier.close_port(&mut wire, number)) {
+        let closed = self.net.carrier(key, self.host.interface_mut());
+        let closed = match closed.and_then(|(carrier, mut wire)| carrier.close_port(&mut wire, number)) {
             Some(closed) => closed,
-            None => self.close_remote(key, number),
+            None => self.host.close_remote(key, number),
         };
         if closed { Ok(()) } else { Err(not_open()) }
     }
@@ -142,9 +139,8 @@ impl Context {
         mailbox: &str,
         arguments: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
-        self.refuse_second_reader(mailbox)?;
-        let key = self.host.find_owned(owner, mailbox).map_err(|error| refusal(&error))?;
-        self.tasks.start(&mut self.host, task, key, arguments, owner).map_err(|error| match error {
+        self.host.refuse_second_reader(mailbox)?;
+        self.host.create_task(owner, task, mailbox, arguments).map_err(|error| match error {
             TaskError::Unknown(what) => refuse(RefusalCode::UnknownTask, what),
             TaskError::Arguments(what) => refuse(RefusalCode::State, format!("task `{task}`: {what}")),
             TaskError::Mailbox(error) => refusal(&error),
@@ -152,17 +148,54 @@ impl Context {
     }
 
     fn end_task(&mut self, owner: Owner, mailbox: &str) -> Result<(), Refusal> {
-        let key = self.host.find_owned(owner, mailbox).map_err(|error| refusal(&error))?;
-        if self.tasks.end(&mut self.host, key) {
+        if self.host.end_task(owner, mailbox).map_err(|error| refusal(&error))? {
             return Ok(());
         }
         Err(refuse(RefusalCode::UnknownTask, format!("no task reads mailbox `{mailbox}`")))
     }
 
+    /// Tells sessions of the mailboxes that are gone.
+    pub(crate) fn tell_closed_sides(&mut self) {
+        while let Some((peer, notice)) = self.host.next_closed_side() {
+            self.tell(peer, &notice.into());
+        }
+    }
+
+    /// A message of a session over packets, for the mailbox that it has open for writing under `number`.
+    pub(crate) fn take_message(&mut self, peer: usize, number: u32, payload: &[u8]) {
+        match self.host.put_message(peer, number, payload) {
+            MessagePut::Done => self.replenish_writers(),
+            MessagePut::NotOpen => self.net.count_drop(DropReason::NotOpen, 1),
+            MessagePut::BeyondCredit => {
+                self.net.count_drop(DropReason::BeyondCredit, 1);
+                let reason = format!("more was put into mailbox number {number} than its credit allows");
+                self.remove_peer(peer, "beyond_credit", Some(Close { again: false, reason }));
+            }
+        }
+    }
+
+    /// Sends readers what has come for them, and lets writers put more where there is room.
+    pub(crate) fn serve_remote(&mut self) {
+        if self.host.has_no_sides() {
+            return;
+        }
+        self.tell_closed_sides();
+        self.host.serve_sides(|side, host| self.net.send_messages(side, host));
+        self.replenish_writers();
+    }
+
+    /// Writers whose mailbox has room get back the credit that they used.
+    fn replenish_writers(&mut self) {
+        let mut next = 0;
+        while let Some((peer, notice)) = self.host.next_replenished(&mut next) {
+            self.tell(peer, &notice.into());
+        }
+    }
+
     /// A node's name and address.
     fn find_node(&self, name: &str) -> Result<(String, String), Refusal> {
         if name.is_empty() || name == self.config.node {
-            return Ok((self.config.node.clone(), self.device.local_addr().to_string()));
+            return Ok((self.config.node.clone(), self.net.local_addr().to_string()));
         }
         let nodes = &self.config.nodes;
         if let Some((name, address)) = nodes.iter().find(|(known, _)| known == name) {
@@ -177,29 +210,29 @@ impl Context {
 
     /// Rows of `crossdock mailboxes`.
     pub(crate) fn mailbox_infos(&self) -> Vec<MailboxInfo> {
-        self.host.mailboxes().into_iter().map(|status| self.mailbox_info(status)).collect()
+        self.host.interface().mailboxes().into_iter().map(|status| self.mailbox_info(status)).collect()
     }
 
     fn mailbox_info(&self, status: MailboxStatus) -> MailboxInfo {
         let owner = match status.owner {
             Owner::Daemon => "daemon".to_owned(),
-            Owner::Client(number) => match self.peers.of_client(number).and_then(|key| self.peers.get(key)) {
+            Owner::Client(number) => match self.net.of_client(number).and_then(|key| self.net.peer(key)) {
                 Some(peer) => peer.to_string(),
                 None => format!("client {number}"),
             },
-            Owner::Session(key) => match self.peers.get(key as usize) {
+            Owner::Session(key) => match self.net.peer(key as usize) {
                 Some(peer) => format!("session {peer}"),
                 None => "session".to_owned(),
             },
         };
-        let (remote_writers, remote_readers) = self.remote_sides(status.key);
+        let (remote_writers, remote_readers) = self.host.remote_sides(status.key);
         let dropped = [("overflow", status.overflowed), ("reader_gone", status.lost)];
         let dropped = dropped.map(|(reason, count)| (reason.to_owned(), count));
         MailboxInfo {
             address: format!("{}/{}", self.config.node, status.name),
             implementation: status.implementation.name().to_owned(),
             owner,
-            upcall: status.upcall.and_then(|upcall| self.tasks.name(upcall)).map(str::to_owned),
+            upcall: status.upcall.and_then(|upcall| self.host.task_name(upcall)).map(str::to_owned),
             writers: status.writers + remote_writers,
             readers: status.readers + remote_readers,
             depth: status.depth,

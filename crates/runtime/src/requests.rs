@@ -2,17 +2,16 @@
 
 use crate::Overflow;
 use crate::announcing::{Announcement, reply};
-use crate::context::{Context, wire};
-use crate::counters::DropReason;
+use crate::context::Context;
 use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
+use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
 use crossdock_format::Format;
-use crossdock_query::QueryError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, Follows, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, TrafficClass};
+use crossdock_transport::{ControlMessage, Follows, Notice, Origin, Reply, Request, TrafficClass};
 
 /// Room in a queue for the notices to a subscriber at a stream's end, in bytes.
 const NOTICES_BYTES: u64 = 4096;
@@ -67,7 +66,7 @@ impl Context {
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.
     pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
-        let Some(peer) = self.peers.get(key) else { return };
+        let Some(peer) = self.net.peer(key) else { return };
         let found = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).find(|s| s.number == number);
         let Some(subscription) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
@@ -79,7 +78,7 @@ impl Context {
     }
 
     fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
-        let peer = self.peers.get(key);
+        let peer = self.net.peer(key);
         let mut keys = peer.iter().flat_map(|p| p.subscriptions.iter().copied());
         let found = keys.find(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number));
         let Some(found) = found else {
@@ -91,7 +90,7 @@ impl Context {
     }
 
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
-        let Some(peer) = self.peers.get_mut(key) else { return Ok(()) };
+        let Some(peer) = self.net.peer_mut(key) else { return Ok(()) };
         let Some(stream) = peer.publishing.iter().find(|p| p.number == number).map(|p| p.stream) else {
             let message = format!("stream number {number} was not announced in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -103,15 +102,9 @@ impl Context {
         Ok(())
     }
 
-    /// The error for a query on a stream that is not there: what is, and what may have been meant.
-    pub(crate) fn unknown_stream(&self, select: &crossdock_query::Select) -> QueryError {
-        let known: Vec<&str> = self.streams.iter().filter(|s| !s.formats.is_empty()).map(|s| s.name.as_str()).collect();
-        select.unknown_stream(&known)
-    }
-
     /// Takes a subscription out of everything that knows it.
     pub(crate) fn remove_subscription(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.try_remove(key) else { return };
+        let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s);
         if subscription.asked.is_some() {
             // The managers may have ended before.
@@ -128,26 +121,11 @@ impl Context {
             self.morph.stale.insert(subscription.stream);
         }
         self.end_delivery(subscription.stream);
-        self.leave_stream(subscription.stream);
-        if let Some(peer) = self.peers.get_mut(subscription.peer) {
+        self.streams.leave(subscription.stream);
+        if let Some(peer) = self.net.peer_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
         }
-        self.share_queues();
-    }
-
-    /// The bound of each queue: the configured one, or an even share of a quarter of the large buffers. A quarter,
-    /// since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an inbox, no more either: what waits
-    /// for attached subscribers lies there.
-    pub(crate) fn share_queues(&mut self) {
-        let large_bytes = ((self.large_buffers * MAX_SUPER_BYTES) as u64).min(self.config.host.inbox_bytes);
-        let share = large_bytes / 4 / (self.subscriptions.len().max(1) as u64);
-        let queue_bytes = self.config.queue_bytes.min(share);
-        if queue_bytes != std::mem::replace(&mut self.queue_bytes, queue_bytes) {
-            let mut wire = wire!(self);
-            for (_, peer) in self.peers.iter_mut() {
-                peer.carrier_mut().bound_queue(&mut wire, queue_bytes);
-            }
-        }
+        self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
     }
 
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
@@ -161,12 +139,7 @@ impl Context {
     /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
-        let Some(there) = self.peers.get(peer) else { return };
-        let (carrier, is_full) = (there.carrier(), there.full);
-        let is_over = is_full || carrier.backlog_bytes(&self.host) > self.queue_bytes;
-        if carrier.is_behind() {
-            self.straggle(peer);
-        }
+        let Some(is_over) = self.net.check_backlog(peer, self.host.interface()) else { return };
         if is_over {
             self.check_peer_queue(peer);
         }
@@ -183,40 +156,26 @@ impl Context {
 
     /// The same, for a queue that `more` bytes are to join.
     fn check_peer_queue_with(&mut self, key: usize, more: u64) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
-        let bound = self.queue_bytes.saturating_sub(more);
-        while peer.carrier().backlog_bytes(&self.host) > bound {
-            let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire!(self)) else { break };
-            let hit = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.number == number);
-            if let Some(subscription) = peer.subscriptions.iter().copied().find(hit)
-                && let Some(subscription) = self.subscriptions.get_mut(subscription)
-            {
-                subscription.dropped += records;
-                subscription.untold += records;
-            }
-            self.counters.drop(DropReason::QueueFull, records);
-        }
-        let backlog = peer.carrier().backlog_bytes(&self.host);
-        let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
-        if full == std::mem::replace(&mut peer.full, full) {
+        let subscriptions = &mut self.subscriptions;
+        let lost = |of_peer: &[usize], number, records| subscriptions.lose(of_peer, number, records);
+        let change = self.net.bound_queue(key, more, self.host.interface_mut(), lost);
+        if change == QueueChange::Unchanged {
             return;
         }
-        if full {
-            // An attached client does not report that it has taken something, so its inbox is polled.
-            self.straggle(key);
-        }
-        let subscriptions = self.peers.get(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
-        let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
-        if full && subscriptions.iter().any(ends) {
-            let reason =
-                format!("{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect");
-            return self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
-        }
-        if !full {
-            for subscription in subscriptions {
-                self.graph.wake_session(subscription);
-                self.tell_dropped(subscription, true);
+        let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
+        if let QueueChange::Full { backlog, bound } = change {
+            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
+            if subscriptions.iter().any(ends) {
+                let reason = format!(
+                    "{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect"
+                );
+                self.remove_peer(key, "queue_full", Some(Close { again: false, reason }));
             }
+            return;
+        }
+        for subscription in subscriptions {
+            self.graph.wake_session(subscription);
+            self.tell_dropped(subscription, true);
         }
     }
 }

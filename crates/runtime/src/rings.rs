@@ -4,38 +4,32 @@
 //! then. Everything else (socket, timers, requests, the ends of clients) has its turn at least every
 //! [`FULL_TURN_NS`].
 
-use crate::context::{Context, SOCKET, wire};
-use crate::tasks::answer_call;
+use crate::context::Context;
+use crate::host::tasks::answer_call;
 use crossdock_mailbox::host::{Arrival, ClientKey};
 use crossdock_transport::handshake::Close;
 use std::time::Duration;
 
 /// How long the rings may have the core to themselves, in ns.
 const FULL_TURN_NS: u64 = 50_000;
-/// For how long after the last entry the rings are looked at before anything else is, in ns.
-const QUIET_NS: u64 = 5_000;
 /// Looks at the rings between two looks at the clock.
 const LOOKS: u32 = 128;
 /// Things that came for the context between two looks at the clock.
 const ARRIVALS: u32 = 32;
 /// Messages taken from the rings at the beginning of a turn, at most.
 const DRAIN: u32 = 64;
-/// How often a context that never sleeps looks for clients that are gone, in ns.
-const ENDS_EVERY_NS: u64 = 1_000_000;
-
 impl Context {
     /// Takes what the rings hold, and stays with them while more comes. Whether more may be there already.
     pub(crate) fn take_rings(&mut self) -> bool {
-        let before = self.host.taken();
+        let before = self.host.interface().taken();
         let all = self.drain_rings();
-        if self.host.taken() != before {
-            self.idler.arrived(self.now_ns, 0);
-            self.rings_ns = self.now_ns;
-        } else if self.now_ns >= self.rings_ns + QUIET_NS {
+        if self.host.interface().taken() != before {
+            self.net.note_arrival(0);
+            self.net.note_rings();
+        } else if self.net.are_rings_quiet() {
             return false;
         }
-        // Under heavy traffic it is the nap that fills the rings: looking at them meanwhile would bring nothing sooner.
-        if !self.spins_on_rings || self.idler.is_heavy(self.now_ns) {
+        if !self.net.spins_on_rings() {
             return !all;
         }
         self.spin_on_rings()
@@ -45,27 +39,27 @@ impl Context {
     #[inline]
     fn drain_rings(&mut self) -> bool {
         for _ in 0..DRAIN {
-            match self.host.poll() {
+            match self.host.interface_mut().poll() {
                 Some(arrival) => self.take_arrival(arrival),
                 None => {
-                    self.host.end_turn();
+                    self.host.interface_mut().end_turn();
                     return true;
                 }
             }
         }
-        self.host.end_turn();
+        self.host.interface_mut().end_turn();
         false
     }
 
     /// Looks at the rings until nothing came for a while, something has to leave by another way, or all else is due a
     /// turn. Whether more may be there.
     fn spin_on_rings(&mut self) -> bool {
-        let start_ns = self.now_ns;
-        let mut seen = self.host.taken();
+        let start_ns = self.net.now_ns();
+        let mut seen = self.host.interface().taken();
         loop {
             let mut arrivals = 0;
             for _ in 0..LOOKS {
-                match self.host.poll_active() {
+                match self.host.interface_mut().poll_active() {
                     Some(arrival) => {
                         self.take_arrival(arrival);
                         arrivals += 1;
@@ -74,19 +68,20 @@ impl Context {
                         }
                     }
                     // No pause between two looks: on many processors that takes as long as a message is under way.
-                    None => self.host.end_look(),
+                    None => self.host.interface_mut().end_look(),
                 }
             }
-            self.host.end_turn();
-            self.now_ns = self.clock.now_ns();
-            if self.host.taken() != seen {
-                (seen, self.rings_ns) = (self.host.taken(), self.now_ns);
-            } else if self.now_ns >= self.rings_ns + QUIET_NS {
-                self.idler.arrived(self.rings_ns, 0);
+            self.host.interface_mut().end_turn();
+            self.net.update_time();
+            if self.host.interface().taken() != seen {
+                seen = self.host.interface().taken();
+                self.net.note_rings();
+            } else if self.net.are_rings_quiet() {
+                self.net.leave_rings();
                 return false;
             }
-            if self.now_ns >= start_ns + FULL_TURN_NS || self.peers.is_dirty() || self.has_opened() {
-                self.idler.arrived(self.rings_ns, 0);
+            if self.net.now_ns() >= start_ns + FULL_TURN_NS || self.net.is_dirty() || self.subscriptions.has_opened() {
+                self.net.leave_rings();
                 return true;
             }
         }
@@ -97,14 +92,16 @@ impl Context {
     fn take_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Upcall { mailbox, upcall, message } => {
-                self.tasks.run(wire!(self), &mut self.services, mailbox, upcall, message);
+                self.host.run_task(self.net.for_task(), mailbox, upcall, message);
             }
             Arrival::Session { client, message } => self.take_session(client, message),
             Arrival::Call { client, procedure, argument, result } => {
-                let value = answer_call(client, procedure, argument, self.now_ns);
-                self.host.write_sync(result, value);
+                let value = answer_call(client, procedure, argument, self.net.now_ns());
+                self.host.interface_mut().write_sync(result, value);
             }
-            Arrival::Returned { ticket, value } => self.tasks.take_returned(&mut wire!(self), ticket, value),
+            Arrival::Returned { ticket, value } => {
+                self.host.take_returned(self.net.counters_mut(), ticket, value);
+            }
             Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
         }
     }
@@ -112,54 +109,45 @@ impl Context {
     /// A client that broke the protocol of its rings: the host interface has detached it, its peer ends.
     #[cold]
     fn disconnect_violator(&mut self, client: ClientKey, reason: String) {
-        if let Some(key) = self.peers.of_client(client.number()) {
+        if let Some(key) = self.net.of_client(client.number()) {
             self.remove_peer(key, "violation", Some(Close { again: false, reason }));
         }
     }
 
     /// Sleeps at most `sleep_ns`, until something comes; whether that was traffic. Clients ring from here on.
     pub(crate) fn sleep(&mut self, sleep_ns: u64) -> bool {
-        self.host.before_sleep();
-        let by_arrival = if self.host.is_quiet() { self.look_around(Duration::from_nanos(sleep_ns)) } else { true };
-        self.host.after_sleep();
+        self.host.interface_mut().before_sleep();
+        let by_arrival =
+            if self.host.interface().is_quiet() { self.look_around(Duration::from_nanos(sleep_ns)) } else { true };
+        self.host.interface_mut().after_sleep();
         by_arrival
     }
 
     /// Notices clients that are gone, now and then, in a context that is too busy to sleep.
     pub(crate) fn notice_ends(&mut self) {
-        if self.peers.has_attached() && self.now_ns >= self.ends_ns + ENDS_EVERY_NS {
+        if self.net.is_look_due() {
             self.look_around(Duration::ZERO);
         }
     }
 
     /// Waits in the poller, and ends clients that are gone. Whether traffic ended the wait.
     fn look_around(&mut self, timeout: Duration) -> bool {
-        self.ends_ns = self.now_ns;
-        let mut by_arrival = false;
-        let mut ended = std::mem::take(&mut self.scratch.ended);
-        // A failed wait (a signal) is a short one.
-        for &key in self.poller.wait(Some(timeout)).unwrap_or_default() {
-            match crate::net::memory::watched(key) {
-                Some((number, true)) => ended.push(number),
-                Some((_, false)) => by_arrival = true,
-                None => by_arrival |= key == SOCKET,
-            }
-        }
+        let (by_arrival, mut ended) = self.net.wait(timeout);
         for number in ended.drain(..) {
             self.take_last_packets(number);
-            if let Some(key) = self.peers.of_client(number) {
+            if let Some(key) = self.net.of_client(number) {
                 self.end_gone(key);
             }
         }
-        self.scratch.ended = ended;
+        self.net.keep_ended(ended);
         by_arrival
     }
 
     /// Takes what a client's session had put before its end: it may be noticed sooner than that.
     fn take_last_packets(&mut self, number: u32) {
-        let attached = self.peers.of_client(number).and_then(|key| self.peers.attached_mut(key));
+        let attached = self.net.of_client(number).and_then(|key| self.net.attached_mut(key));
         let Some(client) = attached.map(|attached| attached.client) else { return };
-        for message in self.host.last_packets(client) {
+        for message in self.host.interface_mut().last_packets(client) {
             self.take_session(client, message);
         }
     }

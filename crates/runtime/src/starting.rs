@@ -9,6 +9,7 @@ use crate::context::{Context, Parts};
 use crate::graph::build::Workspace;
 use crate::graph::{ContextIndex, Graph};
 use crate::handle::{PassedSockets, Shared, StartError};
+use crate::host::services::{self, ServiceThread, Services};
 use crate::inbox::{Command, Inbox};
 use crate::io::{HandOver, IoPlace};
 use crate::managers::handle::ManagerHandle;
@@ -17,10 +18,10 @@ use crate::managers::request::RequestQueue;
 use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
+use crate::net::NetParts;
 use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
-use crate::services::{self, ServiceThread, Services};
 use crate::state::{self, Started, StateSide, StateThread};
 use crossdock_device::{
     Device, Doorbell, Poller, UdpDevice, UdpInfo, UdpOptions, pin_to_cpu, set_nice, take_short_turns,
@@ -169,14 +170,9 @@ fn run_contexts(
         let parts = Parts {
             config,
             name,
-            place: IoPlace { index, of },
             inboxes: Arc::clone(&common.inboxes),
-            hand_over,
-            clock: common.clock,
-            device,
-            pool,
+            net: NetParts { place: IoPlace { index, of }, hand_over, clock: common.clock, device, pool, poller },
             morph_pool,
-            poller,
             inbox,
             commands,
             host,

@@ -1,11 +1,13 @@
 //! Streams: their names, formats, publishers, and the service path that each format takes.
 
-use crate::catalog::StreamEntry;
+use crate::catalog::thread::CatalogHandle;
+use crate::catalog::{Snapshot, StreamEntry};
 use crate::graph::ContextIndex;
 use crate::morph::Morphing;
 use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
+use crossdock_query::{QueryError, Select};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -316,6 +318,30 @@ impl Stream {
         }
     }
 
+    /// Counts a batch of its records, and keeps a sample of them. Each record counts at one context, where `is_first`; at
+    /// others it belongs to the rate of what the queries there see.
+    #[inline]
+    pub(crate) fn note_batch(&mut self, batch: &Batch, is_first: bool, now_ns: u64) {
+        let records = batch.len() as u64;
+        if is_first {
+            self.count(records, batch.payload_bytes() as u64, now_ns);
+        } else {
+            self.peak_elsewhere.note(records, now_ns);
+        }
+        if let Some(known) = self.formats.iter_mut().find(|f| f.format.id().0 == batch.format) {
+            known.sample.offer(now_ns, batch);
+        }
+    }
+
+    /// Counts a batch that was published here.
+    #[inline]
+    pub(crate) fn count(&mut self, records: u64, bytes: u64, now_ns: u64) {
+        self.peak.note(records, now_ns);
+        self.batches_in += 1;
+        self.records_in += records;
+        self.bytes_in += bytes;
+    }
+
     /// The highest rate of the last minute at which its records come to the queries here.
     pub(crate) fn rate_here_msgs_per_s(&self, now_ns: u64) -> u64 {
         self.peak.msgs_per_s(now_ns) + self.peak_elsewhere.msgs_per_s(now_ns)
@@ -349,15 +375,59 @@ impl Stream {
     }
 }
 
-/// All streams, as far as they are known here: they come and go with the catalog's.
-#[derive(Debug, Default)]
+/// The catalog at a context: its snapshot as far as it is taken in, and the streams, which come and go with the catalog's.
+#[derive(Debug)]
 pub(crate) struct Streams {
+    catalog: CatalogHandle,
+    snapshot: Arc<Snapshot>,
     /// By number.
     all: Vec<Option<Stream>>,
     by_name: HashMap<String, usize>,
 }
 
 impl Streams {
+    /// No streams, before anything of the catalog is taken in.
+    pub(crate) fn new(catalog: CatalogHandle) -> Streams {
+        Streams { catalog, snapshot: Arc::default(), all: Vec::new(), by_name: HashMap::new() }
+    }
+
+    /// The way to the control thread.
+    pub(crate) fn catalog(&self) -> &CatalogHandle {
+        &self.catalog
+    }
+
+    /// The catalog, as far as its changes are taken in here.
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// The catalog has changed; the caller takes in what has with [`Streams::take_entry`].
+    pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshot = snapshot;
+    }
+
+    /// A use of a stream, as a subscription is one, has ended here.
+    pub(crate) fn leave(&self, key: usize) {
+        self.catalog.post(move |catalog| catalog.leave(key as u32));
+    }
+
+    /// A session here publishes a stream no longer.
+    pub(crate) fn end_publishing(&self, key: usize) {
+        self.catalog.post(move |catalog| catalog.end_publishing(key as u32));
+    }
+
+    /// Records of a stream that sessions here published, or that are counted here.
+    pub(crate) fn records_seen(&self, name: &str) -> u64 {
+        self.find(name).and_then(|key| self.get(key)).map_or(0, |stream| stream.records_in)
+    }
+
+    /// The error for a query on a stream that is not there: what is, and what may have been meant.
+    pub(crate) fn unknown_stream(&self, select: &Select) -> QueryError {
+        let known: Vec<&str> = self.iter().filter(|s| !s.formats.is_empty()).map(|s| s.name.as_str()).collect();
+        select.unknown_stream(&known)
+    }
+
+    /// All streams.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.all.iter().flatten()
     }
@@ -367,22 +437,26 @@ impl Streams {
         self.all.iter().enumerate().filter_map(|(key, stream)| Some((key, stream.as_ref()?)))
     }
 
+    /// A stream by its key, which is its number.
     #[inline]
     pub(crate) fn get(&self, key: usize) -> Option<&Stream> {
         self.all.get(key)?.as_ref()
     }
 
+    /// The same, to change.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Stream> {
         self.all.get_mut(key)?.as_mut()
     }
 
+    /// The key of a stream.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// Takes in what the catalog has under a number now. Whether a stream is there that may have changed.
-    pub(crate) fn take_entry(&mut self, number: u32, entry: Option<&Arc<StreamEntry>>) -> bool {
+    /// Takes in what the snapshot has under a number. Whether a stream is there that may have changed.
+    pub(crate) fn take_entry(&mut self, number: u32) -> bool {
+        let entry = self.snapshot.get(number);
         let key = number as usize;
         if self.all.len() <= key {
             self.all.resize_with(key + 1, || None);

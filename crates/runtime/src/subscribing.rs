@@ -89,8 +89,8 @@ enum Outcome {
 impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
     pub(crate) fn begin_subscribe(&mut self, key: usize, wish: SubscriptionRequest) {
-        let Some(peer) = self.pause(key) else { return };
-        let (id, asked_ns) = (wish.id, self.now_ns);
+        let Some(peer) = self.net.pause(key) else { return };
+        let (id, asked_ns) = (wish.id, self.net.now_ns());
         let work = move |_: &QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
         let then =
             move |context: &mut Context,
@@ -107,8 +107,8 @@ impl Context {
 
     /// Has the catalog count the subscription as a use of its stream, so that the stream stays.
     fn enter_stream(&mut self, peer: PeerRef, wish: SubscriptionRequest, asked_ns: u64, select: Select) {
-        let Some(key) = self.still_there(peer) else { return };
-        if self.leaves(key) {
+        let Some(key) = self.net.still_there(peer) else { return };
+        if self.net.leaves(key) {
             return self.resume(key);
         }
         if let Err(refusal) = self.check_subscribing(key, wish.number) {
@@ -122,7 +122,7 @@ impl Context {
                     let stream = number as usize;
                     return context.go_on(Coming { peer, stream, wish, asked_ns, select, planned: Vec::new() });
                 }
-                Ok(None) => refuse(RefusalCode::UnknownStream, context.unknown_stream(&select).to_string()),
+                Ok(None) => refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&select).to_string()),
                 Err(refusal) => refusal,
             };
             context.answer(peer, wish.id, Err(refusal));
@@ -132,9 +132,9 @@ impl Context {
     /// Puts a subscription in, or has it planned for what it is not planned for yet.
     fn go_on(&mut self, mut coming: Coming) {
         let (peer, stream) = (coming.peer, coming.stream);
-        let Some(key) = self.still_there(peer) else { return self.leave_stream(stream) };
-        if self.leaves(key) {
-            self.leave_stream(stream);
+        let Some(key) = self.net.still_there(peer) else { return self.streams.leave(stream) };
+        if self.net.leaves(key) {
+            self.streams.leave(stream);
             return self.resume(key);
         }
         let id = coming.wish.id;
@@ -142,7 +142,7 @@ impl Context {
             return self.when_delivered(stream, move |context, delivered| match delivered {
                 Ok(()) => context.go_on(coming),
                 Err(refusal) => {
-                    context.leave_stream(stream);
+                    context.streams.leave(stream);
                     context.answer(peer, id, Err(refusal));
                 }
             });
@@ -163,18 +163,18 @@ impl Context {
                 let then = move |context: &mut Context, planned: Result<Coming, Panicked>| match planned {
                     Ok(coming) => context.go_on(coming),
                     Err(panicked) => {
-                        context.leave_stream(stream);
+                        context.streams.leave(stream);
                         context.answer(peer, id, Err(refuse(RefusalCode::Query, panicked.to_string())));
                     }
                 };
                 self.plan(work, then);
             }
             Ok(Outcome::NoTime(figures)) => {
-                self.leave_stream(stream);
+                self.streams.leave(stream);
                 self.go_elsewhere(coming, figures);
             }
             Err(refusal) => {
-                self.leave_stream(stream);
+                self.streams.leave(stream);
                 self.answer(peer, id, Err(refusal));
             }
         }
@@ -189,11 +189,11 @@ impl Context {
             Err(unplanned) => return Ok(Outcome::Unplanned(unplanned)),
         };
         let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
-        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
+        let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
-        made.id = self.take_subscription_id();
+        made.id = self.subscriptions.take_id();
         self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(match () {
             () if accepts => Outcome::Unrouted,
@@ -205,7 +205,7 @@ impl Context {
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
     fn query_facts(&self, stream: usize) -> Option<Facts> {
         let stream = self.streams.get(stream)?;
-        let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.now_ns);
+        let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.net.now_ns());
         if !self.config.platform.admit_subscriptions || peak_msgs_per_s == 0 {
             return None;
         }
@@ -224,11 +224,11 @@ impl Context {
             // What is converted is converted here.
             return self.refuse_query(caller, &stream, figures);
         }
-        let (subscription, sql) = (self.take_subscription_id(), coming.select.sql().to_owned());
+        let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
         let refused = move |context: &mut Context, why: &dyn Display| {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
-        let (inbox, refused_there) = (self.inbox.clone(), refused.clone());
+        let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
         let then = Box::new(move |placed: Result<Select, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {
@@ -251,7 +251,7 @@ impl Context {
                 context.when_delivered(stream, move |context, delivered| match delivered {
                     Ok(()) => context.take_placed(&coming, id, made, Some(stream)),
                     Err(refusal) => {
-                        context.leave_stream(stream);
+                        context.streams.leave(stream);
                         context.refuse_placed(&coming, id, refusal);
                     }
                 });
@@ -271,15 +271,15 @@ impl Context {
     /// A subscription takes all of what its query makes elsewhere.
     fn take_placed(&mut self, coming: &Coming, id: u64, made: Select, entered: Option<usize>) {
         let Coming { peer, wish, select, .. } = coming;
-        let there = self.still_there(*peer).filter(|key| !self.leaves(*key));
+        let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, wish.number).map(|()| key));
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
-            entered.into_iter().for_each(|stream| self.leave_stream(stream));
+            entered.into_iter().for_each(|stream| self.streams.leave(stream));
             // The managers may have ended before.
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
                 Some(Err(refusal)) => self.answer(*peer, wish.id, Err(refusal)),
-                _ => self.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
+                _ => self.net.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
             };
         };
         let overflow = wish.overflow.unwrap_or(self.config.overflow);
@@ -293,25 +293,19 @@ impl Context {
         self.resume(*key);
     }
 
-    /// A number for a subscription that no other of the daemon's has or had.
-    fn take_subscription_id(&mut self) -> u64 {
-        let id = self.next_subscription;
-        self.next_subscription += self.place.of as u64;
-        id
-    }
-
     /// A query fits nowhere.
     fn refuse_query(&mut self, (peer, id): (PeerRef, u32), stream: &str, figures: String) {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryRefused(self.graph.index, text));
+        let _ = self.news.send(ControlRequest::QueryRefused(self.graph.index(), text));
         self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
     }
 
     /// A subscription that was asked for at `asked_ns` is there from now on.
     fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
-        self.counters.subscribe_time.note(self.now_ns.saturating_sub(asked_ns), 1);
+        let took_ns = self.net.now_ns().saturating_sub(asked_ns);
+        self.net.counters_mut().subscribe_time.note(took_ns, 1);
         let accepts = subscription.accept.is_some();
         let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
         let instances = std::mem::take(&mut subscription.instances);
@@ -321,10 +315,10 @@ impl Context {
             stream.subscriptions.push(subscription_key);
             stream.accepting += u32::from(accepts);
         }
-        if let Some(peer) = self.peers.get_mut(key) {
+        if let Some(peer) = self.net.peer_mut(key) {
             peer.subscriptions.push(subscription_key);
         }
-        self.share_queues();
+        self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
         if accepts {
             self.replan(stream_key);
         }
@@ -343,7 +337,7 @@ impl Context {
             let message = format!("the daemon has {} subscriptions, the bound", self.config.max_subscriptions);
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let Some(peer) = self.peers.get(key) else { return Ok(()) };
+        let Some(peer) = self.net.peer(key) else { return Ok(()) };
         let numbers = peer.carrier().subscription_numbers();
         if !numbers.contains(&number) {
             let (first, last) = numbers.into_inner();
@@ -372,7 +366,7 @@ impl Context {
         let mut formats: Vec<Format> = Vec::new();
         let stream = self.streams.get(stream_key).map(|stream| stream.name.as_str()).unwrap_or_default();
         for name in &wish.accept {
-            if let Some(format) = self.snapshot.format_named(stream, name)?
+            if let Some(format) = self.streams.snapshot().format_named(stream, name)?
                 && !formats.contains(&format)
             {
                 formats.push(format);
@@ -398,7 +392,7 @@ impl Context {
         let (number, select) = (coming.wish.number, coming.select.clone());
         // It gets its number when it is put in.
         let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
-        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.now_ns));
+        let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
         if !coming.wish.accept.is_empty() {
@@ -437,7 +431,7 @@ impl Context {
         }
         if let (true, Some(name)) = (accept.targets.is_empty(), coming.wish.accept.first()) {
             if !coming.wish.wait {
-                return Err(self.snapshot.unknown_format(subscription.select.stream(), name));
+                return Err(self.streams.snapshot().unknown_format(subscription.select.stream(), name));
             }
             subscription.awaiting = Some(coming.wish.id);
         }

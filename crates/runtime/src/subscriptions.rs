@@ -3,6 +3,7 @@
 
 use crate::graph::gauges::NodeGauges;
 use crate::graph::node::{Instance, SchedulingPolicy};
+use crate::io::IoPlace;
 use crate::morph::Accept;
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
@@ -12,6 +13,7 @@ use crossdock_engine::SelectHandler;
 use crossdock_format::Format;
 use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
+use slab::Slab;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -264,6 +266,128 @@ impl Subscription {
             self.entries.push(entry);
             self.instances.push(instance);
         }
+    }
+}
+
+/// The subscriptions of a context.
+pub(crate) struct Subscriptions {
+    all: Slab<Subscription>,
+    /// The next one's number, and the distance to the one after it: contexts take turns.
+    next_id: u64,
+    contexts: u64,
+    /// Keys of those with an open packet.
+    opened: Vec<usize>,
+    /// Keys of those that take one packet by reference: memory that packets reuse.
+    in_place: Vec<usize>,
+}
+
+impl Subscriptions {
+    /// No subscriptions, at the context of a place.
+    pub(crate) fn new(place: IoPlace) -> Subscriptions {
+        Subscriptions {
+            all: Slab::new(),
+            next_id: 1 + place.index as u64,
+            contexts: place.of as u64,
+            opened: Vec::new(),
+            in_place: Vec::new(),
+        }
+    }
+
+    /// A subscription by its key.
+    #[inline]
+    pub(crate) fn get(&self, key: usize) -> Option<&Subscription> {
+        self.all.get(key)
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Subscription> {
+        self.all.get_mut(key)
+    }
+
+    /// All of them, with their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Subscription)> {
+        self.all.iter()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Takes one in; its key.
+    pub(crate) fn insert(&mut self, subscription: Subscription) -> usize {
+        self.all.insert(subscription)
+    }
+
+    /// Takes one out, if it is there.
+    pub(crate) fn remove(&mut self, key: usize) -> Option<Subscription> {
+        self.all.try_remove(key)
+    }
+
+    /// A number for a subscription that no other of the daemon's has or had.
+    pub(crate) fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += self.contexts;
+        id
+    }
+
+    /// The formats that a subscription accepts, if it names any.
+    #[inline]
+    pub(crate) fn accept(&self, key: usize) -> Option<&Accept> {
+        self.get(key)?.accept.as_deref()
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn accept_mut(&mut self, key: usize) -> Option<&mut Accept> {
+        self.get_mut(key)?.accept.as_deref_mut()
+    }
+
+    /// Counts records that left the queue of a peer with these subscriptions, for the one with this number.
+    pub(crate) fn lose(&mut self, of_peer: &[usize], number: u32, records: u64) {
+        let hit = |key: &usize| self.get(*key).is_some_and(|s| s.number == number);
+        if let Some(subscription) = of_peer.iter().copied().find(hit).and_then(|key| self.get_mut(key)) {
+            subscription.lose(records);
+        }
+    }
+
+    /// Notes that a subscription has an open packet.
+    #[inline]
+    pub(crate) fn note_opened(&mut self, key: usize) {
+        self.opened.push(key);
+    }
+
+    /// Whether a packet was filled in part and has not left.
+    #[inline]
+    pub(crate) fn has_opened(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
+    /// Keys of the subscriptions with an open packet; the caller gives those whose packet stays open back with
+    /// [`Subscriptions::keep_opened`].
+    #[inline]
+    pub(crate) fn take_opened(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.opened)
+    }
+
+    /// Takes back the subscriptions whose packet stays open.
+    #[inline]
+    pub(crate) fn keep_opened(&mut self, opened: Vec<usize>) {
+        self.opened = opened;
+    }
+
+    /// An empty list of keys; the caller gives it back with [`Subscriptions::keep_list`].
+    #[inline]
+    pub(crate) fn take_list(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.in_place)
+    }
+
+    /// Keeps the memory of a list for the next packet.
+    #[inline]
+    pub(crate) fn keep_list(&mut self, mut list: Vec<usize>) {
+        list.clear();
+        self.in_place = list;
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Next {
 
 /// The nodes of a context and their queues.
 pub(crate) struct Graph {
-    pub(crate) index: ContextIndex,
+    pub(super) index: ContextIndex,
     pub(super) nodes: Vec<Option<Box<Node>>>,
     /// The nodes of sessions, by the keys of their subscriptions.
     pub(super) sessions: Vec<Option<Box<Node>>>,
@@ -52,7 +52,7 @@ pub(crate) struct Graph {
     /// How often routes were taken in.
     pub(super) routings: u64,
     /// What the context is to report to subscribers.
-    pub(crate) events: VecDeque<Event>,
+    pub(super) events: VecDeque<Event>,
     /// The nodes that are here, in the order in which they came.
     pub(super) here: Vec<NodeId>,
     /// Which of them is served next, and how many batches it may take still.
@@ -68,19 +68,19 @@ pub(crate) struct Graph {
     /// Batches on their way from node to node; empty between two turns.
     pub(super) ready: VecDeque<(NodeId, Batch)>,
     /// Batches of streams that are made for sessions here, as they came; for the context's books.
-    pub(crate) arrived: Vec<Arc<Batch>>,
+    pub(super) arrived: Vec<Arc<Batch>>,
     /// Streams whose edges or publishers wait for room.
     pub(super) waiting: Vec<u32>,
     /// Edges that have ended, until the batches that wait in them have gone.
     pub(super) leaving: Vec<Sender>,
     /// Streams whose publishers are to be held back from now on, or no longer.
-    pub(crate) turned: Vec<(u32, bool)>,
+    pub(super) turned: Vec<(u32, bool)>,
     /// Contexts into whose rings something was put since their doorbells were rung.
     pub(super) rung: u64,
     doorbells: Vec<Doorbell>,
     pub(super) orders: Orders,
     pub(super) commits: Vec<Commit>,
-    pub(crate) gauges: Arc<ContextGauges>,
+    pub(super) gauges: Arc<ContextGauges>,
     /// Whether too few buffers are free to begin a batch.
     is_short: bool,
     /// Whether a node has something to do, and no room for what comes of it.
@@ -139,6 +139,42 @@ impl Graph {
             clock_ns: clock_ns(),
             limit: QUEUE_BATCHES,
         }
+    }
+
+    /// The number of the context.
+    #[inline]
+    pub(crate) fn index(&self) -> ContextIndex {
+        self.index
+    }
+
+    /// The counters of the context.
+    #[inline]
+    pub(crate) fn gauges(&self) -> &Arc<ContextGauges> {
+        &self.gauges
+    }
+
+    /// The next that is to be reported to a subscriber.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The batches of streams that are made for sessions here, as they came since the last call.
+    #[inline]
+    pub(crate) fn take_arrived(&mut self) -> impl Iterator<Item = Arc<Batch>> {
+        self.arrived.drain(..)
+    }
+
+    /// Whether publishers are to be held back from now on, or no longer.
+    #[inline]
+    pub(crate) fn has_turned(&self) -> bool {
+        !self.turned.is_empty()
+    }
+
+    /// Streams whose publishers are to be held back from now on, or no longer.
+    #[inline]
+    pub(crate) fn take_turned(&mut self) -> Vec<(u32, bool)> {
+        std::mem::take(&mut self.turned)
     }
 
     /// Whether nothing is done here.

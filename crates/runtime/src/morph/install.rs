@@ -22,18 +22,6 @@ impl Context {
         }
     }
 
-    /// The formats that a subscription accepts, if it names any.
-    #[inline]
-    pub(crate) fn accept(&self, key: usize) -> Option<&Accept> {
-        self.subscriptions.get(key)?.accept.as_deref()
-    }
-
-    /// The same, to change.
-    #[inline]
-    pub(crate) fn accept_mut(&mut self, key: usize) -> Option<&mut Accept> {
-        self.subscriptions.get_mut(key)?.accept.as_deref_mut()
-    }
-
     /// The basis for planning a stream's routes, if they are not planned for the current conversions and formats.
     pub(crate) fn route_request(&self, stream_key: usize) -> Option<RouteRequest> {
         let stream = self.streams.get(stream_key).filter(|stream| stream.needs_routes())?;
@@ -43,7 +31,7 @@ impl Context {
         };
         let morphing = &stream.morphing;
         Some(RouteRequest {
-            snapshot: Arc::clone(&self.snapshot),
+            snapshot: Arc::clone(self.streams.snapshot()),
             stream: stream.name.clone(),
             finder: Finder {
                 conversions: Arc::clone(stream.entry.conversions()),
@@ -105,7 +93,7 @@ impl Context {
     /// A subscription has its routes, and stands if its query is planned for a format that it accepts. The peer that has
     /// waited for that, if one has.
     fn confirm_routed(&mut self, key: usize) -> Option<usize> {
-        let id = self.accept_mut(key)?.unrouted.take()?;
+        let id = self.subscriptions.accept_mut(key)?.unrouted.take()?;
         let subscription = self.subscriptions.get(key)?;
         let (peer, number) = (subscription.peer, subscription.number);
         if subscription.awaiting.is_none() {
@@ -120,7 +108,9 @@ impl Context {
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.adopt_routes();
         for key in stream.subscriptions.clone() {
-            let Some(id) = self.accept_mut(key).and_then(|accept| accept.unrouted.take()) else { continue };
+            let Some(id) = self.subscriptions.accept_mut(key).and_then(|accept| accept.unrouted.take()) else {
+                continue;
+            };
             let Some(peer) = self.subscriptions.get(key).map(|subscription| subscription.peer) else { continue };
             self.remove_subscription(key);
             let refusal = refuse(RefusalCode::Query, panicked.to_string());
@@ -139,7 +129,7 @@ impl Context {
         self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(output), awaiting) => {
-                self.accept_mut(key)?.targets.push(format);
+                self.subscriptions.accept_mut(key)?.targets.push(format);
                 match awaiting {
                     // It is answered when it has its routes.
                     _ if is_unrouted => return None,

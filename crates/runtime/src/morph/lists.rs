@@ -28,7 +28,7 @@ impl Context {
                 let owner = match conversion.owner {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
-                        let found = self.peers.iter().map(|(_, other)| other).find(|other| other.serial == peer);
+                        let found = self.net.peers().map(|(_, other)| other).find(|other| other.serial == peer);
                         found.map_or_else(|| ConversionInfo::GONE.to_owned(), ToString::to_string)
                     }
                 };
@@ -57,7 +57,9 @@ impl Context {
             for chain in &stream.morphing.chains {
                 let route = Route::Convert(chain.number);
                 let takes = |key: &&usize| {
-                    self.accept(**key).is_some_and(|accept| accept.routes.iter().any(|(_, taken)| *taken == route))
+                    self.subscriptions
+                        .accept(**key)
+                        .is_some_and(|accept| accept.routes.iter().any(|(_, taken)| *taken == route))
                 };
                 let mut info = path_info(stream, &chain.from, &chain.to, &chain.steps, &chain.parts);
                 let tally = &chain.tally;
@@ -81,7 +83,7 @@ impl Context {
             let mut info = path_info(stream, from, to, &[], &[]);
             for key in stream.subscriptions.iter().copied() {
                 let lacks = |accept: &crate::morph::Accept| accept.missed.contains(from) && accept.targets.contains(to);
-                if self.accept(key).is_some_and(lacks) {
+                if self.subscriptions.accept(key).is_some_and(lacks) {
                     info.subscriptions += 1;
                     info.waiting += self.graph.held_records(key, from.id().0);
                 }

@@ -42,8 +42,8 @@ impl ConversionRequest {
 impl Context {
     /// A session offers a conversion.
     pub(crate) fn register_conversion(&mut self, key: usize, request: ConversionRequest, text: String) {
-        let Some(peer) = self.pause(key) else { return };
-        let (id, owner, snapshot) = (request.id, request.owner(peer), self.snapshot.clone());
+        let Some(peer) = self.net.pause(key) else { return };
+        let (id, owner, snapshot) = (request.id, request.owner(peer), self.streams.snapshot().clone());
         let work = move |_: &QueryCostModel| (snapshot.compile(&request.between(), &text), request.stream);
         self.plan(work, move |context, compiled| match compiled {
             Ok((Ok(compiled), stream)) => {
@@ -57,9 +57,9 @@ impl Context {
 
     /// A session withdraws a conversion.
     pub(crate) fn unregister_conversion(&mut self, key: usize, request: ConversionRequest) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let (id, owner) = (request.id, request.owner(peer));
-        let id_of = |name| self.snapshot.format_known(&request.stream, name).map(|format| format.id());
+        let id_of = |name| self.streams.snapshot().format_known(&request.stream, name).map(|format| format.id());
         match id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?))) {
             Ok((from, to)) => {
                 let name = request.stream.clone();
@@ -78,14 +78,15 @@ impl Context {
         stream: String,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) {
-        let (inbox, inboxes, control) = (self.inbox.clone(), Arc::clone(&self.inboxes), self.catalog.clone());
-        self.catalog.post(move |catalog| {
+        let (inbox, inboxes, control) =
+            (self.inbox.own().clone(), Arc::clone(self.inbox.all()), self.streams.catalog().clone());
+        self.streams.catalog().post(move |catalog| {
             let outcome = change(catalog);
             catalog.publish_snapshot();
             let later = inbox.clone();
             let answer = move |outcome| {
                 let reply = move |context: &mut Context| {
-                    let Some(key) = context.still_there(peer) else { return };
+                    let Some(key) = context.net.still_there(peer) else { return };
                     context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
                 };
                 // By the control thread, since contexts do not wait for each other.
@@ -102,7 +103,7 @@ impl Context {
             };
             catalog.answer_when_kept(outcome, Box::new(answer));
             let _ = inbox.post(move |context| {
-                context.still_there(peer).into_iter().for_each(|key| context.resume(key));
+                context.net.still_there(peer).into_iter().for_each(|key| context.resume(key));
             });
         });
     }
@@ -110,7 +111,7 @@ impl Context {
     /// A session listens for conversions that a stream's subscribers lack, and gets a notice of those that they lack
     /// now.
     pub(crate) fn listen_for_converters(&mut self, key: usize, id: u32, stream: String) {
-        let Some(peer) = self.pause(key) else { return };
+        let Some(peer) = self.net.pause(key) else { return };
         let request = move |catalog: &mut Catalog| catalog.enter(&stream, true);
         self.ask_catalog(request, move |context, entered| match entered {
             Ok(Some(number)) => context.take_listener(peer, id, number as usize),
@@ -120,16 +121,16 @@ impl Context {
     }
 
     fn take_listener(&mut self, peer: PeerRef, id: u32, stream_key: usize) {
-        let (key, stream) = (self.still_there(peer), self.streams.get_mut(stream_key));
-        let (Some(key), Some(stream)) = (key, stream) else { return self.leave_stream(stream_key) };
+        let (key, stream) = (self.net.still_there(peer), self.streams.get_mut(stream_key));
+        let (Some(key), Some(stream)) = (key, stream) else { return self.streams.leave(stream_key) };
         let listeners = &mut stream.morphing.listeners;
         if listeners.contains(&key) {
-            self.leave_stream(stream_key);
+            self.streams.leave(stream_key);
             return self.answer(peer, id, Ok(()));
         }
         if listeners.len() >= MAX_LISTENERS {
             let message = format!("{MAX_LISTENERS} sessions listen on stream `{}`, the bound", stream.name);
-            self.leave_stream(stream_key);
+            self.streams.leave(stream_key);
             return self.answer(peer, id, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
@@ -148,9 +149,9 @@ impl Context {
             if let Some(stream) = self.streams.get_mut(key) {
                 stream.morphing.listeners.retain(|&listener| listener != peer.key);
             }
-            self.leave_stream(key);
+            self.streams.leave(key);
         }
-        self.catalog.post(move |catalog| catalog.end_owner(peer.serial));
+        self.streams.catalog().post(move |catalog| catalog.end_owner(peer.serial));
     }
 }
 

@@ -16,7 +16,7 @@ const MAX_WANTED: usize = 256;
 impl Context {
     /// Reports what the graph has found about records that are to be converted.
     pub(crate) fn take_events(&mut self) {
-        while let Some(event) = self.graph.events.pop_front() {
+        while let Some(event) = self.graph.next_event() {
             match event {
                 Event::Unroutable { key, format } => self.note_missed(key, format),
                 Event::Lost { key } => self.check_queue(key),
@@ -30,8 +30,8 @@ impl Context {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let chain = chain.and_then(|number| stream.morphing.chain(number));
         let [refused, too_long] = chain.map(|chain| chain.tally.count()).unwrap_or_default();
-        self.counters.drop(DropReason::NotConvertible, refused + lost);
-        self.counters.drop(DropReason::TooLong, too_long);
+        self.net.count_drop(DropReason::NotConvertible, refused + lost);
+        self.net.count_drop(DropReason::TooLong, too_long);
         if has_failed {
             let formats = chain.map(|chain| format!("from {} to {} ", chain.from.id(), chain.to.id()));
             let text = format!(
@@ -41,7 +41,7 @@ impl Context {
                 stream.name
             );
             // The managers may have ended before.
-            let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index, text));
+            let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index(), text));
         }
     }
 
@@ -76,7 +76,7 @@ impl Context {
     pub(crate) fn note_wanted(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.get(stream_key) else { return };
         let mut wanted: Vec<(Format, Format)> = Vec::new();
-        for accept in stream.subscriptions.iter().filter_map(|&key| self.accept(key)) {
+        for accept in stream.subscriptions.iter().filter_map(|&key| self.subscriptions.accept(key)) {
             for want in accept.missed.iter().flat_map(|from| accept.targets.iter().map(move |to| (from, to))) {
                 let known = wanted.iter().any(|known| (known.0.id(), known.1.id()) == (want.0.id(), want.1.id()));
                 if !known && wanted.len() < MAX_WANTED {
@@ -115,7 +115,7 @@ impl Context {
 
     /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now.
     pub(crate) fn note_readable(&mut self, key: usize) {
-        let Some(accept) = self.accept_mut(key) else { return };
+        let Some(accept) = self.subscriptions.accept_mut(key) else { return };
         let missed = std::mem::take(&mut accept.missed);
         let (readable, missed): (Vec<Format>, Vec<Format>) =
             missed.into_iter().partition(|format| accept.route(format.id().0) != Route::Unreachable);
@@ -152,7 +152,7 @@ impl Context {
         while let Some(stream) = self.morph.stale.pop_first() {
             self.replan(stream);
         }
-        self.graph.expire_held(self.now_ns);
+        self.graph.expire_held(self.net.now_ns());
     }
 }
 

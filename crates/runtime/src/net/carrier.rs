@@ -21,14 +21,6 @@ pub(crate) struct Wire<'a> {
     pub(crate) now_ns: u64,
 }
 
-impl Wire<'_> {
-    /// The same parts, for a shorter time.
-    pub(crate) fn reborrow(&mut self) -> Wire<'_> {
-        let Wire { pool, host, poller, device, counters, now_ns } = self;
-        Wire { pool, host, poller, device: &mut **device, counters, now_ns: *now_ns }
-    }
-}
-
 /// The subscription that records are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recipient {

@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn keys_tell_clients_from_everything_else() {
-        assert_eq!(watched(crate::context::SOCKET), None);
+        assert_eq!(watched(crate::net::SOCKET), None);
         assert_eq!(watched(Poller::DOORBELL), None);
         for number in [0, 1, u32::MAX] {
             let key = CLIENT | u64::from(number) << 1;

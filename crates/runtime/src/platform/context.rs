@@ -52,7 +52,7 @@ impl Threads {
     ) -> io::Result<()> {
         let stop = Arc::clone(&self.stop);
         self.doorbells.push(poller.doorbell());
-        let contexts = graphs.iter().map(|(graph, _)| usize::from(graph.index.0)).collect();
+        let contexts = graphs.iter().map(|(graph, _)| usize::from(graph.index().0)).collect();
         let run = move || {
             settings.settle();
             // Where others want its processor too, a message wakes it at once. Refused, it waits for its turn as they do.
@@ -152,7 +152,7 @@ impl LoopSettings {
 fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
     let clock = settings.clock;
     let thread = ThreadNumber::of_this_thread();
-    graphs.iter().for_each(|(graph, _)| graph.gauges.thread.set(thread.into()));
+    graphs.iter().for_each(|(graph, _)| graph.gauges().thread.set(thread.into()));
     let slice_ns = settings.slice_us.saturating_mul(1000);
     let mut idler = Idler::new(u64::from(settings.spin_us) * 1000);
     let mut turns = 0u64;
@@ -167,7 +167,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
             now_ns = clock.now_ns();
             let (busy_ns, away_ns) = turn_clock.end(now_ns);
             if has_worked {
-                graph.gauges.busy_ns.add(busy_ns);
+                graph.gauges().busy_ns.add(busy_ns);
             }
             worked |= has_worked;
             away += away_ns;
@@ -189,13 +189,13 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
                 let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
                     graph.note_queues(ws);
-                    graph.gauges.sleeps.add(1);
-                    graph.gauges.asleep.set(1);
+                    graph.gauges().sleeps.add(1);
+                    graph.gauges().asleep.set(1);
                 }
                 // A failed wait (a signal) is a short one.
                 let by_arrival =
                     poller.wait(Some(if is_full { FULL_SLEEP } else { LONGEST_SLEEP })).is_ok_and(|r| !r.is_empty());
-                graphs.iter().for_each(|(graph, _)| graph.gauges.asleep.set(0));
+                graphs.iter().for_each(|(graph, _)| graph.gauges().asleep.set(0));
                 idler.slept(now_ns, clock.now_ns(), by_arrival);
             }
         }
@@ -207,10 +207,10 @@ impl Graph {
     /// One turn, from `now_ns` on: the changes that came, then work for a slice. Whether there was any.
     pub(crate) fn take_turn(&mut self, now_ns: u64, slice_ns: u32, ws: &mut Workspace) -> bool {
         let changed = self.take_orders(ws);
-        let before = self.gauges.records_in.get();
+        let before = self.gauges().records_in.get();
         let more = self.serve(slice_ns, now_ns, ws);
-        self.gauges.turns.add(1);
-        more || changed || self.is_changing() || self.gauges.records_in.get() != before
+        self.gauges().turns.add(1);
+        more || changed || self.is_changing() || self.gauges().records_in.get() != before
     }
 }
 
@@ -247,7 +247,7 @@ impl std::fmt::Debug for Seat {
 impl GCore {
     pub(crate) fn new(name: String, graph: Graph, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
         let doorbell = poller.doorbell();
-        let (gauges, index) = (Arc::clone(&graph.gauges), usize::from(graph.index.0));
+        let (gauges, index) = (Arc::clone(graph.gauges()), usize::from(graph.index().0));
         let seat = Mutex::new(Seat { graph, poller, out: None });
         Arc::new(GCore {
             name,
@@ -305,7 +305,7 @@ impl GCore {
                 changed = true;
             }
             seat.graph.begin_turn(start_ns, ws);
-            seat.graph.gauges.turns.add(1);
+            seat.graph.gauges().turns.add(1);
             turns += 1;
             // Handlers may take long here, and to wait for one of each is ordinary.
             let Some(mut job) = seat.graph.next_job(true, ws) else {
@@ -331,7 +331,7 @@ impl GCore {
             seat.graph.ring();
             let end_ns = clock.now_ns();
             let (busy_ns, away_ns) = turn_clock.end(end_ns);
-            seat.graph.gauges.busy_ns.add(busy_ns);
+            seat.graph.gauges().busy_ns.add(busy_ns);
             seat.graph.note_away(end_ns, away_ns);
             if turns.is_multiple_of(64) {
                 seat.graph.note_queues(ws);
@@ -347,7 +347,7 @@ impl GCore {
         let (node, records, after) = seat.out.take()?;
         self.generation.fetch_add(1, Ordering::AcqRel);
         seat.graph.give_up(node, records, after);
-        seat.graph.gauges.replaced.add(1);
+        seat.graph.gauges().replaced.add(1);
         Some((node, records + after))
     }
 }
@@ -355,11 +355,11 @@ impl GCore {
 impl Seat {
     fn sleep(&mut self, ws: &Workspace) {
         self.graph.note_queues(ws);
-        self.graph.gauges.sleeps.add(1);
+        self.graph.gauges().sleeps.add(1);
         let time = if self.graph.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
-        self.graph.gauges.asleep.set(1);
+        self.graph.gauges().asleep.set(1);
         // A failed wait (a signal) is a short one.
         let _ = self.poller.wait(Some(time));
-        self.graph.gauges.asleep.set(0);
+        self.graph.gauges().asleep.set(0);
     }
 }

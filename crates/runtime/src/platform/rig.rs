@@ -118,7 +118,7 @@ pub fn start(cpus: &[Option<usize>], queue_batches: usize) -> io::Result<(Cores,
         let graph = Graph::new(ContextIndex(at as u8), orders, doorbells.clone());
         let ws = Workspace::new(pool()?);
         large_buffers = ws.large_buffers;
-        ports.push(Port::new(control, Some(doorbell.clone()), Arc::clone(&graph.gauges)));
+        ports.push(Port::new(control, Some(doorbell.clone()), Arc::clone(graph.gauges())));
         groups.entry(at_cpu(at)).or_default().push((graph, ws));
     }
     let mut threads = Threads::default();
@@ -157,7 +157,7 @@ impl Cores {
     #[inline]
     pub fn has_room(&mut self) -> bool {
         if let Some((graph, _)) = self.graphs.first_mut() {
-            for (_, is_blocked) in graph.turned.drain(..) {
+            for (_, is_blocked) in graph.take_turned() {
                 self.is_blocked = is_blocked;
             }
         }
@@ -179,7 +179,7 @@ impl Cores {
     #[inline]
     pub fn delivered(&mut self, mut take: impl FnMut(&Batch)) {
         let Some((graph, ws)) = self.graphs.first_mut() else { return };
-        for batch in graph.arrived.drain(..) {
+        for batch in graph.take_arrived() {
             take(&batch);
             ws.spares.keep_shared(batch);
         }

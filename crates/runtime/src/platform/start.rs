@@ -87,8 +87,8 @@ pub(crate) fn start(
         graph.shed_after(u64::from(config.shed_after_us) * 1000);
         let ws = Workspace::new(pool()?);
         own = own.min(ws.large_buffers);
-        (seat.buffers, seat.gauges) = (ws.buffers(), Arc::clone(&graph.gauges));
-        ports.push(Port::new(control, doorbells.get(at).cloned(), Arc::clone(&graph.gauges)));
+        (seat.buffers, seat.gauges) = (ws.buffers(), Arc::clone(graph.gauges()));
+        ports.push(Port::new(control, doorbells.get(at).cloned(), Arc::clone(graph.gauges())));
         graphs.push(Some((graph, ws)));
     }
 

@@ -1,7 +1,7 @@
 //! The tasks that every daemon has.
 
 use super::{Core, MAX_STEP_BYTES, Task, TaskFactory, TaskSetup};
-use crate::services::Service;
+use crate::host::services::Service;
 use crossdock_mailbox::host::{ClientKey, MailboxKey, Message};
 use std::collections::HashMap;
 

@@ -7,8 +7,7 @@
 mod builtin;
 
 use crate::counters::{Counters, DropReason};
-use crate::net::carrier::Wire;
-use crate::services::{Service, Services};
+use crate::host::services::{Service, Services};
 use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
 use crossdock_mailbox::{ConditionAddress, Pool, Reason, SyncAddress};
 use slab::Slab;
@@ -312,29 +311,33 @@ impl Tasks {
     #[inline]
     pub(crate) fn run(
         &mut self,
-        wire: Wire<'_>,
+        (host, pool, counters): (&mut HostInterface, &mut Pool, &mut Counters),
         services: &mut Services,
-        mailbox: MailboxKey,
-        upcall: u32,
+        (mailbox, upcall): (MailboxKey, u32),
         message: Message,
     ) {
         let Tasks { running, awaited, .. } = self;
-        let Wire { host, pool, counters, .. } = wire;
         let Some(running) = running.get_mut(upcall as usize) else { return host.free(message) };
         let mut core = Core { host, pool, services, awaited, counters, mailbox, client: running.client };
         running.task.upcall(&mut core, message);
     }
 
     /// A client's procedure has returned, or never will (`None`).
-    pub(crate) fn take_returned(&mut self, wire: &mut Wire<'_>, ticket: u64, value: Option<u64>) {
+    pub(crate) fn take_returned(
+        &mut self,
+        host: &mut HostInterface,
+        counters: &mut Counters,
+        ticket: u64,
+        value: Option<u64>,
+    ) {
         let Some(awaited) = self.awaited.try_remove(ticket as usize) else { return };
         let (Some(reply), Some(value)) = (awaited.reply, value) else { return };
-        match wire.host.begin_put(reply, size_of::<u64>()) {
+        match host.begin_put(reply, size_of::<u64>()) {
             Ok(mut draft) => {
                 draft.copy_from_slice(&value.to_le_bytes());
-                wire.host.put(reply, draft.finish(size_of::<u64>()));
+                host.put(reply, draft.finish(size_of::<u64>()));
             }
-            Err(_) => wire.counters.drop(DropReason::NoBuffer, 1),
+            Err(_) => counters.drop(DropReason::NoBuffer, 1),
         }
     }
 }

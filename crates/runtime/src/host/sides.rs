@@ -1,15 +1,12 @@
 //! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit,
 //! so that a full mailbox or a slow reader holds up nothing else of its session.
 
-use crate::context::{Context, SPARE_BUFFERS, wire};
-use crate::counters::DropReason;
-use crate::mailboxes::implementation_of;
+use super::Host;
 use crate::net::sides::{RemoteSide, Waiting};
 use crate::refusal::refuse;
-use crossdock_mailbox::host::{Implementation, MailboxKey};
+use crossdock_mailbox::host::{self, HostError, HostInterface, Implementation, MailboxKey};
 use crossdock_transport::control::{Refusal, RefusalCode, Side};
-use crossdock_transport::handshake::Close;
-use crossdock_transport::{Notice, Reply};
+use crossdock_transport::{Notice, Reply, control};
 use std::collections::VecDeque;
 
 /// Sides of mailboxes that one session may have open.
@@ -18,7 +15,26 @@ const MAX_SIDES: usize = 256;
 /// for memory.
 const AHEAD: (u32, u32) = (16, 64);
 
-impl Context {
+/// What has become of a message for a mailbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MessagePut {
+    /// It is in the mailbox, or waits for memory there.
+    Done,
+    /// The session has no such mailbox open for writing.
+    NotOpen,
+    /// The session was not allowed to put it.
+    BeyondCredit,
+}
+
+/// As the session names one.
+pub(crate) fn implementation_of(of: host::Implementation) -> control::Implementation {
+    match of {
+        host::Implementation::Rings => control::Implementation::Rings,
+        host::Implementation::SignalQueue => control::Implementation::SignalQueue,
+    }
+}
+
+impl Host {
     /// Opens a side of a mailbox for a session over packets.
     pub(crate) fn open_remote(
         &mut self,
@@ -28,13 +44,12 @@ impl Context {
         side: Side,
         ahead: Option<u32>,
     ) -> Result<Reply, Refusal> {
-        let unknown =
-            |error: crossdock_mailbox::host::HostError| refuse(RefusalCode::UnknownMailbox, error.to_string());
-        let mailbox = self.host.find(name).map_err(unknown)?;
-        let implementation = self.host.implementation_of(mailbox).unwrap_or_default();
+        let unknown = |error: HostError| refuse(RefusalCode::UnknownMailbox, error.to_string());
+        let mailbox = self.interface.find(name).map_err(unknown)?;
+        let implementation = self.interface.implementation_of(mailbox).unwrap_or_default();
         if side == Side::Read {
             self.refuse_second_reader(name)?;
-            let status = self.host.mailboxes().into_iter().find(|status| status.key == mailbox);
+            let status = self.interface.mailboxes().into_iter().find(|status| status.key == mailbox);
             let taken =
                 status.is_some_and(|s| s.upcall.is_some() || implementation == Implementation::Rings && s.readers > 0);
             if taken {
@@ -59,8 +74,8 @@ impl Context {
 
     /// Refuses a reader of a `rings` mailbox that a session over packets reads, and a task where one reads at all.
     pub(crate) fn refuse_second_reader(&self, name: &str) -> Result<(), Refusal> {
-        let Ok(mailbox) = self.host.find(name) else { return Ok(()) };
-        let rings = self.host.implementation_of(mailbox) == Some(Implementation::Rings);
+        let Ok(mailbox) = self.interface.find(name) else { return Ok(()) };
+        let rings = self.interface.implementation_of(mailbox) == Some(Implementation::Rings);
         let (_, readers) = self.remote_sides(mailbox);
         if readers > 0 && rings {
             let message = format!("the read side of mailbox `{name}` is taken by a session over packets");
@@ -79,7 +94,7 @@ impl Context {
     pub(crate) fn close_remote(&mut self, peer: usize, number: u16) -> bool {
         let found = self.remote.sides.iter().position(|side| side.peer == peer && side.number == number);
         match found {
-            Some(at) => self.remote.sides.swap_remove(at).end(&mut self.host),
+            Some(at) => self.remote.sides.swap_remove(at).end(&mut self.interface),
             None => return false,
         }
         true
@@ -92,15 +107,15 @@ impl Context {
         }
     }
 
-    /// Tells sessions of the mailboxes that are gone.
-    pub(crate) fn tell_closed_sides(&mut self) {
-        while let Some(at) = self.remote.sides.iter().position(|side| self.host.name_of(side.mailbox).is_none()) {
-            let side = self.remote.sides.swap_remove(at);
-            let (peer, number) = (side.peer, side.number);
-            side.end(&mut self.host);
-            let reason = "the mailbox was deleted, or its creator has gone".to_owned();
-            self.tell(peer, &Notice::MailboxClosed { number, reason }.into());
-        }
+    /// The next open side whose mailbox is gone, taken out: its peer, and the notice to it.
+    pub(crate) fn next_closed_side(&mut self) -> Option<(usize, Notice)> {
+        let is_gone = |side: &RemoteSide| self.interface.name_of(side.mailbox).is_none();
+        let at = self.remote.sides.iter().position(is_gone)?;
+        let side = self.remote.sides.swap_remove(at);
+        let (peer, number) = (side.peer, side.number);
+        side.end(&mut self.interface);
+        let reason = "the mailbox was deleted, or its creator has gone".to_owned();
+        Some((peer, Notice::MailboxClosed { number, reason }))
     }
 
     /// A reader takes more messages.
@@ -111,83 +126,48 @@ impl Context {
     }
 
     /// A message of a session over packets, for the mailbox that it has open for writing under `number`.
-    pub(crate) fn take_message(&mut self, peer: usize, number: u32, payload: &[u8]) {
+    pub(crate) fn put_message(&mut self, peer: usize, number: u32, payload: &[u8]) -> MessagePut {
         let side = u16::try_from(number).ok().and_then(|number| self.remote.find(peer, number));
-        let Some(side) = side.filter(|side| side.side == Side::Write) else {
-            self.counters.drop(DropReason::NotOpen, 1);
-            return;
-        };
+        let Some(side) = side.filter(|side| side.side == Side::Write) else { return MessagePut::NotOpen };
         if side.credit == 0 {
-            self.counters.drop(DropReason::BeyondCredit, 1);
-            let reason = format!("more was put into mailbox number {number} than its credit allows");
-            return self.remove_peer(peer, "beyond_credit", Some(Close { again: false, reason }));
+            return MessagePut::BeyondCredit;
         }
         side.credit -= 1;
         side.waiting.push_back(Waiting::Put(payload.into()));
-        side.serve_writer(&mut self.host);
-        self.replenish_writers();
+        side.serve_writer(&mut self.interface);
+        MessagePut::Done
     }
 
-    /// Sends readers what has come for them, and lets writers put more where there is room.
-    pub(crate) fn serve_remote(&mut self) {
-        if self.remote.sides.is_empty() {
-            return;
-        }
-        self.tell_closed_sides();
-        for index in 0..self.remote.sides.len() {
-            match self.remote.sides[index].side {
-                Side::Write => self.remote.sides[index].serve_writer(&mut self.host),
-                Side::Read => self.serve_reader(index),
+    /// Whether sessions over packets have no side of a mailbox open.
+    #[inline]
+    pub(crate) fn has_no_sides(&self) -> bool {
+        self.remote.sides.is_empty()
+    }
+
+    /// Puts what waits of writers into their mailboxes, and calls `send` for the sides of readers.
+    pub(crate) fn serve_sides(&mut self, mut send: impl FnMut(&mut RemoteSide, &mut HostInterface)) {
+        for side in &mut self.remote.sides {
+            match side.side {
+                Side::Write => side.serve_writer(&mut self.interface),
+                Side::Read => send(side, &mut self.interface),
             }
         }
-        self.replenish_writers();
     }
 
-    /// Writers whose mailbox has room get back the credit that they used.
-    fn replenish_writers(&mut self) {
-        for index in 0..self.remote.sides.len() {
-            let side = &mut self.remote.sides[index];
+    /// Gives the next writer whose mailbox has room, from the side at `next` on, the credit back that it used: its peer, and
+    /// the notice to it.
+    pub(crate) fn next_replenished(&mut self, next: &mut usize) -> Option<(usize, Notice)> {
+        while let Some(side) = self.remote.sides.get_mut(*next) {
+            *next += 1;
             let used = side.ahead.saturating_sub(side.credit);
             // A notice for every message would double the packets.
             let is_due = side.side == Side::Write && used > 0 && used >= side.ahead / 2;
-            if !is_due || !side.waiting.is_empty() || self.host.is_full(side.mailbox) {
+            if !is_due || !side.waiting.is_empty() || self.interface.is_full(side.mailbox) {
                 continue;
             }
             side.credit = side.ahead;
-            let (peer, number) = (side.peer, side.number);
-            self.tell(peer, &Notice::MayPut { number, messages: used as u32 }.into());
+            return Some((side.peer, Notice::MayPut { number: side.number, messages: used as u32 }));
         }
-    }
-
-    /// Sends a reader what waits in its mailbox, as far as it takes it and its session's queue has room.
-    fn serve_reader(&mut self, index: usize) {
-        let Some(side) = self.remote.sides.get_mut(index) else { return };
-        let peer = side.peer;
-        let Some(link) = self.peers.link_mut(peer) else { return };
-        let mut wire = wire!(self);
-        let spare = SPARE_BUFFERS.min(self.large_buffers / 4);
-        let mut sent = false;
-        while side.credit > 0 && link.session.sender.backlog_bytes() < self.config.queue_bytes {
-            let message = match side.waiting.pop_front() {
-                Some(Waiting::Got(message)) => message,
-                _ => match wire.host.get(side.mailbox) {
-                    Some(message) => message,
-                    None => break,
-                },
-            };
-            match link.send_message(&mut wire, message, side.number, spare) {
-                Ok(is_queued) => {
-                    side.credit -= u64::from(is_queued);
-                    sent |= is_queued;
-                }
-                Err(message) => {
-                    side.waiting.push_front(Waiting::Got(message));
-                    break;
-                }
-            }
-        }
-        if sent {
-            self.peers.touch(peer);
-        }
+        None
     }
 }

@@ -7,8 +7,7 @@
 
 mod files;
 
-use crate::counters::DropReason;
-use crate::net::carrier::Wire;
+use crate::counters::{Counters, DropReason};
 use crossdock_device::Doorbell;
 use crossdock_mailbox::host::{HostInterface, MailboxKey, Message};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
@@ -216,15 +215,15 @@ impl Services {
     }
 
     /// Puts the answers that came where they were asked for.
-    pub(crate) fn take_answers(&mut self, wire: &mut Wire<'_>) {
+    pub(crate) fn take_answers(&mut self, host: &mut HostInterface, counters: &mut Counters) {
         self.end_turn();
         while let Some(Answer { to, bytes, len }) = self.answers.pop() {
-            match wire.host.begin_put(to, len) {
+            match host.begin_put(to, len) {
                 Ok(mut draft) => {
                     draft.copy_from_slice(&bytes[..len]);
-                    wire.host.put(to, draft.finish(len));
+                    host.put(to, draft.finish(len));
                 }
-                Err(_) => wire.counters.drop(DropReason::NoBuffer, 1),
+                Err(_) => counters.drop(DropReason::NoBuffer, 1),
             }
         }
     }

@@ -1,0 +1,141 @@
+//! The host side of a context. [`Host`] owns the host interface with the attached clients and the mailboxes, the tasks that
+//! read these, the services that tasks ask, and the sides of mailboxes that sessions over packets have open. What concerns a
+//! peer comes back as a result; nothing here knows the context.
+
+pub(crate) mod services;
+mod sides;
+pub mod tasks;
+
+pub(crate) use sides::{MessagePut, implementation_of};
+
+use crate::counters::Counters;
+use crate::net::sides::Remote;
+use crossdock_mailbox::Pool;
+use crossdock_mailbox::host::{HostError, HostInterface, MailboxKey, MailboxOptions, Message, Owner};
+use services::Services;
+use std::collections::BTreeMap;
+use tasks::{TaskError, TaskFactory, Tasks};
+
+/// The attached clients, the mailboxes and what reads and writes them.
+pub(crate) struct Host {
+    interface: HostInterface,
+    tasks: Tasks,
+    services: Services,
+    remote: Remote,
+}
+
+impl Host {
+    /// A host side without clients and mailboxes.
+    pub(crate) fn new(interface: HostInterface, services: Services) -> Host {
+        Host { interface, tasks: Tasks::new(), services, remote: Remote::default() }
+    }
+
+    /// The clients' rings, messages and mailboxes.
+    #[inline]
+    pub(crate) fn interface(&self) -> &HostInterface {
+        &self.interface
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn interface_mut(&mut self) -> &mut HostInterface {
+        &mut self.interface
+    }
+
+    /// Ends a turn: takes back the messages that others have dropped, and wakes the clients that have something to take.
+    pub(crate) fn end_turn(&mut self) {
+        self.interface.collect_dropped();
+        self.interface.end_turn();
+    }
+
+    /// Makes a mailbox.
+    ///
+    /// # Errors
+    /// As [`HostInterface::create`].
+    pub(crate) fn create_mailbox(
+        &mut self,
+        owner: Owner,
+        name: &str,
+        options: MailboxOptions,
+    ) -> Result<(), HostError> {
+        self.interface.create(owner, name, options).map(drop)
+    }
+
+    /// Deletes a mailbox, and ends its task.
+    ///
+    /// # Errors
+    /// As [`HostInterface::delete`].
+    pub(crate) fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), HostError> {
+        self.interface.delete(owner, name)?;
+        self.prune();
+        Ok(())
+    }
+
+    /// An owner has gone, and its mailboxes with it.
+    pub(crate) fn disown(&mut self, owner: Owner) {
+        self.interface.disown(owner);
+        self.prune();
+    }
+
+    /// Ends the tasks whose mailboxes are gone.
+    pub(crate) fn prune(&mut self) {
+        self.tasks.prune(&self.interface);
+    }
+
+    /// Makes a kind of task known, under this name.
+    pub(crate) fn register_task(&mut self, name: &str, factory: TaskFactory) {
+        self.tasks.register(name, factory);
+    }
+
+    /// Starts a task that reads a mailbox of the owner's.
+    ///
+    /// # Errors
+    /// There is no such task or mailbox, or as the task has it.
+    pub(crate) fn create_task(
+        &mut self,
+        owner: Owner,
+        task: &str,
+        mailbox: &str,
+        arguments: &BTreeMap<String, String>,
+    ) -> Result<(), TaskError> {
+        let key = self.interface.find_owned(owner, mailbox).map_err(TaskError::Mailbox)?;
+        self.tasks.start(&mut self.interface, task, key, arguments, owner)
+    }
+
+    /// Ends the task that reads a mailbox of the owner's; false if none does.
+    ///
+    /// # Errors
+    /// There is no such mailbox.
+    pub(crate) fn end_task(&mut self, owner: Owner, mailbox: &str) -> Result<bool, HostError> {
+        let key = self.interface.find_owned(owner, mailbox)?;
+        Ok(self.tasks.end(&mut self.interface, key))
+    }
+
+    /// The name of the task behind an upcall's number.
+    pub(crate) fn task_name(&self, upcall: u32) -> Option<&str> {
+        self.tasks.name(upcall)
+    }
+
+    /// Runs a mailbox's task for one message.
+    #[inline]
+    pub(crate) fn run_task(
+        &mut self,
+        (pool, counters): (&mut Pool, &mut Counters),
+        mailbox: MailboxKey,
+        upcall: u32,
+        message: Message,
+    ) {
+        let Host { interface, tasks, services, .. } = self;
+        tasks.run((interface, pool, counters), services, (mailbox, upcall), message);
+    }
+
+    /// A client's procedure has returned to the task that called it, or never will (`None`).
+    pub(crate) fn take_returned(&mut self, counters: &mut Counters, ticket: u64, value: Option<u64>) {
+        self.tasks.take_returned(&mut self.interface, counters, ticket, value);
+    }
+
+    /// Puts the answers of services that came where they were asked for.
+    pub(crate) fn take_answers(&mut self, counters: &mut Counters) {
+        self.services.take_answers(&mut self.interface, counters);
+    }
+}

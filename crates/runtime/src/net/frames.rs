@@ -1,0 +1,225 @@
+//! What comes over the network: frames, their packets by runs, and the order of each session's packets.
+
+use super::Net;
+use crate::counters::DropReason;
+use crate::io::{Handed, IoPlace, Received};
+use crate::net::payload::{Arrived, Payload};
+use crossdock_device::Frame;
+use crossdock_mailbox::{Batch, Buffer};
+use crossdock_transport::header::{PayloadSpan, Run, walk};
+use crossdock_transport::receiver::Arrival;
+use crossdock_transport::session::SessionError;
+use crossdock_transport::{Header, Hello, Kind, MAX_SUPER_BYTES, PacketError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The packets of a frame: where their payloads lie, and which of them belong together.
+#[derive(Default)]
+pub(crate) struct Packets {
+    pub(crate) spans: Vec<PayloadSpan>,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// A run of data packets, ready to be read.
+pub(crate) struct Data<'a> {
+    pub(crate) buffer: Buffer,
+    pub(crate) header: Header,
+    pub(crate) spans: &'a [PayloadSpan],
+    pub(crate) stride: usize,
+}
+
+impl Net {
+    /// The frames that have arrived, `most` at most, and how many; the caller gives the list back with
+    /// [`Net::keep_frames`].
+    pub(crate) fn receive(&mut self, most: usize) -> (Vec<Frame>, usize) {
+        let mut frames = std::mem::take(&mut self.scratch.frames);
+        // An error here is the network's word on an earlier send; the device counts it and stays usable.
+        let count = self.device.receive(&mut self.pool, &mut frames, most).unwrap_or(0);
+        (frames, count)
+    }
+
+    /// Keeps the memory of a list of frames for the next turn.
+    pub(crate) fn keep_frames(&mut self, frames: Vec<Frame>) {
+        self.scratch.frames = frames;
+    }
+
+    /// The next that another I/O context has handed over.
+    #[inline]
+    pub(crate) fn next_handed(&mut self) -> Option<Handed> {
+        self.hand_over.pop()
+    }
+
+    /// The next address at which nobody receives any more. The report may come to another socket than the one that its
+    /// session's packets come to, so the other I/O contexts get it too.
+    pub(crate) fn next_refused(&mut self) -> Option<SocketAddr> {
+        let addr = self.device.refused()?;
+        self.hand_over.refused(addr);
+        Some(addr)
+    }
+
+    /// The peer at an address of this machine.
+    pub(crate) fn local_at(&self, addr: SocketAddr) -> Option<usize> {
+        self.peers.at(addr).filter(|_| addr.ip().is_loopback())
+    }
+
+    /// The packets of a frame, counted, those that are none too; the caller gives them back with [`Net::keep_packets`].
+    pub(crate) fn walk(&mut self, frame: &Received) -> Packets {
+        let Received { buffer, len, stride, from } = frame;
+        let mut packets = std::mem::take(&mut self.scratch.packets);
+        let (counters, mut is_of_other_version) = (&mut self.counters, false);
+        walk(&buffer[..*len], *stride, &mut packets.spans, &mut packets.runs, |error| {
+            is_of_other_version |= matches!(error, PacketError::Version(_));
+            counters.drop(reason(error), 1);
+        });
+        if is_of_other_version && let Some(close) = Hello::refuse_version(&buffer[..*len]) {
+            self.send_now(*from, &close);
+        }
+        self.counters.frames_in += 1;
+        self.counters.packets_in += packets.spans.len() as u64;
+        packets
+    }
+
+    /// Keeps the memory of a frame's packets for the next one.
+    pub(crate) fn keep_packets(&mut self, packets: Packets) {
+        self.scratch.packets = packets;
+    }
+
+    /// The place of the I/O context that a run of packets is for, if that is another one: the one that has their session, or
+    /// with a hello the one that is to have it.
+    #[inline]
+    pub(crate) fn place_elsewhere(&self, run: &Run, buffer: &Buffer, spans: &[PayloadSpan]) -> Option<usize> {
+        if self.place.is_only() {
+            return None;
+        }
+        let place = match run.header.kind {
+            Kind::Hello => {
+                let hello = Hello::decode(&buffer[spans[run.first].range()]).ok();
+                let place = hello.filter(|hello| hello.uses_mailboxes).map(|_| IoPlace::home(self.place.of));
+                place.unwrap_or(self.place).index
+            }
+            _ => self.peers.place_of(run.header.session),
+        };
+        (place != self.place.index && place < self.place.of).then_some(place)
+    }
+
+    /// Hands a frame of `packets` packets over to the I/O context of a place.
+    pub(crate) fn hand_over(&mut self, place: usize, frame: Received, packets: usize) {
+        if self.hand_over.push(place, Handed::Frame(frame)).is_err() {
+            self.counters.drop(DropReason::NotHandedOver, packets as u64);
+        }
+    }
+
+    /// The peer a packet belongs to, noted as heard.
+    pub(crate) fn heard(&mut self, header: &Header, from: SocketAddr) -> Option<usize> {
+        let (found, now_ns) = (self.peers.find(header.session, from), self.now_ns());
+        match found.and_then(|key| self.peers.link_mut(key)) {
+            Some(link) => link.session.heard(now_ns),
+            None => self.counters.drop(DropReason::UnknownSession, 1),
+        }
+        found
+    }
+
+    /// A peer asks whether it is heard.
+    pub(crate) fn take_ping(&mut self, header: &Header, from: SocketAddr) {
+        if let Some(key) = self.heard(header, from)
+            && let Some(link) = self.peers.link_mut(key)
+        {
+            link.session.receiver.ack_soon();
+            self.peers.touch(key);
+        }
+    }
+
+    /// Puts sequenced packets in order, unless they are dropped. Their peer, and if they are to be delivered now, how many of
+    /// them were before.
+    pub(crate) fn take_run(
+        &mut self,
+        run: &Run,
+        spans: &[PayloadSpan],
+        (buffer, stride): (&Buffer, usize),
+        from: SocketAddr,
+    ) -> Option<(usize, Option<usize>)> {
+        let key = self.heard(&run.header, from)?;
+        let is_data = run.header.kind == Kind::Data;
+        if is_data && self.is_short_of_buffers() {
+            self.counters.drop(DropReason::NoBuffer, run.packets.into());
+            return None;
+        }
+        let now_ns = self.now_ns();
+        let receiver = &mut self.peers.link_mut(key)?.session.receiver;
+        let is_ahead = run.header.seq > receiver.next_seq();
+        if is_ahead && is_data && !self.pool.has_free(MAX_SUPER_BYTES, 2 * self.needed_buffers) {
+            // The packets that fill the hole must find buffers.
+            self.counters.drop(DropReason::NoBuffer, run.packets.into());
+            return None;
+        }
+        let handle = if is_ahead {
+            Arrived::Kept { buffer: buffer.clone(), header: run.header, spans: run.spans(spans).to_vec(), stride }
+        } else {
+            Arrived::Here
+        };
+        let mut first_skip = None;
+        let (traffic, deliver) = (run.header.kind.traffic(), |_, skip| first_skip = Some(skip as usize));
+        match receiver.arrive_alone(traffic, run.header.seq, run.packets, handle, now_ns, deliver) {
+            Arrival::Delivered | Arrival::Held => {}
+            Arrival::Duplicate => self.counters.drop(DropReason::Duplicate, run.packets.into()),
+            Arrival::Beyond => self.counters.drop(DropReason::BeyondCredit, run.packets.into()),
+        }
+        Some((key, first_skip))
+    }
+
+    /// The next packets that were kept ahead of a hole which is filled now, and how many of them were delivered before;
+    /// nothing while there are no buffers for what comes of them: they are asked for again.
+    pub(crate) fn next_kept(&mut self, key: usize) -> Option<(Arrived, usize)> {
+        if self.is_short_of_buffers() {
+            return None;
+        }
+        let (kept, skip) = self.peers.link_mut(key)?.session.receiver.next_kept()?;
+        Some((kept, skip as usize))
+    }
+
+    /// Counts the packets of a session that were kept and are refused.
+    pub(crate) fn count_refused(&mut self, key: usize) {
+        if let Some(link) = self.peers.link_mut(key) {
+            self.counters.drop(DropReason::BeyondCredit, link.session.receiver.take_refused());
+        }
+    }
+
+    /// An ack: `keep` gets the batches that it releases. The peer whose queue has more room now.
+    pub(crate) fn take_ack(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        from: SocketAddr,
+        mut keep: impl FnMut(Arc<Batch>),
+    ) -> Option<usize> {
+        let key = self.heard(header, from)?;
+        let now_ns = self.now_ns();
+        let link = self.peers.link_mut(key)?;
+        let released = &mut self.scratch.released;
+        match link.session.on_ack(payload, now_ns, |payload| released.push(payload)) {
+            Ok(()) => {}
+            Err(SessionError::Packet(_)) => self.counters.drop(DropReason::PacketPayload, 1),
+            Err(SessionError::Ack(_)) => self.counters.drop(DropReason::AckUnsent, 1),
+        }
+        for payload in released.drain(..) {
+            match payload {
+                Payload::Whole { batch, .. } => keep(batch),
+                Payload::Control(message, _) => link.control_taken(message.len()),
+                Payload::Packed { .. } | Payload::Message { .. } => {}
+            }
+        }
+        self.peers.touch(key);
+        Some(key)
+    }
+}
+
+/// The drop reason of a malformed packet.
+pub(crate) fn reason(error: PacketError) -> DropReason {
+    match error {
+        PacketError::Short => DropReason::PacketShort,
+        PacketError::Version(_) => DropReason::PacketVersion,
+        PacketError::Kind(_) => DropReason::PacketKind,
+        PacketError::Length { .. } => DropReason::PacketLength,
+        PacketError::Payload(_) => DropReason::PacketPayload,
+    }
+}

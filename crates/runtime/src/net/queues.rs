@@ -1,0 +1,219 @@
+//! Peers' queues: how much may wait for each, what joins them, and what leaves when one is over its bound.
+
+use super::{Net, SPARE_BUFFERS, needed_buffers};
+use crate::counters::DropReason;
+use crate::graph::node::Spill;
+use crate::graph::session::Room;
+use crate::net::carrier::Recipient;
+use crate::net::payload::Payload;
+use crate::net::sides::{RemoteSide, Waiting};
+use crate::net::sink::{Output, SessionSink};
+use crossdock_mailbox::Batch;
+use crossdock_mailbox::host::{HostInterface, Message};
+use crossdock_transport::MAX_SUPER_BYTES;
+use std::sync::Arc;
+
+/// Most packets that a session is said to have room for.
+pub(crate) const MOST_PACKETS: usize = 16;
+
+/// What has become of a peer's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueChange {
+    /// It is as full as before.
+    Unchanged,
+    /// It is over its bound now, both in bytes.
+    Full { backlog: u64, bound: u64 },
+    /// It has room again.
+    HasRoom,
+}
+
+impl Net {
+    /// The bound of a peer's queue now, in bytes.
+    pub(crate) fn queue_bytes(&self) -> u64 {
+        self.queue_bytes
+    }
+
+    /// Bytes that wait for a peer, and on the way or held by it.
+    pub(crate) fn backlog_bytes(&self, key: usize, host: &HostInterface) -> u64 {
+        self.peers.get(key).map_or(0, |peer| peer.carrier().backlog_bytes(host))
+    }
+
+    /// The context has so many subscriptions now. The bound of each queue: the configured one, or an even share of a quarter of
+    /// the large buffers. A quarter, since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an inbox, no
+    /// more either: what waits for attached subscribers lies there.
+    pub(crate) fn share_queues(&mut self, subscriptions: usize, host: &mut HostInterface) {
+        self.needed_buffers = needed_buffers(subscriptions, self.large_buffers);
+        let large_bytes = ((self.large_buffers * MAX_SUPER_BYTES) as u64).min(self.limits.inbox_bytes);
+        let share = large_bytes / 4 / (subscriptions.max(1) as u64);
+        let queue_bytes = self.limits.queue_bytes.min(share);
+        if queue_bytes != std::mem::replace(&mut self.queue_bytes, queue_bytes) {
+            let (peers, mut wire) = self.split(host);
+            for (_, peer) in peers.iter_mut() {
+                peer.carrier_mut().bound_queue(&mut wire, queue_bytes);
+            }
+        }
+    }
+
+    /// The room for a subscription of a peer, whose policy may be to block; nothing if the peer is not there.
+    #[inline]
+    pub(crate) fn room(&mut self, key: usize, blocks: bool, host: &HostInterface) -> Option<Room> {
+        let peer = self.peers.get(key)?;
+        let carrier = peer.carrier();
+        let packets = match blocks {
+            true if peer.full => return Some(Room::Full),
+            true => {
+                let left = self.queue_bytes.saturating_sub(carrier.backlog_bytes(host));
+                (left as usize / MAX_SUPER_BYTES + 1).min(MOST_PACKETS)
+            }
+            false => MOST_PACKETS,
+        };
+        if !carrier.takes_buffers() {
+            return Some(Room::Packets(packets));
+        }
+        // Large buffers that stay free: acks arrive in them. One more is that of the packet that is open.
+        let spare = (SPARE_BUFFERS / 2).min(self.large_buffers / 16);
+        let mut has_free = |packets: usize| self.pool.has_free(MAX_SUPER_BYTES, spare + packets + 1);
+        Some(match () {
+            () if has_free(packets) => Room::Packets(packets),
+            () if has_free(0) => Room::Packets(1),
+            () => Room::NoBuffers,
+        })
+    }
+
+    /// The sink of one format's records for a subscription of a peer.
+    #[inline]
+    pub(crate) fn sink<'a>(
+        &'a mut self,
+        key: usize,
+        to: Recipient,
+        output: &'a mut Output,
+        (format, spill): (u64, &'a mut Spill),
+        host: &'a mut HostInterface,
+    ) -> Option<SessionSink<'a>> {
+        let (peers, wire) = self.split(host);
+        Some(SessionSink::new(output, peers.get_mut(key)?.carrier_mut(), wire, to, format, spill))
+    }
+
+    /// Counts records that joined a peer's queue.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, key: usize, records: u64) {
+        self.counters.records_out += records;
+        if records > 0 {
+            self.peers.touch(key);
+        }
+    }
+
+    /// A whole batch joins the queue of a peer over packets by reference; its records.
+    pub(crate) fn pass_whole(&mut self, key: usize, batch: Arc<Batch>, to: Recipient) -> u64 {
+        let Some(link) = self.peers.link_mut(key) else { return 0 };
+        let records = batch.len() as u64;
+        Payload::Whole { batch, to }.enqueue(&mut link.session);
+        self.counters.records_out += records;
+        self.counters.batches_whole += 1;
+        self.peers.touch(key);
+        records
+    }
+
+    /// A publisher's packet of `records` records joins the queue of an attached client of its domain by reference; whether the
+    /// client is there.
+    #[inline]
+    pub(crate) fn pass_in_place(
+        &mut self,
+        key: usize,
+        message: &Message,
+        to: Recipient,
+        records: u16,
+        host: &mut HostInterface,
+    ) -> bool {
+        let Some(attached) = self.peers.attached_mut(key) else { return false };
+        self.counters.records_out += u64::from(records);
+        self.counters.batches_whole += 1;
+        attached.pass(host, message, to, records);
+        true
+    }
+
+    /// The open packet of a subscription joins its peer's queue.
+    pub(crate) fn flush(&mut self, key: usize, output: &mut Output, to: Recipient, host: &mut HostInterface) {
+        let Some((carrier, mut wire)) = self.carrier(key, host) else { return };
+        if !output.flush(carrier, &mut wire, to) {
+            return;
+        }
+        if carrier.is_behind() {
+            self.straggle(key);
+        }
+        self.peers.touch(key);
+    }
+
+    /// Whether a peer's queue is over its bound, or was; nothing if the peer is not there. An attached one that is behind is
+    /// looked at each turn.
+    #[inline]
+    pub(crate) fn check_backlog(&mut self, key: usize, host: &HostInterface) -> Option<bool> {
+        let peer = self.peers.get(key)?;
+        let carrier = peer.carrier();
+        let is_over = peer.full || carrier.backlog_bytes(host) > self.queue_bytes;
+        if carrier.is_behind() {
+            self.straggle(key);
+        }
+        Some(is_over)
+    }
+
+    /// Drops what a peer's queue may lose and has over its bound, when `more` bytes are to join it. `lost` is called for what
+    /// is dropped, with the peer's subscriptions, the subscription's number and the records.
+    pub(crate) fn bound_queue(
+        &mut self,
+        key: usize,
+        more: u64,
+        host: &mut HostInterface,
+        mut lost: impl FnMut(&[usize], u32, u64),
+    ) -> QueueChange {
+        let bound = self.queue_bytes.saturating_sub(more);
+        let (peers, mut wire) = self.split(host);
+        let Some(peer) = peers.get_mut(key) else { return QueueChange::Unchanged };
+        while peer.carrier().backlog_bytes(wire.host) > bound {
+            let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire) else { break };
+            lost(&peer.subscriptions, number, records);
+            wire.counters.drop(DropReason::QueueFull, records);
+        }
+        let backlog = peer.carrier().backlog_bytes(wire.host);
+        let full = if peer.full { backlog > bound / 2 } else { backlog > bound };
+        if full == std::mem::replace(&mut peer.full, full) {
+            return QueueChange::Unchanged;
+        }
+        if !full {
+            return QueueChange::HasRoom;
+        }
+        // An attached client does not report that it has taken something, so its inbox is polled.
+        self.straggle(key);
+        QueueChange::Full { backlog, bound }
+    }
+
+    /// Sends the reader of a mailbox what waits in that, as far as it takes it and its session's queue has room.
+    pub(crate) fn send_messages(&mut self, side: &mut RemoteSide, host: &mut HostInterface) {
+        let (spare, queue_bytes) = (SPARE_BUFFERS.min(self.large_buffers / 4), self.limits.queue_bytes);
+        let (peers, mut wire) = self.split(host);
+        let Some(link) = peers.link_mut(side.peer) else { return };
+        let mut sent = false;
+        while side.credit > 0 && link.session.sender.backlog_bytes() < queue_bytes {
+            let message = match side.waiting.pop_front() {
+                Some(Waiting::Got(message)) => message,
+                _ => match wire.host.get(side.mailbox) {
+                    Some(message) => message,
+                    None => break,
+                },
+            };
+            match link.send_message(&mut wire, message, side.number, spare) {
+                Ok(is_queued) => {
+                    side.credit -= u64::from(is_queued);
+                    sent |= is_queued;
+                }
+                Err(message) => {
+                    side.waiting.push_front(Waiting::Got(message));
+                    break;
+                }
+            }
+        }
+        if sent {
+            self.peers.touch(side.peer);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Sessions over packets: handshake, output, timers.
+
+use super::Net;
+use crate::config::ContextConfig;
+use crate::counters::DropReason;
+use crossdock_device::Sent;
+use crossdock_mailbox::host::HostInterface;
+use crossdock_transport::handshake::{Close, Hello, Welcome};
+use crossdock_transport::{Limits, Session};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+
+/// A client that takes only smaller packets would have the daemon send one for each record. In bytes, header included.
+const MIN_PACKET_BYTES: u32 = 512;
+
+/// The configured limits of sessions and their queues.
+pub(super) struct SessionLimits {
+    window_packets: u32,
+    max_sessions: u32,
+    packet_bytes: Option<u32>,
+    idle_timeout_ms: u32,
+    /// The bound of a peer's queue, in bytes.
+    pub(super) queue_bytes: u64,
+    /// The bound of a domain's inbox, in bytes.
+    pub(super) inbox_bytes: u64,
+}
+
+impl SessionLimits {
+    /// The limits that a configuration has.
+    pub(super) fn new(config: &ContextConfig) -> SessionLimits {
+        SessionLimits {
+            window_packets: config.window_packets,
+            max_sessions: config.max_sessions,
+            packet_bytes: config.packet_bytes,
+            idle_timeout_ms: config.idle_timeout_ms,
+            queue_bytes: config.queue_bytes,
+            inbox_bytes: config.host.inbox_bytes,
+        }
+    }
+}
+
+impl Net {
+    /// A client greets: its hello, unless that is not one, or was answered before and is again.
+    pub(crate) fn take_hello(&mut self, payload: &[u8], from: SocketAddr) -> Option<Hello> {
+        let Some(hello) = Hello::decode(payload).ok().filter(|h| h.packet_bytes >= MIN_PACKET_BYTES) else {
+            self.counters.drop(DropReason::PacketPayload, 1);
+            return None;
+        };
+        let Some(known) = self.peers.greeted(from, hello.nonce) else { return Some(hello) };
+        let (session, packet_bytes) = (known.number, known.session.packet_bytes() as u32);
+        let window_packets = self.limits.window_packets;
+        let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_packets };
+        self.send_now(from, &welcome.packet(hello.session));
+        None
+    }
+
+    /// The session at an address. One socket has one session: where its client begins a new one, it will not use the old one
+    /// again.
+    pub(crate) fn session_at(&self, addr: SocketAddr) -> Option<usize> {
+        self.peers.at(addr)
+    }
+
+    /// Opens a session for a client that has greeted, and answers it; or refuses it, where there are too many.
+    pub(crate) fn open_session(&mut self, hello: &Hello, from: SocketAddr) {
+        let SessionLimits { window_packets, max_sessions, packet_bytes, idle_timeout_ms, .. } = self.limits;
+        if self.peers.sessions() >= max_sessions as usize || self.peers.is_full() {
+            self.counters.drop(DropReason::SessionLimit, 1);
+            let reason = format!(
+                "all {max_sessions} sessions of the daemon are in use (`max_sessions` in [context] of its configuration)"
+            );
+            self.send_now(from, &Close { again: false, reason }.packet(hello.session));
+            return;
+        }
+        let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
+        let packet_bytes = hello.packet_bytes.min(path) & !7;
+        let limits = Limits { window_packets, idle_timeout_ns: u64::from(idle_timeout_ms) * 1_000_000 };
+        let session = Session::new(hello.session, packet_bytes, hello.window_packets, limits, self.now_ns());
+        let (key, session) = self.peers.insert(from, hello.nonce, session);
+        self.peers.touch(key);
+        let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_packets };
+        self.send_now(from, &welcome.packet(hello.session));
+    }
+
+    /// The peers that have something to send; the caller calls [`Net::send_to`] for each, and gives the list back with
+    /// [`Net::end_sending`].
+    pub(crate) fn begin_sending(&mut self) -> Vec<usize> {
+        self.held_up = false;
+        let mut dirty = std::mem::take(&mut self.scratch.dirty);
+        self.peers.take_dirty(&mut dirty);
+        dirty
+    }
+
+    /// Keeps the memory of a list of peers for the next turn.
+    pub(crate) fn end_sending(&mut self, dirty: Vec<usize>) {
+        self.scratch.dirty = dirty;
+    }
+
+    /// Bytes of control messages that a peer has not taken.
+    pub(crate) fn untaken_control_bytes(&self, key: usize, host: &HostInterface) -> u64 {
+        self.peers.get(key).map_or(0, |peer| peer.carrier().untaken_control_bytes(host))
+    }
+
+    /// Whether a peer has not taken all control messages yet, or is not there.
+    pub(crate) fn has_untaken_control(&self, key: usize, host: &HostInterface) -> bool {
+        self.peers.get(key).is_none_or(|peer| peer.carrier().untaken_control_bytes(host) > 0)
+    }
+
+    /// Sends a peer what it is owed, as far as the device takes it; the rest in the next turn.
+    pub(crate) fn send_to(&mut self, key: usize) {
+        if !self.send_owed(key) {
+            self.held_up = true;
+            self.peers.touch(key);
+        }
+    }
+
+    /// Sends what a session is owed; whether the device took it all.
+    fn send_owed(&mut self, key: usize) -> bool {
+        let now_ns = self.now_ns();
+        let Some(link) = self.peers.link_mut(key) else { return true };
+        let (addr, to) = (link.addr, link.session.peer_session());
+        let mut all = true;
+        while let Some(transmit) = link.session.sender.poll() {
+            let count = u64::from(transmit.packets.end - transmit.packets.start);
+            let resend = transmit.resend;
+            match transmit.payload.transmit(&mut *self.device, addr, to, transmit.first_seq, transmit.packets) {
+                Ok(Sent::Done) => {}
+                Ok(Sent::Full) => {
+                    all = false;
+                    break;
+                }
+                // Refused by the network: as good as lost on the way, so the time-out sends it again.
+                Err(_) => self.counters.drop(DropReason::SendRefused, 1),
+            }
+            link.session.sender.transmitted(now_ns);
+            self.counters.packets_out += if resend { 0 } else { count };
+            self.counters.packets_resent += if resend { count } else { 0 };
+        }
+        while let Some(short) = link.session.poll_short(now_ns) {
+            let bytes = short.bytes();
+            if !matches!(self.device.send(addr, &[IoSlice::new(bytes)], bytes.len()), Ok(Sent::Done)) {
+                self.counters.drop(DropReason::SendRefused, 1);
+            }
+        }
+        let deadline = link.session.deadline_ns();
+        if deadline < link.armed_ns {
+            self.timers.remove(&(link.armed_ns, key));
+            self.timers.insert((deadline, key));
+            link.armed_ns = deadline;
+        }
+        all
+    }
+
+    /// A packet outside any session's sequence; if the device is full, it is as good as lost.
+    pub(super) fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
+        if !matches!(self.device.send(to, &[IoSlice::new(packet)], packet.len()), Ok(Sent::Done)) {
+            self.counters.drop(DropReason::SendRefused, 1);
+        }
+    }
+
+    /// Deadlines that have passed: retransmissions, acks, pings. The next peer that is gone, and what it is told.
+    pub(crate) fn next_silent(&mut self) -> Option<(usize, Close)> {
+        let now_ns = self.now_ns();
+        while let Some((_, key)) = self.timers.first().copied().filter(|(at, _)| *at <= now_ns) {
+            self.timers.pop_first();
+            let Some(link) = self.peers.link_mut(key) else { continue };
+            link.armed_ns = u64::MAX;
+            if !link.session.on_timer(now_ns) {
+                let reason = format!("no packet arrived for {} ms", self.limits.idle_timeout_ms);
+                return Some((key, Close { again: true, reason }));
+            }
+            self.peers.touch(key);
+        }
+        None
+    }
+
+    /// Takes out the timer of a session that ends.
+    pub(super) fn disarm(&mut self, key: usize) {
+        if let Some(link) = self.peers.link_mut(key) {
+            self.timers.remove(&(link.armed_ns, key));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What waits of peers: packets that came while a request of theirs is with the planner or the catalog, and attached clients
+//! that have to be looked at each turn.
+//!
+//! A session over packets can have at most its credit waiting, for data and for control: neither is renewed once a packet
+//! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
+
+use super::Net;
+use crate::net::carrier::Carrier;
+use crate::net::frames::Data;
+use crate::net::payload::Parked;
+use crate::net::peers::PeerRef;
+use crossdock_mailbox::host::Message;
+use crossdock_transport::header::PayloadSpan;
+
+impl Net {
+    /// From here on the peer's packets wait.
+    pub(crate) fn pause(&mut self, key: usize) -> Option<PeerRef> {
+        let peer = self.peers.get_mut(key)?;
+        peer.is_paused = true;
+        Some(PeerRef { key, serial: peer.serial })
+    }
+
+    /// Whether a request of a peer's is with the planner or the catalog.
+    #[inline]
+    pub(crate) fn is_paused(&self, key: usize) -> bool {
+        self.peers.get(key).is_some_and(|peer| peer.is_paused)
+    }
+
+    /// A peer's packets wait no longer; whether it is there.
+    pub(crate) fn unpause(&mut self, key: usize) -> bool {
+        self.peers.get_mut(key).map(|peer| peer.is_paused = false).is_some()
+    }
+
+    /// The key of a peer that is still there.
+    pub(crate) fn still_there(&self, peer: PeerRef) -> Option<usize> {
+        self.peers.get(peer.key).filter(|there| there.serial == peer.serial).map(|_| peer.key)
+    }
+
+    /// Whether a peer has gone and only records that it had put before remain; nothing can be sent to it any more.
+    pub(crate) fn leaves(&self, key: usize) -> bool {
+        self.peers.get(key).is_some_and(|peer| peer.carrier().leaves())
+    }
+
+    /// Packets of a peer that is paused wait behind those that wait already.
+    pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
+        let Some(link) = self.peers.link_mut(key) else { return };
+        let Data { buffer, header, stride, .. } = data;
+        let (buffer, spans) = (buffer.clone(), spans.to_vec());
+        link.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
+    }
+
+    /// The end of a session over packets that is paused waits behind its packets; whether it does.
+    pub(crate) fn park_end(&mut self, key: usize, why: &'static str) -> bool {
+        let is_paused = self.is_paused(key);
+        let Some(link) = self.peers.link_mut(key).filter(|_| is_paused) else { return false };
+        if !matches!(link.parked.back(), Some(Parked::End(_))) {
+            link.parked.push_back(Parked::End(why));
+        }
+        true
+    }
+
+    /// The next packets that wait of a session which is not paused.
+    pub(crate) fn next_parked(&mut self, key: usize) -> Option<Parked> {
+        if self.peers.get(key)?.is_paused {
+            return None;
+        }
+        self.peers.link_mut(key)?.parked.pop_front()
+    }
+
+    /// The next packet that waits of an attached client which is not paused.
+    pub(crate) fn next_deferred(&mut self, key: usize) -> Option<Message> {
+        if self.peers.get(key)?.is_paused {
+            return None;
+        }
+        self.peers.attached_mut(key)?.deferred.pop_front()
+    }
+
+    /// Notes an attached peer that has to be served each turn until it has caught up. Whether the peer is one.
+    pub(crate) fn straggle(&mut self, key: usize) -> bool {
+        let Some(attached) = self.peers.attached_mut(key) else { return false };
+        if !std::mem::replace(&mut attached.straggles, true) {
+            self.stragglers.push(key);
+        }
+        true
+    }
+
+    /// The attached peers that are to be served this turn, if there are any; the caller gives those that are still behind back
+    /// with [`Net::keep_stragglers`].
+    #[inline]
+    pub(crate) fn take_stragglers(&mut self) -> Option<Vec<usize>> {
+        (!self.stragglers.is_empty()).then(|| std::mem::take(&mut self.stragglers))
+    }
+
+    /// Takes back the peers that are still behind: those that were noted meanwhile come after them.
+    pub(crate) fn keep_stragglers(&mut self, mut stragglers: Vec<usize>) {
+        stragglers.append(&mut self.stragglers);
+        self.stragglers = stragglers;
+    }
+
+    /// Whether an attached peer has to be served in the next turn too.
+    pub(crate) fn is_still_behind(&mut self, key: usize) -> bool {
+        let is_full = self.peers.get(key).is_some_and(|peer| peer.full);
+        let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.straggles) else { return false };
+        attached.straggles = is_full || attached.is_behind() || !attached.deferred.is_empty();
+        attached.straggles
+    }
+}
