@@ -181,7 +181,7 @@ fn what_replicas_cannot_be_is_refused_with_the_reason() {
     let why = refused(ChangeRequest::Move { handler: "clean".into(), place: None });
     assert!(why.contains("none moves"), "{why}");
     let why = refused(ChangeRequest::Remove { handler: "clean@c-core-0".into() });
-    assert!(why.contains("there is no handler `clean@c-core-0`; there are: clean, counted"), "{why}");
+    assert!(why.contains("there is no handler `clean@c-core-0`; deployed are: clean, counted"), "{why}");
     let numbered = native("clean", "number", "N", &[("field", "n1")]);
     let why = refused(ChangeRequest::Swap(HandlerSpec { replicas: true, ..numbered }));
     assert!(why.starts_with("handler `clean`: ") && why.contains("each replica would have a part"), "{why}");

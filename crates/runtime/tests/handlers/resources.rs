@@ -58,6 +58,10 @@ fn reservations_hold_for_handlers_and_for_their_paths() {
     let mut publisher = connect(&addr);
     publish(&mut publisher, 0, 1000);
     publisher.flush().unwrap();
+    // It is measured on these records.
+    while context.streams().unwrap().iter().all(|stream| stream.records_in < 1000) {
+        std::thread::yield_now();
+    }
     change(&context, ChangeRequest::Deploy(sql("tens", "SELECT * FROM N WHERE grp = 0")));
     assert_eq!(until(&context, "tens", |_| true).reserved, None);
     // The path is said at its end; who lies on it already has its share kept too.
