@@ -19,7 +19,6 @@ use crate::inbox::{Command, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace};
 use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
-use crate::net::memory::Attached;
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
 use crate::planner::{Panicked, Planner};
@@ -365,8 +364,7 @@ impl Context {
     /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what
     /// it put before.
     pub(crate) fn end_gone(&mut self, key: usize) {
-        let waits = |attached: &Attached| !attached.deferred.is_empty();
-        if !self.net.is_paused(key) && !self.net.attached(key).is_some_and(waits) {
+        if !self.net.is_paused(key) && !self.net.has_deferred(key) {
             return self.remove_peer(key, "gone", None);
         }
         let mut waits_for_routes = false;
