@@ -56,9 +56,11 @@ pub(crate) struct NetParts {
     pub(crate) hand_over: HandOver,
     /// The clock of all contexts.
     pub(crate) clock: Clock,
+    /// The socket.
     pub(crate) device: Box<dyn Device>,
     /// The buffers for what comes and what leaves.
     pub(crate) pool: Pool,
+    /// What the context sleeps in.
     pub(crate) poller: Poller,
 }
 
