@@ -1,8 +1,9 @@
 //! One execution context on a communication core: its state and its loop.
 //!
-//! A turn takes frames from the device, runs transport, classification and handlers (in [`crate::dispatch`]), takes
-//! messages from attached clients' rings (in [`crate::rings`]), sends outputs (flush, send, acks), and serves timers
-//! and requests of the rest of the daemon. After a turn without input the context naps while traffic is heavy, so that
+//! The state is in owners with private fields ([`Net`], [`Host`], [`Streams`], [`Subscriptions`], [`Graph`],
+//! [`ContextInbox`]); what is written for [`Context`] passes between them. A turn serves timers and requests of the rest of the
+//! daemon (`maintain`), takes frames from the device ([`crate::dispatch`]) and messages from attached clients' rings
+//! ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::admission::{Admission, QueryCostModel};
@@ -19,7 +20,6 @@ use crate::inbox::{Command, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace};
 use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
-use crate::net::memory::Attached;
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
 use crate::planner::{Panicked, Planner};
@@ -44,6 +44,7 @@ const FULL_SLEEP_NS: u64 = 50_000;
 /// Control messages that may wait for a peer, in bytes: a peer that sends requests without taking the answers is
 /// disconnected.
 const MAX_CONTROL_BYTES: u64 = 1 << 20;
+
 /// The parts of a context, all made before its thread.
 pub(crate) struct Parts {
     pub(crate) config: ContextConfig,
@@ -51,9 +52,11 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     /// The inboxes of all I/O contexts.
     pub(crate) inboxes: Arc<[Inbox]>,
+    /// The device, the pool and what else its network side is made of.
     pub(crate) net: NetParts,
     /// Buffers between the parts of conversion chains.
     pub(crate) morph_pool: Pool,
+    /// Its own inbox, and the context's end of it.
     pub(crate) inbox: Inbox,
     pub(crate) commands: Receiver<Command>,
     pub(crate) host: HostInterface,
@@ -76,22 +79,34 @@ enum Came {
     More,
 }
 
-/// A context and everything it owns.
+/// A context: its owners, each with fields of its own, and what it knows of the rest of the daemon.
 pub(crate) struct Context {
     pub(crate) config: ContextConfig,
+    /// Its name.
     pub(crate) name: String,
+    /// Which of the I/O contexts it is.
     pub(crate) place: IoPlace,
+    /// The device, the peers and what they are owed.
     pub(crate) net: Net,
-    pub(crate) streams: Streams,
-    pub(crate) subscriptions: Subscriptions,
+    /// Attached clients, mailboxes and tasks.
     pub(crate) host: Host,
+    /// The catalog's snapshot, and the streams here.
+    pub(crate) streams: Streams,
+    /// The subscriptions of the peers here.
+    pub(crate) subscriptions: Subscriptions,
+    /// The memory of conversion chains, and the streams whose routes are to be planned.
     pub(crate) morph: Morph,
+    /// The nodes that run here, and the memory in which they run.
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
-    pub(crate) news: Arc<RequestQueue>,
-    pub(crate) planner: Planner,
+    /// The time that queries take and may take.
     pub(crate) admission: Admission,
+    /// The commands of the rest of the daemon, and what waits here for a format or a stream.
     pub(crate) inbox: ContextInbox,
+    /// For reports to the managers.
+    pub(crate) news: Arc<RequestQueue>,
+    /// The threads for slow work.
+    pub(crate) planner: Planner,
 }
 
 impl Context {
@@ -365,8 +380,7 @@ impl Context {
     /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what
     /// it put before.
     pub(crate) fn end_gone(&mut self, key: usize) {
-        let waits = |attached: &Attached| !attached.deferred.is_empty();
-        if !self.net.is_paused(key) && !self.net.attached(key).is_some_and(waits) {
+        if !self.net.is_paused(key) && !self.net.has_deferred(key) {
             return self.remove_peer(key, "gone", None);
         }
         let mut waits_for_routes = false;

@@ -21,8 +21,11 @@ use crossdock_transport::{ControlMessage, Notice};
 
 /// The parts of a context that have to do with its sessions' queues.
 pub(crate) struct Sessions<'a> {
+    /// The subscriptions, with their open packets.
     pub(crate) subscriptions: &'a mut Subscriptions,
+    /// The peers, with their queues.
     pub(crate) net: &'a mut Net,
+    /// The memory that attached clients share.
     pub(crate) host: &'a mut HostInterface,
 }
 

@@ -75,9 +75,11 @@ impl Inbox {
 pub(crate) struct AwaitedFormats {
     /// The stream's key.
     pub(crate) stream: usize,
+    /// The formats.
     pub(crate) formats: Vec<FormatId>,
     /// Whether its routes are to be planned, too.
     pub(crate) routes: bool,
+    /// What is to be done.
     pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
@@ -88,6 +90,7 @@ pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>
 pub(crate) struct AwaitedDelivery {
     /// The stream's key.
     pub(crate) stream: usize,
+    /// What is to be done.
     pub(crate) then: Then,
 }
 

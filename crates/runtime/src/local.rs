@@ -8,9 +8,7 @@
 use crate::Overflow;
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::net::carrier::Carrier;
 use crate::net::frames::reason;
-use crate::net::memory::Attached;
 use crate::net::peers::Peer;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
@@ -52,17 +50,11 @@ impl Context {
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
         let Some(key) = self.net.of_client(client.number()) else { return self.host.interface_mut().free(message) };
         let is_paused = self.net.is_paused(key);
-        let behind = self.net.attached_mut(key).filter(|attached| !attached.deferred.is_empty());
-        let message = match behind {
-            Some(attached) => return attached.deferred.push_back(message),
-            None if is_paused => Some(message),
-            None => self.take_packet(key, message),
-        };
-        if let Some(message) = message
-            && let Some(attached) = self.net.attached_mut(key)
+        let Some(message) = self.net.defer_behind(key, message) else { return };
+        let left = if is_paused { Some(message) } else { self.take_packet(key, message) };
+        if let Some(message) = left
+            && self.net.defer(key, message).is_none()
         {
-            attached.deferred.push_back(message);
-            self.net.straggle(key);
             self.grant_credit(key);
         }
     }
@@ -107,12 +99,12 @@ impl Context {
         let announced = publishing
             .and_then(|all| all.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format));
         let stream = announced.map(|p| p.stream);
-        let Some((client, stream)) = self.net.attached(key).map(|attached| attached.client).zip(stream) else {
+        let Some((client, stream)) = self.net.client_of(key).zip(stream) else {
             self.net.count_drop(DropReason::Unannounced, 1);
             self.host.interface_mut().free(message);
             return None;
         };
-        if self.net.attached(key).is_some_and(Attached::is_beyond_grants) {
+        if self.net.is_beyond_grants(key) {
             self.net.count_drop(DropReason::BeyondCredit, 1);
             self.host.interface_mut().free(message);
             let reason = "records were put into buffers that were granted for control".to_owned();
@@ -121,10 +113,8 @@ impl Context {
         }
         self.net.note_arrival(message.len());
         let left = self.distribute(Published { peer: key, client, header, stream, message });
-        if left.is_none()
-            && let Some(attached) = self.net.attached_mut(key)
-        {
-            attached.note_taken();
+        if left.is_none() {
+            self.net.note_taken(key);
         }
         left
     }
@@ -189,9 +179,9 @@ impl Context {
             return false;
         }
         let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.full;
-        let subscriber = self.net.attached(subscription.peer);
+        let subscriber = self.net.client_of(subscription.peer);
         !self.net.peer(subscription.peer).is_some_and(is_full)
-            && subscriber.is_some_and(|attached| self.host.interface().share_domain(attached.client, publisher))
+            && subscriber.is_some_and(|client| self.host.interface().share_domain(client, publisher))
     }
 
     /// Hands a message on by reference.
@@ -253,20 +243,16 @@ impl Context {
 
     /// Whether the peer is still behind.
     fn tick(&mut self, key: usize) -> bool {
-        if let Some(attached) = self.net.attached_mut(key) {
-            attached.retry(self.host.interface_mut());
-        }
+        self.net.retry(key, self.host.interface_mut());
         while let Some(message) = self.net.next_deferred(key) {
             let left = self.take_packet(key, message);
             let Some(left) = left else { continue };
-            match self.net.attached_mut(key) {
-                Some(attached) => attached.deferred.push_front(left),
-                None => self.host.interface_mut().free(left),
+            if let Some(left) = self.net.defer_again(key, left) {
+                self.host.interface_mut().free(left);
             }
             break;
         }
-        let has_left = |attached: &Attached| attached.leaves() && attached.deferred.is_empty();
-        if !self.net.is_paused(key) && self.net.attached(key).is_some_and(has_left) {
+        if self.net.has_left(key) {
             self.remove_peer(key, "gone", None);
             return false;
         }

@@ -16,15 +16,21 @@ use std::sync::Arc;
 /// The packets of a frame: where their payloads lie, and which of them belong together.
 #[derive(Default)]
 pub(crate) struct Packets {
+    /// The payloads of the packets.
     pub(crate) spans: Vec<PayloadSpan>,
+    /// Packets that belong together.
     pub(crate) runs: Vec<Run>,
 }
 
 /// A run of data packets, ready to be read.
 pub(crate) struct Data<'a> {
+    /// The buffer that holds them.
     pub(crate) buffer: Buffer,
+    /// The first one's header.
     pub(crate) header: Header,
+    /// Their payloads.
     pub(crate) spans: &'a [PayloadSpan],
+    /// The distance from one to the next.
     pub(crate) stride: usize,
 }
 

@@ -7,16 +7,16 @@
 
 pub(crate) mod carrier;
 pub(crate) mod frames;
-pub(crate) mod memory;
+mod memory;
 mod pace;
-pub(crate) mod packets;
+mod packets;
 pub(crate) mod payload;
 pub(crate) mod peers;
 pub(crate) mod queues;
 mod sessions;
 pub(crate) mod sides;
 pub(crate) mod sink;
-pub(crate) mod space;
+mod space;
 mod waiting;
 
 #[cfg(test)]
@@ -56,9 +56,11 @@ pub(crate) struct NetParts {
     pub(crate) hand_over: HandOver,
     /// The clock of all contexts.
     pub(crate) clock: Clock,
+    /// The socket.
     pub(crate) device: Box<dyn Device>,
     /// The buffers for what comes and what leaves.
     pub(crate) pool: Pool,
+    /// What the context sleeps in.
     pub(crate) poller: Poller,
 }
 
@@ -213,16 +215,10 @@ impl Net {
         self.peers.sessions()
     }
 
-    /// The attached client of a peer that is one.
+    /// The attached client that a peer is, if it is one.
     #[inline]
-    pub(crate) fn attached(&self, key: usize) -> Option<&Attached> {
-        self.peers.attached(key)
-    }
-
-    /// The same, to change.
-    #[inline]
-    pub(crate) fn attached_mut(&mut self, key: usize) -> Option<&mut Attached> {
-        self.peers.attached_mut(key)
+    pub(crate) fn client_of(&self, key: usize) -> Option<ClientKey> {
+        self.peers.attached(key).map(|attached| attached.client)
     }
 
     /// The peer that an attached client is, by its number.

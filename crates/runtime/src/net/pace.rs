@@ -75,7 +75,7 @@ impl Net {
         pace.since_ns = std::mem::replace(&mut pace.looked_ns, pace.now_ns);
     }
 
-    /// Something of so many bytes has come.
+    /// Something of `bytes` bytes has come.
     #[inline]
     pub(crate) fn note_arrival(&mut self, bytes: usize) {
         self.pace.idler.arrived(self.pace.now_ns, bytes);

@@ -38,9 +38,9 @@ impl Net {
         self.peers.get(key).map_or(0, |peer| peer.carrier().backlog_bytes(host))
     }
 
-    /// The context has so many subscriptions now. The bound of each queue: the configured one, or an even share of a quarter of
-    /// the large buffers. A quarter, since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an inbox, no
-    /// more either: what waits for attached subscribers lies there.
+    /// The context has `subscriptions` subscriptions now. The bound of each queue: the configured one, or an even share of a
+    /// quarter of the large buffers. A quarter, since a unit of 16 KiB may hold one of 64 KiB until it is acknowledged. Of an
+    /// inbox, no more either: what waits for attached subscribers lies there.
     pub(crate) fn share_queues(&mut self, subscriptions: usize, host: &mut HostInterface) {
         self.needed_buffers = needed_buffers(subscriptions, self.large_buffers);
         let large_bytes = ((self.large_buffers * MAX_SUPER_BYTES) as u64).min(self.limits.inbox_bytes);

@@ -157,7 +157,7 @@ impl Net {
         }
     }
 
-    /// Deadlines that have passed: retransmissions, acks, pings. The next peer that is gone, and what it is told.
+    /// Deadlines that have passed: retransmissions, acks, pings. The next peer that is gone, and the reason to send it.
     pub(crate) fn next_silent(&mut self) -> Option<(usize, Close)> {
         let now_ns = self.now_ns();
         while let Some((_, key)) = self.timers.first().copied().filter(|(at, _)| *at <= now_ns) {

@@ -7,9 +7,10 @@
 use super::Net;
 use crate::net::carrier::Carrier;
 use crate::net::frames::Data;
+use crate::net::memory::Attached;
 use crate::net::payload::Parked;
 use crate::net::peers::PeerRef;
-use crossdock_mailbox::host::Message;
+use crossdock_mailbox::host::{HostInterface, Message};
 use crossdock_transport::header::PayloadSpan;
 
 impl Net {
@@ -67,12 +68,72 @@ impl Net {
         self.peers.link_mut(key)?.parked.pop_front()
     }
 
+    /// Whether packets of an attached client wait.
+    #[inline]
+    pub(crate) fn has_deferred(&self, key: usize) -> bool {
+        self.peers.attached(key).is_some_and(|attached| !attached.deferred.is_empty())
+    }
+
+    /// A packet of an attached client waits behind those that wait already; it comes back if there are none.
+    #[inline]
+    pub(crate) fn defer_behind(&mut self, key: usize, message: Message) -> Option<Message> {
+        match self.peers.attached_mut(key).filter(|attached| !attached.deferred.is_empty()) {
+            Some(attached) => {
+                attached.deferred.push_back(message);
+                None
+            }
+            None => Some(message),
+        }
+    }
+
+    /// A packet of an attached client waits, and the client is served each turn; it comes back if the client has gone.
+    pub(crate) fn defer(&mut self, key: usize, message: Message) -> Option<Message> {
+        let Some(attached) = self.peers.attached_mut(key) else { return Some(message) };
+        attached.deferred.push_back(message);
+        self.straggle(key);
+        None
+    }
+
+    /// A packet that was taken out waits again, before all others; it comes back if the client has gone.
+    pub(crate) fn defer_again(&mut self, key: usize, message: Message) -> Option<Message> {
+        let Some(attached) = self.peers.attached_mut(key) else { return Some(message) };
+        attached.deferred.push_front(message);
+        None
+    }
+
     /// The next packet that waits of an attached client which is not paused.
     pub(crate) fn next_deferred(&mut self, key: usize) -> Option<Message> {
         if self.peers.get(key)?.is_paused {
             return None;
         }
         self.peers.attached_mut(key)?.deferred.pop_front()
+    }
+
+    /// Whether an attached client has gone, and nothing that it had put before waits.
+    pub(crate) fn has_left(&self, key: usize) -> bool {
+        let has_left = |attached: &Attached| attached.leaves() && attached.deferred.is_empty();
+        !self.is_paused(key) && self.peers.attached(key).is_some_and(has_left)
+    }
+
+    /// Gives an attached client the messages that its inbox had no room for before, as far as it has now.
+    pub(crate) fn retry(&mut self, key: usize, host: &mut HostInterface) {
+        if let Some(attached) = self.peers.attached_mut(key) {
+            attached.retry(host);
+        }
+    }
+
+    /// Whether an attached client puts more records than it can have had buffers for.
+    #[inline]
+    pub(crate) fn is_beyond_grants(&self, key: usize) -> bool {
+        self.peers.attached(key).is_some_and(Attached::is_beyond_grants)
+    }
+
+    /// Notes that a packet of an attached client's records was taken.
+    #[inline]
+    pub(crate) fn note_taken(&mut self, key: usize) {
+        if let Some(attached) = self.peers.attached_mut(key) {
+            attached.note_taken();
+        }
     }
 
     /// Notes an attached peer that has to be served each turn until it has caught up. Whether the peer is one.
