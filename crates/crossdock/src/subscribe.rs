@@ -166,7 +166,9 @@ impl Run<'_> {
                     out::say(format_args!("a publisher's records do not fit the query: {message}"));
                 }
                 Event::Reconnected => {
-                    out::say("the connection to the daemon was lost and is restored; records in between may be missing")
+                    out::say(
+                        "the connection to the daemon was lost and is restored; records in between may be missing",
+                    );
                 }
             }
         }

@@ -49,7 +49,7 @@ pub(crate) struct Port {
     pub(crate) next_feed: usize,
     /// Whether what comes of it from elsewhere is for the sessions here too, also while none reads it.
     pub(crate) is_delivered: bool,
-    /// Whether nodes make it: of its ends only the last is told, once.
+    /// Whether nodes make it: of its ends only the last is reported, once.
     pub(crate) is_made: bool,
     /// Whether its publishers are held back.
     pub(crate) is_blocked: bool,

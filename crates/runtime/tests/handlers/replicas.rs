@@ -39,7 +39,7 @@ fn publishers(addr: &str) -> Vec<Publisher> {
     (0..PUBLISHERS).map(connect).collect()
 }
 
-/// Each publisher publishes as many records as are wanted by now, and stops after so many.
+/// Each publisher publishes as many records as are wanted by now, and stops after `all`.
 fn publish_all(publishers: Vec<Publisher>, wanted: &Arc<AtomicU64>, all: u64) -> Vec<JoinHandle<()>> {
     let start = |(source, mut publisher): (u64, Publisher)| {
         let wanted = Arc::clone(wanted);

@@ -344,6 +344,17 @@ impl Managers {
         self.known_streams(&reads.chain(nodes.values().map(|spec| spec.derived().to_owned())).collect())
     }
 
+    /// Checks that a handler, or one of its replicas, that is there has the same output stream.
+    fn check_output(&self, spec: &HandlerSpec) -> Result<(), String> {
+        let namesakes = self.handlers.values().filter(|there| there.spec.asked_name() == spec.asked_name());
+        match namesakes.map(|there| there.spec.derived()).find(|made| *made != spec.derived()) {
+            Some(made) => Err(format!(
+                "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// The planned state of a handler, compiled and measured unless it is unchanged or some of that is missing. The stream that
     /// it will make is among the streams then.
     fn becoming(
@@ -353,12 +364,7 @@ impl Managers {
         streams: &mut BTreeMap<String, KnownStream>,
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
-        let namesakes = self.handlers.values().filter(|there| there.spec.asked_name() == spec.asked_name());
-        if let Some(made) = namesakes.map(|there| there.spec.derived()).find(|made| *made != spec.derived()) {
-            return Err(format!(
-                "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
-            ));
-        }
+        self.check_output(spec)?;
         let inputs: Vec<KnownStream> = reads.iter().filter_map(|name| streams.get(name).cloned()).collect();
         let inputs: Vec<&KnownStream> = inputs.iter().collect();
         let there = self.handlers.get(&spec.name);
