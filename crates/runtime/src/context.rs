@@ -41,6 +41,8 @@ const FRAMES_A_TURN: usize = 8;
 const LONGEST_SLEEP_NS: u64 = 5_000_000_000;
 /// The longest sleep while batches wait for room in a queue to another context.
 const FULL_SLEEP_NS: u64 = 50_000;
+/// The same while records are awaited to have crossed to other contexts.
+const CROSSING_SLEEP_NS: u64 = 1_000_000;
 /// Control messages that may wait for a peer, in bytes: a peer that sends requests without taking the answers is
 /// disconnected.
 const MAX_CONTROL_BYTES: u64 = 1 << 20;
@@ -126,7 +128,7 @@ impl Context {
             streams: Streams::new(parts.catalog),
             subscriptions: Subscriptions::new(place),
             host: Host::new(parts.host, parts.services),
-            morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new() },
+            morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new(), gone: Vec::new() },
             graph,
             workspace: parts.workspace,
             news: parts.news,
@@ -325,7 +327,11 @@ impl Context {
         }
         let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns());
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
-        let longest_ns = if self.graph.is_full() { FULL_SLEEP_NS } else { LONGEST_SLEEP_NS };
+        let longest_ns = match () {
+            () if self.graph.is_full() => FULL_SLEEP_NS,
+            () if !self.morph.gone.is_empty() => CROSSING_SLEEP_NS,
+            () => LONGEST_SLEEP_NS,
+        };
         let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns);
         self.net.counters_mut().sleeps += 1;
         let by_arrival = self.sleep(sleep_ns);

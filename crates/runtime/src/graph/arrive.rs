@@ -4,7 +4,7 @@
 use crate::graph::NodeId;
 use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
 use crate::graph::build::Workspace;
-use crate::graph::edge::{Item, Queued};
+use crate::graph::edge::{Item, Queued, Sender};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Input, Node};
 use crate::graph::port::{Port, Reader};
@@ -46,6 +46,11 @@ impl Graph {
         let is_delivered = self.port(stream).is_some_and(|port| port.is_delivered);
         self.deliver(stream, batch, if is_delivered { Origin::Context } else { Origin::Session }, ws);
         self.check_publishers(stream);
+    }
+
+    /// Whether all that came of a stream here has crossed to the other contexts that read it.
+    pub(crate) fn has_crossed(&mut self, stream: u32) -> bool {
+        self.port_mut(stream).is_none_or(|port| port.held.is_empty() && port.edges.iter_mut().all(Sender::is_empty))
     }
 
     /// A stream has more publishers here than before.
@@ -90,7 +95,7 @@ impl Graph {
             let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
             is_held || waits || self.publishers_of(input.stream) > 0
         };
-        let goes_on = self.replicas(makes).any(|node| node.inputs.iter().any(goes_on));
+        let goes_on = self.replicas(makes).any(|node| !node.spill.is_empty() || node.inputs.iter().any(goes_on));
         match (self.publishers_of(makes) > 0, goes_on) {
             (false, true) => self.note_publishers(makes, 1),
             (true, false) => self.arrive_end(makes, 0),

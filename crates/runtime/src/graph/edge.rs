@@ -214,6 +214,11 @@ impl Sender {
         self.pending.is_empty() && self.ring.is_below(self.limit)
     }
 
+    /// Whether the receiver has taken all that was put in.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.pending.is_empty() && self.ring.free() == self.ring.capacity()
+    }
+
     /// Batches that may be put in now.
     #[inline]
     pub(crate) fn room(&mut self) -> usize {

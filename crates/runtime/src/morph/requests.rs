@@ -151,7 +151,23 @@ impl Context {
             }
             self.streams.leave(key);
         }
-        self.streams.catalog().post(move |catalog| catalog.end_owner(peer.serial));
+        let owns = |stream: &crate::streams::Stream| {
+            stream.entry.conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
+        };
+        let streams = self.streams.keyed().filter(|(_, stream)| owns(stream)).map(|(key, _)| key as u32).collect();
+        self.morph.gone.push((peer.serial, streams));
+        self.withdraw_conversions();
+    }
+
+    /// Withdraws the conversions of sessions that have gone, once all that came of their streams here has crossed to other
+    /// contexts.
+    pub(crate) fn withdraw_conversions(&mut self) {
+        for (serial, streams) in std::mem::take(&mut self.morph.gone) {
+            match streams.iter().all(|stream| self.graph.has_crossed(*stream)) {
+                true => self.streams.catalog().post(move |catalog| catalog.end_owner(serial)),
+                false => self.morph.gone.push((serial, streams)),
+            }
+        }
     }
 }
 

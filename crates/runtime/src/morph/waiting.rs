@@ -152,6 +152,9 @@ impl Context {
         while let Some(stream) = self.morph.stale.pop_first() {
             self.replan(stream);
         }
+        if !self.morph.gone.is_empty() {
+            self.withdraw_conversions();
+        }
         self.graph.expire_held(self.net.now_ns());
     }
 }

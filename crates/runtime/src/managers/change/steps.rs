@@ -388,7 +388,9 @@ impl Managers {
 
     /// Ends a stream that no handler makes any more; one that another makes goes on.
     fn end_derived(&self, number: u32) {
-        if self.handlers.values().any(|there| there.makes == number) {
+        // One whose node has not gone yet ends once it has.
+        let is_ending = self.following.values().any(|following| following.ended.contains(&number));
+        if is_ending || self.handlers.values().any(|there| there.makes == number) {
             return;
         }
         // What has come of it reaches its subscribers before they hear of its end, and before its number is given again.
