@@ -8,6 +8,10 @@ use crate::managers::request::ControlRequest;
 use crate::managers::watch::Lost;
 use crate::platform::overlay::{Changed, Finished};
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long nodes that end with a change may work on what has come for them.
+const FORCE_AFTER: Duration = Duration::from_millis(500);
 
 impl Managers {
     /// That a change is finished when a context answers.
@@ -30,6 +34,7 @@ impl Managers {
 
     /// Goes on with changes that wait for contexts.
     pub(super) fn resume(&mut self) {
+        self.overlay.force_after(FORCE_AFTER);
         for Finished { change, changed: Changed { lost_states, dropped, .. } } in self.overlay.resume() {
             self.unconfirmed
                 .iter_mut()
@@ -73,6 +78,13 @@ impl Managers {
         let touched: BTreeSet<ContextIndex> = steps.iter().flat_map(|step| self.touched(step)).collect();
         let why = touched.into_iter().find_map(|at| self.lost_text(at))?;
         Some(format!("{why}; no change that involves it is made until it answers"))
+    }
+
+    /// The context for which some steps have to wait, since a change that it has not completed takes part in them.
+    pub(super) fn hindered_by(&self, steps: &[Step]) -> Option<ContextIndex> {
+        let touched = steps.iter().flat_map(|step| self.touched(step)).collect();
+        let node = |step: &Step| self.handlers.get(step.about().0).map(|there| there.node);
+        self.overlay.busy(&touched, &steps.iter().filter_map(node).collect::<Vec<_>>())
     }
 
     /// The contexts that a step needs: those of its handler, and of its neighbours.

@@ -263,7 +263,10 @@ impl Managers {
                 Err(NotMade::Hindered { at, plan }) if since.elapsed() >= self.watch.patience() => {
                     return Err(self.refuse_hindered(at, plan));
                 }
-                Err(NotMade::Hindered { .. }) => outcomes = Outcomes::default(),
+                Err(NotMade::Hindered { .. }) => {
+                    nap(TICK);
+                    outcomes = Outcomes::default();
+                }
                 Err(NotMade::Unmeasured) => {
                     let (known, missing) = self.workshop.costs.end();
                     outcomes = known;

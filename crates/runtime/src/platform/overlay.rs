@@ -16,6 +16,7 @@ use crate::graph::{ContextIndex, NodeId};
 use crossdock_device::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 mod orders;
 mod view;
@@ -178,6 +179,9 @@ struct Committing {
     unsent: Vec<(ContextIndex, Order)>,
     changed: Changed,
     polls: u32,
+    since: Instant,
+    /// Whether nodes that end no longer work on all of their input.
+    is_forced: bool,
 }
 
 /// The contexts, and the nodes at each.
@@ -278,6 +282,21 @@ impl Overlay {
         self.unfinished.iter().any(|change| change.polls < 2 * PATIENT_POLLS)
     }
 
+    /// Nodes that end with changes which have taken longer no longer work on all of their input.
+    pub(crate) fn force_after(&mut self, longest: Duration) {
+        let is_late = |change: &&mut Committing| change.since.elapsed() >= longest;
+        self.unfinished.iter_mut().filter(is_late).for_each(|change| change.polls = change.polls.max(PATIENT_POLLS));
+    }
+
+    /// The context for which an unfinished change waits in which one of these contexts, or of these nodes, takes part.
+    pub(crate) fn busy(&self, contexts: &BTreeSet<ContextIndex>, nodes: &[NodeId]) -> Option<ContextIndex> {
+        let has_part = |change: &&Committing| {
+            let mut awaited = change.awaited.iter().map(|(at, _)| at).chain(change.unsent.iter().map(|(at, _)| at));
+            awaited.any(|at| contexts.contains(at)) || nodes.iter().any(|node| change.nodes.contains(node))
+        };
+        self.unfinished.iter().find(has_part)?.awaits()
+    }
+
     /// The context that an unfinished change waits for.
     pub(crate) fn change_awaits(&self, number: u64) -> Option<ContextIndex> {
         self.unfinished.iter().find(|change| change.change == number)?.awaits()
@@ -322,8 +341,11 @@ impl Overlay {
         self.take_over(after, queues);
         let unsent = numbers.iter().map(|at| (*at, Order::Commit(change))).collect();
         let (awaited, changed, polls) = (Vec::new(), Changed::default(), 0);
-        let changed =
-            self.complete(Committing { change, streams, nodes, awaited, moves, unsent, changed, polls }, wait);
+        let (since, is_forced) = (Instant::now(), false);
+        let changed = self.complete(
+            Committing { change, streams, nodes, awaited, moves, unsent, changed, polls, since, is_forced },
+            wait,
+        );
         self.limit_queues(limit);
         Ok(changed)
     }
@@ -690,7 +712,8 @@ impl Overlay {
             }
         }
         committing.polls = committing.polls.saturating_add(1);
-        if committing.polls == PATIENT_POLLS {
+        let is_late = committing.polls >= PATIENT_POLLS;
+        if is_late && !std::mem::replace(&mut committing.is_forced, true) {
             let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
             let change = committing.change;
             committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));

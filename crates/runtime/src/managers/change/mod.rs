@@ -140,6 +140,9 @@ impl Managers {
         if !report.refusals.is_empty() {
             return Err(self.refused(report));
         }
+        if let Some(at) = self.hindered_by(&prepared.steps) {
+            return Err(NotMade::Hindered { at, plan: report });
+        }
         // Reservations that others may refuse, before anything is changed.
         let mut reserved = match self.reserve(&prepared.steps) {
             Ok(reserved) => reserved,
@@ -180,6 +183,8 @@ impl Managers {
                 });
             }
         };
+        let handlers = &self.handlers;
+        self.unrestored.retain(|lost| handlers.values().all(|there| there.spec.asked_name() != lost.name));
         let took = since.elapsed();
         self.views.change_time.note(took.as_nanos() as u64, 1);
         let took_us = took.as_micros() as u64;
@@ -211,8 +216,9 @@ impl Managers {
     /// anew: a later start may restore them.
     fn write_down(&mut self, mut specs: Vec<HandlerSpec>) -> Result<(), String> {
         specs.retain(|spec| !self.is_query(&spec.name));
-        self.unrestored.retain(|lost| specs.iter().all(|spec| spec.name != lost.name));
-        specs.extend(self.unrestored.iter().cloned());
+        let is_lost = |lost: &&HandlerSpec| specs.iter().all(|spec| spec.name != lost.name);
+        let lost: Vec<HandlerSpec> = self.unrestored.iter().filter(is_lost).cloned().collect();
+        specs.extend(lost);
         self.kept.write(specs)
     }
 

@@ -1,7 +1,7 @@
 //! Small orders for nodes, which take effect between two batches. Nobody waits for them: a context may be busy for long,
 //! and reports what it has done when it has.
 
-use super::{After, Overlay};
+use super::{After, Committing, Overlay};
 use crate::graph::change::{ORDERS, Op, Order, Report};
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::graph::{ContextIndex, NodeId};
@@ -112,7 +112,10 @@ impl Overlay {
     /// The context that an order waits for; nothing once it has reported.
     pub(crate) fn awaits(&self, order: u64) -> Option<ContextIndex> {
         match self.ordered.get(&order)? {
-            Ordered::Waits(node, _) => self.nodes.get(node).map(|placed| placed.at),
+            Ordered::Waits(node, _) => {
+                let change = self.unfinished.iter().find(|change| change.nodes.contains(node));
+                change.and_then(Committing::awaits).or_else(|| self.nodes.get(node).map(|placed| placed.at))
+            }
             Ordered::Sent(at) => Some(*at),
             Ordered::Void => None,
         }
