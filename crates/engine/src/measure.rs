@@ -87,7 +87,7 @@ pub fn measure(
         false => ns_of_large / large as f64,
     };
     let mean_ns = ns_per_record.min(ns_of_large / large as f64);
-    let ns_per_batch = ns_of_large - mean_ns * large as f64;
+    let ns_per_batch = (ns_of_large - mean_ns * large as f64).max(0.0);
     let out = run.outcome(&mut *handler, large, began + 2.0 * LONGEST_NS);
     let tail_ns = run.tail(make, began + 3.0 * LONGEST_NS) - ns_per_batch;
     Some(Measured {
