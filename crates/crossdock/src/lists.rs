@@ -357,7 +357,7 @@ mod tests {
             stream: "A".into(),
             format: "00".into(),
             plan: "filter\nproject".into(),
-            place: "c-core 0".into(),
+            place: "c-core-0".into(),
             sample_records: 0,
             ns_per_record: None,
             selectivity: None,

@@ -12,7 +12,7 @@ use crossdock_control::load::Cost;
 use crossdock_engine::{Handler, SelectHandler};
 use crossdock_query::Program;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Share of a core that queries together may always take, in percent, however busy it is.
@@ -102,7 +102,7 @@ impl Admission {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// Records of the stream, by format.
-    pub(crate) samples: Vec<(u64, Vec<u8>)>,
+    pub(crate) samples: Vec<(u64, Arc<[u8]>)>,
     /// The highest rate of the last minute, in records a second.
     pub(crate) peak_msgs_per_s: u64,
     pub(crate) records_per_batch: f64,

@@ -18,6 +18,7 @@ use crossdock_mailbox::host::{ClientStatus, DomainStatus, MailboxOptions, Owner}
 use crossdock_query::{Program, QueryError, Select};
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Context {
     /// Makes a mailbox of the daemon's own.
@@ -221,6 +222,7 @@ impl Context {
         let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
         let has = self.admission.has_ns_per_s();
         Ok(Explained {
+            context: self.name.clone(),
             stream: stream.name.clone(),
             select,
             format,
@@ -253,6 +255,8 @@ fn domain_info(status: DomainStatus) -> DomainInfo {
 
 /// A query, what it is planned for, and what its cost can be measured with; all of it away from the core.
 pub(crate) struct Explained {
+    /// The name of the context that the query would run at.
+    context: String,
     /// The stream's name.
     pub(crate) stream: String,
     select: Select,
@@ -260,7 +264,7 @@ pub(crate) struct Explained {
     pub(crate) format: Format,
     /// The formats that are accepted; any when empty.
     pub(crate) targets: Vec<Format>,
-    sample: Vec<u8>,
+    sample: Arc<[u8]>,
     records_per_batch: f64,
     rate_msgs_per_s: u64,
     headroom_ns_per_s: Option<u64>,
@@ -278,14 +282,14 @@ impl Explained {
     /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of
     /// the paths to the one that it was planned for.
     pub(crate) fn measured(self, mut program: Program, paths: Vec<Planned>) -> ExplainInfo {
-        let Explained { stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, records_per_batch, .. } = self;
+        let Explained { context, stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, records_per_batch, .. } = self;
         let mut plan = program.explain().to_string();
         plan.push_str(&reading(&program));
         let mut info = ExplainInfo {
             stream,
             format: format.id().to_string(),
             plan,
-            place: "c-core 0: built-in select handler".to_owned(),
+            place: format!("{context}: built-in select handler"),
             sample_records: 0,
             ns_per_record: None,
             selectivity: None,

@@ -8,6 +8,7 @@ use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
 use crossdock_query::{QueryError, Select};
+use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct Sample {
     taken_ns: Option<u64>,
     /// Batches of which some were taken.
     taken: usize,
+    /// The records in one piece, once somebody has asked for them since the last change.
+    records: OnceCell<Arc<[u8]>>,
 }
 
 impl Sample {
@@ -64,21 +67,24 @@ impl Sample {
             piece.extend_from_slice(record);
         }
         self.taken += 1;
+        self.records.take();
         self.bytes += piece.len();
         self.pieces.push_back(piece);
     }
 
     /// Takes records over that came elsewhere, if it has none of its own.
-    fn learn(&mut self, records: Vec<u8>) {
+    fn learn(&mut self, records: &[u8]) {
         if self.pieces.is_empty() && !records.is_empty() {
+            self.records.take();
             self.bytes = records.len();
-            self.pieces.push_back(records);
+            self.pieces.push_back(records.to_vec());
         }
     }
 
-    /// The records, one behind the other.
-    pub(crate) fn records(&self) -> Vec<u8> {
-        self.pieces.iter().flatten().copied().collect()
+    /// The records, one behind the other. Many may ask for them: they are copied once for all who ask between two changes.
+    pub(crate) fn records(&self) -> Arc<[u8]> {
+        let copy = || self.pieces.iter().map(Vec::as_slice).collect::<Vec<_>>().concat().into();
+        Arc::clone(self.records.get_or_init(copy))
     }
 }
 
@@ -152,7 +158,7 @@ pub(crate) struct StreamFacts {
     pub(crate) number: u32,
     pub(crate) name: String,
     /// Its formats, newest last, each with some of its latest records.
-    pub(crate) formats: Vec<(Format, Vec<u8>)>,
+    pub(crate) formats: Vec<(Format, Arc<[u8]>)>,
     /// The highest rate of the last minute.
     pub(crate) peak_msgs_per_s: u64,
     pub(crate) records_in: u64,
@@ -189,7 +195,7 @@ impl StreamFacts {
     }
 
     /// The longer sample of each format stands for it.
-    fn take_samples(&mut self, others: Vec<(Format, Vec<u8>)>) {
+    fn take_samples(&mut self, others: Vec<(Format, Arc<[u8]>)>) {
         for (format, sample) in others {
             if let Some((_, known)) = self.formats.iter_mut().find(|(known, _)| *known == format)
                 && known.len() < sample.len()
@@ -313,7 +319,7 @@ impl Stream {
         self.peak_elsewhere.at_least(elsewhere, now_ns);
         for (format, records) in facts.formats {
             if let Some(known) = self.formats.iter_mut().find(|known| known.format == format) {
-                known.sample.learn(records);
+                known.sample.learn(&records);
             }
         }
     }
@@ -539,7 +545,7 @@ mod tests {
         for number in 1000..1004 {
             sample.offer(number * PIECE_INTERVAL_NS, &batch_of(1, 60_000, 7));
         }
-        assert_eq!(sample.records(), [7; 60_000]);
+        assert_eq!(*sample.records(), [7; 60_000]);
         sample.offer(2000 * PIECE_INTERVAL_NS, &Batch::new());
         assert_eq!(sample.records().len(), 60_000);
     }

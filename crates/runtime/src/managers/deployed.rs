@@ -25,7 +25,7 @@ pub(crate) struct KnownStream {
     pub(crate) number: u32,
     pub(crate) name: String,
     /// Its formats, newest last, each with some of its records.
-    pub(crate) formats: Vec<(Format, Vec<u8>)>,
+    pub(crate) formats: Vec<(Format, Arc<[u8]>)>,
     /// The most records a second that it brings, as far as that is known.
     pub(crate) peak_msgs_per_s: u64,
     /// The same of what is published or made at an I/O context, by the context's name, where that is known.
@@ -339,7 +339,7 @@ impl HandlerCompiler {
             let stream = streams.get(&entry.stream);
             let sample = stream.and_then(|stream| stream.formats.iter().find(|(format, _)| *format == entry.input));
             // A stream may have no sample of a former format.
-            let sample = sample.map_or(&[][..], |(_, sample)| sample.as_slice());
+            let sample = sample.map_or(&[][..], |(_, sample)| sample.as_ref());
             let job = Job {
                 program: &program,
                 stuck_after_ms: spec.stuck_after_ms,

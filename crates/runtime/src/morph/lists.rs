@@ -133,7 +133,7 @@ pub(crate) struct Planned {
     reads: Arc<Reads>,
     /// The versions of the stream, by the ids of its formats.
     versions: Arc<[FormatId]>,
-    sample: Vec<u8>,
+    sample: Arc<[u8]>,
 }
 
 impl Planned {
@@ -162,7 +162,7 @@ impl Planned {
     }
 
     /// The path with its cost as measured on this thread, and the sample as it comes out: its format, and the records.
-    pub(crate) fn measured(mut self) -> (PathInfo, Format, Vec<u8>) {
+    pub(crate) fn measured(mut self) -> (PathInfo, Format, Arc<[u8]>) {
         let Some(chain) = self.finder.chain(&self.from, &self.accept) else {
             let to = self.accept.first().unwrap_or(&self.from);
             (self.info.to, self.info.to_version) = (to.id().to_string(), self.version(to.id()));
@@ -181,7 +181,7 @@ impl Planned {
         self.info.parts = chain.parts.iter().map(Part::describe).collect();
         self.info.ns_per_record = chain.weight as f64 / 1000.0;
         let converted = self.measure(&chain);
-        (self.info, chain.made, converted)
+        (self.info, chain.made, converted.into())
     }
 
     /// Measures a chain on the sample; the sample as it comes out.

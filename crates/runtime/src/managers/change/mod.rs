@@ -25,6 +25,7 @@ use crossdock_control::plan::{self as control, Action, Note, State};
 use crossdock_engine::{Handler, ParameterValues};
 use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One step of a plan.
@@ -685,10 +686,10 @@ fn derived(
     streams: &BTreeMap<String, KnownStream>,
 ) -> KnownStream {
     let known = streams.get(spec.derived());
-    let mut formats: Vec<(Format, Vec<u8>)> = Vec::new();
+    let mut formats: Vec<(Format, Arc<[u8]>)> = Vec::new();
     for (entry, output) in entries.iter().filter_map(|entry| Some((entry, entry.output.as_ref()?))) {
         if formats.iter().all(|(known, _)| known != output) {
-            formats.push((output.clone(), entry.made.clone()));
+            formats.push((output.clone(), entry.made.as_slice().into()));
         }
     }
     let most = costs.iter().map(|cost| cost.messages_out_per_message).fold(0.0, f64::max);

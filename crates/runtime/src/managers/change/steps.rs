@@ -486,7 +486,7 @@ impl Managers {
         let (there, _) = self.placed(name)?;
         let (program, node, there_spec) = (program(&there.spec)?, there.node, there.spec.clone());
         let is_new =
-            |(format, _): &&(crossdock_format::Format, Vec<u8>)| !there.entries.iter().any(|e| e.input == *format);
+            |(format, _): &&(crossdock_format::Format, Arc<[u8]>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
             let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
