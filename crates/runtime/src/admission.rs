@@ -131,15 +131,14 @@ impl QueryCostModel {
         let format = program.input.id().0;
         let (_, sample) = facts.samples.iter().find(|(id, sample)| *id == format && !sample.is_empty())?;
         let key = (without_constants(sql), format);
-        if let Some(known) = self.remembered().get(&key).filter(|known| known.at.elapsed() < FRESH) {
-            let load = known.cost.load(facts.peak_msgs_per_s).time_ns_per_s;
-            if known.sql == sql || load.saturating_mul(LIKE) <= facts.has_ns_per_s {
-                return Some(known.cost);
-            }
+        if let Some(known) = self.lock().get(&key).filter(|known| known.at.elapsed() < FRESH)
+            && (known.sql == sql || may_stand_in(&known.cost, facts.peak_msgs_per_s, facts.has_ns_per_s))
+        {
+            return Some(known.cost);
         }
         let mut make = || -> Box<dyn Handler> { Box::new(SelectHandler::new(program.clone())) };
         let cost = estimate(&mut make, &program.input, sample, facts.records_per_batch)?.with_margin();
-        let mut remembered = self.remembered();
+        let mut remembered = self.lock();
         if remembered.len() >= MAX_REMEMBERED {
             remembered.retain(|_, known| known.at.elapsed() < FRESH);
         }
@@ -149,10 +148,22 @@ impl QueryCostModel {
         Some(cost)
     }
 
+    /// The cost of a query, or of one that differs from it in its constants only, if one was measured lately.
+    pub(crate) fn remembered(&self, sql: &str, program: &Program) -> Option<Cost> {
+        let key = (without_constants(sql), program.input.id().0);
+        self.lock().get(&key).filter(|known| known.at.elapsed() < FRESH).map(|known| known.cost)
+    }
+
     /// Nobody measures anything while this is held.
-    fn remembered(&self) -> MutexGuard<'_, HashMap<(String, u64), Weighed>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, u64), Weighed>> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the cost of a query may stand for that of another one which differs in its constants only: up to [`LIKE`] times as
+/// much would fit.
+pub(crate) fn may_stand_in(cost: &Cost, rate_msgs_per_s: u64, has_ns_per_s: u64) -> bool {
+    cost.load(rate_msgs_per_s).time_ns_per_s.saturating_mul(LIKE) <= has_ns_per_s
 }
 
 /// A query's text with `?` for each number and each text in it.

@@ -233,13 +233,7 @@ impl Context {
         request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
         then: impl FnOnce(&mut Context, T) + Send + 'static,
     ) {
-        let inbox = self.inbox.own().clone();
-        self.streams.catalog().post(move |catalog| {
-            let answer = request(catalog);
-            catalog.publish_snapshot();
-            // The context may have stopped.
-            let _ = inbox.post(move |context| then(context, answer));
-        });
+        self.inbox.own().ask(self.streams.catalog(), request, then);
     }
 
     /// Has all other I/O contexts do something. It goes through the control thread, since contexts do not wait for each other.

@@ -282,7 +282,16 @@ impl Explained {
     /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of
     /// the paths to the one that it was planned for.
     pub(crate) fn measured(self, mut program: Program, paths: Vec<Planned>) -> ExplainInfo {
-        let Explained { context, stream, format, mut sample, rate_msgs_per_s, headroom_ns_per_s, records_per_batch, .. } = self;
+        let Explained {
+            context,
+            stream,
+            format,
+            mut sample,
+            rate_msgs_per_s,
+            headroom_ns_per_s,
+            records_per_batch,
+            ..
+        } = self;
         let mut plan = program.explain().to_string();
         plan.push_str(&reading(&program));
         let mut info = ExplainInfo {

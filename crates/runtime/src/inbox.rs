@@ -1,6 +1,8 @@
 //! A context's inbox: what the rest of the daemon has it do between two batches, and what is to be done there once something
 //! else is.
 
+use crate::catalog::Catalog;
+use crate::catalog::thread::CatalogHandle;
 use crate::context::Context;
 use crate::refusal::Stopped;
 use crossdock_device::Doorbell;
@@ -68,6 +70,23 @@ impl Inbox {
         // The caller may have gone.
         self.post(move |context| drop(answer.send(work(context))))?;
         wait.recv().map_err(|_| Stopped)
+    }
+
+    /// Makes a request to the catalog, and then has the context run a function with the answer. What the request changed
+    /// is taken in there before.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        catalog: &CatalogHandle,
+        request: impl FnOnce(&mut Catalog) -> T + Send + 'static,
+        then: impl FnOnce(&mut Context, T) + Send + 'static,
+    ) {
+        let inbox = self.clone();
+        catalog.post(move |catalog| {
+            let answer = request(catalog);
+            catalog.publish_snapshot();
+            // The context may have stopped.
+            let _ = inbox.post(move |context| then(context, answer));
+        });
     }
 }
 

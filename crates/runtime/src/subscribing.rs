@@ -1,10 +1,14 @@
 //! Creates subscriptions: a query is parsed on the planner, planned there for the formats that its stream has or that
-//! it accepts, and put in between two turns. Further packets of its session wait meanwhile.
+//! it accepts, and put in between two turns. On its way back the catalog counts it as a use of its stream. It goes to the
+//! planner once more if its cost has to be measured, or if there are other formats by then. Further packets of its session
+//! wait meanwhile.
 
 use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
-use crate::catalog::Catalog;
+use crate::catalog::thread::CatalogHandle;
+use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::inbox::Inbox;
 use crate::managers::request::{ControlRequest, Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
@@ -43,24 +47,26 @@ pub(crate) struct SubscriptionRequest {
 struct Coming {
     /// The subscriber.
     peer: PeerRef,
-    /// The key of its stream, which the catalog counts it as a use of.
-    stream: usize,
     wish: SubscriptionRequest,
     /// When the request came, in ns of the context's clock.
     asked_ns: u64,
     select: Select,
     /// What its query is planned for.
     planned: Vec<Planned>,
+    /// Whether its query was measured on records of its stream.
+    is_measured: bool,
 }
 
 impl Coming {
-    /// Plans the query for some formats, and measures it.
-    fn plan(&mut self, formats: &[Format], scales: &QueryCostModel, facts: Option<&Facts>) {
+    /// Plans the query for some formats, and measures it there if there is something to measure it on.
+    fn plan(&mut self, formats: &[Format], costs: &QueryCostModel, facts: Option<&Facts>) {
         let Coming { select, planned, .. } = self;
+        planned.retain(|planned| !formats.iter().any(|format| planned.is_for(format)));
         planned.extend(formats.iter().map(|format| {
-            let weigh = |program: &Program| scales.measure(select.sql(), program, facts?);
+            let weigh = |program: &Program| costs.measure(select.sql(), program, facts?);
             Planned::weighed(select, format, weigh)
         }));
+        self.is_measured = facts.is_some();
     }
 
     /// Takes what was planned for a format.
@@ -91,63 +97,49 @@ impl Context {
     pub(crate) fn begin_subscribe(&mut self, key: usize, wish: SubscriptionRequest) {
         let Some(peer) = self.net.pause(key) else { return };
         let (id, asked_ns) = (wish.id, self.net.now_ns());
-        let work = move |_: &QueryCostModel| (crossdock_query::parse(&wish.sql), wish);
-        let then =
-            move |context: &mut Context,
-                  parsed: Result<(Result<Select, QueryError>, SubscriptionRequest), Panicked>| {
-                let refusal = match parsed {
-                    Ok((Ok(select), wish)) => return context.enter_stream(peer, wish, asked_ns, select),
-                    Ok((Err(error), _)) => refuse(RefusalCode::Query, error.to_string()),
-                    Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
-                };
-                context.answer(peer, id, Err(refusal));
-            };
-        self.plan(work, then);
-    }
-
-    /// Has the catalog count the subscription as a use of its stream, so that the stream stays.
-    fn enter_stream(&mut self, peer: PeerRef, wish: SubscriptionRequest, asked_ns: u64, select: Select) {
-        let Some(key) = self.net.still_there(peer) else { return };
-        if self.net.leaves(key) {
-            return self.resume(key);
-        }
         if let Err(refusal) = self.check_subscribing(key, wish.number) {
-            return self.answer(peer, wish.id, Err(refusal));
+            return self.answer(peer, id, Err(refusal));
         }
-        let (name, waits) = (select.stream().to_owned(), wish.wait);
-        let request = move |catalog: &mut Catalog| catalog.enter(&name, waits);
-        self.ask_catalog(request, move |context, entered| {
-            let refusal = match entered {
-                Ok(Some(number)) => {
-                    let stream = number as usize;
-                    return context.go_on(Coming { peer, stream, wish, asked_ns, select, planned: Vec::new() });
-                }
-                Ok(None) => refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&select).to_string()),
-                Err(refusal) => refusal,
+        let snapshot = Arc::clone(self.streams.snapshot());
+        let work = move |costs: &QueryCostModel| {
+            let select = crossdock_query::parse(&wish.sql)?;
+            // What is wrong with them is said where the subscription is made.
+            let formats = wanted_formats(&snapshot, select.stream(), &wish).unwrap_or_default();
+            let weigh = |program: &Program| costs.remembered(select.sql(), program);
+            let planned = formats.iter().map(|format| Planned::weighed(&select, format, weigh)).collect();
+            Ok(Coming { peer, wish, asked_ns, select, planned, is_measured: false })
+        };
+        let (inbox, catalog) = (self.inbox.own().clone(), self.streams.catalog().clone());
+        self.planner.give(work, move |outcome: Result<Result<_, QueryError>, Panicked>| {
+            let why = match outcome {
+                Ok(Ok(coming)) => return enter_stream(&inbox, &catalog, coming),
+                Ok(Err(error)) => error.to_string(),
+                Err(panicked) => panicked.to_string(),
             };
-            context.answer(peer, wish.id, Err(refusal));
+            // The context may have stopped.
+            let _ = inbox.post(move |context| context.answer(peer, id, Err(refuse(RefusalCode::Query, why))));
         });
     }
 
-    /// Puts a subscription in, or has it planned for what it is not planned for yet.
-    fn go_on(&mut self, mut coming: Coming) {
-        let (peer, stream) = (coming.peer, coming.stream);
+    /// Puts a subscription in that the catalog counts as a use of its stream, or has it planned for what it is not planned
+    /// for yet.
+    fn go_on(&mut self, stream: usize, mut coming: Coming) {
+        let (peer, id) = (coming.peer, coming.wish.id);
         let Some(key) = self.net.still_there(peer) else { return self.streams.leave(stream) };
         if self.net.leaves(key) {
             self.streams.leave(stream);
             return self.resume(key);
         }
-        let id = coming.wish.id;
         if !self.is_delivered(stream) {
             return self.when_delivered(stream, move |context, delivered| match delivered {
-                Ok(()) => context.go_on(coming),
+                Ok(()) => context.go_on(stream, coming),
                 Err(refusal) => {
                     context.streams.leave(stream);
                     context.answer(peer, id, Err(refusal));
                 }
             });
         }
-        match self.subscribe(key, &mut coming) {
+        match self.subscribe(key, stream, &mut coming) {
             Ok(Outcome::Stands) => {
                 self.confirm_subscription(key, id, coming.wish.number);
                 self.resume(key);
@@ -156,12 +148,12 @@ impl Context {
             Ok(Outcome::Unrouted) => {}
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(stream);
-                let work = move |scales: &QueryCostModel| {
-                    coming.plan(&formats, scales, facts.as_ref());
+                let work = move |costs: &QueryCostModel| {
+                    coming.plan(&formats, costs, facts.as_ref());
                     coming
                 };
                 let then = move |context: &mut Context, planned: Result<Coming, Panicked>| match planned {
-                    Ok(coming) => context.go_on(coming),
+                    Ok(coming) => context.go_on(stream, coming),
                     Err(panicked) => {
                         context.streams.leave(stream);
                         context.answer(peer, id, Err(refuse(RefusalCode::Query, panicked.to_string())));
@@ -181,13 +173,14 @@ impl Context {
     }
 
     /// Makes a subscription, once its query is planned for all that it has to be.
-    fn subscribe(&mut self, key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
+    fn subscribe(&mut self, key: usize, stream_key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
         self.check_subscribing(key, coming.wish.number)?;
-        let stream_key = coming.stream;
-        let mut made = match self.make_subscription(key, stream_key, coming)? {
-            Ok(subscription) => subscription,
-            Err(unplanned) => return Ok(Outcome::Unplanned(unplanned)),
-        };
+        let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.wish)?;
+        let unplanned = self.formats_to_plan(stream_key, coming, &formats);
+        if !unplanned.is_empty() {
+            return Ok(Outcome::Unplanned(unplanned));
+        }
+        let mut made = self.make_subscription(key, stream_key, coming, formats)?;
         let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
@@ -200,6 +193,17 @@ impl Context {
             () if stands => Outcome::Stands,
             () => Outcome::Waits,
         })
+    }
+
+    /// Those of some formats that a query has to be planned for, or measured with.
+    fn formats_to_plan(&self, stream: usize, coming: &Coming, formats: &[Format]) -> Vec<Format> {
+        let stream =
+            self.streams.get(stream).filter(|_| self.config.platform.admit_subscriptions && !coming.is_measured);
+        let rate_msgs_per_s = stream.map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
+        let has_ns_per_s = self.admission.has_ns_per_s();
+        let is_there = |planned: &Planned| rate_msgs_per_s == 0 || planned.surely_fits(rate_msgs_per_s, has_ns_per_s);
+        let is_planned = |format: &&Format| coming.planned.iter().any(|p| p.is_for(format) && is_there(p));
+        formats.iter().filter(|format| !is_planned(format)).cloned().collect()
     }
 
     /// What a query of a stream is measured on; nothing if it need not be, or cannot.
@@ -352,42 +356,14 @@ impl Context {
         Ok(())
     }
 
-    /// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or
-    /// those that it accepts.
-    fn wanted_formats(&self, stream_key: usize, wish: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
-        if wish.accept.is_empty() {
-            let stream = self.streams.get(stream_key);
-            return Ok(stream.map(|stream| stream.entry.formats().to_vec()).unwrap_or_default());
-        }
-        if wish.accept.len() > MAX_ACCEPTED {
-            let message = format!("a subscription accepts {MAX_ACCEPTED} formats at most");
-            return Err(refuse(RefusalCode::Limit, message));
-        }
-        let mut formats: Vec<Format> = Vec::new();
-        let stream = self.streams.get(stream_key).map(|stream| stream.name.as_str()).unwrap_or_default();
-        for name in &wish.accept {
-            if let Some(format) = self.streams.snapshot().format_named(stream, name)?
-                && !formats.contains(&format)
-            {
-                formats.push(format);
-            }
-        }
-        Ok(formats)
-    }
-
-    /// A subscription with its query planned for all that is known now; or what it has to be planned for before.
+    /// A subscription with its query, which is planned for all these formats.
     fn make_subscription(
         &self,
         peer: usize,
         stream_key: usize,
         coming: &mut Coming,
-    ) -> Result<Result<Subscription, Vec<Format>>, Refusal> {
-        let formats = self.wanted_formats(stream_key, &coming.wish)?;
-        let is_planned = |format: &Format| coming.planned.iter().any(|planned| planned.is_for(format));
-        let unplanned: Vec<Format> = formats.iter().filter(|format| !is_planned(format)).cloned().collect();
-        if !unplanned.is_empty() {
-            return Ok(Err(unplanned));
-        }
+        formats: Vec<Format>,
+    ) -> Result<Subscription, Refusal> {
         let overflow = coming.wish.overflow.unwrap_or(self.config.overflow);
         let (number, select) = (coming.wish.number, coming.select.clone());
         // It gets its number when it is put in.
@@ -397,7 +373,7 @@ impl Context {
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
         if !coming.wish.accept.is_empty() {
             self.take_accepted(&mut subscription, coming, formats)?;
-            return Ok(Ok(subscription));
+            return Ok(subscription);
         }
         let newest = formats.len();
         // The newest format must fit; older ones may not, their records are then counted as unreadable.
@@ -409,7 +385,7 @@ impl Context {
             }
         }
         subscription.awaiting = formats.is_empty().then_some(coming.wish.id);
-        Ok(Ok(subscription))
+        Ok(subscription)
     }
 
     /// Takes the plans for the formats that are accepted, as far as they are known. All of these must fit.
@@ -438,4 +414,39 @@ impl Context {
         subscription.accept = Some(Box::new(accept));
         Ok(())
     }
+}
+
+/// Has the catalog count a subscription as a use of its stream, so that the stream stays; then the context goes on with it.
+fn enter_stream(inbox: &Inbox, catalog: &CatalogHandle, coming: Coming) {
+    let (name, waits) = (coming.select.stream().to_owned(), coming.wish.wait);
+    let request = move |catalog: &mut Catalog| catalog.enter(&name, waits);
+    inbox.ask(catalog, request, move |context, entered| {
+        let refusal = match entered {
+            Ok(Some(number)) => return context.go_on(number as usize, coming),
+            Ok(None) => refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&coming.select).to_string()),
+            Err(refusal) => refusal,
+        };
+        context.answer(coming.peer, coming.wish.id, Err(refusal));
+    });
+}
+
+/// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or those
+/// that it accepts.
+fn wanted_formats(snapshot: &Snapshot, stream: &str, wish: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
+    if wish.accept.is_empty() {
+        return Ok(snapshot.find(stream).map(|entry| entry.formats().to_vec()).unwrap_or_default());
+    }
+    if wish.accept.len() > MAX_ACCEPTED {
+        let message = format!("a subscription accepts {MAX_ACCEPTED} formats at most");
+        return Err(refuse(RefusalCode::Limit, message));
+    }
+    let mut formats: Vec<Format> = Vec::new();
+    for name in &wish.accept {
+        if let Some(format) = snapshot.format_named(stream, name)?
+            && !formats.contains(&format)
+        {
+            formats.push(format);
+        }
+    }
+    Ok(formats)
 }

@@ -1,6 +1,7 @@
 //! Subscriptions: a query, the formats that it is planned for, and the notices for its subscriber. A node of the
 //! graph runs it.
 
+use crate::admission::may_stand_in;
 use crate::graph::gauges::NodeGauges;
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::io::IoPlace;
@@ -78,7 +79,12 @@ impl Planned {
         self.cost.map_or(0, |cost| cost.load(rate_msgs_per_s).time_ns_per_s)
     }
 
-    /// The same for a format that has only the fields of an accepted one that the query reads.
+    /// Whether its cost is known, and is so low that it fits even if it is that of a query that it only resembles.
+    pub(crate) fn surely_fits(&self, rate_msgs_per_s: u64, has_ns_per_s: u64) -> bool {
+        self.outcome.is_err() || self.cost.is_some_and(|cost| may_stand_in(&cost, rate_msgs_per_s, has_ns_per_s))
+    }
+
+    /// Plans a query for a format that has only the fields of an accepted one that the query reads.
     pub(crate) fn narrowed(select: &Select, accepted: &Format, narrowed: &Format) -> Planned {
         let mut entry = Entry { is_narrowed: true, ..Entry::new(narrowed) };
         let program = select.plan(accepted).and_then(|program| {

@@ -85,9 +85,11 @@ struct Model {
 
 impl Model {
     fn subscribe(&mut self, id: u32, number: u32, query: Option<usize>, wait: bool) {
+        if self.subscriptions.contains_key(&number) {
+            return self.answers.push((id, Some(RefusalCode::State)));
+        }
         let Some(query) = query else { return self.answers.push((id, Some(RefusalCode::Query))) };
         let answer = match self.formats.last() {
-            _ if self.subscriptions.contains_key(&number) => Some(RefusalCode::State),
             None if wait => {
                 self.subscriptions.insert(number, (query, Some(id)));
                 return;
