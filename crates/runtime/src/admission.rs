@@ -31,30 +31,33 @@ pub(crate) struct Admission {
     room: Option<Room>,
     /// The estimated load of the present queries, in ns per s.
     committed_ns_per_s: u64,
-    /// The same of all that were ever let in.
+    /// The same of all that were ever let in, now and a second ago.
     admitted_ns_per_s: u64,
+    admitted_before: u64,
     /// Queries that were refused.
     pub(crate) refused: u64,
 }
 
 /// A context's time, as the managers report it, in ns per s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room {
-    /// The time left beside system work, handlers and queries, less the margin.
+pub(crate) struct RoomReport {
+    /// The time left beside handlers and what was measured, less the margin.
     pub(crate) left: u64,
+    /// What all but handlers took in the last second, queries included.
+    pub(crate) measured: u64,
     /// The time that queries together may take in any case.
     pub(crate) always: u64,
-    /// The total load of all queries ever admitted, when this was computed.
-    pub(crate) admitted: u64,
+    /// Whether it is the report at the end of a second.
+    pub(crate) is_second: bool,
 }
 
-/// The load of queries, present and total, in ns per s.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Queries {
-    /// Those that are there.
-    pub(crate) committed: u64,
-    /// All that were ever let in.
-    pub(crate) admitted: u64,
+/// The time of a context for queries, in ns per s.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    left: u64,
+    always: u64,
+    /// The total load of all queries ever admitted, when this was found.
+    admitted: u64,
 }
 
 impl Admission {
@@ -87,14 +90,17 @@ impl Admission {
         self.committed_ns_per_s = self.committed_ns_per_s.saturating_sub(needs_ns_per_s);
     }
 
-    /// The load of queries.
-    pub(crate) fn queries(&self) -> Queries {
-        Queries { committed: self.committed_ns_per_s, admitted: self.admitted_ns_per_s }
-    }
-
     /// Takes what the managers have found.
-    pub(crate) fn take_room(&mut self, room: Room) {
-        self.room = Some(room);
+    pub(crate) fn take_room(&mut self, report: RoomReport) {
+        let RoomReport { left, measured, always, is_second } = report;
+        // The measurement of the last second contains the queries admitted in it only in part; and a query admitted for a
+        // peak may have less load now.
+        let recent = self.admitted_ns_per_s.saturating_sub(self.admitted_before);
+        let more = measured.saturating_add(recent).max(self.committed_ns_per_s).saturating_sub(measured);
+        self.room = Some(Room { left: left.saturating_sub(more), always, admitted: self.admitted_ns_per_s });
+        if is_second {
+            self.admitted_before = self.admitted_ns_per_s;
+        }
     }
 }
 
@@ -199,29 +205,39 @@ fn without_constants(sql: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The report at the end of a second.
+    fn second(left: u64, measured: u64, always: u64) -> RoomReport {
+        RoomReport { left, measured, always, is_second: true }
+    }
+
     #[test]
     fn an_admitted_query_reduces_the_remaining_time() {
         let mut admission = Admission::default();
         assert_eq!(admission.admit(5_000_000_000, 1, "c"), Ok(()), "nothing is known yet");
         admission.release(5_000_000_000);
-        let admitted = admission.queries().admitted;
-        admission.take_room(Room { left: 300_000_000, always: 0, admitted });
+        admission.take_room(second(300_000_000, 0, 0));
+        assert_eq!(admission.has_ns_per_s(), 0, "a query of the last second is measured only in part");
+        admission.take_room(second(300_000_000, 0, 0));
         assert_eq!(admission.admit(200_000_000, 1000, "c"), Ok(()));
         let refused = admission.admit(200_000_000, 2_100_000, "c-core-0").unwrap_err();
         assert_eq!(refused, "the query needs 200 ms/s at 2.1 M msgs/s, c-core-0 has 100 ms/s");
-        assert_eq!(admission.queries().committed, 200_000_000);
         // What has gone is seen when the managers look again, and not sooner.
         admission.release(200_000_000);
         assert_eq!(admission.has_ns_per_s(), 100_000_000);
-        let admitted = admission.queries().admitted;
-        admission.take_room(Room { left: 300_000_000, always: 0, admitted });
+        admission.take_room(RoomReport { is_second: false, ..second(300_000_000, 0, 0) });
+        assert_eq!(admission.has_ns_per_s(), 100_000_000);
+        (0..2).for_each(|_| admission.take_room(second(300_000_000, 0, 0)));
         assert_eq!(admission.has_ns_per_s(), 300_000_000);
+        // One that is admitted for a peak counts with that, whatever was measured.
+        assert_eq!(admission.admit(200_000_000, 1000, "c"), Ok(()));
+        (0..2).for_each(|_| admission.take_room(second(250_000_000, 50_000_000, 0)));
+        assert_eq!(admission.has_ns_per_s(), 100_000_000);
     }
 
     #[test]
     fn queries_may_always_take_their_share() {
         let mut admission = Admission::default();
-        admission.take_room(Room { left: 0, always: 200, admitted: 0 });
+        admission.take_room(second(0, 0, 200));
         assert_eq!(admission.admit(150, 1, "c"), Ok(()));
         assert!(admission.admit(60, 1, "c").is_err());
         assert_eq!(admission.admit(50, 1, "c"), Ok(()));

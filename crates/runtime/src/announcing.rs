@@ -62,18 +62,18 @@ impl Plans {
 }
 
 impl Inbox {
-    /// Waits until a context has taken in formats that the catalog has.
+    /// Has a context say when it has taken in formats that the catalog has.
     ///
     /// # Errors
     /// The context has stopped.
-    pub(crate) fn wait_for_formats(&self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
+    pub(crate) fn when_known(&self, stream: u32, formats: &[Format]) -> Result<oneshot::Receiver<()>, Stopped> {
         let (answer, wait) = oneshot::channel();
         let ids = formats.iter().map(Format::id).collect();
         self.post(move |context| {
             // The caller may have gone.
             context.when_known(stream as usize, ids, move |_| drop(answer.send(())));
         })?;
-        wait.recv().map_err(|_| Stopped)
+        Ok(wait)
     }
 
     /// Waits until a context has planned the routes of a stream for what it has taken in of the catalog.

@@ -464,7 +464,12 @@ impl ContextHandle {
         match self.shared.catalog.run(move |catalog| catalog.declare(&name, &declared))? {
             Ok(number) => {
                 let mut contexts = self.shared.inboxes.iter();
-                contexts.try_for_each(|inbox| inbox.wait_for_formats(number, std::slice::from_ref(format))).map(Ok)
+                contexts
+                    .try_for_each(|inbox| {
+                        let taken_in = inbox.when_known(number, std::slice::from_ref(format))?;
+                        taken_in.recv().map_err(|_| Stopped)
+                    })
+                    .map(Ok)
             }
             Err(refusal) => Ok(Err(refusal.message)),
         }

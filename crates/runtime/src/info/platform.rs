@@ -301,6 +301,10 @@ pub struct AppliedInfo {
     pub plan: PlanInfo,
     /// From the request to the last context's having taken it, in us.
     pub took_us: u64,
+    /// How often contexts were waited for: to learn what they know of the streams, to prepare, and to commit. A handler that moves
+    /// needs one more.
+    #[serde(default)]
+    pub round_trips: u32,
 }
 
 /// Something that happened on the platform.

@@ -2,7 +2,7 @@
 //! back; has handlers at an overloaded context go by their overload rules; moves, limits or stops handlers that exceed
 //! their budget.
 
-use crate::admission::{ALWAYS_PERCENT, Room};
+use crate::admission::{ALWAYS_PERCENT, RoomReport};
 use crate::graph::gauges::Loss;
 use crate::managers::change::checked;
 use crate::managers::deployed::{KnownStream, Status};
@@ -32,23 +32,22 @@ impl Managers {
         }
     }
 
-    /// Reports to each I/O context the time that it has left for subscriptions' queries. Returns the admitted load of the
-    /// queries at each at that time, in ns per s.
-    pub(crate) fn tell_room(&mut self) -> Vec<u64> {
+    /// Reports to each I/O context the time that it has left for subscriptions' queries; `is_second`: at the end of a second.
+    pub(crate) fn tell_room(&mut self, is_second: bool) {
         let contexts = self.contexts();
-        let before = self.admitted_before.iter().copied().chain(std::iter::repeat(0));
-        self.io.iter().zip(before).map(|(io, before)| tell_room(io, &contexts, before)).collect()
+        self.io.iter().for_each(|io| tell_room(io, &contexts, is_second));
     }
 
     /// The known formats and rates of some streams.
-    pub(crate) fn known_streams(&self, names: &BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+    pub(crate) fn known_streams(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, KnownStream>, Stopped> {
+        let facts = self.facts(names)?;
         let known = |(name, facts): (String, StreamFacts)| {
             // Records that handlers make are counted at one context, wherever they were made.
             let peaks = facts.peaks.iter().filter(|_| facts.made_by.is_none());
             let peaks = peaks.map(|(at, peak)| (self.watch.name(*at).to_owned(), *peak)).collect();
             (name, KnownStream { peaks, ..KnownStream::from(facts) })
         };
-        Ok(self.facts(names)?.into_iter().map(known).collect())
+        Ok(facts.into_iter().map(known).collect())
     }
 
     /// Evaluates the last second, and carries out the changes that it requires.
@@ -152,23 +151,17 @@ impl Managers {
     }
 }
 
-/// Reports to an I/O context the time that it has left for subscriptions' queries; `before` is their admitted load there a
-/// second ago. Returns what that is now, in ns per s.
-fn tell_room(io: &IoHandle, contexts: &Contexts, before: u64) -> u64 {
-    let Ok(queries) = io.inbox.run(|context| context.admission.queries()) else { return 0 };
+/// Reports to an I/O context the time that it has left for subscriptions' queries. Nobody waits for it: what comes to the
+/// context after this comes after its report.
+fn tell_room(io: &IoHandle, contexts: &Contexts, is_second: bool) {
     let at = usize::from(io.at.0);
     let context = &contexts.list()[at];
-    let measured = context.system.time_ns_per_s;
-    // The measurement of the last second contains the queries admitted in it only in part; and a query admitted for a peak
-    // may have less load now.
-    let recent = queries.admitted.saturating_sub(before);
-    let more = measured.saturating_add(recent).max(queries.committed).saturating_sub(measured);
-    let room = Room {
-        left: contexts.headroom(at).time_ns_per_s.saturating_sub(more),
+    let report = RoomReport {
+        left: contexts.headroom(at).time_ns_per_s,
+        measured: context.system.time_ns_per_s,
         always: context.capacity.most.time_ns_per_s / 100 * ALWAYS_PERCENT,
-        admitted: queries.admitted,
+        is_second,
     };
     // It may have stopped.
-    let _ = io.inbox.run(move |context| context.admission.take_room(room));
-    queries.admitted
+    let _ = io.inbox.post(move |context| context.admission.take_room(report));
 }

@@ -24,7 +24,8 @@ impl Managers {
     pub(super) fn connect(&mut self, connection: Connection) -> Option<(ContextIndex, Connection)> {
         let Connection { flow, formats, .. } = &connection;
         self.disconnected.remove(flow);
-        if let Err(stopped) = self.wait_for_formats(flow.stream, formats) {
+        self.taking_in.clear();
+        if let Err(stopped) = self.have_taken_in(flow.stream, formats) {
             (connection.then)(Err(stopped.to_string()));
             return None;
         }
@@ -41,13 +42,9 @@ impl Managers {
     }
 
     /// A stream is led where it was to be.
-    pub(super) fn tell_connected(&self, Connection { flow, then, .. }: Connection) {
+    pub(super) fn tell_connected(&mut self, Connection { flow, then, .. }: Connection) {
         // What is known elsewhere is what queries are measured on, before anything has come.
-        let facts = || {
-            let name = self.name_of(flow.stream).ok()??;
-            self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
-        };
-        then(Ok(if flow.is_publishing { None } else { facts() }));
+        then(Ok(if flow.is_publishing { None } else { self.facts_of(flow.stream) }));
     }
 
     /// Ends what I/O contexts need no more. Not at once: where subscriptions come and go, the next one finds it there.
@@ -74,12 +71,16 @@ impl Managers {
         self.watch.name(self.home())
     }
 
-    /// Waits until all I/O contexts have taken in formats of a stream, and the queries there are planned for them.
+    /// Has all I/O contexts take in formats of a stream, and plan the queries there for them. The next change of the graph
+    /// waits for that while it is prepared.
     ///
     /// # Errors
     /// A context has stopped.
-    pub(super) fn wait_for_formats(&self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
-        self.io.iter().try_for_each(|io| io.inbox.wait_for_formats(stream, formats))
+    pub(super) fn have_taken_in(&mut self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
+        for IoHandle { inbox, at } in &self.io {
+            self.taking_in.push((*at, inbox.when_known(stream, formats)?));
+        }
+        Ok(())
     }
 
     /// The name of a stream that has this number.
@@ -87,11 +88,18 @@ impl Managers {
         Ok(self.catalog.snapshot()?.get(stream).map(|entry| entry.name().to_owned()))
     }
 
+    /// What the I/O contexts know of a stream that has this number.
+    fn facts_of(&mut self, stream: u32) -> Option<StreamFacts> {
+        let name = self.name_of(stream).ok()??;
+        self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
+    }
+
     /// What the I/O contexts know of streams, by name.
     ///
     /// # Errors
     /// A context has stopped.
-    pub(super) fn facts(&self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
+    pub(super) fn facts(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
+        self.progress.round_trips += 1;
         let mut all: BTreeMap<String, StreamFacts> = BTreeMap::new();
         for IoHandle { inbox, .. } in &self.io {
             let names = names.clone();

@@ -34,7 +34,7 @@ use crate::graph::ContextIndex;
 use crate::inbox::Inbox;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::NotMade;
-use crate::managers::deployed::{Deployed, HandlerCompiler};
+use crate::managers::deployed::{Deployed, HandlerCompiler, KnownStream};
 use crate::managers::events::{About, Events};
 use crate::managers::keep::Kept;
 use crate::managers::measure::{CostModel, Measurements, Outcomes};
@@ -99,8 +99,6 @@ pub(crate) struct Managers {
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
     balance: Balance,
-    /// The admitted load of subscriptions' queries at each I/O context a second ago, in ns per s.
-    admitted_before: Vec<u64>,
     /// For each context the number of batches that had waited too long for it, a second ago.
     late_before: Vec<u64>,
     /// The last second that was evaluated as a whole.
@@ -121,6 +119,10 @@ pub(crate) struct Managers {
     unconfirmed: Vec<Unconfirmed>,
     /// What follows once changes of the graph are complete, by their numbers.
     following: BTreeMap<u64, Following>,
+    /// I/O contexts that are taking in formats for the next change of the graph.
+    taking_in: Vec<(ContextIndex, oneshot::Receiver<()>)>,
+    /// Of the request that is being answered.
+    progress: Progress,
 }
 
 impl Managers {
@@ -138,7 +140,6 @@ impl Managers {
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
-            admitted_before: vec![0; io.len()],
             io,
             disconnected: BTreeSet::new(),
             catalog,
@@ -165,6 +166,8 @@ impl Managers {
             hindered: Vec::new(),
             unconfirmed: Vec::new(),
             following: BTreeMap::new(),
+            taking_in: Vec::new(),
+            progress: Progress::default(),
         }
     }
 
@@ -174,7 +177,7 @@ impl Managers {
         let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
         self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.restore();
-        self.tell_room();
+        self.tell_room(true);
         self.publish_snapshot();
         let mut next = Instant::now() + TICK;
         loop {
@@ -210,7 +213,7 @@ impl Managers {
             self.note_work();
             self.balance();
             self.note_thinned();
-            self.admitted_before = self.tell_room();
+            self.tell_room(true);
             self.end_flows();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
@@ -245,6 +248,7 @@ impl Managers {
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
     fn restore_as(&mut self, wish: &ChangeRequest) -> Result<(), PlanInfo> {
         let (mut outcomes, since) = (Outcomes::default(), Instant::now());
+        self.progress = Progress::default();
         loop {
             self.workshop.costs.begin(outcomes);
             match self.make(wish, true, false, Instant::now()) {
@@ -319,6 +323,16 @@ struct Asked {
     since: Instant,
     /// When it was first found that a context hinders it.
     hindered: Option<Instant>,
+    progress: Progress,
+}
+
+/// What was learnt for a request, and is not asked for again when it is answered anew.
+#[derive(Default)]
+struct Progress {
+    /// Some streams, by the names that were asked for.
+    known: Option<(BTreeSet<String>, BTreeMap<String, KnownStream>)>,
+    /// How often contexts were waited for.
+    round_trips: u32,
 }
 
 struct Unmeasured {
@@ -378,15 +392,31 @@ impl Drop for Managers {
 struct Briefly<'a> {
     watch: &'a Watch,
     since: Instant,
+    taking_in: &'a mut Vec<(ContextIndex, oneshot::Receiver<()>)>,
+    round_trips: &'a mut u32,
 }
 
 impl Waiting for Briefly<'_> {
     fn begin(&mut self) {
         self.since = Instant::now();
+        *self.round_trips += 1;
     }
 
     fn wait(&mut self) -> bool {
         watch::wait_briefly(self.since)
+    }
+
+    /// Many queries may have to be planned for a format: it is waited for until its context counts as lost.
+    fn others(&mut self) -> Result<(), ContextIndex> {
+        let until = Instant::now() + self.watch.patience();
+        for (at, taken_in) in self.taking_in.drain(..) {
+            match taken_in.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                // A context that has stopped takes nothing in.
+                Ok(()) | Err(oneshot::RecvTimeoutError::Disconnected) => {}
+                Err(oneshot::RecvTimeoutError::Timeout) => return Err(at),
+            }
+        }
+        Ok(())
     }
 
     fn is_at_work(&self, at: ContextIndex) -> bool {

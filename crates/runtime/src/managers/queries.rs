@@ -39,7 +39,7 @@ impl Managers {
         if made.is_err() {
             self.remove_query(&name);
         }
-        self.tell_room();
+        self.tell_room(false);
         // The subscription's answer comes after the snapshot that shows the result.
         self.publish_snapshot();
         (query.then)(made);

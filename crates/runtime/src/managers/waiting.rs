@@ -8,7 +8,7 @@ use crate::managers::change::{Applied, NotMade};
 use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
-use crate::managers::{Asked, Caller, Managers, Unconfirmed, Unmeasured};
+use crate::managers::{Asked, Caller, Managers, Progress, Unconfirmed, Unmeasured};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Managers {
         match request {
             ControlRequest::Measured { request, measured } => self.take_measured(request, measured),
             request => {
-                let asked = Asked { request, since: Instant::now(), hindered: None };
+                let asked = Asked { request, since: Instant::now(), hindered: None, progress: Progress::default() };
                 self.answer_with(asked, Outcomes::default());
             }
         }
@@ -41,17 +41,24 @@ impl Managers {
     /// Answers a request for which this was measured.
     fn answer_with(&mut self, asked: Asked, outcomes: Outcomes) {
         self.workshop.costs.begin(outcomes);
-        let Asked { request, since, hindered } = asked;
-        match self.try_answer(request, since) {
+        let Asked { request, since, hindered, progress } = asked;
+        self.progress = progress;
+        let answered = self.try_answer(request, since);
+        let progress = std::mem::take(&mut self.progress);
+        match answered {
             Answered::Now => {}
             Answered::Unmeasured(request) => {
                 let (outcomes, left) = self.workshop.costs.end();
-                self.measure_for(Asked { request, since, hindered }, outcomes, left);
+                self.measure_for(Asked { request, since, hindered, progress }, outcomes, left);
             }
             Answered::Hindered { at, plan, request } => {
                 let hindered = hindered.unwrap_or_else(Instant::now);
                 match hindered.elapsed() < self.watch.patience() {
-                    true => self.hindered.push(Asked { request, since, hindered: Some(hindered) }),
+                    // What is known of the streams is asked for again then.
+                    true => {
+                        let progress = Progress { known: None, ..progress };
+                        self.hindered.push(Asked { request, since, hindered: Some(hindered), progress });
+                    }
                     false => self.refuse_unanswered(at, plan, request),
                 }
             }
@@ -153,7 +160,7 @@ impl Managers {
 
     /// Answers a change, or has the caller wait for what contexts report.
     fn answer_change(&mut self, answer: Result<Applied, PlanInfo>, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>) {
-        self.tell_room();
+        self.tell_room(false);
         // The caller sees the result as soon as it is answered.
         self.publish_snapshot();
         match answer {

@@ -45,6 +45,14 @@ pub(crate) trait Waiting {
     /// Waits a moment. `false`: the time for it is over.
     fn wait(&mut self) -> bool;
 
+    /// Waits for what contexts are to have done beside their orders before a change is committed.
+    ///
+    /// # Errors
+    /// The context that has not done it in time.
+    fn others(&mut self) -> Result<(), ContextIndex> {
+        Ok(())
+    }
+
     /// Whether a context works on something long, and takes its orders for certain when it has done that.
     fn is_at_work(&self, _at: ContextIndex) -> bool {
         false
@@ -609,6 +617,9 @@ impl Overlay {
                     return Err(self.cancel(change, at, sent));
                 }
             }
+        }
+        if let Err(at) = wait.others() {
+            return Err(self.cancel(change, at, sent));
         }
         Ok(sent.into_iter().map(|(at, _)| at).collect())
     }

@@ -273,6 +273,36 @@ fn a_format_that_is_announced_while_a_change_is_planned_is_read() {
     context.stop();
 }
 
+/// A swap waits for contexts to learn what they know of the streams, to prepare and to commit, and for nothing else: also where its
+/// handler is compiled and measured before, and where its output has a format that is new to all contexts and their queries.
+#[test]
+fn a_swap_takes_three_round_trips_at_most() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1000);
+    publisher.flush().unwrap();
+    let place = |place: &str| Some(place.to_owned());
+    change(
+        &context,
+        ChangeRequest::Deploy(HandlerSpec { place: place("g-core-0"), ..sql("of", "SELECT number FROM N") }),
+    );
+    change(&context, ChangeRequest::Deploy(sql("behind", "SELECT * FROM of")));
+    let _readers = [0, 1].map(|_| Subscriber::builder(&addr).sql("SELECT * FROM of").connect().unwrap());
+    for round in 0..20 {
+        // Every third has a format that no other had.
+        let query = match round % 3 {
+            0 => format!("SELECT number AS n{round} FROM N"),
+            1 => format!("SELECT number FROM N WHERE number > {round}"),
+            _ => format!("SELECT number, grp FROM N WHERE grp <> {round}"),
+        };
+        let swapped = HandlerSpec { place: place("g-core-0"), ..sql("of", &query) };
+        let applied = context.manager().change(ChangeRequest::Swap(swapped), false).unwrap().unwrap();
+        assert!((1..=3).contains(&applied.round_trips), "{query}: {applied:?}");
+        publish(&mut publisher, 0, 10);
+    }
+    context.stop();
+}
+
 /// An order to a busy context is given, and its caller is answered when it is carried out; others are answered meanwhile.
 #[test]
 fn a_busy_context_delays_no_change_but_those_that_it_takes_part_in() {

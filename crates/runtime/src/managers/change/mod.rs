@@ -189,7 +189,8 @@ impl Managers {
         let took = since.elapsed();
         self.views.change_time.note(took.as_nanos() as u64, 1);
         let took_us = took.as_micros() as u64;
-        Ok(Applied { info: AppliedInfo { plan: report, took_us }, change, orders })
+        let round_trips = self.progress.round_trips;
+        Ok(Applied { info: AppliedInfo { plan: report, took_us, round_trips }, change, orders })
     }
 
     /// A plan is refused, since a context that takes part has not answered for long.
@@ -343,12 +344,18 @@ impl Managers {
 
     /// The known formats and rates of the streams that handlers are to read or make.
     fn published(
-        &self,
+        &mut self,
         order: &[(HandlerSpec, Vec<String>)],
         nodes: &BTreeMap<String, HandlerSpec>,
     ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
-        self.known_streams(&reads.chain(nodes.values().map(|spec| spec.derived().to_owned())).collect())
+        let names = reads.chain(nodes.values().map(|spec| spec.derived().to_owned())).collect();
+        if let Some((_, known)) = self.progress.known.as_ref().filter(|(asked, _)| *asked == names) {
+            return Ok(known.clone());
+        }
+        let known = self.known_streams(&names)?;
+        self.progress.known = Some((names, known.clone()));
+        Ok(known)
     }
 
     /// Checks that a handler, or one of its replicas, that is there has the same output stream.

@@ -12,7 +12,7 @@ use crate::managers::spec::{HandlerSpec, OnFault};
 use crate::managers::watch::GivenUp;
 use crate::managers::work::{policy, probation_ns_per_s};
 use crate::managers::{Briefly, Following, Managers};
-use crate::platform::overlay::{Changed, Edit, NotChanged};
+use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Waiting};
 use crossdock_control::admission::Need;
 use crossdock_control::figures::{Rate, Time};
 use crossdock_control::load::{Contexts, Cost};
@@ -125,10 +125,16 @@ impl Managers {
         reserved.insert(name, (reads.into_iter().map(|(_, number)| number).collect(), makes));
     }
 
+    /// The graph, and the wait for its contexts.
+    fn wait_briefly(&mut self) -> (&mut Overlay, Briefly<'_>) {
+        let Managers { overlay, watch, taking_in, progress, .. } = self;
+        (overlay, Briefly { watch, since: Instant::now(), taking_in, round_trips: &mut progress.round_trips })
+    }
+
     /// Changes the graph as a whole, or begins to.
     pub(in crate::managers) fn change_graph(&mut self, edits: Vec<Edit>) -> Result<Changed, Failed> {
-        let Managers { overlay, watch, .. } = self;
-        let changed = match overlay.change(edits, &mut Briefly { watch, since: Instant::now() }) {
+        let (overlay, mut wait) = self.wait_briefly();
+        let changed = match overlay.change(edits, &mut wait) {
             Ok(changed) => changed,
             Err(NotChanged::Unanswered { at }) => return Err(Failed::Hindered(at)),
             Err(NotChanged::NoBuffers(TooManyQueues { queues, buffers })) => {
@@ -330,6 +336,7 @@ impl Managers {
     /// A stream that is to be made is published already, its policy refuses a format, or a table is full.
     pub(super) fn reserve(&mut self, steps: &[Step]) -> Result<Reserved, String> {
         let mut reserved = Reserved::new();
+        self.taking_in.clear();
         for step in steps {
             let (spec, reads, compiled) = match step {
                 Step::Deploy { spec, reads, compiled, .. } => (spec, reads.clone(), compiled),
@@ -382,7 +389,7 @@ impl Managers {
         });
         let claimed = claimed.map_err(|stopped| stopped.to_string())??;
         // Its readers are planned for the formats before any record of these comes.
-        self.wait_for_formats(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
+        self.have_taken_in(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
         Ok(claimed)
     }
 
@@ -548,7 +555,9 @@ impl Managers {
         let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
         match derived.map_err(|stopped| stopped.to_string())? {
             Ok(number) => {
-                self.wait_for_formats(number, &[output]).map_err(|stopped| stopped.to_string())?;
+                self.have_taken_in(number, &[output]).map_err(|stopped| stopped.to_string())?;
+                let taken_in = self.wait_briefly().1.others();
+                taken_in.map_err(|at| self.note_unanswered(at))?;
                 Ok(Some(compiled))
             }
             Err(refusal) => Ok(Some(unfit(refusal.message))),
