@@ -28,13 +28,33 @@ pub enum Interest {
 /// Sleeps until one of its descriptors is ready, its doorbell rings, or time is over. Readiness is a state, not an
 /// event: what is not dealt with is reported again.
 pub struct Poller {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     bell: Arc<Rung>,
     timer: OwnedFd,
     /// When the timer goes off, if it is set.
     alarm: Option<Instant>,
     events: Box<[libc::epoll_event; MAX_EVENTS]>,
     ready: Vec<u64>,
+}
+
+/// A duplicate of a descriptor, which a [`Poller`] watches until this is dropped, on whichever thread. The original may be closed
+/// before.
+pub struct WatchedCopy {
+    epoll: Arc<OwnedFd>,
+    fd: OwnedFd,
+}
+
+impl Drop for WatchedCopy {
+    fn drop(&mut self) {
+        // What the kernel does not know any more is not watched either.
+        let _ = epoll::delete(&self.epoll, &self.fd);
+    }
+}
+
+impl std::fmt::Debug for WatchedCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatchedCopy").field("fd", &self.fd).finish_non_exhaustive()
+    }
 }
 
 struct Rung {
@@ -74,7 +94,7 @@ impl Poller {
     /// # Errors
     /// The kernel's, when it has no more descriptors.
     pub fn new() -> io::Result<Poller> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(Self::DOORBELL), epoll::EventFlags::IN)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
@@ -106,7 +126,18 @@ impl Poller {
         self.add_with(fd, key, flags(Interest::Read) | epoll::EventFlags::ET)
     }
 
-    fn add_with(&mut self, fd: impl AsFd, key: u64, flags: epoll::EventFlags) -> io::Result<()> {
+    /// As [`Poller::add`], with a duplicate of `fd`, for as long as that is kept. What was reported before it is dropped may still
+    /// be given by a `wait` on another thread.
+    ///
+    /// # Errors
+    /// As for [`Poller::add`]; and the kernel's, when it has no more descriptors.
+    pub fn add_copy(&self, fd: impl AsFd, key: u64) -> io::Result<WatchedCopy> {
+        let fd = fd.as_fd().try_clone_to_owned()?;
+        self.add_with(&fd, key, flags(Interest::Read))?;
+        Ok(WatchedCopy { epoll: Arc::clone(&self.epoll), fd })
+    }
+
+    fn add_with(&self, fd: impl AsFd, key: u64, flags: epoll::EventFlags) -> io::Result<()> {
         if key >= Self::TIMER {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the two highest keys are the poller's own"));
         }

@@ -127,3 +127,16 @@ fn no_work_is_slept_over() {
     }
     put.join().unwrap();
 }
+
+#[test]
+fn a_copy_is_watched_until_it_is_dropped_on_any_thread_also_after_its_original() {
+    let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    let mut poller = Poller::new().unwrap();
+    let copy = poller.add_copy(&bell, 7).unwrap();
+    let other = bell.try_clone().unwrap();
+    drop(bell);
+    assert_eq!(poller.wait(LONG).unwrap(), [7]);
+    std::thread::scope(|scope| scope.spawn(|| drop(copy)).join().unwrap());
+    assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty());
+    assert_eq!(poller.add_copy(&other, Poller::DOORBELL).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+}

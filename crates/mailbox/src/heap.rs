@@ -262,18 +262,21 @@ unsafe impl Send for HeapOwner {}
 impl HeapOwner {
     /// A heap over `segment`, cut into `cuts` one after the other; `None` if they do not fit it.
     pub(crate) fn new(segment: Segment, cuts: &[Cut]) -> Option<HeapOwner> {
-        let (mut slots, mut homes) = (Vec::new(), Vec::new());
-        let mut offset = 0usize;
+        let add = |sum: u32, cut: &Cut| sum.checked_add(u32::try_from(cut.count).ok()?);
+        let count = cuts.iter().try_fold(0, add).filter(|&count| count < EMPTY)?;
+        // Grown by one class after the other, the slots would be copied for each.
+        let (mut slots, mut homes) = (Vec::with_capacity(count as usize), Vec::with_capacity(cuts.len()));
+        let (mut first, mut offset) = (0, 0);
         for (class, cut) in cuts.iter().enumerate() {
             let class = u32::try_from(class).ok()?;
-            let first = u32::try_from(slots.len()).ok()?;
-            let end = first.checked_add(u32::try_from(cut.count).ok()?).filter(|&end| end < EMPTY)?;
+            let end = first + cut.count as u32;
             let base = segment.at(offset, cut.bytes.checked_mul(cut.count)?)?;
             offset += cut.bytes * cut.count;
             slots.extend((first..end).map(|_| Slot::new(class)));
             // Reversed: the lowest index is on top, so a light load touches few neighbouring pages.
             let free = (first..end).rev().collect();
             homes.push(Home { free, ticket: 0, until_look: 0, first, bytes: u32::try_from(cut.bytes).ok()?, base });
+            first = end;
         }
         let heap = Box::new(Heap {
             slots: slots.into_boxed_slice(),

@@ -25,7 +25,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Makes a link and starts its keeper; connecting has begun.
+    /// Makes a link and has the keeper look after it; connecting has begun.
     pub(crate) fn new(settings: Settings) -> Result<Client, Error> {
         let shared = Arc::new(Shared::new(Link::new(settings)?));
         let keeper = Arc::new(Keeper::start(Arc::clone(&shared))?);
@@ -70,14 +70,14 @@ impl Client {
             inner.driven_ns = now_ns;
             inner.wake_others(&self.waker);
             if let Some(result) = done(&mut inner) {
-                self.keeper.tick(&inner);
+                self.keeper.tick(&mut inner);
                 return Ok(Some(result));
             }
             if let Some(fault) = inner.link.fault() {
                 return Err(fault);
             }
             if self.waker.take_interrupted() {
-                self.keeper.tick(&inner);
+                self.keeper.tick(&mut inner);
                 return Err(Error::Interrupted);
             }
             let until_ns = *until_ns.get_or_insert_with(|| match timeout {
@@ -85,7 +85,7 @@ impl Client {
                 None => u64::MAX,
             });
             if now_ns >= until_ns {
-                self.keeper.tick(&inner);
+                self.keeper.tick(&mut inner);
                 return Ok(None);
             }
             let idle = inner.link.idler.choose(now_ns);
@@ -168,7 +168,7 @@ impl Client {
 
     /// Says that the application's thread has left something that will be due.
     #[inline]
-    pub(crate) fn tick(&self, inner: &Inner) {
+    pub(crate) fn tick(&self, inner: &mut Inner) {
         self.keeper.tick(inner);
     }
 

@@ -16,8 +16,9 @@
 //! `unix:@NAME` for shared memory at a socket of that name), unless [`Transport`] says which way it is to be.
 //!
 //! The calling thread does the work: it packs, sends and receives itself, so that a message costs no hand-over between
-//! threads. A small keeper thread beside it does what falls due while the application is busy elsewhere: the
-//! linger's end; over packets also acknowledgements, retransmissions, and the daemon's questions whether anybody is there.
+//! threads. One keeper thread for all sessions of the process does what falls due while the application is busy elsewhere: the
+//! linger's end; over packets also acknowledgements, retransmissions, and the daemon's questions whether anybody is there. It
+//! starts with the first session, and ends 0.1 s after the last.
 //!
 //! ```no_run
 //! use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};

@@ -195,7 +195,7 @@ impl Publisher {
         if inner.flush_ns() != flush_ns {
             // A super-packet was begun, so the one before it, if any, is complete.
             send(&mut inner);
-            self.client.tick(&inner);
+            self.client.tick(&mut inner);
         }
         match inner.link.fault() {
             Some(fault) if taken < records.len() => Err(fault),
@@ -211,7 +211,7 @@ impl Publisher {
         let mut inner = self.client.shared.lock();
         inner.flush_packing();
         send(&mut inner);
-        self.client.tick(&inner);
+        self.client.tick(&mut inner);
         inner.link.fault().map_or(Ok(()), Err)
     }
 

@@ -8,7 +8,7 @@ use crate::packing::Packing;
 use crate::post::Post;
 use crossdock_device::Doorbell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// What the lock protects.
 pub(crate) struct Inner {
@@ -20,9 +20,8 @@ pub(crate) struct Inner {
     asleep: Vec<Arc<Waker>>,
     /// When a thread of the application last drove the link, in ns.
     pub(crate) driven_ns: u64,
-    /// When the keeper wakes by itself, in ns.
+    /// When the keeper looks at the link by itself, in ns.
     pub(crate) keeper_ns: u64,
-    pub(crate) closing: bool,
 }
 
 impl Inner {
@@ -100,13 +99,22 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(link: Link) -> Shared {
         let (asleep, packing, post) = (Vec::new(), None, None);
-        let inner = Inner { link, packing, post, asleep, driven_ns: 0, keeper_ns: 0, closing: false };
+        let inner = Inner { link, packing, post, asleep, driven_ns: 0, keeper_ns: 0 };
         Shared { inner: Mutex::new(inner) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic while the lock was held has nothing half-done that drive does not mend: go on.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same without waiting; `None` while another thread has the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

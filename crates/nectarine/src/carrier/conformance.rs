@@ -49,6 +49,20 @@ pub(crate) struct Remote {
 
 impl Remote {
     const WINDOW_PACKETS: u32 = 64;
+
+    /// Asks whether the client is there.
+    pub(crate) fn ask(&self) {
+        self.socket.send(&Header::new(Kind::Ping, self.session.peer_session()).packet(b"").unwrap()).unwrap();
+    }
+
+    /// Takes what has arrived; whether an answer is among it.
+    pub(crate) fn is_answered(&self) -> bool {
+        let mut packet = [0; 4096];
+        std::iter::from_fn(|| self.socket.recv(&mut packet).ok().map(|len| Header::read(&packet[..len]).unwrap().kind))
+            .filter(|kind| *kind == Kind::Ack)
+            .count()
+            > 0
+    }
 }
 
 impl Daemon for Remote {

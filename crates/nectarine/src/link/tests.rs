@@ -16,6 +16,16 @@ fn down() -> Link {
     Link::unconnected(settings, place)
 }
 
+impl Link {
+    /// A link over that carrier, whose session stands.
+    pub(crate) fn over(carrier: Box<dyn Carrier>) -> Link {
+        let mut link = down();
+        link.carrier = carrier;
+        link.come_up();
+        link
+    }
+}
+
 fn record(format: &Format, number: u64) -> Vec<u8> {
     let mut row = RecordBuilder::new(format);
     row.set(0, Value::Uint(number)).unwrap();

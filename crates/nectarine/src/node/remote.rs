@@ -37,7 +37,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut inner = self.client.shared.lock();
         self.side.close(&mut inner);
-        self.client.tick(&inner);
+        self.client.tick(&mut inner);
     }
 }
 
