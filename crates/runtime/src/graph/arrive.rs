@@ -58,7 +58,7 @@ impl Graph {
         self.set_publishers(stream, publishers);
         self.push_to_edges(stream, || Item::Publishers(publishers));
         for at in 0..self.here.len() {
-            let replica = self.here.get(at).and_then(|id| self.node(*id)).filter(|node| node.reads_own);
+            let replica = self.here.get(at).and_then(|id| self.present_node(*id)).filter(|node| node.reads_own);
             let reads = replica.filter(|node| node.inputs.iter().any(|input| input.stream == stream));
             if let Some(makes) = reads.and_then(Node::makes) {
                 self.settle_made(makes);
@@ -112,7 +112,7 @@ impl Graph {
 
     /// The nodes here that make a stream of what is published here.
     fn replicas(&self, makes: u32) -> impl Iterator<Item = &Node> {
-        let nodes = self.here.iter().filter_map(|id| self.node(*id));
+        let nodes = self.here.iter().filter_map(|id| self.present_node(*id));
         nodes.filter(move |node| node.reads_own && node.makes() == Some(makes))
     }
 
@@ -139,6 +139,7 @@ impl Graph {
     /// Batches made of a stream here for which all that withhold credit have room.
     pub(super) fn room(&mut self, stream: u32) -> usize {
         let mut room = self.room_here(stream, Origin::Session);
+        // Nothing reads it here.
         let Some(mut port) = self.lift_port(stream) else { return room };
         for edge in port.edges.iter_mut().filter(|edge| edge.overflow.blocks()) {
             room = room.min(edge.room());
@@ -163,10 +164,11 @@ impl Graph {
     /// Batches of a stream from there for which all at this context that withhold credit have room.
     fn room_here(&mut self, stream: u32, origin: Origin) -> usize {
         let (limit, arrived) = (self.limit, self.arrived.len());
+        // Nothing reads it here.
         let Some(port) = self.lift_port(stream) else { return usize::MAX };
         let mut room = self.room_of_sessions(&port);
         for id in readers_of(&port.readers, origin) {
-            let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            let Some(node) = self.present_node_mut(id) else { continue };
             if !node.policy.drops {
                 let queued = node.input(stream).map_or(0, |input| input.queue.len());
                 room = room.min(limit.saturating_sub(queued));
@@ -187,7 +189,7 @@ impl Graph {
             ws.spares.keep(batch);
             return false;
         }
-        let Some(mut port) = self.lift_port(stream) else { return false };
+        let Some(mut port) = self.lift_present_port(stream) else { return false };
         batch.stream = stream;
         let is_noted = port.is_delivered && origin != Origin::Session;
         let is_shared = is_noted || !port.sessions.is_empty();
@@ -246,9 +248,7 @@ impl Graph {
     /// Puts a batch into a node's queue.
     pub(super) fn enqueue(&mut self, id: NodeId, batch: Batch, ws: &mut Workspace) {
         let limit = self.limit;
-        let node = self.node_mut(id);
-        debug_assert!(node.is_some(), "a port's readers are here");
-        let Some(node) = node else { return ws.spares.keep(batch) };
+        let Some(node) = self.present_node_mut(id) else { return ws.spares.keep(batch) };
         let drops = node.policy.drops;
         let Some(input) = node.input(batch.stream) else {
             debug_assert!(false, "a port's readers read its stream");
@@ -275,6 +275,7 @@ impl Graph {
         if self.publishers_of(stream) > 0 {
             return;
         }
+        // Nothing reads it here.
         let Some(port) = self.lift_port(stream) else { return };
         // It follows what is held.
         if port.held.is_empty() {
@@ -299,7 +300,7 @@ impl Graph {
             return;
         }
         let here = self.publishers_of(stream);
-        let Some(mut port) = self.lift_port(stream) else { return };
+        let Some(mut port) = self.lift_present_port(stream) else { return };
         let (elsewhere, is_known) = port.publishers_elsewhere();
         let publishers = here + elsewhere;
         if publishers > 0 || is_known {
@@ -318,8 +319,8 @@ impl Graph {
     /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others.
     fn end_for_readers(&mut self, port: &Port, stream: u32, of_own: bool) {
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
-            let input = self.node_mut(reader.id).and_then(|node| node.input(stream));
-            debug_assert!(input.is_some(), "a port's readers are here and read its stream");
+            let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
+            debug_assert!(input.is_some(), "a port's readers read its stream");
             input.into_iter().for_each(|input| input.queue.push_back(Item::End(0)));
         }
     }
@@ -329,7 +330,7 @@ impl Graph {
         if self.port(stream).is_none_or(|port| port.held.is_empty() || port.next.is_some()) {
             return;
         }
-        let Some(mut port) = self.lift_port(stream) else { return };
+        let Some(mut port) = self.lift_present_port(stream) else { return };
         for batch in std::mem::take(&mut port.held) {
             for id in readers_of(&port.readers, Origin::Session) {
                 let copy = ws.spares.copy(&batch);
@@ -353,6 +354,7 @@ impl Graph {
 
     /// Puts something other than a batch into all edges of a stream.
     fn push_to_edges(&mut self, stream: u32, item: impl Fn() -> Item) {
+        // Nothing reads it anywhere.
         let Some(mut port) = self.lift_port(stream) else { return };
         for edge in &mut port.edges {
             edge.push_control(item());
@@ -366,7 +368,8 @@ impl Graph {
 
     /// A context has said how many publishers of a stream it has now.
     fn take_publishers(&mut self, stream: u32, feed: usize, publishers: u32) {
-        let feed = self.port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
+        let feed = self.present_port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
+        debug_assert!(feed.is_some(), "what came by a feed is worked on before the port changes");
         feed.into_iter().for_each(|feed| feed.publishers = Some(publishers));
     }
 
@@ -374,6 +377,7 @@ impl Graph {
     pub(super) fn pull(&mut self, stream: u32, ws: &mut Workspace) {
         self.release_held(stream, ws);
         for _ in 0..QUEUE_BATCHES {
+            // Nothing more has come, or there is no room for it.
             let Some((feed, item)) = self.pop_feed(stream, ws) else { return self.settle_ends(stream) };
             match item {
                 Item::Batch(batch) => {
@@ -413,6 +417,7 @@ impl Graph {
         for _ in 0..port.feeds.len() {
             let at = port.next_feed % port.feeds.len();
             port.next_feed = port.next_feed.wrapping_add(1);
+            // Those that have brought their markers wait for the others.
             let Some(feed) = port.feeds.get_mut(at).filter(|feed| feed.marker.is_none()) else { continue };
             let item = feed.receiver.pop();
             match &item {

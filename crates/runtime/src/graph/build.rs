@@ -123,16 +123,19 @@ impl BatchBuilder {
     /// Closes the open buffer.
     #[inline]
     fn close(&mut self, spares: &mut Spares) {
+        // None is open.
         let Some(buffer) = self.open.take() else { return };
         let mut batch = std::mem::replace(&mut self.batch, spares.take());
         let slice = Slice { buffer: 0, start: 0, len: self.used as u32, records: batch.records.len() as u32 };
         let records = batch.records.len() as u64;
-        if batch.push_buffer(buffer.freeze()).is_ok() && batch.push_slice(slice).is_ok() {
-            batch.select_all();
-            self.made.push(batch);
-        } else {
-            // An empty batch has room for one of each, so this does not happen; it would be counted.
-            self.no_buffer += records;
+        let has_place = batch.push_buffer(buffer.freeze()).is_ok() && batch.push_slice(slice).is_ok();
+        debug_assert!(has_place, "an empty batch has room for one of each");
+        match has_place {
+            true => {
+                batch.select_all();
+                self.made.push(batch);
+            }
+            false => self.no_buffer += records,
         }
         self.used = 0;
         self.hint = PIECE_BYTES;
@@ -257,7 +260,9 @@ impl Sink for EdgeSink<'_> {
         }
         let builder = &mut *self.builder;
         let end = builder.used + record.len();
-        let Some(place) = builder.open.as_mut().and_then(|open| open.get_mut(builder.used..end)) else { return };
+        let place = builder.open.as_mut().and_then(|open| open.get_mut(builder.used..end));
+        debug_assert!(place.is_some(), "the open buffer has room for {} bytes", record.len());
+        let Some(place) = place else { return };
         place.copy_from_slice(record);
         builder.batch.records.push(Span { slice: 0, start: builder.used as u32, len: record.len() as u32 });
         builder.used = end;

@@ -249,8 +249,8 @@ impl Graph {
             }
             Order::Arrive(mut nodes) => {
                 for node in &mut nodes {
-                    let here = self.node_mut(node.id);
-                    debug_assert!(here.is_some(), "a node that comes has a place here since the commit");
+                    // It has a place here since the commit.
+                    let here = self.present_node_mut(node.id);
                     here.into_iter().for_each(|here| here.arrive(node));
                 }
                 self.report(number, Report::Arrived { _before: nodes });
@@ -272,10 +272,7 @@ impl Graph {
         let change = part.change;
         part.nodes.drain(..).for_each(|node| self.add(node));
         for (id, then) in part.changes.drain(..) {
-            let Some(node) = self.node_mut(id) else {
-                debug_assert!(false, "a changed node is here");
-                continue;
-            };
+            let Some(node) = self.present_node_mut(id) else { continue };
             node.inputs.iter_mut().for_each(|input| (input.is_marked, input.is_held) = (false, false));
             if let Then::Stay { reads, .. } = &then {
                 for stream in reads {
@@ -295,8 +292,7 @@ impl Graph {
         for port in part.ports.drain(..) {
             let stream = port.stream;
             part.awaited_ports.push(stream);
-            self.open_port(stream);
-            if let Some(there) = self.port_mut(stream) {
+            if let Some(there) = self.open_port(stream) {
                 there.next = Some(port);
             }
         }
@@ -352,16 +348,18 @@ impl Graph {
         makes.into_iter().for_each(|makes| self.settle_made(makes));
     }
 
-    pub(super) fn open_port(&mut self, stream: u32) {
+    /// The port of a stream, put in if there is none.
+    pub(super) fn open_port(&mut self, stream: u32) -> Option<&mut Port> {
         if self.port(stream).is_none() {
             self.ports_used += 1;
             self.put_port_back(stream, Box::default());
         }
+        self.present_port_mut(stream)
     }
 
     /// Takes out a port to which nothing leads, and from which nothing does.
     pub(super) fn close_port(&mut self, stream: u32) {
-        let Some(port) = self.lift_port(stream) else { return };
+        let Some(port) = self.lift_present_port(stream) else { return };
         self.ports_used -= 1;
         self.waiting.retain(|waiting| *waiting != stream);
         if port.is_blocked {
@@ -371,6 +369,7 @@ impl Graph {
 
     /// Whether the node here that makes a stream has not become yet what it is to be.
     pub(super) fn awaits_maker(&self, next: &PortChange) -> bool {
+        // It may have left this context.
         let change = |id| Some(self.node(id)?.change.as_ref()?.change);
         next.after.and_then(change) == Some(next.change)
     }
@@ -383,8 +382,11 @@ impl Graph {
             return;
         }
         let publishers = self.publishers_of(stream);
-        let Some(mut port) = self.lift_port(stream) else { return };
-        let Some(mut next) = port.next.take() else { return self.put_port_back(stream, port) };
+        let Some(mut port) = self.lift_present_port(stream) else { return };
+        let Some(mut next) = port.next.take() else {
+            debug_assert!(false, "it has a change, as was just seen");
+            return self.put_port_back(stream, port);
+        };
         if !next.has_turned {
             let rung = next.marked_edges.iter().copied().chain(next.edges.iter().map(|edge| edge.to));
             rung.for_each(|to| self.ring_for(to));
@@ -411,9 +413,9 @@ impl Graph {
         }
         let change = next.change;
         for id in &next.marked_readers {
-            if let Some(input) = self.node_mut(*id).and_then(|node| node.input(stream)) {
-                input.mark(change);
-            }
+            let input = self.present_node_mut(*id).and_then(|node| node.input(stream));
+            debug_assert!(input.is_some(), "a port's readers read its stream");
+            input.into_iter().for_each(|input| input.mark(change));
         }
         for id in &next.marked_readers {
             self.check_node(*id);
@@ -427,10 +429,10 @@ impl Graph {
 
     /// A node has come to the marker of a change in one of its inputs.
     pub(super) fn take_marker(&mut self, id: NodeId, input: usize, change: u64) {
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         // Of a change that it no longer waits for, it means nothing.
         if node.change.as_ref().is_some_and(|pending| pending.change == change) {
-            if let Some(input) = node.inputs.get_mut(input) {
+            if let Some(input) = node.present_input(input) {
                 input.is_held = true;
             }
             self.check_node(id);
@@ -447,7 +449,9 @@ impl Graph {
     /// Whether a node is at the markers of all its inputs. One that cannot run becomes what it is to be as soon as the
     /// markers are in its queues, and takes along what is before them.
     fn is_due(&mut self, id: NodeId) -> bool {
+        // Of the readers of a stream that are marked, one may have gone with the change of another.
         let Some(node) = self.node(id) else { return false };
+        // No change concerns it, or no longer.
         let Some(NodeChange { then, .. }) = &node.change else { return false };
         if !node.may_take_spill_along(then) {
             return false;
@@ -468,7 +472,10 @@ impl Graph {
     /// A node becomes what its change makes of it, and its stream goes on with a marker.
     fn switch(&mut self, id: NodeId) {
         let Some(mut node) = self.lift(id) else { return };
-        let Some(NodeChange { change, then }) = node.change.take() else { return self.set_node(node) };
+        let Some(NodeChange { change, then }) = node.change.take() else {
+            debug_assert!(false, "a node that is due has a change");
+            return self.set_node(node);
+        };
         let (makes, reads_own) = (node.makes(), node.reads_own);
         let is_marker = |item: &Item| matches!(item, Item::Marker(marker) if *marker == change);
         for input in &mut node.inputs {
@@ -490,9 +497,7 @@ impl Graph {
             Then::Stay { policy, reads, .. } => {
                 node.policy = *policy;
                 node.inputs.retain(|input| reads.contains(&input.stream));
-                if let Some(place) = self.nodes.get_mut(id.0 as usize) {
-                    *place = Some(node);
-                }
+                self.set_node(node);
             }
         }
         let goes = gone.is_some();
@@ -532,7 +537,7 @@ impl Graph {
     /// Nodes that end with a change drop what comes before their markers.
     fn force(&mut self, change: u64) {
         for id in self.committed(change).map(|part| part.awaited_nodes.clone()).unwrap_or_default() {
-            let Some(node) = self.node_mut(id) else { continue };
+            let Some(node) = self.present_node_mut(id) else { continue };
             if node.change.as_ref().is_some_and(|pending| matches!(pending.then, Then::End)) {
                 node.condition = Condition::Ending;
             }

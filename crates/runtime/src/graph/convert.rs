@@ -12,7 +12,7 @@ use crate::graph::bounds::spare_buffers;
 use crate::graph::build::{PIECE_BYTES, Workspace};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{ConvertEnd, Destination, Event, Instance, Node, SessionEnd, Take, Turn};
+use crate::graph::node::{ConvertEnd, Destination, Event, Input, Instance, Node, SessionEnd, Take, Turn};
 use crate::graph::run::Outcome;
 use crate::graph::serve::Graph;
 use crate::graph::session::SessionStep;
@@ -103,8 +103,10 @@ impl Graph {
     /// A session gets the node that others with its routes have, if that has nothing left, or a new one; none where it
     /// takes all as it comes.
     fn choose(&mut self, reader: NodeId, takes: Vec<(u64, Take)>, stock: &mut Stock) {
-        let is_plain = takes.iter().all(|(_, take)| *take == Take::Direct);
-        let Some(stream) = self.stream_of(reader).filter(|_| !is_plain) else { return };
+        if takes.iter().all(|(_, take)| *take == Take::Direct) {
+            return;
+        }
+        let Some(stream) = self.stream_of(reader) else { return };
         let id = self.drained_with(stream, &takes, None).unwrap_or_else(|| {
             let id = self.add_convert(stream);
             self.set_takes(id, takes, &[], stock);
@@ -115,7 +117,7 @@ impl Graph {
 
     /// A node before one session only, with its routes, and with what waited for it in the node that it had.
     fn own(&mut self, reader: NodeId, source: Option<NodeId>, takes: Vec<(u64, Take)>, stock: &mut Stock) -> NodeId {
-        let end = source.and_then(|id| self.node(id)).and_then(Node::convert);
+        let end = source.and_then(|id| self.present_node(id)).and_then(Node::convert);
         let before: Vec<(u64, Take)> = end.map(|end| [&*end.takes, &end.left].concat()).unwrap_or_default();
         let id = match source {
             Some(id) if self.readers_of(id).len() == 1 => id,
@@ -143,7 +145,7 @@ impl Graph {
     /// A node takes these formats from now on. What waits of others goes the way that it would have gone `before`, as it
     /// came while there was one. Chains that the node has already go on.
     fn set_takes(&mut self, id: NodeId, takes: Vec<(u64, Take)>, before: &[(u64, Take)], stock: &mut Stock) {
-        let Some(node) = self.node_mut(id) else { return debug_assert!(false, "it is there") };
+        let Some(node) = self.present_node_mut(id) else { return };
         let waiting: Vec<u64> = node.waiting_formats().collect();
         let is_left =
             |(format, _): &&(u64, Take)| waiting.contains(format) && !takes.iter().any(|(of, _)| of == format);
@@ -167,8 +169,7 @@ impl Graph {
         let was_fed = !end.takes.is_empty();
         (end.takes, end.left) = (takes, left);
         if was_fed != is_fed {
-            let port = self.stream_of(id).and_then(|stream| self.port_mut(stream));
-            debug_assert!(port.is_some(), "the session that it is for reads the stream");
+            let port = self.stream_of(id).and_then(|stream| self.present_port_mut(stream));
             port.into_iter().for_each(|port| match is_fed {
                 true => port.converts.push(id),
                 false => port.converts.retain(|other| *other != id),
@@ -184,8 +185,7 @@ impl Graph {
     /// Drops what waits of formats that a node cannot make anything of any more: of a node that was split off when it was
     /// made for another, and whose routes have changed twice since.
     fn drop_unknown(&mut self, id: NodeId) {
-        let Some(node) = self.node_mut(id) else { return };
-        let Node { instances, inputs, .. } = node;
+        let Some(Node { instances, inputs, .. }) = self.present_node_mut(id) else { return };
         let Some(input) = inputs.first_mut() else { return debug_assert!(false, "it reads a stream") };
         let is_unknown =
             |item: &Item| item.format().is_some_and(|format| !instances.iter().any(|known| known.format == format));
@@ -200,8 +200,8 @@ impl Graph {
 
     /// A node for one of several sessions, with the same in its queue.
     fn split(&mut self, id: NodeId, reader: NodeId) -> NodeId {
-        let Some((node, input)) = self.node(id).and_then(|node| Some((node, node.inputs.first()?))) else {
-            debug_assert!(false, "a source of a session is there");
+        let Some((node, input)) = self.present_node(id).and_then(|node| Some((node, node.inputs.first()?))) else {
+            debug_assert!(false, "it reads a stream");
             return id;
         };
         let share = |item: &Item| match item {
@@ -214,11 +214,11 @@ impl Graph {
         let queue: VecDeque<Item> = input.queue.iter().map(share).collect();
         let (stream, done, spill) = (input.stream, input.done, node.spill.clone());
         let own = self.add_convert(stream);
-        if let Some(node) = self.node_mut(own) {
+        if let Some(node) = self.present_node_mut(own) {
             node.spill = spill;
-            if let Some(input) = node.inputs.first_mut() {
-                (input.queue, input.done) = (queue, done);
-            }
+        }
+        if let Some(input) = self.input_of(own) {
+            (input.queue, input.done) = (queue, done);
         }
         // Not the other way round: an end that waits in both is not to be taken for one that has passed.
         self.join(own, reader);
@@ -271,30 +271,33 @@ impl Graph {
     }
 
     fn remove_convert(&mut self, id: NodeId) {
-        if let Some(port) = self.stream_of(id).and_then(|stream| self.port_mut(stream)) {
+        if let Some(port) = self.stream_of(id).and_then(|stream| self.present_port_mut(stream)) {
             port.converts.retain(|other| *other != id);
         }
         let held = self.lift(id).and_then(|node| node.convert().map(|end| end.held.1));
-        debug_assert!(held.is_some(), "a node that goes is there");
+        debug_assert!(held.is_some(), "it converts");
         self.holding.bytes -= held.unwrap_or(0);
         self.share_sessions();
     }
 
     /// A node withholds credit if one of its sessions does.
     fn set_policy(&mut self, id: NodeId) {
-        let blocks = |reader: &NodeId| self.node(*reader).is_some_and(|node| !node.policy.drops);
+        let blocks = |reader: &NodeId| self.present_node(*reader).is_some_and(|node| !node.policy.drops);
         let drops = !self.readers_of(id).iter().any(blocks);
-        if let Some(node) = self.node_mut(id) {
+        if let Some(node) = self.present_node_mut(id) {
             node.policy.drops = drops;
         }
     }
 
     /// A node that has nothing left goes if it is not needed any longer, or becomes one with another.
     fn settle_drained(&mut self, id: NodeId) {
-        let Some((node, end)) = self.node(id).and_then(|node| Some((node, node.convert()?))) else { return };
+        let Some((node, end)) = self.present_node(id).and_then(|node| Some((node, node.convert()?))) else { return };
         let mut into = None;
         if node.converts() && !end.is_plain() {
-            let Some(stream) = self.stream_of(id).filter(|_| end.may_join) else { return };
+            if !end.may_join {
+                return;
+            }
+            let Some(stream) = self.stream_of(id) else { return };
             into = self.drained_with(stream, &end.takes, Some(id));
             if into.is_none() {
                 let may_join = self.alike(id).len() > 1;
@@ -319,7 +322,7 @@ impl Graph {
         let is_whole = |node: &Node| node.instances.iter().all(|instance| instance.handler.is_some());
         let is_it = |id: &NodeId| {
             let is_other = Some(*id) != but && self.takes_of(*id) == takes;
-            is_other && self.is_drained(*id) && self.node(*id).is_some_and(is_whole)
+            is_other && self.is_drained(*id) && self.present_node(*id).is_some_and(is_whole)
         };
         self.port(stream)?.converts.iter().copied().find(is_it)
     }
@@ -330,34 +333,48 @@ impl Graph {
 
     /// The node before a session that converts, or the one where its records wait.
     pub(super) fn source(&self, reader: NodeId, converts: bool) -> Option<NodeId> {
-        let sources = &self.node(reader)?.session()?.sources;
-        let is_it = |id: &&NodeId| self.node(**id).is_some_and(|node| node.converts() == converts);
+        let sources = &self.present_node(reader)?.session()?.sources;
+        let is_it = |id: &&NodeId| self.present_node(**id).is_some_and(|node| node.converts() == converts);
         sources.iter().find(is_it).copied()
     }
 
     fn takes_of(&self, id: NodeId) -> &[(u64, Take)] {
-        self.node(id).and_then(Node::convert).map(|end| &*end.takes).unwrap_or_default()
+        self.present_node(id).and_then(Node::convert).map(|end| &*end.takes).unwrap_or_default()
     }
 
     fn readers_of(&self, id: NodeId) -> &[NodeId] {
-        self.node(id).and_then(Node::convert).map(|end| &*end.readers).unwrap_or_default()
+        self.present_node(id).and_then(Node::convert).map(|end| &*end.readers).unwrap_or_default()
     }
 
     fn stream_of(&self, id: NodeId) -> Option<u32> {
-        let stream = self.node(id).and_then(|node| node.inputs.first()).map(|input| input.stream);
+        let stream = self.present_node(id).and_then(|node| node.inputs.first()).map(|input| input.stream);
         debug_assert!(stream.is_some(), "such a node reads a stream");
         stream
     }
 
+    /// The only input of a session's node, or of one that converts for sessions.
+    #[inline]
+    #[track_caller]
+    pub(super) fn input_of(&mut self, id: NodeId) -> Option<&mut Input> {
+        let input = self.present_node_mut(id).and_then(|node| node.inputs.first_mut());
+        debug_assert!(input.is_some(), "such a node reads a stream");
+        input
+    }
+
+    /// What the node of a session has of it.
+    #[inline]
+    #[track_caller]
     pub(super) fn session_end(&mut self, id: NodeId) -> Option<&mut SessionEnd> {
-        let session = self.node_mut(id).and_then(Node::session_mut);
-        debug_assert!(session.is_some(), "the node of a session is there");
+        let session = self.present_node_mut(id).and_then(Node::session_mut);
+        debug_assert!(session.is_some(), "{id:?} ends in a session");
         session
     }
 
+    /// What a source of a session has as such.
+    #[track_caller]
     fn convert_end(&mut self, id: NodeId) -> Option<&mut ConvertEnd> {
-        let end = self.node_mut(id).and_then(Node::convert_mut);
-        debug_assert!(end.is_some(), "a source of a session is there");
+        let end = self.present_node_mut(id).and_then(Node::convert_mut);
+        debug_assert!(end.is_some(), "{id:?} converts for sessions");
         end
     }
 
@@ -368,8 +385,8 @@ impl Graph {
 
     /// The formats of records that may have been made for a subscription already, or are made yet of what came before.
     pub(super) fn made_for(&self, key: usize) -> Vec<u64> {
-        let session = self.node(NodeId::of_subscription(key)).and_then(Node::session);
-        let nodes = session.into_iter().flat_map(|session| &session.sources).filter_map(|id| self.node(*id));
+        let session = self.present_node(NodeId::of_subscription(key)).and_then(Node::session);
+        let nodes = session.into_iter().flat_map(|session| &session.sources).filter_map(|id| self.present_node(*id));
         let made =
             |node: &Node| [node.spill.format].into_iter().chain(node.instances.iter().map(|i| i.output)).collect();
         nodes.flat_map::<Vec<u64>, _>(made).collect()
@@ -380,7 +397,8 @@ impl Graph {
 impl Graph {
     /// Whether a batch of a stream is to go to a session that accepts certain formats only, unchanged and at once.
     pub(super) fn takes_now(&mut self, reader: NodeId, batch: &Batch) -> bool {
-        let Some(node) = self.node(reader) else { return false };
+        let Some(node) = self.present_node(reader) else { return false };
+        // It takes all formats.
         let Some(SessionEnd { key, takes: Some(takes), .. }) = node.session() else { return true };
         let (key, format) = (*key, batch.format);
         match takes.iter().find(|(known, _)| *known == format) {
@@ -403,7 +421,7 @@ impl Graph {
     /// Whether a subscription takes records of a format unchanged.
     pub(crate) fn takes_unchanged(&self, key: usize, format: u64) -> bool {
         let reader = NodeId::of_subscription(key);
-        self.node(reader).and_then(Node::session).is_some_and(|session| match &session.takes {
+        self.present_node(reader).and_then(Node::session).is_some_and(|session| match &session.takes {
             None => true,
             Some(takes) => takes.contains(&(format, Take::Direct)) && self.source(reader, true).is_none(),
         })
@@ -412,13 +430,16 @@ impl Graph {
     /// Gives a batch that came at a port to a node that converts, if it takes that format.
     pub(super) fn enqueue_convert(&mut self, id: NodeId, batch: &Arc<Batch>) {
         let limit = self.session_limit;
-        let Some(node) = self.node_mut(id) else { return debug_assert!(false, "a port's nodes are here") };
+        let Some(node) = self.present_node_mut(id) else { return };
         let drops = node.policy.drops;
-        let is_known = node.convert().is_some_and(|end| end.takes.iter().any(|(format, _)| *format == batch.format));
-        let Some(holds) = node.convert().map(|end| end.held.0 > 0) else {
+        let Node { inputs, destination: Destination::Convert(end), .. } = node else {
             return debug_assert!(false, "a port's nodes convert");
         };
-        let Some(input) = node.inputs.first_mut().filter(|_| is_known) else { return };
+        if !end.takes.iter().any(|(format, _)| *format == batch.format) {
+            return;
+        }
+        let holds = end.held.0 > 0;
+        let Some(input) = inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
         match () {
             // What came before it waits as a copy.
             () if holds => self.hold(id, batch, 0),
@@ -433,7 +454,7 @@ impl Graph {
     /// Records have not come to the sessions of a node.
     pub(super) fn lose(&mut self, id: NodeId, why: Loss, records: u64) {
         for reader in self.readers_of(id).to_vec() {
-            let Some(node) = self.node(reader) else { continue };
+            let Some(node) = self.present_node(reader) else { continue };
             node.gauges.lose(why, records);
             let event = node.session().map(|session| Event::Lost { key: session.key });
             self.events.extend(event);
@@ -449,14 +470,14 @@ impl Graph {
 
     /// Batches for which all sessions have room that a node converts for, and that withhold credit.
     pub(super) fn room_of_readers(&self, end: &ConvertEnd) -> usize {
-        let blocking = end.readers.iter().filter_map(|id| self.node(*id)).filter(|node| !node.policy.drops);
+        let blocking = end.readers.iter().filter_map(|id| self.present_node(*id)).filter(|node| !node.policy.drops);
         blocking.map(|node| self.session_limit.saturating_sub(node.waiting())).min().unwrap_or(usize::MAX)
     }
 
     /// Batches for which a node that converts has room, if it withholds credit: none before the records have gone that
     /// have waited for a conversion.
     pub(super) fn room_of_convert(&self, id: NodeId) -> Option<usize> {
-        let node = self.node(id).filter(|node| !node.policy.drops)?;
+        let node = self.present_node(id).filter(|node| !node.policy.drops)?;
         let holds = node.convert()?.held.0 > 0;
         Some(if holds { 0 } else { self.session_limit.saturating_sub(node.waiting()) })
     }
@@ -479,7 +500,7 @@ impl Graph {
             Some(_) => true,
         };
         if needs_room && self.room_of(id) == 0 {
-            self.node_mut(id)?.turn = Turn::Awaited;
+            self.present_node_mut(id)?.turn = Turn::Awaited;
             return None;
         }
         if needs_room && !ws.pool.has_free(PIECE_BYTES, spare_buffers(ws.large_buffers).max(1)) {
@@ -495,7 +516,7 @@ impl Graph {
     }
 
     fn run_convert(&mut self, id: NodeId, ws: &mut Workspace) -> Option<SessionStep> {
-        let node = self.node(id)?;
+        let node = self.present_node(id)?;
         let lost = |node: &Node| {
             let lost = node.gauges.lost(Loss::Failed) + node.gauges.lost(Loss::Unreadable);
             (node.gauges.row_errors.get(), lost)
@@ -508,7 +529,7 @@ impl Graph {
             if !self.load_held(id, ws) {
                 return None;
             }
-            match self.node_mut(id)?.take_next()? {
+            match self.present_node_mut(id)?.take_next()? {
                 (input, Item::Batch(batch), done) => {
                     chain = self.takes_of(id).iter().find(|(format, _)| *format == batch.format).map(|(_, take)| *take);
                     let room = self.room_of(id);
@@ -524,7 +545,7 @@ impl Graph {
                 }
             }
         }
-        let after = lost(self.node(id)?);
+        let after = lost(self.present_node(id)?);
         let (errors, lost) = (after.0 - before.0, after.1 - before.1);
         if errors + lost > 0 {
             self.lose(id, Loss::NotConvertible, errors + lost);
@@ -536,7 +557,8 @@ impl Graph {
     /// Room in a session's node: nodes that convert for it may go on.
     pub(super) fn wake_sources(&mut self, id: NodeId) {
         for at in 0.. {
-            let session = self.node(id).and_then(Node::session);
+            let session = self.present_node(id).and_then(Node::session);
+            // Those were all.
             let Some(source) = session.and_then(|session| session.sources.get(at)).copied() else { return };
             self.wake(source);
         }
@@ -547,7 +569,7 @@ impl Graph {
         if self.is_drained(id) {
             return;
         }
-        if let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) {
+        if let Some(input) = self.input_of(id) {
             input.queue.push_back(Item::End(publishers));
         }
         self.list(id);
@@ -573,10 +595,10 @@ impl Graph {
     pub(super) fn release_ends(&mut self, id: NodeId) {
         let is_end = |item: &&Item| matches!(item, Item::End(_));
         let ends_in = |id: &NodeId| {
-            let queue = self.node(*id).and_then(|node| node.inputs.first()).map(|input| input.queue.iter());
+            let queue = self.present_node(*id).and_then(|node| node.inputs.first()).map(|input| input.queue.iter());
             queue.into_iter().flatten().filter(is_end).count()
         };
-        let session = self.node(id).and_then(Node::session);
+        let session = self.present_node(id).and_then(Node::session);
         let behind = session.and_then(|session| session.sources.iter().map(ends_in).max()).unwrap_or(0);
         while let Some(session) = self.session_end(id)
             && session.ends.len() > behind

@@ -83,6 +83,7 @@ impl Held {
     /// Fills an empty descriptor with the records, in a buffer of the pool; whether there was one.
     pub(crate) fn fill(&self, batch: &mut Batch, pool: &mut Pool) -> bool {
         let len = self.bytes.len();
+        // All are in use.
         let Some(mut buffer) = pool.alloc(len) else { return false };
         buffer[..len].copy_from_slice(&self.bytes);
         let slice = Slice { buffer: 0, start: 0, len: len as u32, records: self.ends.len() as u32 };

@@ -18,16 +18,16 @@ impl Graph {
 
     /// Records of a subscription that wait for conversions, and the bytes that they count for.
     pub(crate) fn held(&self, key: usize) -> (u64, u64) {
-        let session = self.node(NodeId::of_subscription(key)).and_then(Node::session);
+        let session = self.present_node(NodeId::of_subscription(key)).and_then(Node::session);
         let sources = session.into_iter().flat_map(|session| &session.sources);
-        let ends = sources.filter_map(|id| self.node(*id)?.convert());
+        let ends = sources.filter_map(|id| self.present_node(*id)?.convert());
         ends.fold((0, 0), |sum, end| (sum.0 + end.held.0, sum.1 + end.held.1))
     }
 
     /// Those of this format among them.
     pub(crate) fn held_records(&self, key: usize, format: u64) -> u64 {
-        let session = self.node(NodeId::of_subscription(key)).and_then(Node::session);
-        let sources = session.into_iter().flat_map(|session| &session.sources).filter_map(|id| self.node(*id));
+        let session = self.present_node(NodeId::of_subscription(key)).and_then(Node::session);
+        let sources = session.into_iter().flat_map(|session| &session.sources).filter_map(|id| self.present_node(*id));
         let items = sources.filter_map(|node| node.inputs.first()).flat_map(|input| &input.queue);
         let held = items.filter_map(|item| if let Item::Held(held) = item { Some(held) } else { None });
         held.filter(|held| held.format == format).map(Held::records).sum()
@@ -48,7 +48,7 @@ impl Graph {
     fn waiting_node(&mut self, reader: NodeId, stream: u32) -> NodeId {
         self.source(reader, false).unwrap_or_else(|| {
             let id = self.add_convert(stream);
-            self.node_mut(id).and_then(Node::convert_mut).into_iter().for_each(|end| end.holds = true);
+            self.present_node_mut(id).and_then(Node::convert_mut).into_iter().for_each(|end| end.holds = true);
             self.join(id, reader);
             id
         })
@@ -68,6 +68,7 @@ impl Graph {
 
     /// Takes out what waits for a conversion before a session, and can come to it by what it takes now.
     pub(super) fn take_leaving(&mut self, reader: NodeId, takes: &[(u64, Take)]) -> VecDeque<Item> {
+        // Nothing waits before it.
         let Some(id) = self.source(reader, false) else { return VecDeque::new() };
         let Some((queue, _)) = self.queue_of(id) else { return VecDeque::new() };
         let (leaving, stays) = part_items(std::mem::take(queue), takes);
@@ -80,9 +81,7 @@ impl Graph {
 
     /// Puts items behind what waits in a node.
     pub(super) fn put_last(&mut self, id: NodeId, last: VecDeque<Item>) {
-        let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) else {
-            return debug_assert!(false, "it reads a stream");
-        };
+        let Some(input) = self.input_of(id) else { return };
         // Ends that only the others are before must not come before what has been begun.
         let begun = if input.done > 0 { input.queue.pop_front() } else { None };
         input.queue = merge(std::mem::take(&mut input.queue), last);
@@ -93,10 +92,14 @@ impl Graph {
 
     /// The queue of a node that converts or holds, and what it holds.
     fn queue_of(&mut self, id: NodeId) -> Option<(&mut VecDeque<Item>, &mut (u64, u64))> {
-        let node = self.node_mut(id);
-        debug_assert!(node.is_some(), "a source of a session is there");
-        let Node { inputs, destination: Destination::Convert(end), .. } = node? else { return None };
-        Some((&mut inputs.first_mut()?.queue, &mut end.held))
+        let found = match self.present_node_mut(id)? {
+            Node { inputs, destination: Destination::Convert(end), .. } => {
+                inputs.first_mut().map(|input| (&mut input.queue, &mut end.held))
+            }
+            _ => None,
+        };
+        debug_assert!(found.is_some(), "{id:?} converts or holds what comes of a stream");
+        found
     }
 
     /// Counts what a node holds.
@@ -111,6 +114,7 @@ impl Graph {
     /// The next records that have waited become a batch; false if there is no buffer for them.
     pub(super) fn load_held(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
         let Some((queue, count)) = self.queue_of(id) else { return false };
+        // Something else is next.
         let Some(Item::Held(held)) = queue.front() else { return true };
         let mut batch = ws.spares.take();
         if !held.fill(&mut batch, &mut ws.pool) {
@@ -128,14 +132,17 @@ impl Graph {
     /// Drops the oldest of what a node holds, for this reason, if that came before `before_ns`; whether there was any.
     fn drop_held(&mut self, id: NodeId, before_ns: u64, why: Loss) -> bool {
         let Some((queue, count)) = self.queue_of(id) else { return false };
-        let at = queue.iter().position(|item| matches!(item, Item::Held(_)));
-        let Some(at) = at.filter(|at| matches!(&queue[*at], Item::Held(held) if held.at_ns < before_ns)) else {
-            return false;
-        };
-        let Some(Item::Held(held)) = queue.remove(at) else { return false };
-        *count = (count.0 - held.records(), count.1 - held.size());
-        self.holding.bytes -= held.size();
-        self.lose(id, why, held.records());
+        let held = queue.iter().enumerate().find_map(|(at, item)| match item {
+            Item::Held(held) => Some((at, held)),
+            Item::Batch(_) | Item::End(_) | Item::Publishers(_) | Item::Marker(_) => None,
+        });
+        // Nothing waits, or not that long.
+        let Some((at, held)) = held.filter(|(_, held)| held.at_ns < before_ns) else { return false };
+        let (records, size) = (held.records(), held.size());
+        queue.remove(at);
+        *count = (count.0 - records, count.1 - size);
+        self.holding.bytes -= size;
+        self.lose(id, why, records);
         // An end may be next.
         self.list(id);
         true
@@ -146,8 +153,8 @@ impl Graph {
     fn bound_held(&mut self, pushed: NodeId) {
         let HoldLimits { bytes, total_bytes, .. } = self.holding.limits;
         loop {
-            let reader = self.node(pushed).and_then(Node::convert).and_then(|end| end.readers.first()).copied();
-            let session = reader.and_then(|reader| self.node(reader)).and_then(Node::session);
+            let reader = self.present_node(pushed).and_then(Node::convert).and_then(|end| end.readers.first()).copied();
+            let session = reader.and_then(|reader| self.present_node(reader)).and_then(Node::session);
             let victim = if session.is_some_and(|session| self.held(session.key).1 > bytes) {
                 let sources = session.into_iter().flat_map(|session| &session.sources).copied();
                 sources.filter(|id| self.may_drop(*id)).min_by_key(|id| self.oldest_ns(*id))
@@ -255,6 +262,7 @@ fn merge(mut first: VecDeque<Item>, mut second: VecDeque<Item>) -> VecDeque<Item
             }
         }
         let ends = [first.pop_back(), second.pop_back()];
+        // Both are empty.
         let Some(end) = ends.into_iter().flatten().next() else { return merged };
         merged.push_front(end);
     }

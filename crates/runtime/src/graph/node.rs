@@ -406,6 +406,14 @@ impl Node {
         self.inputs.iter_mut().find(|input| input.stream == stream)
     }
 
+    /// The input at a position from which an item was taken: inputs go only while nothing of them is worked on.
+    #[inline]
+    #[track_caller]
+    pub(super) fn present_input(&mut self, at: usize) -> Option<&mut Input> {
+        debug_assert!(at < self.inputs.len(), "node {:?} has no input {at}", self.id);
+        self.inputs.get_mut(at)
+    }
+
     /// The next item that can be worked on, the inputs in turn: the input's position, and records of a batch that were
     /// worked on before.
     #[inline]
@@ -416,6 +424,7 @@ impl Node {
         for _ in 0..self.inputs.len() {
             let at = self.next_input % self.inputs.len();
             self.next_input = self.next_input.wrapping_add(1);
+            // What is behind a marker waits.
             let Some(input) = self.inputs.get_mut(at).filter(|input| !input.is_held) else { continue };
             let is_known = match input.queue.front() {
                 None => continue,
@@ -435,7 +444,7 @@ impl Node {
 
     /// A batch of which the first `done` records were worked on goes back to the front of its input.
     pub(crate) fn put_back(&mut self, input: usize, batch: Queued, done: usize) {
-        if let Some(input) = self.inputs.get_mut(input) {
+        if let Some(input) = self.present_input(input) {
             input.queue.push_front(Item::Batch(batch));
             input.done = done;
         }
@@ -449,7 +458,7 @@ impl Node {
     /// A batch has come: its stream has not ended any more.
     #[inline]
     pub(crate) fn note_batch(&mut self, input: usize) {
-        if let Some(input) = self.inputs.get_mut(input) {
+        if let Some(input) = self.present_input(input) {
             input.has_ended = false;
         }
     }
@@ -457,7 +466,7 @@ impl Node {
     /// A stream that it reads has ended; returns whether its own stream has ended with it.
     #[cold]
     pub(crate) fn note_end(&mut self, input: usize) -> bool {
-        if let Some(input) = self.inputs.get_mut(input) {
+        if let Some(input) = self.present_input(input) {
             input.has_ended = true;
         }
         self.inputs.iter().all(|input| input.has_ended)
@@ -534,6 +543,7 @@ impl Node {
         for before in instances {
             let after = self.instances.iter_mut().find(|instance| instance.format == before.format);
             let handlers = before.handler.as_mut().zip(after.and_then(|after| after.handler.as_mut()));
+            // Without a handler before or now, or where the state is not kept, the next version begins anew.
             let Some((before, after)) = handlers.filter(|_| keeps_state) else { continue };
             // A panic of a user's handler while it hands its state over must not end the context.
             let hand_over = || before.hand_over().map(|state| after.take_over(state).is_ok());

@@ -152,7 +152,8 @@ impl Graph {
         loop {
             if let Some((id, mut batch)) = self.ready.pop_front() {
                 let stream = batch.stream;
-                let at = self.node(id).and_then(|node| node.inputs.iter().position(|input| input.stream == stream));
+                let at =
+                    self.present_node(id).and_then(|node| node.inputs.iter().position(|input| input.stream == stream));
                 let is_open = |graph: &Graph, at: usize| {
                     graph.node(id).is_some_and(|node| {
                         let input = &node.inputs[at];
@@ -202,7 +203,7 @@ impl Graph {
     /// A stream has ended: with the last of those that the node reads, so has the one that it makes.
     #[cold]
     fn end(&mut self, id: NodeId, input: usize) {
-        let Some(node) = self.node_mut(id) else { return };
+        let Some(node) = self.present_node_mut(id) else { return };
         let (has_ended, reads_own, makes) = (node.note_end(input), node.reads_own, node.makes());
         match makes {
             Some(makes) if reads_own => self.settle_made(makes),
@@ -215,7 +216,7 @@ impl Graph {
     /// sessions' nodes for which it converts.
     #[inline]
     pub(super) fn room_of(&mut self, id: NodeId) -> usize {
-        match self.node(id).map(|node| &node.destination) {
+        match self.present_node(id).map(|node| &node.destination) {
             Some(Destination::Stream(makes)) => {
                 let makes = *makes;
                 self.room_to_make(id, makes)
@@ -297,9 +298,7 @@ impl Graph {
     /// Takes in the outcome of a job; returns about how long it took, in ns.
     pub(crate) fn finish(&mut self, mut job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
         let Some(mut node) = self.lift(job.node) else {
-            self.gauges.running.set(0);
             ws.discard();
-            ws.spares.keep_queued(job.batch);
             return BATCH_NS;
         };
         let is_handler = node.makes().is_some();
@@ -347,7 +346,9 @@ impl Graph {
     fn settle(&mut self, node: &mut Node, job: Job, is_whole: bool, ws: &mut Workspace) {
         let Job { batch, part, handler, input, sent, .. } = job;
         let (records, mut output) = ((part.1 - part.0).max(1), 0);
-        if let Some(instance) = node.instance(batch.format) {
+        let instance = node.instance(batch.format);
+        debug_assert!(instance.is_some(), "a node keeps the instance of the batch that it works on");
+        if let Some(instance) = instance {
             output = instance.output;
             instance.handler = Some(handler);
         }
@@ -433,7 +434,7 @@ impl Graph {
     /// and its state are lost.
     pub(crate) fn give_up(&mut self, id: NodeId, records: u64, after: u64) {
         self.gauges.running.set(0);
-        if let Some(node) = self.node_mut(id) {
+        if let Some(node) = self.present_node_mut(id) {
             node.note_fault();
             node.gauges.records_in.add(after);
             node.gauges.lose(Loss::Failed, records + after);
@@ -497,6 +498,7 @@ pub(crate) fn process(
 #[inline]
 fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Workspace) -> usize {
     let records = batch.len() - done;
+    // Not before it has run.
     let Some(out_bytes) = node.out_bytes_per_record else { return done + records.min(FIRST_RECORDS) };
     let batches = (out_bytes * records as f32 / PIECE_BYTES as f32) as usize + 1;
     // The room of a session is also that of its buffers.

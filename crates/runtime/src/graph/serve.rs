@@ -223,7 +223,13 @@ impl Graph {
         waiting.retain(|stream| {
             let room = self.room(*stream);
             let rung = &mut self.rung;
-            let Some(port) = self.ports.get_mut(*stream as usize).and_then(Option::as_mut) else { return false };
+            let port = self.ports.get_mut(*stream as usize).and_then(Option::as_mut);
+            debug_assert!(
+                port.is_some(),
+                "stream {stream} waits for room at context {}: it has a port there",
+                self.index.0
+            );
+            let Some(port) = port else { return false };
             let mut is_pending = false;
             for edge in port.edges.iter_mut().filter(|edge| edge.is_pending()) {
                 *rung |= u64::from(edge.flush()) << edge.to.0;
@@ -317,18 +323,18 @@ impl Graph {
     pub(super) fn turn_to(&mut self, next: usize) {
         self.next = next % self.here.len().max(1);
         let next = self.here.get(self.next).copied();
-        self.left = next.and_then(|id| self.node_mut(id)).map_or(1, |node| node.policy.weight.max(1));
+        self.left = next.and_then(|id| self.present_node(id)).map_or(1, |node| node.policy.weight.max(1));
     }
 
     /// The next item of a node that may be served.
     #[inline]
     fn take_from(&mut self, id: NodeId, ws: &mut Workspace) -> Option<Next> {
-        let node = self.node_mut(id)?;
-        if node.waiting() == 0 {
+        if self.present_node(id)?.waiting() == 0 {
             self.pull_for(id, ws);
         }
         if self.is_stalled(id, ws) {
             let now_ns = self.now_ns;
+            // A marker among what came may have ended it here.
             let node = self.node_mut(id)?;
             node.stalled_ns = now_ns;
             let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
@@ -342,7 +348,8 @@ impl Graph {
             // Output that had waited for buffers goes first.
             return None;
         }
-        let node = self.node_mut(id)?;
+        let node = self.present_node_mut(id)?;
+        // Nothing waits that may be taken.
         let Some((input, item, done)) = node.take_next() else {
             if node.change.is_some() {
                 self.check_node(id);
@@ -358,7 +365,8 @@ impl Graph {
             return;
         }
         for at in 0.. {
-            let input = self.node_mut(id).and_then(|node| node.inputs.get(at).map(|input| input.stream));
+            // Those were all; or a marker among what came has ended the node here.
+            let input = self.node(id).and_then(|node| node.inputs.get(at).map(|input| input.stream));
             let Some(stream) = input else { return };
             self.pull(stream, ws);
         }
@@ -374,6 +382,7 @@ impl Graph {
 
     /// Whether a node may not run, or its output has no room.
     pub(super) fn lacks_room(&mut self, id: NodeId) -> bool {
+        // A node that was to be served may have ended here meanwhile.
         let Some(node) = self.node(id) else { return true };
         let makes = node.makes();
         match node.condition {
@@ -388,7 +397,8 @@ impl Graph {
     /// Whether what a stalled node waits for comes without a doorbell: time, or room in another context. What waits
     /// for a session goes on with what the session's peer sends.
     fn waits_elsewhere(&mut self, id: NodeId) -> bool {
-        let Some(node) = self.node(id) else { return false };
+        let Some(node) = self.present_node(id) else { return false };
+        // Time is what it waits for, or its output does.
         let Some(makes) = node.makes().filter(|_| !node.is_over_limit(self.now_ns) && node.spill.is_empty()) else {
             return true;
         };
@@ -402,7 +412,7 @@ impl Graph {
 
     /// When a node, or its context for want of buffers, could last not go on, in ns.
     pub(super) fn stalled_ns(&self, id: NodeId) -> u64 {
-        self.node(id).map_or(0, |node| node.stalled_ns).max(self.short_ns)
+        self.present_node(id).map_or(0, |node| node.stalled_ns).max(self.short_ns)
     }
 
     /// Sets how many batches may wait in each queue.
@@ -459,6 +469,7 @@ impl Graph {
 
 /// Nodes and ports by their numbers.
 impl Graph {
+    /// A node, which may have gone since its number was noted.
     #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         let (nodes, at) = match id.kind() {
@@ -469,15 +480,39 @@ impl Graph {
         nodes.get(at)?.as_deref()
     }
 
+    /// See [`Graph::node`].
     #[inline]
     pub(super) fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.place(id)?.as_deref_mut()
     }
 
-    /// A node, taken out to be worked with.
+    /// A node that is here: a port or a session names it, it is being served, or a change or an order is about it.
     #[inline]
+    #[track_caller]
+    pub(super) fn present_node(&self, id: NodeId) -> Option<&Node> {
+        let node = self.node(id);
+        debug_assert!(node.is_some(), "{}", self.unknown(id));
+        node
+    }
+
+    /// See [`Graph::present_node`].
+    #[inline]
+    #[track_caller]
+    pub(super) fn present_node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        debug_assert!(self.node(id).is_some(), "{}", self.unknown(id));
+        self.node_mut(id)
+    }
+
+    /// A node that is here, taken out to be worked with.
+    #[inline]
+    #[track_caller]
     pub(super) fn lift(&mut self, id: NodeId) -> Option<Box<Node>> {
+        debug_assert!(self.node(id).is_some(), "{}", self.unknown(id));
         self.place(id)?.take()
+    }
+
+    fn unknown(&self, id: NodeId) -> String {
+        format!("node {id:?} of context {} is unknown", self.index.0)
     }
 
     #[inline]
@@ -506,20 +541,38 @@ impl Graph {
         }
     }
 
+    /// The port of a stream; there is none where nothing reads or makes the stream here.
     #[inline]
     pub(super) fn port(&self, stream: u32) -> Option<&Port> {
         self.ports.get(stream as usize)?.as_deref()
     }
 
+    /// See [`Graph::port`].
     #[inline]
     pub(super) fn port_mut(&mut self, stream: u32) -> Option<&mut Port> {
         self.ports.get_mut(stream as usize)?.as_deref_mut()
     }
 
-    /// A port, taken out to be worked with.
+    /// The port of a stream that is read or made here.
+    #[inline]
+    #[track_caller]
+    pub(super) fn present_port_mut(&mut self, stream: u32) -> Option<&mut Port> {
+        debug_assert!(self.port(stream).is_some(), "stream {stream} has no port at context {}", self.index.0);
+        self.port_mut(stream)
+    }
+
+    /// A port, taken out to be worked with; there is none where nothing reads or makes the stream here.
     #[inline]
     pub(super) fn lift_port(&mut self, stream: u32) -> Option<Box<Port>> {
         self.ports.get_mut(stream as usize)?.take()
+    }
+
+    /// The port of a stream that is read or made here, taken out to be worked with.
+    #[inline]
+    #[track_caller]
+    pub(super) fn lift_present_port(&mut self, stream: u32) -> Option<Box<Port>> {
+        debug_assert!(self.port(stream).is_some(), "stream {stream} has no port at context {}", self.index.0);
+        self.lift_port(stream)
     }
 
     #[inline]

@@ -107,8 +107,7 @@ impl Graph {
         let mut node = Box::new(Node::with(id, instances, Destination::Session(session), &[stream]));
         (node.policy, node.gauges) = (policy, gauges);
         self.set_node(node);
-        self.open_port(stream);
-        let Some(port) = self.port_mut(stream) else { return };
+        let Some(port) = self.open_port(stream) else { return };
         let is_first = port.sessions.is_empty();
         port.sessions.push(id);
         self.session_ports += usize::from(is_first);
@@ -118,9 +117,9 @@ impl Graph {
     /// Takes out the node of a subscription, with what waits for it.
     pub(crate) fn remove_session(&mut self, key: usize, ws: &mut Workspace) {
         let id = NodeId::of_subscription(key);
-        let sources = self.node_mut(id).and_then(Node::session_mut).map(|session| std::mem::take(&mut session.sources));
+        let sources = self.session_end(id).map(|session| std::mem::take(&mut session.sources));
         sources.into_iter().flatten().for_each(|source| self.part(source, id));
-        let Some(mut node) = self.lift(id) else { return debug_assert!(false, "the node of a session is there") };
+        let Some(mut node) = self.lift(id) else { return };
         for input in &mut node.inputs {
             for item in input.queue.drain(..) {
                 if let Item::Batch(batch) = item {
@@ -128,7 +127,7 @@ impl Graph {
                 }
             }
             let stream = input.stream;
-            let Some(port) = self.port_mut(stream) else { continue };
+            let Some(port) = self.present_port_mut(stream) else { continue };
             port.sessions.retain(|session| *session != id);
             let (is_last, is_unused) = (port.sessions.is_empty(), port.is_unused());
             self.session_ports -= usize::from(is_last);
@@ -155,9 +154,7 @@ impl Graph {
     /// records wait for them.
     pub(crate) fn update_session(&mut self, key: usize, new: &mut Vec<Instance>, wanted: impl Fn(u64) -> bool) {
         let mut waiting = self.made_for(key);
-        let Some(node) = self.node_mut(NodeId::of_subscription(key)) else {
-            return debug_assert!(false, "the node of a session is there");
-        };
+        let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
         waiting.extend(node.waiting_formats());
         node.instances.retain(|known| wanted(known.format) || waiting.contains(&known.format));
         for new in new.drain(..) {
@@ -170,13 +167,13 @@ impl Graph {
 
     /// Whether nothing waits for a subscription's node, and it can run.
     pub(crate) fn is_session_idle(&self, key: usize) -> bool {
-        let node = self.node(NodeId::of_subscription(key));
+        let node = self.present_node(NodeId::of_subscription(key));
         node.is_some_and(|node| node.waiting() == 0 && node.spill.is_empty() && node.condition == Condition::Running)
     }
 
     /// A subscription has the next batch of its stream already.
     pub(crate) fn skip_next(&mut self, key: usize) {
-        if let Some(session) = self.node_mut(NodeId::of_subscription(key)).and_then(Node::session_mut) {
+        if let Some(session) = self.session_end(NodeId::of_subscription(key)) {
             session.skips = true;
         }
     }
@@ -186,7 +183,7 @@ impl Graph {
         self.wake(NodeId::of_subscription(key));
     }
 
-    /// What a node has waited for may be there.
+    /// What a node has waited for may be there. The node of a subscription may have gone with its peer.
     pub(super) fn wake(&mut self, id: NodeId) {
         if let Some(node) = self.node_mut(id)
             && node.turn == Turn::Awaited
@@ -198,6 +195,7 @@ impl Graph {
 
     /// Nothing more comes of a stream: the end is given to the nodes of all sessions that read it.
     pub(crate) fn end_for_sessions(&mut self, stream: u32) {
+        // Nothing reads it here.
         let Some(port) = self.lift_port(stream) else { return };
         self.end_at_sessions(&port, 0);
         self.put_port_back(stream, port);
@@ -216,10 +214,7 @@ impl Graph {
         let batch = self.compacted(port, batch, ws);
         let batch = ws.spares.share(batch);
         for id in &port.sessions {
-            let Some(session) = self.node_mut(*id).and_then(Node::session_mut) else {
-                debug_assert!(false, "the node of a session is there");
-                continue;
-            };
+            let Some(session) = self.session_end(*id) else { continue };
             let skips = std::mem::take(&mut session.skips);
             if !skips && (session.takes.is_none() || self.takes_now(*id, &batch)) {
                 self.enqueue_shared(*id, &batch);
@@ -234,7 +229,7 @@ impl Graph {
 
     /// A few records that will wait must not hold a large buffer meanwhile.
     fn compacted(&self, port: &Port, batch: Batch, ws: &mut Workspace) -> Batch {
-        let waits = |id: &NodeId| self.node(*id).is_some_and(|node| node.turn == Turn::Awaited);
+        let waits = |id: &NodeId| self.present_node(*id).is_some_and(|node| node.turn == Turn::Awaited);
         let held: usize = batch.buffers.iter().map(crossdock_mailbox::Buffer::capacity).sum();
         if held / 4 < batch.payload_bytes() || !port.sessions.iter().chain(&port.converts).any(waits) {
             return batch;
@@ -252,9 +247,9 @@ impl Graph {
     #[inline]
     pub(super) fn enqueue_shared(&mut self, id: NodeId, batch: &Arc<Batch>) {
         let limit = self.session_limit;
-        let Some(node) = self.node_mut(id) else { return debug_assert!(false, "the node of a session is there") };
+        let Some(node) = self.present_node_mut(id) else { return };
         let drops = node.policy.drops;
-        let Some(input) = node.inputs.first_mut() else { return };
+        let Some(input) = node.inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
         if drops && input.queue.len() >= limit {
             return node.gauges.lose(Loss::QueueFull, batch.len() as u64);
         }
@@ -263,7 +258,7 @@ impl Graph {
     }
 
     pub(super) fn enqueue_end(&mut self, id: NodeId, publishers: u32) {
-        if let Some(input) = self.node_mut(id).and_then(|node| node.inputs.first_mut()) {
+        if let Some(input) = self.input_of(id) {
             input.queue.push_back(Item::End(publishers));
             self.list(id);
         }
@@ -272,7 +267,7 @@ impl Graph {
     /// Notes that a session's node, or one that converts for sessions, has something to do.
     #[inline]
     pub(super) fn list(&mut self, id: NodeId) {
-        if let Some(node) = self.node_mut(id)
+        if let Some(node) = self.present_node_mut(id)
             && node.turn == Turn::None
         {
             node.turn = Turn::Listed;
@@ -284,7 +279,7 @@ impl Graph {
     pub(super) fn room_of_sessions(&self, port: &Port) -> usize {
         let limit = self.session_limit;
         let room = |id: &NodeId| {
-            let node = self.node(*id).filter(|node| !node.policy.drops)?;
+            let node = self.present_node(*id).filter(|node| !node.policy.drops)?;
             Some(limit.saturating_sub(node.waiting()))
         };
         let converts = port.converts.iter().filter_map(|id| self.room_of_convert(*id));
@@ -336,16 +331,14 @@ impl Graph {
         let step = self.run_session(id, (key, room), egress, ws);
         self.set_turn(id, Turn::None);
         self.wake_sources(id);
-        if self.node(id).is_some_and(|node| node.waiting() > 0 || !node.spill.is_empty()) {
+        if self.present_node(id).is_some_and(|node| node.waiting() > 0 || !node.spill.is_empty()) {
             self.list(id);
         }
         step
     }
 
     fn set_turn(&mut self, id: NodeId, turn: Turn) -> Option<SessionStep> {
-        if let Some(node) = self.node_mut(id) {
-            node.turn = turn;
-        }
+        self.present_node_mut(id)?.turn = turn;
         None
     }
 
@@ -356,7 +349,7 @@ impl Graph {
         egress: &mut impl Egress,
         ws: &mut Workspace,
     ) -> Option<SessionStep> {
-        let node = self.node_mut(id)?;
+        let node = self.present_node_mut(id)?;
         if !node.spill.is_empty() {
             let rows = std::mem::take(&mut node.spill);
             node.spill.format = rows.format;
@@ -373,6 +366,7 @@ impl Graph {
                 return None;
             }
         };
+        // Its query has failed, or does not fit the format: the batch is dropped and counted.
         let Some(mut job) = self.begin(id, (input, batch, done), (room, false), ws) else {
             return Some(SessionStep::Ran(key));
         };
