@@ -141,7 +141,8 @@ pub(crate) enum Report {
     Arrived {
         _before: Nodes,
     },
-    Done(Vec<Op>),
+    /// With a node that one of them named and that is not here, if there was one.
+    Done(Vec<Op>, Option<NodeId>),
 }
 
 /// A context's side of the signal queue by which it is changed.
@@ -256,8 +257,11 @@ impl Graph {
                 self.report(number, Report::Arrived { _before: nodes });
             }
             Order::Now(mut ops) => {
-                ops.iter_mut().for_each(|op| self.apply(op));
-                self.report(number, Report::Done(ops));
+                let mut unknown = None;
+                for op in &mut ops {
+                    unknown = self.apply(op).err().or(unknown);
+                }
+                self.report(number, Report::Done(ops, unknown));
             }
         }
     }
@@ -544,50 +548,46 @@ impl Graph {
         }
     }
 
-    fn apply(&mut self, op: &mut Op) {
+    /// Does something small. The node that it names, if that is not here.
+    fn apply(&mut self, op: &mut Op) -> Result<(), NodeId> {
         match op {
             Op::Restart { node, instances } => {
-                if let Some(node) = self.node_mut(*node) {
-                    node.exchange(instances, false);
-                }
+                self.ordered(*node)?.exchange(instances, false);
             }
             Op::Instance { node, instance } => {
-                if let (Some(node), Some(new)) = (self.node_mut(*node), instance.take()) {
+                let node = self.ordered(*node)?;
+                if let Some(new) = instance.take() {
                     match node.instance(new.format) {
                         Some(known) => *instance = Some(std::mem::replace(known, new)),
                         None => node.instances.push(new),
                     }
                 }
             }
-            Op::Parameters { node, values, refused } => {
-                let node = self.node_mut(*node);
-                *refused = node.map_or(0, |node| set_parameters(node, values));
-            }
-            Op::Policy { node, policy } => {
-                if let Some(node) = self.node_mut(*node) {
-                    node.policy = *policy;
-                }
-            }
+            Op::Parameters { node, values, refused } => *refused = set_parameters(self.ordered(*node)?, values),
+            Op::Policy { node, policy } => self.ordered(*node)?.policy = *policy,
             Op::Overflow { stream, to, overflow } => {
-                let edges = self.port_mut(*stream).into_iter().flat_map(|port: &mut Port| &mut port.edges);
-                for edge in edges.filter(|edge| edge.to == *to) {
-                    edge.overflow = overflow.clone();
+                // A change that was committed meanwhile may have ended the edge.
+                if let Some(port) = self.port_mut(*stream) {
+                    port.edges
+                        .iter_mut()
+                        .filter(|edge| edge.to == *to)
+                        .for_each(|edge| edge.overflow = overflow.clone());
+                    self.await_room(*stream);
                 }
-                self.await_room(*stream);
             }
             Op::Limit(batches) => self.limit_queues(*batches),
-            Op::Fail { node } => {
-                if let Some(node) = self.node_mut(*node) {
-                    node.condition = Condition::Failed;
-                }
-            }
+            Op::Fail { node } => self.ordered(*node)?.condition = Condition::Failed,
             #[cfg(any(test, feature = "bench"))]
             Op::Hold { node, is_held } => {
-                if let Some(node) = self.node_mut(*node) {
-                    node.condition = if *is_held { Condition::Waiting } else { Condition::Running };
-                }
+                self.ordered(*node)?.condition = if *is_held { Condition::Waiting } else { Condition::Running };
             }
         }
+        Ok(())
+    }
+
+    /// The node that an order names.
+    fn ordered(&mut self, id: NodeId) -> Result<&mut Node, NodeId> {
+        self.node_mut(id).ok_or(id)
     }
 }
 
@@ -621,7 +621,7 @@ impl std::fmt::Debug for Report {
             Report::Cancelled { .. } => "Cancelled",
             Report::Committed(_) => "Committed",
             Report::Arrived { .. } => "Arrived",
-            Report::Done(_) => "Done",
+            Report::Done(..) => "Done",
         })
     }
 }

@@ -30,7 +30,7 @@ mod work;
 
 use crate::catalog::thread::CatalogHandle;
 use crate::config::PlatformConfig;
-use crate::graph::ContextIndex;
+use crate::graph::{ContextIndex, NodeId};
 use crate::inbox::Inbox;
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::change::NotMade;
@@ -353,6 +353,8 @@ struct Unconfirmed {
     orders: BTreeSet<u64>,
     /// Instances that did not take their parameters.
     refused: u32,
+    /// The node of an order, which was not there any more.
+    unknown: Option<NodeId>,
     since: Instant,
     caller: Caller,
 }

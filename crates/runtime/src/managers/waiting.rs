@@ -172,7 +172,7 @@ impl Managers {
 
     /// Has a caller wait until contexts have completed a change, and reported on orders.
     pub(super) fn confirm_later(&mut self, change: Option<u64>, orders: BTreeSet<u64>, caller: Caller) {
-        self.unconfirmed.push(Unconfirmed { change, orders, refused: 0, since: Instant::now(), caller });
+        self.unconfirmed.push(Unconfirmed { change, orders, refused: 0, unknown: None, since: Instant::now(), caller });
     }
 
     /// Takes what contexts have reported, and answers the callers that wait for it. A context may be busy for as long as its
@@ -181,10 +181,14 @@ impl Managers {
         if self.overlay.is_finishing() {
             self.resume();
         }
-        for (order, refused) in self.overlay.done() {
+        for (order, outcome) in self.overlay.done() {
+            // Nobody waits for most orders.
             if let Some(waiting) = self.unconfirmed.iter_mut().find(|waiting| waiting.orders.contains(&order)) {
                 waiting.orders.remove(&order);
-                waiting.refused += refused;
+                match outcome {
+                    Ok(refused) => waiting.refused += refused,
+                    Err(node) => waiting.unknown = Some(node),
+                }
             }
         }
         for waiting in std::mem::take(&mut self.unconfirmed) {
@@ -197,7 +201,7 @@ impl Managers {
 
     /// What has come of a change that a caller waits for; nothing yet if contexts may still report.
     fn outcome(&mut self, waiting: &Unconfirmed) -> Option<Result<(), String>> {
-        let Unconfirmed { change, orders, refused, since, .. } = waiting;
+        let Unconfirmed { change, orders, refused, unknown, since, .. } = waiting;
         if let Some(at) = change.and_then(|change| self.overlay.change_awaits(change)) {
             if since.elapsed() < self.watch.patience() && self.watch.lost(at).is_none() {
                 return None;
@@ -206,11 +210,12 @@ impl Managers {
             return Some(Err(self.note_unanswered(at)));
         }
         let lost = orders.iter().find_map(|order| self.lost_text(self.overlay.awaits(*order)?));
-        match lost {
-            Some(lost) => Some(Err(format!("{lost}; the parameters are set when it answers"))),
-            None if !orders.is_empty() => None,
-            None if *refused > 0 => Some(Err(format!("{refused} of its instances refused the parameters"))),
-            None => Some(Ok(())),
+        match (lost, unknown) {
+            (Some(lost), _) => Some(Err(format!("{lost}; the parameters are set when it answers"))),
+            (None, _) if !orders.is_empty() => None,
+            (None, Some(node)) => Some(Err(format!("there is no node {} any more: the handler was removed", node.0))),
+            (None, None) if *refused > 0 => Some(Err(format!("{refused} of its instances refused the parameters"))),
+            (None, None) => Some(Ok(())),
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) enum NotChanged {
     Unanswered { at: ContextIndex },
     /// There are not enough buffers for all queues.
     NoBuffers(TooManyQueues),
+    /// There is no such node.
+    UnknownNode(NodeId),
 }
 
 /// How the overlay waits until contexts have done what it sent them.
@@ -154,6 +156,15 @@ struct After {
     observed: BTreeMap<u32, bool>,
 }
 
+impl After {
+    /// A node that goes on.
+    fn placed(&self, id: NodeId) -> Option<&Placed> {
+        let placed = self.nodes.get(&id).and_then(Option::as_ref);
+        debug_assert!(placed.is_some(), "node {id:?} is changed and goes on");
+        placed
+    }
+}
+
 /// What came of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
@@ -253,10 +264,10 @@ impl Overlay {
         (0..).map(NodeId).find(is_free).unwrap_or(NodeId(u32::MAX))
     }
 
-    /// A node of a handler that is there.
+    /// A node that is there: a deployed handler has it, or an edit was found to be about it.
     pub(crate) fn placed(&self, id: NodeId) -> Option<&Placed> {
         let placed = self.nodes.get(&id);
-        debug_assert!(placed.is_some(), "a deployed handler has a node");
+        debug_assert!(placed.is_some(), "there is no node {id:?}");
         placed
     }
 
@@ -331,10 +342,10 @@ impl Overlay {
     /// before.
     ///
     /// # Errors
-    /// A context did not answer, or there are too few buffers for the queues.
+    /// A context did not answer, there are too few buffers for the queues, or an edit is about a node that is not there.
     pub(crate) fn change(&mut self, edits: Vec<Edit>, wait: Wait<'_>) -> Result<Changed, NotChanged> {
         self.forget_reports();
-        let after = self.after(&edits);
+        let after = self.after(&edits)?;
         let queues = self.queues_after(&after);
         let limit = queue_limit(queues, self.queued_buffers, self.queue_batches).map_err(NotChanged::NoBuffers)?;
         self.numbers += 1;
@@ -359,7 +370,10 @@ impl Overlay {
     }
 
     /// What a set of edits concerns, as it is afterwards.
-    fn after(&self, edits: &[Edit]) -> After {
+    ///
+    /// # Errors
+    /// One is about a node that is not there.
+    fn after(&self, edits: &[Edit]) -> Result<After, NotChanged> {
         let mut after = After::default();
         for edit in edits {
             match edit {
@@ -379,15 +393,16 @@ impl Overlay {
                     after.nodes.insert(node.id, Some(placed));
                 }
                 Edit::Change { id, policy, reads, at, .. } => {
-                    let placed = self.nodes.get(id).cloned();
-                    debug_assert!(placed.is_some(), "a node that is changed is there");
-                    let Some(mut placed) = placed else { continue };
+                    let mut placed = self.nodes.get(id).ok_or(NotChanged::UnknownNode(*id))?.clone();
                     placed.policy = policy.unwrap_or(placed.policy);
                     placed.at = at.unwrap_or(placed.at);
                     reads.iter().for_each(|reads| placed.reads.clone_from(reads));
                     after.nodes.insert(*id, Some(placed));
                 }
-                Edit::Remove { id } => drop(after.nodes.insert(*id, None)),
+                Edit::Remove { id } => {
+                    self.nodes.get(id).ok_or(NotChanged::UnknownNode(*id))?;
+                    after.nodes.insert(*id, None);
+                }
                 Edit::Deliver { stream, at, is_delivered } => {
                     after.delivered.insert((*stream, *at), *is_delivered);
                 }
@@ -397,7 +412,7 @@ impl Overlay {
                 }
             }
         }
-        after
+        Ok(after)
     }
 
     /// A stream before a change, or as it is after it.
@@ -558,14 +573,12 @@ impl Overlay {
                 Edit::Add { node, at } => parts.entry(at).or_default().nodes.push(node),
                 Edit::Deliver { .. } | Edit::Observe { .. } | Edit::Publish { .. } => {}
                 Edit::Remove { id } => {
-                    if let Some(placed) = self.nodes.get(&id) {
+                    if let Some(placed) = self.placed(id) {
                         parts.entry(placed.at).or_default().changes.push((id, Then::End));
                     }
                 }
                 Edit::Change { id, instances, .. } => {
-                    let (Some(before), Some(Some(placed))) = (self.nodes.get(&id), after.nodes.get(&id)) else {
-                        continue;
-                    };
+                    let Some((before, placed)) = self.placed(id).zip(after.placed(id)) else { continue };
                     let reads: Vec<u32> = placed.reads.iter().copied().collect();
                     let (instances, keeps_state) = match instances {
                         Some((instances, keeps_state)) => (Some(instances), keeps_state),
@@ -785,7 +798,7 @@ impl Committing {
                     }
                 }
             }
-            Report::Prepared | Report::Arrived { .. } | Report::Cancelled { .. } | Report::Done(_) => {}
+            Report::Prepared | Report::Arrived { .. } | Report::Cancelled { .. } | Report::Done(..) => {}
         }
     }
 }

@@ -243,7 +243,7 @@ impl Rig {
     /// [`Unanswered`].
     pub fn hold(&mut self, node: u32, is_held: bool, wait: Wait<'_>) -> Result<(), Unanswered> {
         let order = self.overlay.hold(NodeId(node), is_held).map_err(|_| Unanswered)?;
-        while !self.overlay.done().iter().any(|(done, _)| *done == order) {
+        while !self.overlay.done().iter().any(|(done, outcome)| *done == order && outcome.is_ok()) {
             if !wait() {
                 return Err(Unanswered);
             }

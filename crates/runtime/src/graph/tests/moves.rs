@@ -1,6 +1,8 @@
 //! Changes of nodes whose output waits, and small orders for nodes that are on their way.
 
 use super::*;
+use crate::graph::change::{Op, Order, Report};
+use crate::platform::overlay::NotOrdered;
 
 /// Output that found no buffer leaves before the marker of a change after which nobody knows its format.
 #[test]
@@ -67,9 +69,29 @@ fn an_order_for_a_node_that_moves_follows_it() {
         overlay.resume();
         world.settle();
     }
-    assert_eq!(overlay.done(), [(order, 0)]);
+    assert_eq!(overlay.done(), [(order, Ok(0))]);
     assert_eq!(gauges.records_in.get() - in_before, world.next[0] - sent_before);
     assert_eq!(world.graphs[2].0.node(id).unwrap().instances.len(), 2);
+}
+
+/// What names a node that is not there is answered with that node: a change, an order, and what has come to a context.
+#[test]
+fn an_unknown_node_is_an_error() {
+    let (mut world, mut overlay, id) = world_with(2, 64, (1, &[0]), SchedulingPolicy::default());
+    let unknown = NodeId(id.0 + 1);
+    let version = Edit::Change { id: unknown, instances: None, policy: None, reads: None, at: Some(ContextIndex(0)) };
+    for edit in [Edit::Remove { id: unknown }, version] {
+        let changed = overlay.change(vec![edit], &mut Turns { world: &mut world, left: 1000 });
+        assert_eq!(changed, Err(NotChanged::UnknownNode(unknown)));
+    }
+    assert_eq!(overlay.fail(unknown), Err(NotOrdered::UnknownNode(unknown)));
+    let (orders, mut control) = signal_queue();
+    let pool = Pool::new(PoolConfig { classes: vec![(512, 1)] }).unwrap();
+    let (mut graph, mut ws) = (Graph::new(FIRST, orders, Vec::new()), Workspace::new(pool));
+    let ops = vec![Op::Fail { node: unknown }, Op::Limit(1)];
+    assert!(control.orders.push((1, Order::Now(ops))).is_ok());
+    while graph.take_orders(&mut ws) {}
+    assert!(matches!(control.reports.pop(), Some((1, Report::Done(_, Some(node)))) if node == unknown));
 }
 
 /// Lets contexts have their turns, and nothing more come, while something is waited for.

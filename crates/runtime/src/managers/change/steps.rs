@@ -143,6 +143,11 @@ impl Managers {
                      buffers for them: remove a handler, use fewer contexts, or raise `buffer_bytes`"
                 )));
             }
+            Err(NotChanged::UnknownNode(node)) => {
+                debug_assert!(false, "a deployed handler has a node");
+                let why = format!("there is no node {}: this is a mistake of Crossdock's", node.0);
+                return Err(Failed::Refused(why));
+            }
         };
         if let Some(change) = changed.unfinished {
             self.following.insert(change, Following::default());

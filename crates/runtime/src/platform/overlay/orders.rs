@@ -27,7 +27,7 @@ pub(super) enum Ordered {
     /// It was sent to this context.
     Sent(ContextIndex),
     /// Its node has ended meanwhile.
-    Void,
+    Void(NodeId),
 }
 
 impl Overlay {
@@ -79,7 +79,7 @@ impl Overlay {
                             Ordered::Sent(at)
                         }
                         Some(_) => Ordered::Waits(node, op),
-                        None => Ordered::Void,
+                        None => Ordered::Void(node),
                     }
                 }
                 ordered => ordered,
@@ -89,17 +89,21 @@ impl Overlay {
     }
 
     /// The small orders that contexts have carried out since the last call: their numbers, and how many instances did
-    /// not take their parameters.
-    pub(crate) fn done(&mut self) -> Vec<(u64, u32)> {
+    /// not take their parameters; or the node that was not there.
+    pub(crate) fn done(&mut self) -> Vec<(u64, Result<u32, NodeId>)> {
         let mut done = Vec::new();
         for (number, ordered) in std::mem::take(&mut self.ordered) {
             match ordered {
-                Ordered::Void => done.push((number, 0)),
+                Ordered::Void(node) => done.push((number, Err(node))),
                 Ordered::Sent(at) => match self.report(at, number) {
-                    Some(Report::Done(ops)) => {
+                    Some(Report::Done(_, Some(node))) => {
+                        debug_assert!(false, "the overlay has node {node:?} at {at:?}");
+                        done.push((number, Err(node)));
+                    }
+                    Some(Report::Done(ops, None)) => {
                         let refused =
                             ops.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 });
-                        done.push((number, refused.sum()));
+                        done.push((number, Ok(refused.sum())));
                     }
                     _ => drop(self.ordered.insert(number, Ordered::Sent(at))),
                 },
@@ -117,7 +121,7 @@ impl Overlay {
                 change.and_then(Committing::awaits).or_else(|| self.nodes.get(node).map(|placed| placed.at))
             }
             Ordered::Sent(at) => Some(*at),
-            Ordered::Void => None,
+            Ordered::Void(_) => None,
         }
     }
 
@@ -178,9 +182,10 @@ impl Overlay {
     /// Sets a node's scheduling policy, which its context takes up when it next looks. Whether that was sent: one that
     /// changes, or whose context does not answer, gets it later.
     pub(crate) fn set_policy(&mut self, node: NodeId, policy: SchedulingPolicy) -> bool {
-        let placed = self.nodes.get(&node);
-        debug_assert!(placed.is_some(), "a node whose policy is set is there");
-        let Some(placed) = placed.filter(|_| !self.is_changing(node)) else { return false };
+        if self.is_changing(node) {
+            return false;
+        }
+        let Some(placed) = self.placed(node) else { return false };
         let (before, at, reads) = (placed.policy, placed.at, placed.reads.clone());
         if !self.post(at, vec![Op::Policy { node, policy }]) {
             return false;
