@@ -138,6 +138,7 @@ impl Context {
         if let Some(routes) = plans.routes.take() {
             self.install_routes(key, routes);
         }
+        // It may have gone while it was planned.
         let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
         if stream.accepting == 0 {
             stream.adopt_routes();
@@ -162,9 +163,10 @@ impl Context {
             return;
         }
         let routes = self.route_request(key);
-        let Some(stream) = self.streams.get_mut(key).filter(|_| routes.is_some() || !unplanned.is_empty()) else {
+        if routes.is_none() && unplanned.is_empty() {
             return;
-        };
+        }
+        let Some(stream) = self.streams.present_mut(key) else { return };
         stream.is_planned = true;
         let work = move |_: &QueryCostModel| {
             plans.add(unplanned);
@@ -194,7 +196,7 @@ impl Context {
 
     /// Records of a format may come from now on.
     fn take_format(&mut self, key: usize, format: &Format, plans: &mut Plans) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
+        let Some(stream) = self.streams.present_mut(key) else { return };
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         if stream.entry.is_claimed() {
             // The managers may have ended before.
@@ -207,7 +209,7 @@ impl Context {
 
     /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
         // One that came while the others were planned has been planned for the format already.
         let Some(planned) = plans.take(subscription.id, format) else { return };
@@ -280,7 +282,7 @@ impl Context {
     /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
     fn publish(&mut self, key: usize, of: &Announcement, format: Format, stream: usize) -> Result<bool, Refusal> {
         let (number, number_of) = (of.number, stream);
-        let Some(peer) = self.net.peer_mut(key) else { return Ok(false) };
+        let Some(peer) = self.net.present_peer_mut(key) else { return Ok(false) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -293,9 +295,10 @@ impl Context {
         if !again {
             peer.publishing.push(Publishing { number, stream, format });
         }
-        let Some(stream) = self.streams.get_mut(stream).filter(|stream| !stream.publishers.contains(&key)) else {
+        let Some(stream) = self.streams.present_mut(stream) else { return Ok(false) };
+        if stream.publishers.contains(&key) {
             return Ok(false);
-        };
+        }
         stream.publishers.push(key);
         let publishers = stream.publishers.len() as u32;
         self.graph.note_publishers(number_of as u32, publishers);
@@ -304,6 +307,7 @@ impl Context {
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
     pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
+        // It may have gone meanwhile.
         let Some(key) = self.net.still_there(peer) else { return };
         self.tell(key, &ControlMessage::Reply(reply(id, outcome)));
         self.resume(key);

@@ -36,7 +36,7 @@ impl Context {
 
     fn take_delivery(&mut self, stream: usize, outcome: Result<Option<StreamFacts>, Refusal>) {
         let now_ns = self.net.now_ns();
-        let Some(there) = self.streams.get_mut(stream) else { return };
+        let Some(there) = self.streams.present_mut(stream) else { return };
         let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
         there.delivery = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
         self.inbox.take_deliveries(stream).into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
@@ -45,7 +45,7 @@ impl Context {
 
     /// No session here takes a stream any more, perhaps.
     pub(crate) fn end_delivery(&mut self, stream: usize) {
-        let Some(there) = self.streams.get_mut(stream) else { return };
+        let Some(there) = self.streams.present_mut(stream) else { return };
         if there.subscriptions.is_empty() && matches!(there.delivery, Delivery::There) {
             there.delivery = Delivery::Absent;
             self.disconnect(stream, false);

@@ -7,6 +7,7 @@ use crate::io::Received;
 use crate::net::frames::Data;
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
+use crate::streams::{Stream, Streams};
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
@@ -47,6 +48,7 @@ impl Context {
 
     /// A client greets: a new session, or the same answer as before.
     fn take_hello(&mut self, payload: &[u8], from: SocketAddr) {
+        // It is none, or was answered before.
         let Some(hello) = self.net.take_hello(payload, from) else { return };
         if let Some(old) = self.net.session_at(from) {
             self.remove_peer(old, "replaced", None);
@@ -64,6 +66,7 @@ impl Context {
 
     /// Sequenced packets: put in order, then delivered.
     fn take_run(&mut self, run: &Run, spans: &[PayloadSpan], (buffer, stride): (&Buffer, usize), from: SocketAddr) {
+        // They are of no session here, or beyond its credit.
         let Some((key, skip)) = self.net.take_run(run, spans, (buffer, stride), from) else { return };
         if let Some(skip) = skip {
             let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
@@ -78,7 +81,10 @@ impl Context {
     /// asked for again.
     fn deliver_kept(&mut self, key: usize) {
         while let Some((kept, skip)) = self.net.next_kept(key) {
-            let Arrived::Kept { buffer, header, spans, stride } = kept else { continue };
+            let Arrived::Kept { buffer, header, spans, stride } = kept else {
+                debug_assert!(false, "what is ahead of a hole does not lie in the frame that is taken");
+                continue;
+            };
             self.deliver(key, Data { buffer, header, spans: &spans, stride }, skip);
         }
         self.net.count_refused(key);
@@ -106,7 +112,7 @@ impl Context {
             }
             return;
         }
-        let Some(peer) = self.net.peer(key) else { return };
+        let Some(peer) = self.net.present_peer(key) else { return };
         let (number, format) = (data.header.stream, data.header.format);
         let found = peer.publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
         let Some(Publishing { stream, format, .. }) = found else {
@@ -125,7 +131,7 @@ impl Context {
 
     /// Disconnects a publisher whose packet holds bytes that are not a record of its format.
     pub(crate) fn disconnect_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
-        if let Some(stream) = self.streams.get_mut(stream) {
+        if let Some(stream) = self.streams.present_mut(stream) {
             stream.malformed += records;
         }
         self.net.count_drop(DropReason::Malformed, records);
@@ -137,7 +143,7 @@ impl Context {
     /// have it already. Queries run on it at once, handlers after the network was served.
     pub(crate) fn dispatch(&mut self, batch: Batch, stream_key: usize, passed: &[usize]) {
         let number = stream_key as u32;
-        if let Some(stream) = self.streams.get_mut(stream_key) {
+        if let Some(stream) = self.streams.present_mut(stream_key) {
             let records = batch.len() as u64;
             stream.note_batch(&batch, true, self.net.now_ns());
             self.net.counters_mut().records_in += records;
@@ -158,6 +164,7 @@ impl Context {
         let linger_ns = if busy { u64::from(self.config.linger_us) * 1000 } else { 0 };
         let mut opened = self.subscriptions.take_opened();
         opened.retain(|&key| {
+            // It may have ended since, or its packet have left.
             let Some(subscription) = self.subscriptions.get(key) else { return false };
             let Some(opened_ns) = subscription.output.opened_ns() else { return false };
             if self.net.now_ns() < opened_ns.saturating_add(linger_ns) {
@@ -171,13 +178,14 @@ impl Context {
 
     /// The open packet of a subscription joins its queue.
     pub(crate) fn flush_subscription(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let (peer, to) = (subscription.peer, subscription.recipient());
         self.net.flush(peer, &mut subscription.output, to, self.host.interface_mut());
     }
 
     /// Reports to a subscriber the records that it has lost since the last report.
     pub(crate) fn tell_dropped(&mut self, key: usize, now: bool) {
+        // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
         let waits = self.net.now_ns() < subscription.told_ns + TELL_INTERVAL_NS
@@ -193,6 +201,27 @@ impl Context {
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
         self.tell(peer, &notice.into());
+    }
+}
+
+/// Streams that are there: sessions here subscribe to them or publish them, or the graph has records of them.
+impl Streams {
+    /// A stream that is there.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present(&self, key: usize) -> Option<&Stream> {
+        let stream = self.get(key);
+        debug_assert!(stream.is_some(), "stream {key} is unknown");
+        stream
+    }
+
+    /// See [`Streams::present`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Stream> {
+        let stream = self.get_mut(key);
+        debug_assert!(stream.is_some(), "stream {key} is unknown");
+        stream
     }
 }
 

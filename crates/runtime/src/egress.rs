@@ -13,7 +13,7 @@ use crate::managers::request::ControlRequest;
 use crate::net::Net;
 use crate::net::queues::MOST_PACKETS;
 use crate::net::sink::SessionSink;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{Subscription, Subscriptions};
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
@@ -32,7 +32,7 @@ pub(crate) struct Sessions<'a> {
 impl Egress for Sessions<'_> {
     #[inline]
     fn room(&mut self, key: usize) -> Room {
-        let found = self.subscriptions.get(key);
+        let found = self.subscriptions.present(key);
         let room = found.and_then(|s| self.net.room(s.peer, s.overflow == Overflow::Block, self.host));
         room.unwrap_or(Room::Packets(MOST_PACKETS))
     }
@@ -72,7 +72,7 @@ impl Sessions<'_> {
         push: impl FnOnce(&mut SessionSink<'_>) -> Outcome,
     ) -> Sent {
         let nothing = Sent { outcome: Outcome::Made, records: 0, bytes: 0, no_buffer: 0, too_long: 0 };
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return nothing };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return nothing };
         let (was_open, to) = (subscription.output.opened_ns().is_some(), subscription.recipient());
         let (peer, output) = (subscription.peer, &mut subscription.output);
         let Some(mut sink) = self.net.sink(peer, to, output, (format, spill), self.host) else { return nothing };
@@ -87,7 +87,7 @@ impl Sessions<'_> {
 
     /// A whole batch joins the queue of a subscription over packets by reference; its records.
     fn pass_whole(&mut self, key: usize, batch: &Queued) -> u64 {
-        let Some(subscription) = self.subscriptions.get(key) else { return 0 };
+        let Some(subscription) = self.subscriptions.present(key) else { return 0 };
         self.net.pass_whole(subscription.peer, batch.shared(), subscription.recipient())
     }
 }
@@ -120,7 +120,7 @@ impl Context {
     /// notices.
     #[cold]
     fn fail_query(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get(key) else { return };
+        let Some(subscription) = self.subscriptions.present(key) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
         let message = "the query failed on a record because of a bug in the daemon: its records are dropped".to_owned();
         let text = format!("the query `{}`: {message}", subscription.select.sql());
@@ -136,6 +136,7 @@ impl Context {
         self.settle_queue(key);
         self.note_losses(key);
         self.tell_dropped(key, true);
+        // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let notice = Notice::StreamEnded { subscription: subscription.number, publishers };
         let peer = subscription.peer;
@@ -145,6 +146,7 @@ impl Context {
     /// Counts what the node of a subscription has lost since the last time. Whether its queue was full.
     #[inline]
     pub(crate) fn note_losses(&mut self, key: usize) -> bool {
+        // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
         let errors = subscription.gauges.row_errors.get();
         self.net.count_drop(DropReason::RowError, errors - std::mem::replace(&mut subscription.row_errors, errors));
@@ -154,35 +156,35 @@ impl Context {
         }
         subscription.lose(lost - subscription.lost_in_node);
         subscription.lost_in_node = lost;
-        self.count_losses(key)
-    }
-
-    #[cold]
-    fn count_losses(&mut self, key: usize) -> bool {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        // The sink has counted its own, and what conversions lose is counted once for all that take it.
-        let reasons = [
-            (Loss::Unreadable, DropReason::Unreadable),
-            (Loss::Failed, DropReason::QueryFailed),
-            (Loss::QueueFull, DropReason::QueueFull),
-            (Loss::HoldFull, DropReason::HoldFull),
-            (Loss::HoldExpired, DropReason::HoldExpired),
-        ];
-        let mut was_full = false;
-        for ((loss, reason), counted) in reasons.into_iter().zip(&mut subscription.counted) {
-            let lost = subscription.gauges.lost(loss);
-            let more = lost - std::mem::replace(counted, lost);
-            self.net.count_drop(reason, more);
-            was_full |= loss == Loss::QueueFull && more > 0;
-        }
-        was_full && subscription.overflow == Overflow::Disconnect
+        count_losses(subscription, &mut self.net)
     }
 
     /// A subscriber whose policy is to be disconnected has lost records.
     #[cold]
     pub(crate) fn disconnect_behind(&mut self, key: usize) {
-        let Some(peer) = self.subscriptions.get(key).map(|subscription| subscription.peer) else { return };
+        let Some(peer) = self.subscriptions.present(key).map(|subscription| subscription.peer) else { return };
         let reason = "the subscriber's queue is full and its policy is disconnect".to_owned();
         self.remove_peer(peer, "queue_full", Some(Close { again: false, reason }));
     }
+}
+
+/// Counts what a subscription has lost in its node, by reasons. Whether its queue was full, and it is to be disconnected.
+#[cold]
+fn count_losses(subscription: &mut Subscription, net: &mut Net) -> bool {
+    // The sink has counted its own, and what conversions lose is counted once for all that take it.
+    let reasons = [
+        (Loss::Unreadable, DropReason::Unreadable),
+        (Loss::Failed, DropReason::QueryFailed),
+        (Loss::QueueFull, DropReason::QueueFull),
+        (Loss::HoldFull, DropReason::HoldFull),
+        (Loss::HoldExpired, DropReason::HoldExpired),
+    ];
+    let mut was_full = false;
+    for ((loss, reason), counted) in reasons.into_iter().zip(&mut subscription.counted) {
+        let lost = subscription.gauges.lost(loss);
+        let more = lost - std::mem::replace(counted, lost);
+        net.count_drop(reason, more);
+        was_full |= loss == Loss::QueueFull && more > 0;
+    }
+    was_full && subscription.overflow == Overflow::Disconnect
 }

@@ -48,8 +48,10 @@ impl Context {
 
     /// A packet of a client's session.
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
+        // Its peer may have ended with an earlier packet.
         let Some(key) = self.net.of_client(client.number()) else { return self.host.interface_mut().free(message) };
         let is_paused = self.net.is_paused(key);
+        // It waits behind others.
         let Some(message) = self.net.defer_behind(key, message) else { return };
         let left = if is_paused { Some(message) } else { self.take_packet(key, message) };
         if let Some(message) = left
@@ -95,7 +97,7 @@ impl Context {
 
     /// Records of a stream; gives the message back if the context has no buffers for it now.
     fn take_published(&mut self, key: usize, header: Header, message: Message) -> Option<Message> {
-        let publishing = self.net.peer(key).map(|peer| &peer.publishing);
+        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing);
         let announced = publishing
             .and_then(|all| all.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format));
         let stream = announced.map(|p| p.stream);
@@ -123,7 +125,7 @@ impl Context {
     /// it now.
     fn distribute(&mut self, published: Published) -> Option<Message> {
         let Published { peer, client, header, stream: stream_key, message } = published;
-        let Some(stream) = self.streams.get(stream_key) else {
+        let Some(stream) = self.streams.present(stream_key) else {
             self.host.interface_mut().free(message);
             return None;
         };
@@ -161,7 +163,7 @@ impl Context {
     /// Counts a packet that no handler sees.
     fn note_passed(&mut self, stream: usize, header: &Header, is_unclaimed: bool) {
         let records = u64::from(header.records);
-        let Some(stream) = self.streams.get_mut(stream) else { return };
+        let Some(stream) = self.streams.present_mut(stream) else { return };
         stream.count(records, header.payload_bytes.into(), self.net.now_ns());
         self.net.counters_mut().records_in += records;
         if is_unclaimed {
@@ -173,7 +175,7 @@ impl Context {
     /// Whether a subscription takes a publisher's packets of a format as they are, and may have them in place: behind
     /// all that came before, and as far as its queue has room.
     fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
-        let Some(subscription) = self.subscriptions.get(key) else { return false };
+        let Some(subscription) = self.subscriptions.present(key) else { return false };
         let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
         if !takes_all || !self.graph.takes_unchanged(key, format) || !self.graph.is_session_idle(key) {
             return false;
@@ -186,14 +188,14 @@ impl Context {
 
     /// Hands a message on by reference.
     fn pass_in_place(&mut self, key: usize, header: &Header, message: &Message) {
-        self.flush_subscription(key);
-        let Some(subscription) = self.subscriptions.get(key) else { return };
-        let (peer, to) = (subscription.peer, subscription.recipient());
-        if self.net.pass_in_place(peer, message, to, header.records, self.host.interface_mut()) {
-            let records = u64::from(header.records);
-            subscription.gauges.records_in.add(records);
-            subscription.gauges.records_out.add(records);
-        }
+        // It may have ended while the copy was given to the others.
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let (peer, to, host) = (subscription.peer, subscription.recipient(), self.host.interface_mut());
+        self.net.flush(peer, &mut subscription.output, to, host);
+        self.net.pass_in_place(peer, message, to, header.records, host);
+        let records = u64::from(header.records);
+        subscription.gauges.records_in.add(records);
+        subscription.gauges.records_out.add(records);
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
@@ -207,9 +209,10 @@ impl Context {
         passed: &[usize],
     ) -> bool {
         let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
-        let publishing = self.net.peer(peer).map(|peer| &peer.publishing);
+        let publishing = self.net.present_peer(peer).map(|peer| &peer.publishing);
         let format =
             publishing.and_then(|all| all.iter().find(|p| p.stream == stream && p.format.id().0 == header.format));
+        debug_assert!(format.is_some(), "the packet was found to be of an announced format");
         let Some(format) = format.map(|p| p.format.clone()) else { return false };
         let Some(mut copy) = self.net.alloc(bytes) else {
             // Large buffers are free, as was just asked; what is lost is counted all the same.
@@ -236,6 +239,7 @@ impl Context {
     /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that
     /// wait for room in an inbox, and credit to the publishers that a full queue held back.
     pub(crate) fn look_after_stragglers(&mut self) {
+        // Nobody is behind.
         let Some(mut stragglers) = self.net.take_stragglers() else { return };
         stragglers.retain(|&key| self.tick(key));
         self.net.keep_stragglers(stragglers);
@@ -246,6 +250,7 @@ impl Context {
         self.net.retry(key, self.host.interface_mut());
         while let Some(message) = self.net.next_deferred(key) {
             let left = self.take_packet(key, message);
+            // It was taken.
             let Some(left) = left else { continue };
             if let Some(left) = self.net.defer_again(key, left) {
                 self.host.interface_mut().free(left);

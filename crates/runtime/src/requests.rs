@@ -66,8 +66,10 @@ impl Context {
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.
     pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
-        let Some(peer) = self.net.peer(key) else { return };
-        let found = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.get(s)).find(|s| s.number == number);
+        let Some(peer) = self.net.present_peer(key) else { return };
+        let mut all = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.present(s));
+        let found = all.find(|s| s.number == number);
+        debug_assert!(found.is_some(), "a subscription that is confirmed is its peer's");
         let Some(subscription) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
@@ -78,9 +80,9 @@ impl Context {
     }
 
     fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
-        let peer = self.net.peer(key);
+        let peer = self.net.present_peer(key);
         let mut keys = peer.iter().flat_map(|p| p.subscriptions.iter().copied());
-        let found = keys.find(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number));
+        let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number == number));
         let Some(found) = found else {
             return Err(refuse(RefusalCode::State, format!("there is no subscription {number} in this session")));
         };
@@ -90,7 +92,7 @@ impl Context {
     }
 
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
-        let Some(peer) = self.net.peer_mut(key) else { return Ok(()) };
+        let Some(peer) = self.net.present_peer_mut(key) else { return Ok(()) };
         let Some(stream) = peer.publishing.iter().find(|p| p.number == number).map(|p| p.stream) else {
             let message = format!("stream number {number} was not announced in this session");
             return Err(refuse(RefusalCode::State, message));
@@ -111,7 +113,7 @@ impl Context {
             let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
         }
         self.graph.remove_session(key, &mut self.workspace);
-        if let Some(stream) = self.streams.get_mut(subscription.stream) {
+        if let Some(stream) = self.streams.present_mut(subscription.stream) {
             stream.subscriptions.retain(|&s| s != key);
             stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);
@@ -122,7 +124,7 @@ impl Context {
         }
         self.end_delivery(subscription.stream);
         self.streams.leave(subscription.stream);
-        if let Some(peer) = self.net.peer_mut(subscription.peer) {
+        if let Some(peer) = self.net.present_peer_mut(subscription.peer) {
             peer.subscriptions.retain(|&s| s != key);
         }
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
@@ -138,9 +140,9 @@ impl Context {
 
     /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
+        // It may have ended with an event before this one.
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
-        let Some(is_over) = self.net.check_backlog(peer, self.host.interface()) else { return };
-        if is_over {
+        if self.net.check_backlog(peer, self.host.interface()) {
             self.check_peer_queue(peer);
         }
         if self.note_losses(key) {

@@ -299,7 +299,7 @@ impl Subscriptions {
         }
     }
 
-    /// A subscription by its key.
+    /// A subscription by its key, unless it has ended.
     #[inline]
     pub(crate) fn get(&self, key: usize) -> Option<&Subscription> {
         self.all.get(key)
@@ -309,6 +309,24 @@ impl Subscriptions {
     #[inline]
     pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Subscription> {
         self.all.get_mut(key)
+    }
+
+    /// A subscription that is there: its node has run, or its stream or its peer has it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present(&self, key: usize) -> Option<&Subscription> {
+        let subscription = self.get(key);
+        debug_assert!(subscription.is_some(), "subscription {key} is unknown");
+        subscription
+    }
+
+    /// See [`Subscriptions::present`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Subscription> {
+        let subscription = self.get_mut(key);
+        debug_assert!(subscription.is_some(), "subscription {key} is unknown");
+        subscription
     }
 
     /// All of them, with their keys.
@@ -326,9 +344,12 @@ impl Subscriptions {
         self.all.insert(subscription)
     }
 
-    /// Takes one out, if it is there.
+    /// Takes out one that is there.
+    #[track_caller]
     pub(crate) fn remove(&mut self, key: usize) -> Option<Subscription> {
-        self.all.try_remove(key)
+        let subscription = self.all.try_remove(key);
+        debug_assert!(subscription.is_some(), "subscription {key} is unknown");
+        subscription
     }
 
     /// A number for a subscription that no other of the daemon's has or had.

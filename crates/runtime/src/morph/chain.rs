@@ -267,6 +267,7 @@ impl Sink for Rows<'_, '_, '_> {
         }
         let start = self.out.len();
         self.out.extend_from_slice(record);
+        // The row is as it is to be.
         let (Some(then), Some(row)) = (self.then, self.out.get_mut(start..)) else { return };
         match then.run(row) {
             Ok(len) => self.out.truncate(start + len),

@@ -51,6 +51,7 @@ impl Context {
     /// leaves.
     pub(crate) fn install_routes(&mut self, stream_key: usize, plan: RoutePlan) {
         let RoutePlan { conversions, formats, changes, subscriptions, chains, chains_made, mut stock } = plan;
+        // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.morphing.chains_made = chains_made;
         if !Arc::ptr_eq(&conversions, stream.entry.conversions()) {
@@ -69,10 +70,13 @@ impl Context {
                     confirmed.extend(self.take_accepted_format(key, format, planned));
                 }
             }
+            // It may have ended while they were planned, or just now.
             let Some(subscription) = self.subscriptions.get_mut(key).filter(|there| there.id == id) else { continue };
             let is_same = narrowed.is_none();
             narrowed.into_iter().for_each(|narrowed| subscription.set_narrowed(narrowed));
-            let Some(accept) = subscription.accept.as_deref_mut() else { continue };
+            let accept = subscription.accept.as_deref_mut();
+            debug_assert!(accept.is_some(), "routes are planned to subscriptions that say what they accept");
+            let Some(accept) = accept else { continue };
             if is_same && accept.unrouted.is_none() && accept.routes == routes {
                 continue;
             }
@@ -94,7 +98,7 @@ impl Context {
     /// waited for that, if one has.
     fn confirm_routed(&mut self, key: usize) -> Option<usize> {
         let id = self.subscriptions.accept_mut(key)?.unrouted.take()?;
-        let subscription = self.subscriptions.get(key)?;
+        let subscription = self.subscriptions.present(key)?;
         let (peer, number) = (subscription.peer, subscription.number);
         if subscription.awaiting.is_none() {
             self.confirm_subscription(peer, id, number);
@@ -105,13 +109,16 @@ impl Context {
     /// The planning of a stream's routes has panicked, which is a flaw in it: they stay as they are, and subscriptions
     /// without any are refused.
     pub(crate) fn give_up_routes(&mut self, stream_key: usize, panicked: Panicked) {
+        // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.adopt_routes();
         for key in stream.subscriptions.clone() {
-            let Some(id) = self.subscriptions.accept_mut(key).and_then(|accept| accept.unrouted.take()) else {
+            let Some(subscription) = self.subscriptions.present_mut(key) else { continue };
+            let peer = subscription.peer;
+            // It takes all formats, or has routes.
+            let Some(id) = subscription.accept.as_deref_mut().and_then(|accept| accept.unrouted.take()) else {
                 continue;
             };
-            let Some(peer) = self.subscriptions.get(key).map(|subscription| subscription.peer) else { continue };
             self.remove_subscription(key);
             let refusal = refuse(RefusalCode::Query, panicked.to_string());
             self.tell(peer, &Reply::Refused { id, refusal }.into());
@@ -122,7 +129,7 @@ impl Context {
     /// A subscription's query was planned for a format that it accepts and that has come to be known. The peer that has
     /// waited for its routes, if the subscription is refused.
     fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) -> Option<usize> {
-        let subscription = self.subscriptions.get_mut(key)?;
+        let subscription = self.subscriptions.present_mut(key)?;
         let (peer, number) = (subscription.peer, subscription.number);
         let (planned, awaiting) = (subscription.add_planned(planned), subscription.awaiting.take());
         let is_unrouted = subscription.accept.as_ref().is_some_and(|accept| accept.unrouted.is_some());

@@ -24,7 +24,9 @@ impl Context {
             let conversions = &stream.morphing.conversions;
             let graph = conversions.graph();
             for conversion in graph.conversions() {
-                let Some(compiled) = conversions.compiled(conversion.number) else { continue };
+                let compiled = conversions.compiled(conversion.number);
+                debug_assert!(compiled.is_some(), "conversion {} of the graph is compiled", conversion.number);
+                let Some(compiled) = compiled else { continue };
                 let owner = match conversion.owner {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
@@ -163,6 +165,7 @@ impl Planned {
 
     /// The path with its cost as measured on this thread, and the sample as it comes out: its format, and the records.
     pub(crate) fn measured(mut self) -> (PathInfo, Format, Arc<[u8]>) {
+        // No conversions lead there.
         let Some(chain) = self.finder.chain(&self.from, &self.accept) else {
             let to = self.accept.first().unwrap_or(&self.from);
             (self.info.to, self.info.to_version) = (to.id().to_string(), self.version(to.id()));
@@ -172,6 +175,7 @@ impl Planned {
         if chain.steps.is_empty() {
             return (self.info, self.from, self.sample);
         }
+        // A step of it cannot be made.
         let Some(chain) = self.finder.compile((&self.from, &chain), &self.accept, &self.reads, 0) else {
             return (self.info, self.from, self.sample);
         };
@@ -186,6 +190,7 @@ impl Planned {
 
     /// Measures a chain on the sample; the sample as it comes out.
     fn measure(&mut self, chain: &ConversionChain) -> Vec<u8> {
+        // There is no memory for it.
         let Some(mut trial) = Trial::new(chain) else { return Vec::new() };
         let batch = trial.batch(&self.sample, &self.from);
         let mut best_ns = f64::INFINITY;

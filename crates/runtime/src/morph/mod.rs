@@ -89,6 +89,7 @@ impl Morphing {
 
     /// The formats on a route, by their ids, the accepted one last.
     pub(crate) fn describe_route(&self, route: Route) -> Vec<String> {
+        // There is none, or none is needed.
         let Route::Convert(number) = route else { return Vec::new() };
         let chain = self.chain(number);
         chain.map(|chain| chain.steps.iter().map(|step| step.to.to_string()).collect()).unwrap_or_default()

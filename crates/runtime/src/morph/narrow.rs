@@ -8,6 +8,7 @@ use crossdock_format::Format;
 /// `reads`. The records differ only in fields that are not read, and the same records are refused. A part is unchanged
 /// where all of its fields are read, or where it cannot make less.
 pub(crate) fn narrow(parts: Vec<Part>, reads: &[bool]) -> Vec<Part> {
+    // Records pass unchanged.
     let Some(last) = parts.last() else { return parts };
     let is_read = reads.iter().enumerate().filter(|(_, read)| **read).map(|(index, _)| index);
     let mut read = members(last.to(), is_read);
@@ -22,7 +23,9 @@ pub(crate) fn narrow(parts: Vec<Part>, reads: &[bool]) -> Vec<Part> {
         match narrowed(&parts, &needed(&steps)) {
             Ok(parts) => return parts,
             Err(whole) => {
-                let (Some(step), Some(part)) = (steps.get_mut(whole), parts.get(whole)) else { return parts };
+                let found = steps.get_mut(whole).zip(parts.get(whole));
+                debug_assert!(found.is_some(), "there is a step for each of the parts");
+                let Some((step, part)) = found else { return parts };
                 if step.iter().all(|making| making.can_fail) {
                     step.push(Dependency { reads: (0..part.from().tree().len()).collect(), can_fail: true });
                 }

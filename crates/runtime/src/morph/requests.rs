@@ -86,6 +86,7 @@ impl Context {
             let later = inbox.clone();
             let answer = move |outcome| {
                 let reply = move |context: &mut Context| {
+                    // It may have gone meanwhile.
                     let Some(key) = context.net.still_there(peer) else { return };
                     context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
                 };
@@ -121,7 +122,8 @@ impl Context {
     }
 
     fn take_listener(&mut self, peer: PeerRef, id: u32, stream_key: usize) {
-        let (key, stream) = (self.net.still_there(peer), self.streams.get_mut(stream_key));
+        let (key, stream) = (self.net.still_there(peer), self.streams.present_mut(stream_key));
+        // The peer may have gone meanwhile.
         let (Some(key), Some(stream)) = (key, stream) else { return self.streams.leave(stream_key) };
         let listeners = &mut stream.morphing.listeners;
         if listeners.contains(&key) {

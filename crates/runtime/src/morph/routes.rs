@@ -255,6 +255,7 @@ impl Chains {
     }
 
     fn of(&self, route: Route) -> Option<&ConversionChain> {
+        // There is none, or none is needed.
         let Route::Convert(number) = route else { return None };
         self.used.iter().chain(&self.known).find(|chain| chain.number == number).map(|chain| &**chain)
     }

@@ -27,7 +27,7 @@ impl Context {
     /// Records of a stream went through a chain: counts those that it has lost. Of a node whose chain has panicked, these
     /// are `lost`.
     pub(crate) fn note_converted(&mut self, stream_key: usize, chain: Option<u64>, lost: u64, has_failed: bool) {
-        let Some(stream) = self.streams.get(stream_key) else { return };
+        let Some(stream) = self.streams.present(stream_key) else { return };
         let chain = chain.and_then(|number| stream.morphing.chain(number));
         let [refused, too_long] = chain.map(|chain| chain.tally.count()).unwrap_or_default();
         self.net.count_drop(DropReason::NotConvertible, refused + lost);
@@ -48,14 +48,19 @@ impl Context {
     /// The first record of a format without a route: notifies the subscriber, and asks the stream's listeners for a
     /// conversion.
     fn note_missed(&mut self, key: usize, format: u64) {
+        // It may have ended with an event before this one.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let Some(accept) = subscription.accept.as_deref_mut() else { return };
+        let accept = subscription.accept.as_deref_mut();
+        debug_assert!(accept.is_some(), "subscription {key} says what it accepts");
+        let Some(accept) = accept else { return };
         if accept.route(format) != Route::Unreachable || accept.missed.iter().any(|missed| missed.id().0 == format) {
             return;
         }
         let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
-        let Some(stream) = self.streams.get(stream_key) else { return };
-        let Some(missed) = stream.formats.iter().find(|known| known.format.id().0 == format) else { return };
+        let Some(stream) = self.streams.present(stream_key) else { return };
+        let missed = stream.formats.iter().find(|known| known.format.id().0 == format);
+        debug_assert!(missed.is_some(), "format {format:x}, of which records came, is known");
+        let Some(missed) = missed else { return };
         let missed = missed.format.clone();
         let accepted: Vec<String> = accept.names.iter().map(short).collect();
         let message = format!(
@@ -74,7 +79,7 @@ impl Context {
     /// Recomputes the conversions that subscriptions here want on a stream, and notifies listeners at all I/O contexts of the new
     /// ones.
     pub(crate) fn note_wanted(&mut self, stream_key: usize) {
-        let Some(stream) = self.streams.get(stream_key) else { return };
+        let Some(stream) = self.streams.present(stream_key) else { return };
         let mut wanted: Vec<(Format, Format)> = Vec::new();
         for accept in stream.subscriptions.iter().filter_map(|&key| self.subscriptions.accept(key)) {
             for want in accept.missed.iter().flat_map(|from| accept.targets.iter().map(move |to| (from, to))) {
@@ -84,7 +89,7 @@ impl Context {
                 }
             }
         }
-        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        let Some(stream) = self.streams.present_mut(stream_key) else { return };
         if stream.morphing.wanted == wanted {
             return;
         }
@@ -98,6 +103,7 @@ impl Context {
 
     /// Another I/O context wants these conversions on a stream now.
     fn take_wanted(&mut self, stream_key: usize, place: usize, wanted: &[(Format, Format)]) {
+        // This context may not have it yet, or no longer.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         let before = stream.morphing.wanted_elsewhere.insert(place, wanted.to_vec()).unwrap_or_default();
         self.tell_wanted(stream_key, &before, wanted);
@@ -105,7 +111,7 @@ impl Context {
 
     /// Notifies the listeners here of those conversions that were not wanted before.
     fn tell_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
-        let Some(stream) = self.streams.get(stream_key) else { return };
+        let Some(stream) = self.streams.present(stream_key) else { return };
         let (name, listeners) = (stream.name.clone(), stream.morphing.listeners.clone());
         for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
             let notice = converter_wanted(&name, from, to);
@@ -115,28 +121,28 @@ impl Context {
 
     /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now.
     pub(crate) fn note_readable(&mut self, key: usize) {
-        let Some(accept) = self.subscriptions.accept_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
+        let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
+        let accept = subscription.accept.as_deref_mut();
+        debug_assert!(accept.is_some(), "subscription {key} says what it accepts");
+        let Some(accept) = accept else { return };
         let missed = std::mem::take(&mut accept.missed);
-        let (readable, missed): (Vec<Format>, Vec<Format>) =
-            missed.into_iter().partition(|format| accept.route(format.id().0) != Route::Unreachable);
-        accept.missed = missed;
+        let routed = missed.into_iter().map(|format| (accept.route(format.id().0), format));
+        let (readable, missed): (Vec<(Route, Format)>, _) = routed.partition(|(route, _)| *route != Route::Unreachable);
+        accept.missed = missed.into_iter().map(|(_, format)| format).collect();
         let routes = accept.routes.clone();
         if !readable.is_empty() {
             self.flush_subscription(key);
         }
-        for format in readable {
-            let Some(subscription) = self.subscriptions.get(key) else { return };
-            let Some(accept) = &subscription.accept else { return };
-            let route = accept.route(format.id().0);
+        for (route, format) in readable {
             let records = self.graph.held_records(key, format.id().0);
-            let chain = self.streams.get(subscription.stream).map(|stream| stream.morphing.describe_route(route));
+            let chain = self.streams.present(stream_key).map(|stream| stream.morphing.describe_route(route));
             let notice = Notice::Readable {
-                subscription: subscription.number,
+                subscription: number,
                 format: format.id().to_string(),
                 chain: chain.unwrap_or_default(),
                 records,
             };
-            let peer = subscription.peer;
             self.tell(peer, &notice.into());
         }
         // Records that were leaving when their route went wait again.

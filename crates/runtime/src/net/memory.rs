@@ -389,6 +389,7 @@ fn deliver(client: ClientKey, host: &mut HostInterface, outgoing: Outgoing) -> R
             None => return Err(outgoing),
         },
         Outgoing::Control(ref bytes, class) => {
+            // The inbox has no room for it.
             let Some(mut message) = draft(client, host, bytes) else { return Err(outgoing) };
             message.set_mark(mark_of(class));
             let position = class.position(host.waiting(client).map(class_of));

@@ -205,6 +205,20 @@ impl Net {
         self.peers.get_mut(key)
     }
 
+    /// See [`Peers::present`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_peer(&self, key: usize) -> Option<&Peer> {
+        self.peers.present(key)
+    }
+
+    /// See [`Peers::present`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_peer_mut(&mut self, key: usize) -> Option<&mut Peer> {
+        self.peers.present_mut(key)
+    }
+
     /// All peers, with their keys.
     pub(crate) fn peers(&self) -> impl Iterator<Item = (usize, &Peer)> {
         self.peers.iter()
@@ -254,7 +268,7 @@ impl Net {
 
     /// An attached client has gone, and is a peer only until its deferred packets are taken.
     pub(crate) fn leave(&mut self, key: usize, host: &mut HostInterface) {
-        let Some(attached) = self.peers.attached_mut(key) else { return };
+        let Some(attached) = self.peers.present_attached_mut(key) else { return };
         host.client_info(attached.client).iter().for_each(|client| self.counters.gone.add(client));
         attached.leave(host, &mut self.poller);
     }
@@ -301,6 +315,7 @@ impl Net {
         class: TrafficClass,
         host: &mut HostInterface,
     ) {
+        // It may have gone with what was carried out before, as a subscriber that is over its bound.
         let Some((carrier, mut wire)) = self.carrier(key, host) else { return };
         carrier.send_control(&mut wire, &message.encode(), class);
         if carrier.is_behind() {
@@ -314,6 +329,7 @@ impl Net {
     #[inline]
     pub(crate) fn grant_credit(&mut self, key: usize, host: &mut HostInterface, is_blocked: impl Fn(usize) -> bool) {
         let (peers, mut wire) = self.split(host);
+        // It may have gone with the packet that was taken.
         let Some(peer) = peers.get_mut(key) else { return };
         let is_blocked = peer.publishing.iter().any(|publishing| is_blocked(publishing.stream));
         peer.carrier_mut().grant_credit(&mut wire, is_blocked);

@@ -66,6 +66,7 @@ impl Link {
             return Ok(false);
         }
         let has_room = wire.pool.has_free(MAX_SUPER_BYTES, spare);
+        // There is no buffer for it.
         let Some(mut buffer) = has_room.then(|| wire.pool.alloc(len)).flatten() else { return Err(message) };
         wire.host.read(&message, 0, &mut buffer[..len]);
         wire.host.free(message);
@@ -169,6 +170,7 @@ impl Carrier for Link {
     }
 
     fn end(&mut self, wire: &mut Wire<'_>, _: &'static str, close: Option<Close>) {
+        // The client has ended it.
         let Some(close) = close else { return };
         let packet = close.packet(self.session.peer_session());
         // If the device is full, the packet is as good as lost.

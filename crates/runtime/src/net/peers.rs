@@ -153,12 +153,50 @@ impl Peers {
         self.slots.iter_mut()
     }
 
+    /// A peer, unless it has gone.
     pub(crate) fn get(&self, key: usize) -> Option<&Peer> {
         self.slots.get(key)
     }
 
+    /// See [`Peers::get`].
     pub(crate) fn get_mut(&mut self, key: usize) -> Option<&mut Peer> {
         self.slots.get_mut(key)
+    }
+
+    /// A peer that is there: its packet is being taken, or it has a subscription.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present(&self, key: usize) -> Option<&Peer> {
+        let peer = self.get(key);
+        debug_assert!(peer.is_some(), "peer {key} is unknown");
+        peer
+    }
+
+    /// See [`Peers::present`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Peer> {
+        let peer = self.get_mut(key);
+        debug_assert!(peer.is_some(), "peer {key} is unknown");
+        peer
+    }
+
+    /// The session over packets of a peer that is there and has one.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_link_mut(&mut self, key: usize) -> Option<&mut Link> {
+        let link = self.link_mut(key);
+        debug_assert!(link.is_some(), "peer {key} is unknown, or no session over packets");
+        link
+    }
+
+    /// The attached client of a peer that is there and is one.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_attached_mut(&mut self, key: usize) -> Option<&mut Attached> {
+        let attached = self.attached_mut(key);
+        debug_assert!(attached.is_some(), "peer {key} is unknown, or no attached client");
+        attached
     }
 
     /// The session over packets of a peer that has one.

@@ -6,6 +6,7 @@ use crate::graph::node::Spill;
 use crate::graph::session::Room;
 use crate::net::carrier::Recipient;
 use crate::net::payload::Payload;
+use crate::net::peers::Peer;
 use crate::net::sides::{RemoteSide, Waiting};
 use crate::net::sink::{Output, SessionSink};
 use crossdock_mailbox::Batch;
@@ -54,10 +55,10 @@ impl Net {
         }
     }
 
-    /// The room for a subscription of a peer, whose policy may be to block; nothing if the peer is not there.
+    /// The room for a subscription of a peer, whose policy may be to block.
     #[inline]
     pub(crate) fn room(&mut self, key: usize, blocks: bool, host: &HostInterface) -> Option<Room> {
-        let peer = self.peers.get(key)?;
+        let peer = self.peers.present(key)?;
         let carrier = peer.carrier();
         let packets = match blocks {
             true if peer.full => return Some(Room::Full),
@@ -91,7 +92,7 @@ impl Net {
         host: &'a mut HostInterface,
     ) -> Option<SessionSink<'a>> {
         let (peers, wire) = self.split(host);
-        Some(SessionSink::new(output, peers.get_mut(key)?.carrier_mut(), wire, to, format, spill))
+        Some(SessionSink::new(output, peers.present_mut(key)?.carrier_mut(), wire, to, format, spill))
     }
 
     /// Counts records that joined a peer's queue.
@@ -105,7 +106,7 @@ impl Net {
 
     /// A whole batch joins the queue of a peer over packets by reference; its records.
     pub(crate) fn pass_whole(&mut self, key: usize, batch: Arc<Batch>, to: Recipient) -> u64 {
-        let Some(link) = self.peers.link_mut(key) else { return 0 };
+        let Some(link) = self.peers.present_link_mut(key) else { return 0 };
         let records = batch.len() as u64;
         Payload::Whole { batch, to }.enqueue(&mut link.session);
         self.counters.records_out += records;
@@ -114,8 +115,7 @@ impl Net {
         records
     }
 
-    /// A publisher's packet of `records` records joins the queue of an attached client of its domain by reference; whether the
-    /// client is there.
+    /// A publisher's packet of `records` records joins the queue of an attached client of its domain by reference.
     #[inline]
     pub(crate) fn pass_in_place(
         &mut self,
@@ -124,17 +124,17 @@ impl Net {
         to: Recipient,
         records: u16,
         host: &mut HostInterface,
-    ) -> bool {
-        let Some(attached) = self.peers.attached_mut(key) else { return false };
+    ) {
+        let Some(attached) = self.peers.present_attached_mut(key) else { return };
         self.counters.records_out += u64::from(records);
         self.counters.batches_whole += 1;
         attached.pass(host, message, to, records);
-        true
     }
 
     /// The open packet of a subscription joins its peer's queue.
     pub(crate) fn flush(&mut self, key: usize, output: &mut Output, to: Recipient, host: &mut HostInterface) {
-        let Some((carrier, mut wire)) = self.carrier(key, host) else { return };
+        let (peers, mut wire) = self.split(host);
+        let Some(carrier) = peers.present_mut(key).map(Peer::carrier_mut) else { return };
         if !output.flush(carrier, &mut wire, to) {
             return;
         }
@@ -144,17 +144,16 @@ impl Net {
         self.peers.touch(key);
     }
 
-    /// Whether a peer's queue is over its bound, or was; nothing if the peer is not there. An attached one that is behind is
-    /// looked at each turn.
+    /// Whether the queue of a peer is over its bound, or was. An attached one that is behind is looked at each turn.
     #[inline]
-    pub(crate) fn check_backlog(&mut self, key: usize, host: &HostInterface) -> Option<bool> {
-        let peer = self.peers.get(key)?;
+    pub(crate) fn check_backlog(&mut self, key: usize, host: &HostInterface) -> bool {
+        let Some(peer) = self.peers.present(key) else { return false };
         let carrier = peer.carrier();
         let is_over = peer.full || carrier.backlog_bytes(host) > self.queue_bytes;
         if carrier.is_behind() {
             self.straggle(key);
         }
-        Some(is_over)
+        is_over
     }
 
     /// Drops what a peer's queue may lose and has over its bound, when `more` bytes are to join it. `lost` is called for what
@@ -168,8 +167,10 @@ impl Net {
     ) -> QueueChange {
         let bound = self.queue_bytes.saturating_sub(more);
         let (peers, mut wire) = self.split(host);
+        // An attached client may have gone with a packet of its that was taken.
         let Some(peer) = peers.get_mut(key) else { return QueueChange::Unchanged };
         while peer.carrier().backlog_bytes(wire.host) > bound {
+            // Nothing of the rest may be dropped.
             let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire) else { break };
             lost(&peer.subscriptions, number, records);
             wire.counters.drop(DropReason::QueueFull, records);
@@ -191,7 +192,7 @@ impl Net {
     pub(crate) fn send_messages(&mut self, side: &mut RemoteSide, host: &mut HostInterface) {
         let (spare, queue_bytes) = (SPARE_BUFFERS.min(self.large_buffers / 4), self.limits.queue_bytes);
         let (peers, mut wire) = self.split(host);
-        let Some(link) = peers.link_mut(side.peer) else { return };
+        let Some(link) = peers.present_link_mut(side.peer) else { return };
         let mut sent = false;
         while side.credit > 0 && link.session.sender.backlog_bytes() < queue_bytes {
             let message = match side.waiting.pop_front() {

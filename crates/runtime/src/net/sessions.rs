@@ -46,6 +46,7 @@ impl Net {
             self.counters.drop(DropReason::PacketPayload, 1);
             return None;
         };
+        // It is new.
         let Some(known) = self.peers.greeted(from, hello.nonce) else { return Some(hello) };
         let (session, packet_bytes) = (known.number, known.session.packet_bytes() as u32);
         let window_packets = self.limits.window_packets;
@@ -116,6 +117,7 @@ impl Net {
     /// Sends what a session is owed; whether the device took it all.
     fn send_owed(&mut self, key: usize) -> bool {
         let now_ns = self.now_ns();
+        // An attached client has all in its rings; others may have gone since they were noted.
         let Some(link) = self.peers.link_mut(key) else { return true };
         let (addr, to) = (link.addr, link.session.peer_session());
         let mut all = true;
@@ -162,7 +164,8 @@ impl Net {
         let now_ns = self.now_ns();
         while let Some((_, key)) = self.timers.first().copied().filter(|(at, _)| *at <= now_ns) {
             self.timers.pop_first();
-            let Some(link) = self.peers.link_mut(key) else { continue };
+            // Its timer is taken out with a session.
+            let Some(link) = self.peers.present_link_mut(key) else { continue };
             link.armed_ns = u64::MAX;
             if !link.session.on_timer(now_ns) {
                 let reason = format!("no packet arrived for {} ms", self.limits.idle_timeout_ms);

@@ -53,6 +53,7 @@ impl RemoteSide {
     /// Puts what waits into the mailbox, as far as there is memory for it.
     pub(crate) fn serve_writer(&mut self, host: &mut HostInterface) {
         while let Some(Waiting::Put(bytes)) = self.waiting.front() {
+            // There is no memory now, or the mailbox has gone.
             let Ok(mut draft) = host.begin_put(self.mailbox, bytes.len()) else { return };
             draft.copy_from_slice(bytes);
             let len = bytes.len();

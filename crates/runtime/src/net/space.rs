@@ -78,6 +78,7 @@ impl SinglePacket {
     #[inline]
     fn push(&mut self, bytes: &[u8], records: u16) -> bool {
         let end = self.used + bytes.len();
+        // The header counts no more.
         let Some(records) = self.records.checked_add(records) else { return false };
         match self.memory.bytes().get_mut(self.used..end) {
             Some(room) if end <= MAX_SUPER_BYTES => room.copy_from_slice(bytes),

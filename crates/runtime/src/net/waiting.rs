@@ -14,9 +14,9 @@ use crossdock_mailbox::host::{HostInterface, Message};
 use crossdock_transport::header::PayloadSpan;
 
 impl Net {
-    /// From here on the peer's packets wait.
+    /// From here on the packets of a peer wait, of which one is being taken.
     pub(crate) fn pause(&mut self, key: usize) -> Option<PeerRef> {
-        let peer = self.peers.get_mut(key)?;
+        let peer = self.peers.present_mut(key)?;
         peer.is_paused = true;
         Some(PeerRef { key, serial: peer.serial })
     }
@@ -44,7 +44,7 @@ impl Net {
 
     /// Packets of a peer that is paused wait behind those that wait already.
     pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
-        let Some(link) = self.peers.link_mut(key) else { return };
+        let Some(link) = self.peers.present_link_mut(key) else { return };
         let Data { buffer, header, stride, .. } = data;
         let (buffer, spans) = (buffer.clone(), spans.to_vec());
         link.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
@@ -52,8 +52,11 @@ impl Net {
 
     /// The end of a session over packets that is paused waits behind its packets; whether it does.
     pub(crate) fn park_end(&mut self, key: usize, why: &'static str) -> bool {
-        let is_paused = self.is_paused(key);
-        let Some(link) = self.peers.link_mut(key).filter(|_| is_paused) else { return false };
+        if !self.is_paused(key) {
+            return false;
+        }
+        // An attached client ends otherwise.
+        let Some(link) = self.peers.link_mut(key) else { return false };
         if !matches!(link.parked.back(), Some(Parked::End(_))) {
             link.parked.push_back(Parked::End(why));
         }
@@ -161,6 +164,7 @@ impl Net {
     /// Whether an attached peer has to be served in the next turn too.
     pub(crate) fn is_still_behind(&mut self, key: usize) -> bool {
         let is_full = self.peers.get(key).is_some_and(|peer| peer.full);
+        // It has gone, or was noted anew and is in the list already.
         let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.straggles) else { return false };
         attached.straggles = is_full || attached.is_behind() || !attached.deferred.is_empty();
         attached.straggles
