@@ -241,6 +241,7 @@ impl Context {
         targets: &[Format],
         reads: &BTreeMap<FormatId, Vec<bool>>,
     ) -> Vec<Planned> {
+        // It may have gone since it was asked about.
         let Some(stream) = self.streams.find(name).and_then(|key| self.streams.get(key)) else { return Vec::new() };
         let by_name = self.config.morph.by_name;
         Planned::all(stream, targets, by_name, reads)

@@ -114,6 +114,7 @@ impl Context {
         let Some((carrier, mut wire)) = self.net.carrier(key, self.host.interface_mut()) else {
             return Err(refusal(&HostError::Gone));
         };
+        // A session over packets has no ports.
         let Some(opened) = carrier.open_port(&mut wire, name, side_of(side), options) else {
             return self.host.open_remote(key, id, name, side, ahead);
         };

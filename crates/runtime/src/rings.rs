@@ -145,6 +145,7 @@ impl Context {
 
     /// Takes what a client's session had put before its end: it may be noticed sooner than that.
     fn take_last_packets(&mut self, number: u32) {
+        // Its peer may have ended before the client did.
         let Some(client) = self.net.of_client(number).and_then(|key| self.net.client_of(key)) else { return };
         for message in self.host.interface_mut().last_packets(client) {
             self.take_session(client, message);

@@ -349,6 +349,7 @@ struct Keeping {
 
 /// Reads what is kept, if anything is to be.
 fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, StartError> {
+    // Nothing is to be kept.
     let Some(directory) = &config.morph.state_dir else { return Ok(Keeping::default()) };
     let what = "the stored state (`state_dir` in [morph])";
     let catalog = catalog.clone();

@@ -247,11 +247,8 @@ impl Log {
             // It was applied where it comes from, so it can be here.
             let _ = self.registry.apply(&entry);
         }
-        if self.file.is_none() {
-            return self.compact();
-        }
         let path = self.path();
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else { return self.compact() };
         if let Err(error) = file.write_all(&lines).and_then(|()| file.sync_data()) {
             // A partly written entry must not precede the next one: the next entry begins a new file.
             self.file = None;

@@ -39,7 +39,7 @@ impl Catalog {
 
     fn add_conversion(&mut self, owner: Owner, number: u32, compiled: Compiled) -> Result<(), Refusal> {
         self.note_conversion(owner, number, &compiled)?;
-        let Some(entry) = self.entry_mut(number) else { return Ok(()) };
+        let Some(entry) = self.present_mut(number) else { return Ok(()) };
         let conversions = Arc::make_mut(&mut entry.conversions);
         let (from, to) = (compiled.from.id(), compiled.to.id());
         let (added, replaced) = conversions.graph.add(from, to, owner, compiled.cost).map_err(refused)?;
@@ -58,7 +58,7 @@ impl Catalog {
     fn note_conversion(&mut self, owner: Owner, number: u32, compiled: &Compiled) -> Result<(), Refusal> {
         // That a version was left is kept, so the version is.
         self.keep_versions(number)?;
-        let Some(stream) = self.now.get(number).map(|entry| entry.name().to_owned()) else { return Ok(()) };
+        let Some(stream) = self.present(number).map(|entry| entry.name().to_owned()) else { return Ok(()) };
         let Compiled { from, to, conversion, .. } = compiled;
         let registry = &mut self.registry;
         let mut entries = Vec::new();
@@ -98,7 +98,7 @@ impl Catalog {
             let message = format!("there is no conversion from {from} to {to} on stream `{stream}` that is {whose}");
             return Err(refuse(RefusalCode::Conversion, message));
         };
-        if let Some(entry) = self.entry_mut(number) {
+        if let Some(entry) = self.present_mut(number) {
             let conversions = Arc::make_mut(&mut entry.conversions);
             if let Some(removed) = conversions.graph.remove(from, to, owner) {
                 conversions.compiled.remove(&removed.number);
@@ -119,7 +119,7 @@ impl Catalog {
         let owns = |entry: &StreamEntry| entry.conversions().graph().conversions().iter().any(|c| c.owner == owner);
         let numbers: Vec<u32> = self.now.iter().filter(|entry| owns(entry)).map(|entry| entry.number()).collect();
         for number in numbers {
-            let Some(entry) = self.entry_mut(number) else { continue };
+            let Some(entry) = self.present_mut(number) else { continue };
             let conversions = Arc::make_mut(&mut entry.conversions);
             let gone = conversions.graph.remove_session(session);
             for conversion in &gone {

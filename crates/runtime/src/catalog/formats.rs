@@ -76,7 +76,10 @@ impl Catalog {
         if keeps || self.registry.stream(name).is_some() {
             self.keep_versions(number)?;
         }
-        let Some(entry) = self.now.get(number).filter(|entry| !entry.has_format(format.id())) else { return Ok(()) };
+        let Some(entry) = self.present(number) else { return Ok(()) };
+        if entry.has_format(format.id()) {
+            return Ok(());
+        }
         if entry.formats.len() >= MAX_FORMATS {
             let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
             return Err(refuse(RefusalCode::Limit, message));
@@ -84,7 +87,7 @@ impl Catalog {
         if entry.is_kept {
             self.note_version(name, format, self.is_guarded(number, format.id()))?;
         }
-        if let Some(entry) = self.entry_mut(number) {
+        if let Some(entry) = self.present_mut(number) {
             entry.formats.push(format.clone());
         }
         Ok(())
@@ -108,12 +111,15 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::note_version`].
     pub(super) fn keep_versions(&mut self, number: u32) -> Result<(), Refusal> {
-        let Some(entry) = self.now.get(number).filter(|entry| !entry.is_kept) else { return Ok(()) };
+        let Some(entry) = self.present(number) else { return Ok(()) };
+        if entry.is_kept {
+            return Ok(());
+        }
         let (name, versions) = (entry.name().to_owned(), entry.formats.clone());
         for format in versions {
             self.note_version(&name, &format, self.is_guarded(number, format.id()))?;
         }
-        if let Some(entry) = self.entry_mut(number) {
+        if let Some(entry) = self.present_mut(number) {
             entry.is_kept = true;
         }
         Ok(())

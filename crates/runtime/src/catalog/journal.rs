@@ -60,6 +60,7 @@ impl Catalog {
 
     /// Hands entries over to the state thread as far as it has room, and answers the requests that waited for them.
     pub(crate) fn look_after_kept(&mut self) {
+        // Nothing is kept.
         let Journal { state: Some(state), waiting, .. } = &mut self.journal else { return };
         state.hand_over();
         while let Some((number, _)) = waiting.front()

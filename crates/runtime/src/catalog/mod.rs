@@ -229,6 +229,22 @@ impl Catalog {
         self.now_mut().get_mut(number)
     }
 
+    /// A stream that is there.
+    #[track_caller]
+    fn present(&self, number: u32) -> Option<&StreamEntry> {
+        let entry = self.now.get(number).map(AsRef::as_ref);
+        debug_assert!(entry.is_some(), "stream {number} is unknown");
+        entry
+    }
+
+    /// The same, to change.
+    #[track_caller]
+    fn present_mut(&mut self, number: u32) -> Option<&mut StreamEntry> {
+        let entry = self.entry_mut(number);
+        debug_assert!(entry.is_some(), "stream {number} is unknown");
+        entry
+    }
+
     /// The format of this id of a stream, if a conversion may have left it before it was a version.
     fn is_guarded(&self, number: u32, format: FormatId) -> bool {
         self.now.get(number).is_some_and(|entry| entry.conversions().graph().is_guarded(format))

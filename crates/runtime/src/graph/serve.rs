@@ -278,6 +278,7 @@ impl Graph {
         let is_over = |spent: f32, delivers: bool| spent >= slice || (delivers && spent >= DELIVER_NS);
         while !self.ready.is_empty() || !is_over(spent, self.delivers()) {
             self.now_ns = now_ns + spent as u64;
+            // Nothing is left that may run.
             let Some(mut job) = self.next_job(false, ws) else { break };
             let ran = job.run(ws);
             spent += self.finish(job, ran, ws);

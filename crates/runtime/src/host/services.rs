@@ -193,6 +193,7 @@ impl Services {
         }
         let most = if service == Service::Dump { ROOM_BYTES } else { MAX_TEXT_BYTES };
         let len = message.len().min(most);
+        // The context has no buffers now.
         let Some(mut argument) = pool.alloc(len) else { return false };
         let reply = match reply {
             None => None,

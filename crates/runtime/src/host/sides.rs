@@ -74,6 +74,7 @@ impl Host {
 
     /// Refuses a reader of a `rings` mailbox that a session over packets reads, and a task where one reads at all.
     pub(crate) fn refuse_second_reader(&self, name: &str) -> Result<(), Refusal> {
+        // Opening it says that there is none.
         let Ok(mailbox) = self.interface.find(name) else { return Ok(()) };
         let rings = self.interface.implementation_of(mailbox) == Some(Implementation::Rings);
         let (_, readers) = self.remote_sides(mailbox);

@@ -317,6 +317,7 @@ impl Tasks {
         message: Message,
     ) {
         let Tasks { running, awaited, .. } = self;
+        // It may have ended since the message arrived.
         let Some(running) = running.get_mut(upcall as usize) else { return host.free(message) };
         let mut core = Core { host, pool, services, awaited, counters, mailbox, client: running.client };
         running.task.upcall(&mut core, message);
@@ -330,7 +331,10 @@ impl Tasks {
         ticket: u64,
         value: Option<u64>,
     ) {
-        let Some(awaited) = self.awaited.try_remove(ticket as usize) else { return };
+        let awaited = self.awaited.try_remove(ticket as usize);
+        debug_assert!(awaited.is_some(), "call {ticket} is awaited");
+        let Some(awaited) = awaited else { return };
+        // Nobody wants the value, or there is none.
         let (Some(reply), Some(value)) = (awaited.reply, value) else { return };
         match host.begin_put(reply, size_of::<u64>()) {
             Ok(mut draft) => {

@@ -48,6 +48,7 @@ impl Kept {
 
     /// The kept handlers; and why they could not be read, if so.
     pub(crate) fn read(&self) -> (Vec<HandlerSpec>, Option<String>) {
+        // Nothing is kept.
         let Some(directory) = &self.directory else { return (Vec::new(), None) };
         let path = directory.join(FILE);
         let bytes = match std::fs::read(&path) {
@@ -66,6 +67,7 @@ impl Kept {
     /// # Errors
     /// In words; what was kept before is kept still.
     pub(crate) fn write(&self, handlers: Vec<HandlerSpec>) -> Result<(), String> {
+        // Nothing is kept.
         let Some(directory) = &self.directory else { return Ok(()) };
         let bytes = write_kept(handlers).map_err(|error| error.to_string())?;
         replace(directory, &bytes).map_err(|error| format!("{}: {error}", directory.join(FILE).display()))

@@ -166,6 +166,7 @@ impl CostModel {
             for (name, made) in made {
                 outcomes.made.insert((name, key.0.clone(), key.1), made);
             }
+            // It was only made.
             let Some(outcome) = outcome else { continue };
             outcomes.costs.insert((key.0.clone(), key.1), outcome.clone());
             if self.remembered.len() >= MAX_REMEMBERED {
@@ -438,6 +439,7 @@ impl Measurement {
             ..Cost::default()
         };
         let handler = || self.program.make(&self.natives, &self.format).map(|made| made.handler);
+        // There are no records, or no handler for this format.
         let (Some(batch), Ok(mut first)) = (batch(&self.format, sample), handler()) else {
             return Outcome { cost: unknown, made: Vec::new() };
         };
@@ -445,6 +447,7 @@ impl Measurement {
         // It was made before, so it can be again.
         let mut again = || handler().unwrap_or_else(|_| Box::new(Nothing));
         let cost = estimate(&mut again, &self.format, sample, self.records_per_batch);
+        // It panicked, or the sample has no records.
         let Some(mut cost) = cost else { return Outcome { cost: unknown, made } };
         if self.is_provisional {
             (cost.is_provisional, cost.sample_messages) = (true, 0);

@@ -58,6 +58,7 @@ struct Track {
 
 impl Track {
     fn rates(&self) -> Rates {
+        // Nothing was read yet.
         let (Some(first), Some(last)) = (self.readings.front(), self.readings.back()) else { return Rates::default() };
         let ns = last.at_ns.saturating_sub(first.at_ns);
         if ns == 0 {

@@ -37,6 +37,7 @@ pub(crate) fn reserves(stations: &BTreeMap<&str, PathNode<'_>>) -> BTreeMap<Stri
     stations.iter().for_each(|(name, station)| makers.entry(station.makes).or_default().push(name));
     let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
     for (last, station) in stations {
+        // Its path reserves nothing.
         let Some(rate) = station.path_msgs_per_s else { continue };
         // Back to the streams that no handler makes.
         let (mut left, mut seen) = (vec![*last], BTreeSet::from([*last]));
@@ -78,6 +79,7 @@ impl<'s> Shares<'s, '_> {
     fn of_stream(&mut self, stream: &str) -> f64 {
         // Replicas make equally many of one.
         let maker = self.makers.get(stream).and_then(|makers| makers.first());
+        // It is published.
         let Some((name, station)) = maker.and_then(|maker| self.stations.get_key_value(maker)) else {
             return 1.0;
         };

@@ -254,11 +254,11 @@ impl Managers {
     /// Measures for requests that wait, each on a thread of its own, as far as there may be more threads.
     fn start_measuring(&mut self) {
         let at_work = self.measuring.requests.iter().filter(|request| request.left.is_none()).count();
-        let waiting = self.measuring.requests.iter_mut().filter(|request| request.left.is_some());
+        let waiting =
+            self.measuring.requests.iter_mut().filter_map(|request| Some((request.number, request.left.take()?)));
         let mut failed = Vec::new();
-        for request in waiting.take(MAX_ABANDONED.saturating_sub(at_work)) {
-            let Some(left) = request.left.take() else { continue };
-            let (number, requests) = (request.number, Arc::clone(&self.requests));
+        for (number, left) in waiting.take(MAX_ABANDONED.saturating_sub(at_work)) {
+            let requests = Arc::clone(&self.requests);
             // If no thread can be had, the measurements come back.
             let (give, taken) = oneshot::channel::<Measurements>();
             let run = move || {

@@ -141,10 +141,12 @@ impl Watch {
 
     /// Gives a g-core that is in a handler another thread, if it may be; whether it need not be looked at for a while.
     fn replace(&mut self, at: usize, stuck_after: Duration) -> bool {
+        // A c-core's thread is not replaced.
         let Some(core) = self.seats[at].g_core.clone() else { return false };
         if core.gauges().running.get() == 0 || self.threads.in_handlers() >= MAX_ABANDONED {
             return false;
         }
+        // Its handler has just returned.
         let Some((node, records)) = core.take_over() else { return false };
         self.given_up.push(GivenUp { node, context: ContextIndex(at as u8), stuck_after, records });
         (self.seen[at].own, self.seen[at].had) = (None, Duration::ZERO);

@@ -178,7 +178,9 @@ impl Cores {
     /// The batches delivered since the last call, in order.
     #[inline]
     pub fn delivered(&mut self, mut take: impl FnMut(&Batch)) {
-        let Some((graph, ws)) = self.graphs.first_mut() else { return };
+        let first = self.graphs.first_mut();
+        debug_assert!(first.is_some(), "there is one context at least");
+        let Some((graph, ws)) = first else { return };
         for batch in graph.take_arrived() {
             take(&batch);
             ws.spares.keep_shared(batch);

@@ -645,6 +645,7 @@ fn only_parameters(there: &Deployed, spec: &HandlerSpec) -> Option<Result<Vec<(u
     }
     let mut values = Vec::new();
     for entry in &there.entries {
+        // It has none, as it does not fit the format.
         let Some(parameters) = &entry.parameters else { continue };
         match parameters.prepare(&spec.parameters) {
             Ok(prepared) => values.push((entry.input.id().0, prepared)),

@@ -478,7 +478,9 @@ impl Managers {
             self.late_formats.insert(number);
             return;
         }
+        // Else the context has stopped, and the managers stop next.
         let Ok(mut known) = self.known_streams(&BTreeSet::from([name.clone()])) else { return };
+        // It may have gone since its name was found.
         let Some(stream) = known.remove(&name) else { return };
         let readers: Vec<String> = self
             .handlers
@@ -502,6 +504,7 @@ impl Managers {
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
         for (format, sample) in new {
             let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
+            // It is measured before.
             let Some(CompiledEntry { entry, is_metered }) = fitted else { continue };
             if let Some(why) = &entry.why {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
