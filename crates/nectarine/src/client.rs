@@ -25,7 +25,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Makes a link and has the keeper look after it; connecting has begun.
+    /// Makes a link and hands it to the keeper; connecting has begun.
     pub(crate) fn new(settings: Settings) -> Result<Client, Error> {
         let shared = Arc::new(Shared::new(Link::new(settings)?));
         let keeper = Arc::new(Keeper::start(Arc::clone(&shared))?);
