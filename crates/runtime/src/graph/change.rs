@@ -242,7 +242,10 @@ impl Graph {
             }
             Order::Commit(change) => match self.prepared(change) {
                 Some(part) => self.commit(number, part),
-                None => self.report(number, Report::Cancelled { _part: None }),
+                None => {
+                    debug_assert!(false, "change {change} was prepared at context {}", self.index.0);
+                    self.report(number, Report::Cancelled { _part: None });
+                }
             },
             Order::Force(change) => {
                 self.force(change);

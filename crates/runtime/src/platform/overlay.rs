@@ -798,7 +798,9 @@ impl Committing {
                     }
                 }
             }
-            Report::Prepared | Report::Arrived { .. } | Report::Cancelled { .. } | Report::Done(..) => {}
+            // Of an end that was forced, or a node that was passed on.
+            Report::Prepared | Report::Arrived { .. } => {}
+            Report::Cancelled { .. } | Report::Done(..) => debug_assert!(false, "{report:?} on a committed change"),
         }
     }
 }
