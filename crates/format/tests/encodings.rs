@@ -197,13 +197,13 @@ fn what_is_hard_to_say_is_kept_or_refused_by_every_encoding() {
         // Text that is no UTF-8.
         let (format, bytes) = one("t string", Value::Text(b"a\xff"));
         let refused = carried(encoding, &format, &format, &bytes, &[]);
-        let mended = carried(encoding, &format, &format, &bytes, &[Loss::InvalidText]).unwrap();
+        let repaired = carried(encoding, &format, &format, &bytes, &[Loss::InvalidText]).unwrap();
         if encoding == Encoding::Binary {
-            assert_eq!((refused.unwrap(), mended), ("Text([97, 255])".to_owned(), "Text([97, 255])".to_owned()));
+            assert_eq!((refused.unwrap(), repaired), ("Text([97, 255])".to_owned(), "Text([97, 255])".to_owned()));
         } else {
             let refused = refused.unwrap_err();
             assert!(refused.starts_with("written: ") && refused.contains("field `t`"), "{encoding}: {refused}");
-            assert_eq!(mended, "Text([97, 239, 191, 189])", "{encoding}");
+            assert_eq!(repaired, "Text([97, 239, 191, 189])", "{encoding}");
         }
         // Numbers beyond the field that they are read into.
         if encoding != Encoding::Binary {

@@ -121,11 +121,11 @@ pub(crate) struct Facts {
 #[derive(Debug, Default)]
 pub(crate) struct QueryCostModel {
     /// By the query without its constants, and the format's id.
-    remembered: Mutex<HashMap<(String, u64), Weighed>>,
+    remembered: Mutex<HashMap<(String, u64), Remembered>>,
 }
 
 #[derive(Debug)]
-struct Weighed {
+struct Remembered {
     sql: String,
     cost: Cost,
     at: Instant,
@@ -149,7 +149,7 @@ impl QueryCostModel {
             remembered.retain(|_, known| known.at.elapsed() < FRESH);
         }
         if remembered.len() < MAX_REMEMBERED {
-            remembered.insert(key, Weighed { sql: sql.to_owned(), cost, at: Instant::now() });
+            remembered.insert(key, Remembered { sql: sql.to_owned(), cost, at: Instant::now() });
         }
         Some(cost)
     }
@@ -161,7 +161,7 @@ impl QueryCostModel {
     }
 
     /// Nobody measures anything while this is held.
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, u64), Weighed>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, u64), Remembered>> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

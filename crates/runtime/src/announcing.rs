@@ -200,7 +200,7 @@ impl Context {
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         if stream.entry.is_claimed() {
             // The managers may have ended before.
-            let _ = self.news.send(ControlRequest::NewFormat { stream: key as u32 });
+            let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32 });
         }
         for subscription in stream.subscriptions.clone() {
             self.take_plan(subscription, format, plans);
@@ -225,7 +225,7 @@ impl Context {
             }
             (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
         };
-        self.tell(peer, &message);
+        self.send_control(peer, &message);
     }
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.
@@ -309,7 +309,7 @@ impl Context {
     pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
         // It may have gone meanwhile.
         let Some(key) = self.net.still_there(peer) else { return };
-        self.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+        self.send_control(key, &ControlMessage::Reply(reply(id, outcome)));
         self.resume(key);
     }
 }

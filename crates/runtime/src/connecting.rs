@@ -98,13 +98,13 @@ impl Context {
             let _ = inbox.post(move |context| then(context, outcome));
         });
         // The managers may have ended before: the daemon stops.
-        let _ = self.news.send(ControlRequest::Connect(Box::new(Connection { flow, formats, then: answer })));
+        let _ = self.to_managers.send(ControlRequest::Connect(Box::new(Connection { flow, formats, then: answer })));
     }
 
     fn disconnect(&self, stream: usize, is_publishing: bool) {
         let flow = Flow { stream: stream as u32, at: self.graph.index(), is_publishing };
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::Disconnect(flow));
+        let _ = self.to_managers.send(ControlRequest::Disconnect(flow));
     }
 }
 

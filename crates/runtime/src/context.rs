@@ -67,7 +67,7 @@ pub(crate) struct Parts {
     pub(crate) graph: Graph,
     pub(crate) workspace: Workspace,
     /// For reports to the managers.
-    pub(crate) news: Arc<RequestQueue>,
+    pub(crate) to_managers: Arc<RequestQueue>,
     pub(crate) planner: Planner,
     pub(crate) catalog: CatalogHandle,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Context {
     /// The commands of the rest of the daemon, and what waits here for a format or a stream.
     pub(crate) inbox: ContextInbox,
     /// For reports to the managers.
-    pub(crate) news: Arc<RequestQueue>,
+    pub(crate) to_managers: Arc<RequestQueue>,
     /// The threads for slow work.
     pub(crate) planner: Planner,
 }
@@ -131,7 +131,7 @@ impl Context {
             morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new(), gone: Vec::new() },
             graph,
             workspace: parts.workspace,
-            news: parts.news,
+            to_managers: parts.to_managers,
             planner: parts.planner,
             admission: Admission::default(),
             inbox: ContextInbox::new(parts.inbox, parts.commands, parts.inboxes),
@@ -174,10 +174,10 @@ impl Context {
     fn ingress(&mut self) -> Came {
         let (frames, taken) = (self.take_frames(), self.host.interface().taken());
         let is_full = self.take_rings();
-        self.look_after_stragglers();
+        self.tick_lagging();
         self.host.take_answers(self.net.counters_mut());
         self.serve_remote();
-        self.look_after_waiting();
+        self.tick_waiting();
         self.serve_sessions();
         // A socket that was not full has nothing more now; should it have, the poller says so at once.
         match frames {
@@ -374,7 +374,7 @@ impl Context {
         self.end_conversions(PeerRef { key, serial: peer.serial });
         self.net.end(peer, self.host.interface_mut(), why, close);
         self.host.disown(Owner::Session(key as u32));
-        self.tell_closed_sides();
+        self.report_closed_sides();
     }
 
     /// A client is gone. It goes on as a publisher, and as nothing else, until the context has had the buffers for what
@@ -394,7 +394,7 @@ impl Context {
             self.resume(key);
         }
         self.host.prune();
-        self.tell_closed_sides();
+        self.report_closed_sides();
     }
 
     /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent.
@@ -413,12 +413,12 @@ impl Context {
     }
 
     /// Queues a control message for a peer.
-    pub(crate) fn tell(&mut self, key: usize, message: &ControlMessage) {
-        self.tell_as(key, message, message.class());
+    pub(crate) fn send_control(&mut self, key: usize, message: &ControlMessage) {
+        self.send_control_as(key, message, message.class());
     }
 
     /// The same for a message of the class given.
-    pub(crate) fn tell_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
+    pub(crate) fn send_control_as(&mut self, key: usize, message: &ControlMessage, class: TrafficClass) {
         self.net.send_control(key, message, class, self.host.interface_mut());
     }
 

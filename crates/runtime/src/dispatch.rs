@@ -15,7 +15,7 @@ use crossdock_transport::{ControlMessage, Header, Kind, Notice};
 use std::net::SocketAddr;
 
 /// Shortest interval between two reports of dropped records to a subscriber, in ns.
-const TELL_INTERVAL_NS: u64 = 100_000_000;
+const REPORT_INTERVAL_NS: u64 = 100_000_000;
 
 impl Context {
     /// Takes one frame: its packets by runs, each to its session. One whose session is at another I/O context is handed over.
@@ -184,23 +184,23 @@ impl Context {
     }
 
     /// Reports to a subscriber the records that it has lost since the last report.
-    pub(crate) fn tell_dropped(&mut self, key: usize, now: bool) {
+    pub(crate) fn report_dropped(&mut self, key: usize, now: bool) {
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
-        let waits = self.net.now_ns() < subscription.told_ns + TELL_INTERVAL_NS
+        let waits = self.net.now_ns() < subscription.reported_ns + REPORT_INTERVAL_NS
             || self.net.has_untaken_control(subscription.peer, self.host.interface());
-        if subscription.untold == 0 || (waits && !now) {
+        if subscription.unreported == 0 || (waits && !now) {
             return;
         }
-        let records = std::mem::take(&mut subscription.untold);
-        subscription.told_ns = self.net.now_ns();
+        let records = std::mem::take(&mut subscription.unreported);
+        subscription.reported_ns = self.net.now_ns();
         let reason = "the queue was full, a record was too long, a format was not accepted and not converted in time, \
                       or a value does not fit the accepted format (`crossdock paths` shows which)"
             .to_owned();
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
-        self.tell(peer, &notice.into());
+        self.send_control(peer, &notice.into());
     }
 }
 

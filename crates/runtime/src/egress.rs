@@ -107,7 +107,7 @@ impl Context {
             match self.graph.next_session(now_ns, &mut sessions, &mut self.workspace) {
                 Some(SessionStep::Ran(key)) => self.check_queue(key),
                 Some(SessionStep::Failed(key)) => self.fail_query(key),
-                Some(SessionStep::Ended(key, publishers)) => self.tell_end(key, publishers),
+                Some(SessionStep::Ended(key, publishers)) => self.report_end(key, publishers),
                 Some(SessionStep::Converted { stream, chain, lost, has_failed }) => {
                     self.note_converted(stream as usize, chain, lost, has_failed);
                 }
@@ -124,23 +124,23 @@ impl Context {
         let (peer, number) = (subscription.peer, subscription.number);
         let message = "the query failed on a record because of a bug in the daemon: its records are dropped".to_owned();
         let text = format!("the query `{}`: {message}", subscription.select.sql());
-        self.tell(peer, &Notice::Unreadable { subscription: number, message }.into());
+        self.send_control(peer, &Notice::Unreadable { subscription: number, message }.into());
         // The managers may have ended before.
-        let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index(), text));
+        let _ = self.to_managers.send(ControlRequest::QueryFailed(self.graph.index(), text));
         self.check_queue(key);
     }
 
     /// Tells a subscription that a publisher has stopped, after the records that came.
-    fn tell_end(&mut self, key: usize, publishers: u32) {
+    fn report_end(&mut self, key: usize, publishers: u32) {
         self.flush_subscription(key);
         self.settle_queue(key);
         self.note_losses(key);
-        self.tell_dropped(key, true);
+        self.report_dropped(key, true);
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let notice = Notice::StreamEnded { subscription: subscription.number, publishers };
         let peer = subscription.peer;
-        self.tell(peer, &ControlMessage::Notice(notice));
+        self.send_control(peer, &ControlMessage::Notice(notice));
     }
 
     /// Counts what the node of a subscription has lost since the last time. Whether its queue was full.

@@ -238,11 +238,11 @@ impl Context {
 
     /// Gives clients that are behind what can be given now: packets that wait for the context's buffers, messages that
     /// wait for room in an inbox, and credit to the publishers that a full queue held back.
-    pub(crate) fn look_after_stragglers(&mut self) {
+    pub(crate) fn tick_lagging(&mut self) {
         // Nobody is behind.
-        let Some(mut stragglers) = self.net.take_stragglers() else { return };
-        stragglers.retain(|&key| self.tick(key));
-        self.net.keep_stragglers(stragglers);
+        let Some(mut lagging) = self.net.take_lagging() else { return };
+        lagging.retain(|&key| self.tick(key));
+        self.net.keep_lagging(lagging);
     }
 
     /// Whether the peer is still behind.

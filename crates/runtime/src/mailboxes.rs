@@ -95,7 +95,7 @@ impl Context {
 
     fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {
         self.host.delete_mailbox(owner, name).map_err(|error| refusal(&error))?;
-        self.tell_closed_sides();
+        self.report_closed_sides();
         Ok(())
     }
 
@@ -156,9 +156,9 @@ impl Context {
     }
 
     /// Tells sessions of the mailboxes that are gone.
-    pub(crate) fn tell_closed_sides(&mut self) {
+    pub(crate) fn report_closed_sides(&mut self) {
         while let Some((peer, notice)) = self.host.next_closed_side() {
-            self.tell(peer, &notice.into());
+            self.send_control(peer, &notice.into());
         }
     }
 
@@ -180,7 +180,7 @@ impl Context {
         if self.host.has_no_sides() {
             return;
         }
-        self.tell_closed_sides();
+        self.report_closed_sides();
         self.host.serve_sides(|side, host| self.net.send_messages(side, host));
         self.replenish_writers();
     }
@@ -189,7 +189,7 @@ impl Context {
     fn replenish_writers(&mut self) {
         let mut next = 0;
         while let Some((peer, notice)) = self.host.next_replenished(&mut next) {
-            self.tell(peer, &notice.into());
+            self.send_control(peer, &notice.into());
         }
     }
 

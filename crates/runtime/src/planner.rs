@@ -3,7 +3,7 @@
 //! compile conversions, and hand the results back. There are several, so that a request need not wait for what another
 //! one has measured or compiled.
 //!
-//! A session has one request with the planner at most, since its further packets wait ([`crate::parked`]); so the
+//! A session has one request with the planner at most, since its further packets wait ([`crate::deferred`]); so the
 //! number of jobs is bounded by the number of sessions. The managers have a thread of their own: a swap does not wait
 //! for subscriptions.
 

@@ -25,8 +25,9 @@ impl Context {
                 return self.announce(key, Announcement { id, number, name, format });
             }
             Request::Subscribe { id, subscription, sql, overflow, wait, accept, unreadable } => {
-                let wish = SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };
-                return self.begin_subscribe(key, wish);
+                let requested =
+                    SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };
+                return self.begin_subscribe(key, requested);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
                 return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
@@ -46,7 +47,7 @@ impl Context {
             | Request::EndTask { .. }
             | Request::FindNode { .. }) => {
                 if let Some(reply) = self.carry_out_mailbox(key, request) {
-                    self.tell_reply(key, &reply, ends);
+                    self.send_reply(key, &reply, ends);
                 }
                 return;
             }
@@ -55,13 +56,13 @@ impl Context {
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
-        self.tell_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
+        self.send_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
     }
 
     /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.
-    fn tell_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
+    fn send_reply(&mut self, key: usize, reply: &ControlMessage, ends: Option<Origin>) {
         let class = ends.map_or_else(|| reply.class(), |origin| TrafficClass::Exchange(Follows::Origin(origin)));
-        self.tell_as(key, reply, class);
+        self.send_control_as(key, reply, class);
     }
 
     /// Tells a subscriber that its subscription stands, and all formats that may come.
@@ -73,9 +74,9 @@ impl Context {
         let Some(subscription) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
-        self.tell(key, &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format }));
+        self.send_control(key, &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format }));
         for format in formats {
-            self.tell(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
+            self.send_control(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
         }
     }
 
@@ -110,7 +111,7 @@ impl Context {
         self.admission.release(subscription.load_ns_per_s);
         if subscription.asked.is_some() {
             // The managers may have ended before.
-            let _ = self.news.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
+            let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
         }
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream) {
@@ -148,7 +149,7 @@ impl Context {
         if self.note_losses(key) {
             return self.disconnect_behind(key);
         }
-        self.tell_dropped(key, false);
+        self.report_dropped(key, false);
     }
 
     /// Applies the overflow policies of a peer whose queue is over its bound, and lifts them when it is well below.
@@ -177,7 +178,7 @@ impl Context {
         }
         for subscription in subscriptions {
             self.graph.wake_session(subscription);
-            self.tell_dropped(subscription, true);
+            self.report_dropped(subscription, true);
         }
     }
 }

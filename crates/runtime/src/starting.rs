@@ -179,7 +179,7 @@ fn run_contexts(
             services,
             graph,
             workspace,
-            news: Arc::clone(&common.requests),
+            to_managers: Arc::clone(&common.requests),
             planner: common.planner.clone(),
             catalog: common.catalog.clone(),
         };
@@ -354,7 +354,7 @@ fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, Star
     let what = "the stored state (`state_dir` in [morph])";
     let catalog = catalog.clone();
     let Started { registry, side, thread, complaints } =
-        state::start(directory, move || catalog.post(Catalog::look_after_kept))
+        state::start(directory, move || catalog.post(Catalog::take_kept))
             .map_err(|source| StartError::System { what, source })?;
     Ok(Keeping { registry, side: Some(side), thread: Some(thread), complaints })
 }

@@ -46,7 +46,7 @@ pub(crate) struct Planned {
 impl Planned {
     /// Plans a query for a format.
     pub(crate) fn new(select: &Select, format: &Format) -> Planned {
-        Planned::weighed(select, format, |_| None)
+        Planned::measured_with(select, format, |_| None)
     }
 
     /// The same; a query that cannot be planned because of a bug in the daemon fits no format.
@@ -59,13 +59,17 @@ impl Planned {
         })
     }
 
-    /// The same, with what it costs as `weigh` finds it.
-    pub(crate) fn weighed(select: &Select, format: &Format, weigh: impl FnOnce(&Program) -> Option<Cost>) -> Planned {
+    /// The same, with what it costs as `measure` finds it.
+    pub(crate) fn measured_with(
+        select: &Select,
+        format: &Format,
+        measure: impl FnOnce(&Program) -> Option<Cost>,
+    ) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
         let outcome = select.plan(format).map(|program| {
             let output = program.output.clone();
             // A batch that leaves unchanged costs the query nothing.
-            cost = if takes_all(&program) { Some(Cost::default()) } else { weigh(&program) };
+            cost = if takes_all(&program) { Some(Cost::default()) } else { measure(&program) };
             entry.note(&program);
             instance = instance_of(format, Some(program));
             entry.output_format = Some(output.clone());
@@ -165,8 +169,8 @@ pub(crate) struct Subscription {
     /// Failed expressions that the context has counted.
     pub(crate) row_errors: u64,
     /// Records dropped that were not yet reported to the subscriber.
-    pub(crate) untold: u64,
-    pub(crate) told_ns: u64,
+    pub(crate) unreported: u64,
+    pub(crate) reported_ns: u64,
 }
 
 impl Subscription {
@@ -198,8 +202,8 @@ impl Subscription {
             lost_in_node: 0,
             counted: [0; 5],
             row_errors: 0,
-            untold: 0,
-            told_ns: 0,
+            unreported: 0,
+            reported_ns: 0,
         }
     }
 
@@ -212,7 +216,7 @@ impl Subscription {
     #[inline]
     pub(crate) fn lose(&mut self, records: u64) {
         self.dropped += records;
-        self.untold += records;
+        self.unreported += records;
     }
 
     /// Whether its records may be dropped when its queue is full.

@@ -246,15 +246,15 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
             continue;
         }
         let before = State::of(&context, directory.path());
-        let (wish, reason) = impossible(&mut rng, &before.specs);
-        let planned = manager.plan(wish.clone(), false).unwrap();
-        let plan = manager.change(wish.clone(), false).unwrap().expect_err(&format!("{wish:?}"));
+        let (requested, reason) = impossible(&mut rng, &before.specs);
+        let planned = manager.plan(requested.clone(), false).unwrap();
+        let plan = manager.change(requested.clone(), false).unwrap().expect_err(&format!("{requested:?}"));
         let why = plan.refusals.join("; ");
-        assert!(why.contains(reason) && !planned.refusals.is_empty(), "{wish:?} was refused since {why}");
+        assert!(why.contains(reason) && !planned.refusals.is_empty(), "{requested:?} was refused since {why}");
         let events = manager.events(0).unwrap();
-        assert_eq!(events.iter().filter(|event| event.kind == "refused").count() as u32, refused + 1, "{wish:?}");
+        assert_eq!(events.iter().filter(|event| event.kind == "refused").count() as u32, refused + 1, "{requested:?}");
         refused += 1;
-        assert_eq!(State::of(&context, directory.path()), before, "after {wish:?}");
+        assert_eq!(State::of(&context, directory.path()), before, "after {requested:?}");
     }
     stop.store(true, Ordering::Release);
     let published = publishing.join().unwrap();

@@ -94,7 +94,7 @@ impl CsvEncoder {
     /// Appends a row; whether text in it had to be mended.
     #[inline]
     fn push(&self, record: &Record<'_>, out: &mut Vec<u8>) -> bool {
-        let mut is_mended = false;
+        let mut is_repaired = false;
         for (index, ty) in self.types.iter().enumerate() {
             if index > 0 {
                 out.push(self.options.delimiter);
@@ -106,11 +106,11 @@ impl CsvEncoder {
                 }
                 Value::Text(value) => {
                     self.push_text(out, String::from_utf8_lossy(value).as_bytes(), true);
-                    is_mended = true;
+                    is_repaired = true;
                 }
                 Value::Enum { symbol: Some(symbol), .. } => self.push_text(out, symbol.as_bytes(), true),
                 Value::Bytes(value) => self.push_bytes(out, value),
-                Value::List(_) => is_mended |= self.push_list(out, index, record.get(index)),
+                Value::List(_) => is_repaired |= self.push_list(out, index, record.get(index)),
                 value if self.quote_values => {
                     out.push(b'"');
                     push_value(out, *ty, value);
@@ -120,7 +120,7 @@ impl CsvEncoder {
             }
         }
         out.push(b'\n');
-        is_mended
+        is_repaired
     }
 
     #[inline]
@@ -140,9 +140,9 @@ impl CsvEncoder {
     fn push_list(&self, out: &mut Vec<u8>, field: usize, list: Value<'_>) -> bool {
         let Some((_, how)) = self.lists.iter().find(|(index, _)| *index == field) else { return false };
         let mut text = Vec::new();
-        let is_mended = how.push(list, &mut text);
+        let is_repaired = how.push(list, &mut text);
         self.push_text(out, &text, true);
-        is_mended
+        is_repaired
     }
 
     fn push_bytes(&self, out: &mut Vec<u8>, value: &[u8]) {

@@ -50,9 +50,9 @@ impl JsonValue {
 
     /// Appends a value of the field; whether text in it had to be mended.
     pub(crate) fn push(&self, value: Value<'_>, out: &mut Vec<u8>) -> bool {
-        let mut line = Line { bytes: out, is_mended: false };
+        let mut line = Line { bytes: out, is_repaired: false };
         push_value(&self.0, value, &mut line);
-        line.is_mended
+        line.is_repaired
     }
 }
 
@@ -127,10 +127,10 @@ impl JsonEncoder {
     /// Appends a line; whether text in it had to be mended.
     #[inline]
     fn push(&self, record: &Record<'_>, out: &mut Vec<u8>) -> bool {
-        let mut line = Line { bytes: out, is_mended: false };
+        let mut line = Line { bytes: out, is_repaired: false };
         push_record(&self.members, record, &mut line);
         line.bytes.push(b'\n');
-        line.is_mended
+        line.is_repaired
     }
 }
 
@@ -138,7 +138,7 @@ impl JsonEncoder {
 struct Line<'o> {
     bytes: &'o mut Vec<u8>,
     /// Whether a text was not UTF-8.
-    is_mended: bool,
+    is_repaired: bool,
 }
 
 #[inline]
@@ -193,7 +193,7 @@ fn push_value(kind: &Kind, value: Value<'_>, out: &mut Line<'_>) {
             Ok(text) => push_string(bytes, text),
             Err(_) => {
                 push_string(bytes, &String::from_utf8_lossy(value));
-                out.is_mended = true;
+                out.is_repaired = true;
             }
         },
         Value::Bytes(value) => quoted(bytes, |bytes| text::push_base64(bytes, value)),

@@ -440,7 +440,7 @@ impl HostInterface {
     }
 
     /// Tells a client of an error that no call of its own would find; dropped (and counted) if it asked for none ahead.
-    pub fn tell_error(&mut self, client: ClientKey, reason: Reason, detail: u64) {
+    pub fn report_error(&mut self, client: ClientKey, reason: Reason, detail: u64) {
         let Some(holder) = self.client_mut(client) else { return };
         if holder.signals.error_credits == 0 {
             self.counters.unreported += 1;

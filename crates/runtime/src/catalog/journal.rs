@@ -59,7 +59,7 @@ impl Catalog {
     }
 
     /// Hands entries over to the state thread as far as it has room, and answers the requests that waited for them.
-    pub(crate) fn look_after_kept(&mut self) {
+    pub(crate) fn take_kept(&mut self) {
         // Nothing is kept.
         let Journal { state: Some(state), waiting, .. } = &mut self.journal else { return };
         state.hand_over();

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Wishes that may wait for the thread.
-const WISHES: usize = 256;
+const REQUESTS: usize = 256;
 /// The longest line of the log, and the longest name of a file, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 /// Room for an answer, and the longest dump, in bytes: a buffer of the largest class.
@@ -60,7 +60,7 @@ struct Answer {
 
 /// The core's side.
 pub(crate) struct Services {
-    wishes: Producer<ServiceRequest>,
+    requests: Producer<ServiceRequest>,
     answers: Consumer<Answer>,
     thread: std::thread::Thread,
     /// Something was asked since the thread was last woken.
@@ -88,8 +88,8 @@ impl std::ops::Drop for ServiceThread {
 impl Services {
     /// For a context without tasks: nothing is ever asked of them.
     pub(crate) fn absent() -> Services {
-        let ((wishes, _), (_, answers)) = (ring(1), ring(1));
-        Services { wishes, answers, thread: std::thread::current(), asked: false }
+        let ((requests, _), (_, answers)) = (ring(1), ring(1));
+        Services { requests, answers, thread: std::thread::current(), asked: false }
     }
 }
 
@@ -114,18 +114,18 @@ impl ServiceThread {
 /// The system's: a configured directory that cannot be opened, or no thread.
 pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::io::Result<(ServiceThread, Services)> {
     let files = Files::open(config)?;
-    let (wishes, mut wished) = ring(WISHES);
+    let (requests, mut requested) = ring(REQUESTS);
     // Every wish has its place among the answers, so that none has to wait.
-    let (mut answer, answers) = ring(2 * WISHES);
+    let (mut answer, answers) = ring(2 * REQUESTS);
     let print: LogSink = Box::new(|line| eprintln!("{line}"));
     let log = Arc::new(Mutex::new(print));
     let sink = log.clone();
     let run = move || {
         let mut files = files;
         loop {
-            let closed = wished.is_closed();
-            while let Some(wish) = wished.pop() {
-                if let Some(answered) = carry_out(wish, &mut files, &sink) {
+            let closed = requested.is_closed();
+            while let Some(requested) = requested.pop() {
+                if let Some(answered) = carry_out(requested, &mut files, &sink) {
                     // If there is no room, the core is gone, and the answer is not awaited.
                     let _ = answer.push(answered);
                     doorbell.ring();
@@ -138,13 +138,13 @@ pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::
         }
     };
     let thread = std::thread::Builder::new().name("g-core-services".into()).spawn(run)?;
-    let services = Services { wishes, answers, thread: thread.thread().clone(), asked: false };
+    let services = Services { requests, answers, thread: thread.thread().clone(), asked: false };
     Ok((ServiceThread { thread: Some(thread), log }, services))
 }
 
 /// Does what was asked, on the thread.
-fn carry_out(wish: ServiceRequest, files: &mut Files, log: &Mutex<LogSink>) -> Option<Answer> {
-    let ServiceRequest { service, argument, len, reply } = wish;
+fn carry_out(requested: ServiceRequest, files: &mut Files, log: &Mutex<LogSink>) -> Option<Answer> {
+    let ServiceRequest { service, argument, len, reply } = requested;
     let argument = &argument[..len];
     let mut room = reply;
     let space = room.as_mut().map(|(_, room)| &mut room[size_of::<u64>()..]);
@@ -188,7 +188,7 @@ impl Services {
         message: &Message,
         reply: Option<MailboxKey>,
     ) -> bool {
-        if self.wishes.free() == 0 {
+        if self.requests.free() == 0 {
             return false;
         }
         let most = if service == Service::Dump { ROOM_BYTES } else { MAX_TEXT_BYTES };
@@ -204,7 +204,7 @@ impl Services {
         };
         host.read(message, 0, &mut argument[..len]);
         self.asked = true;
-        self.wishes.push(ServiceRequest { service, argument: argument.freeze(), len, reply }).is_ok()
+        self.requests.push(ServiceRequest { service, argument: argument.freeze(), len, reply }).is_ok()
     }
 
     /// Wakes the thread if something was asked of it.

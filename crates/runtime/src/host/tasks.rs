@@ -160,28 +160,28 @@ impl Core<'_> {
     /// the task.
     pub fn drop_too_long(&mut self, message: Message) {
         self.counters.drop(DropReason::TooLong, 1);
-        self.tell_error(Reason::TooLong, message.len() as u64);
+        self.report_error(Reason::TooLong, message.len() as u64);
         self.free(message);
     }
 
     /// The same for a message whose target mailbox is at its bound: the reader of that mailbox is too slow.
     pub fn drop_for_bound(&mut self, message: Message) {
         self.counters.drop(DropReason::QueueFull, 1);
-        self.tell_error(Reason::Full, message.len() as u64);
+        self.report_error(Reason::Full, message.len() as u64);
         self.free(message);
     }
 
     /// The same for one of which nothing could be made for want of memory.
     pub fn drop_for_memory(&mut self, message: Message) {
         self.counters.drop(DropReason::NoBuffer, 1);
-        self.tell_error(Reason::NoBuffers, message.len() as u64);
+        self.report_error(Reason::NoBuffers, message.len() as u64);
         self.free(message);
     }
 
     /// Tells the client that made the task, if it was one, of an error that no call of its own would find.
-    pub fn tell_error(&mut self, reason: Reason, detail: u64) {
+    pub fn report_error(&mut self, reason: Reason, detail: u64) {
         if let Some(client) = self.client {
-            self.host.tell_error(client, reason, detail);
+            self.host.report_error(client, reason, detail);
         }
     }
 
@@ -202,7 +202,7 @@ impl Core<'_> {
         let asked = self.services.ask(self.host, self.pool, service, message, reply);
         if !asked {
             self.counters.drop(DropReason::ServiceBusy, 1);
-            self.tell_error(Reason::Full, message.len() as u64);
+            self.report_error(Reason::Full, message.len() as u64);
         }
         asked
     }

@@ -21,11 +21,12 @@ const OVER_OF: u64 = 10;
 
 impl Managers {
     /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over.
-    pub(crate) fn note_thinned(&mut self) {
+    pub(crate) fn note_sampled(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
             let (batches, left_out) = (there.gauges.thinned.get(), there.gauges.lost(Loss::Sampled));
-            events.extend(there.thinning.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
+            events
+                .extend(there.sampling_events.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
         }
         for (name, kind, text) in events {
             self.note(kind, &name, text);
@@ -33,9 +34,9 @@ impl Managers {
     }
 
     /// Reports to each I/O context the time that it has left for subscriptions' queries; `is_second`: at the end of a second.
-    pub(crate) fn tell_room(&mut self, is_second: bool) {
+    pub(crate) fn report_room(&mut self, is_second: bool) {
         let contexts = self.contexts();
-        self.io.iter().for_each(|io| tell_room(io, &contexts, is_second));
+        self.io.iter().for_each(|io| report_room(io, &contexts, is_second));
     }
 
     /// The known formats and rates of some streams.
@@ -153,7 +154,7 @@ impl Managers {
 
 /// Reports to an I/O context the time that it has left for subscriptions' queries. Nobody waits for it: what comes to the
 /// context after this comes after its report.
-fn tell_room(io: &IoHandle, contexts: &Contexts, is_second: bool) {
+fn report_room(io: &IoHandle, contexts: &Contexts, is_second: bool) {
     let at = usize::from(io.at.0);
     let context = &contexts.list()[at];
     let report = RoomReport {

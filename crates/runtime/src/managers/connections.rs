@@ -31,7 +31,7 @@ impl Managers {
         }
         self.resume();
         match self.change_graph(vec![edit(*flow, true)]) {
-            Ok(Changed { unfinished: None, .. }) => self.tell_connected(connection),
+            Ok(Changed { unfinished: None, .. }) => self.answer_connection(connection),
             Ok(Changed { unfinished, .. }) => {
                 self.confirm_later(unfinished, BTreeSet::new(), Caller::Connection(connection));
             }
@@ -42,7 +42,7 @@ impl Managers {
     }
 
     /// A stream is led where it was to be.
-    pub(super) fn tell_connected(&mut self, Connection { flow, then, .. }: Connection) {
+    pub(super) fn answer_connection(&mut self, Connection { flow, then, .. }: Connection) {
         // What is known elsewhere is what queries are measured on, before anything has come.
         then(Ok(if flow.is_publishing { None } else { self.facts_of(flow.stream) }));
     }

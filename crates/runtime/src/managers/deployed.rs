@@ -7,8 +7,8 @@ use crate::graph::NodeId;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::measure::{CostModel, Facts, Job};
 use crate::managers::rule_costs::RuleCosts;
+use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::HandlerSpec;
-use crate::managers::thinning::Thinning;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
@@ -450,7 +450,7 @@ pub(crate) struct Deployed {
     pub(crate) timed_seen: u64,
     pub(crate) fault_times_s: Vec<u64>,
     /// Whether its context sheds some of its records at times.
-    pub(crate) thinning: Thinning,
+    pub(crate) sampling_events: SamplingEvents,
     /// Whether its overload rule is applied now.
     pub(crate) is_degraded: bool,
     /// The costs of its entries with and without the rule, once they were measured.
@@ -493,7 +493,7 @@ impl Deployed {
             overruns_seen: 0,
             timed_seen: 0,
             fault_times_s: Vec::new(),
-            thinning: Thinning::default(),
+            sampling_events: SamplingEvents::default(),
             is_degraded: false,
             rule_costs: None,
             spec,

@@ -17,12 +17,12 @@ pub(crate) mod monitor;
 mod paths;
 mod queries;
 mod read;
+mod reports;
 pub(crate) mod request;
 mod rule;
 mod rule_costs;
+mod sampling_events;
 pub(crate) mod spec;
-mod tell;
-mod thinning;
 pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;
@@ -87,7 +87,7 @@ pub(crate) struct Managers {
     catalog: CatalogHandle,
     overlay: Overlay,
     watch: Watch,
-    workshop: HandlerCompiler,
+    compiler: HandlerCompiler,
     config: PlatformConfig,
     /// CPUs that this thread may use, as at its start: asking takes a tenth of what a change does.
     cpus: usize,
@@ -145,7 +145,7 @@ impl Managers {
             catalog,
             overlay,
             watch,
-            workshop: HandlerCompiler { natives, costs },
+            compiler: HandlerCompiler { natives, costs },
             config,
             cpus: 1,
             kept,
@@ -177,7 +177,7 @@ impl Managers {
         let _ = exclude_cpus(self.watch.seats.iter().filter_map(|seat| seat.cpu)).and_then(|()| take_short_turns());
         self.cpus = std::thread::available_parallelism().map_or(1, usize::from);
         self.restore();
-        self.tell_room(true);
+        self.report_room(true);
         self.publish_snapshot();
         let mut next = Instant::now() + TICK;
         loop {
@@ -203,7 +203,7 @@ impl Managers {
         self.watch.look();
         self.resume();
         self.monitor.take(&self.overlay, &self.handlers, self.started.elapsed());
-        self.mend();
+        self.restart_failed();
         let now_s = self.started.elapsed().as_secs();
         if now_s > self.last_s {
             self.last_s = now_s;
@@ -212,8 +212,8 @@ impl Managers {
             self.measure_rules();
             self.note_work();
             self.balance();
-            self.note_thinned();
-            self.tell_room(true);
+            self.note_sampled();
+            self.report_room(true);
             self.end_flows();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
@@ -246,12 +246,12 @@ impl Managers {
     }
 
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
-    fn restore_as(&mut self, wish: &ChangeRequest) -> Result<(), PlanInfo> {
+    fn restore_as(&mut self, requested: &ChangeRequest) -> Result<(), PlanInfo> {
         let (mut outcomes, since) = (Outcomes::default(), Instant::now());
         self.progress = Progress::default();
         loop {
-            self.workshop.costs.begin(outcomes);
-            match self.make(wish, true, false, Instant::now()) {
+            self.compiler.costs.begin(outcomes);
+            match self.make(requested, true, false, Instant::now()) {
                 Ok(applied) => {
                     // Its nodes are in place before the first packet is taken.
                     let is_there = |managers: &Managers| {
@@ -272,9 +272,9 @@ impl Managers {
                     outcomes = Outcomes::default();
                 }
                 Err(NotMade::Unmeasured) => {
-                    let (known, missing) = self.workshop.costs.end();
+                    let (known, missing) = self.compiler.costs.end();
                     outcomes = known;
-                    self.workshop.costs.take(missing.run(), &mut outcomes);
+                    self.compiler.costs.take(missing.run(), &mut outcomes);
                 }
             }
         }

@@ -39,7 +39,7 @@ impl Managers {
         if made.is_err() {
             self.remove_query(&name);
         }
-        self.tell_room(false);
+        self.report_room(false);
         // The subscription's answer comes after the snapshot that shows the result.
         self.publish_snapshot();
         (query.then)(made);
@@ -54,8 +54,8 @@ impl Managers {
             return None;
         }
         // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
-        let wish = ChangeRequest::Remove { handler: name.to_owned() };
-        match self.make(&wish, true, false, Instant::now()) {
+        let requested = ChangeRequest::Remove { handler: name.to_owned() };
+        match self.make(&requested, true, false, Instant::now()) {
             Ok(_) => drop(self.queries.remove(name)),
             Err(NotMade::Hindered { at, .. }) => return Some(at),
             Err(NotMade::Unmeasured | NotMade::Refused(_)) => {}

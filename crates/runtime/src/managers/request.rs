@@ -49,12 +49,12 @@ pub enum ChangeRequest {
 /// A request to the managers.
 pub(crate) enum ControlRequest {
     Change {
-        wish: ChangeRequest,
+        requested: ChangeRequest,
         discard_state: bool,
         to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
     },
     Plan {
-        wish: ChangeRequest,
+        requested: ChangeRequest,
         discard_state: bool,
         to: oneshot::Sender<PlanInfo>,
     },

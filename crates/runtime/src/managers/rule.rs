@@ -88,9 +88,9 @@ impl Managers {
         // Else the context has stopped, and the managers stop next.
         let (Ok(streams), Some(there)) = (streams, self.handlers.get_mut(name)) else { return };
         let degraded = HandlerSpec { parameters: there.spec.degraded_parameters(), ..there.spec.clone() };
-        let mut measure = |spec: &HandlerSpec| self.workshop.measure_again(spec, &there.entries, &streams);
+        let mut measure = |spec: &HandlerSpec| self.compiler.measure_again(spec, &there.entries, &streams);
         let measured = measure(&degraded).and_then(|degraded| Ok((measure(&there.spec)?, degraded)));
-        if self.workshop.costs.is_missing() {
+        if self.compiler.costs.is_missing() {
             return;
         }
         let refused = measured.as_ref().err().cloned();

@@ -40,7 +40,7 @@ impl Managers {
 
     /// Answers a request for which this was measured.
     fn answer_with(&mut self, asked: Asked, outcomes: Outcomes) {
-        self.workshop.costs.begin(outcomes);
+        self.compiler.costs.begin(outcomes);
         let Asked { request, since, hindered, progress } = asked;
         self.progress = progress;
         let answered = self.try_answer(request, since);
@@ -48,7 +48,7 @@ impl Managers {
         match answered {
             Answered::Now => {}
             Answered::Unmeasured(request) => {
-                let (outcomes, left) = self.workshop.costs.end();
+                let (outcomes, left) = self.compiler.costs.end();
                 self.measure_for(Asked { request, since, hindered, progress }, outcomes, left);
             }
             Answered::Hindered { at, plan, request } => {
@@ -75,13 +75,13 @@ impl Managers {
     /// Answers a request, unless it has to wait; then it comes back, and nothing has changed.
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Answered {
         match request {
-            ControlRequest::Change { wish, discard_state, to } => {
-                let answer = match self.make(&wish, discard_state, true, since) {
+            ControlRequest::Change { requested, discard_state, to } => {
+                let answer = match self.make(&requested, discard_state, true, since) {
                     Err(NotMade::Unmeasured) => {
-                        return Answered::Unmeasured(ControlRequest::Change { wish, discard_state, to });
+                        return Answered::Unmeasured(ControlRequest::Change { requested, discard_state, to });
                     }
                     Err(NotMade::Hindered { at, plan }) => {
-                        let request = ControlRequest::Change { wish, discard_state, to };
+                        let request = ControlRequest::Change { requested, discard_state, to };
                         return Answered::Hindered { at, plan, request };
                     }
                     Err(NotMade::Refused(plan)) => Err(plan),
@@ -89,12 +89,12 @@ impl Managers {
                 };
                 self.answer_change(answer, to);
             }
-            ControlRequest::Plan { wish, discard_state, to } => match self.plan(&wish, discard_state) {
-                None => return Answered::Unmeasured(ControlRequest::Plan { wish, discard_state, to }),
+            ControlRequest::Plan { requested, discard_state, to } => match self.plan(&requested, discard_state) {
+                None => return Answered::Unmeasured(ControlRequest::Plan { requested, discard_state, to }),
                 Some(plan) => drop(to.send(plan)),
             },
             ControlRequest::AddNative { kind, to } => {
-                self.workshop.natives.add(*kind);
+                self.compiler.natives.add(*kind);
                 let _ = to.send(());
             }
             ControlRequest::NewFormat { stream } => {
@@ -144,7 +144,7 @@ impl Managers {
 
     /// A request is answered, unless what it needs is missing.
     fn unless_missing(&self, request: ControlRequest) -> Answered {
-        if self.workshop.costs.is_missing() { Answered::Unmeasured(request) } else { Answered::Now }
+        if self.compiler.costs.is_missing() { Answered::Unmeasured(request) } else { Answered::Now }
     }
 
     /// A context has hindered a request for too long.
@@ -160,7 +160,7 @@ impl Managers {
 
     /// Answers a change, or has the caller wait for what contexts report.
     fn answer_change(&mut self, answer: Result<Applied, PlanInfo>, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>) {
-        self.tell_room(false);
+        self.report_room(false);
         // The caller sees the result as soon as it is answered.
         self.publish_snapshot();
         match answer {
@@ -194,7 +194,7 @@ impl Managers {
         for waiting in std::mem::take(&mut self.unconfirmed) {
             match self.outcome(&waiting) {
                 None => self.unconfirmed.push(waiting),
-                Some(outcome) => self.tell(waiting.caller, waiting.since.elapsed(), outcome),
+                Some(outcome) => self.answer_caller(waiting.caller, waiting.since.elapsed(), outcome),
             }
         }
     }
@@ -220,7 +220,7 @@ impl Managers {
     }
 
     /// Answers a caller that has waited for contexts for so long.
-    fn tell(&mut self, caller: Caller, waited: Duration, outcome: Result<(), String>) {
+    fn answer_caller(&mut self, caller: Caller, waited: Duration, outcome: Result<(), String>) {
         match (caller, outcome) {
             (Caller::Change { mut info, to }, Ok(())) => {
                 info.took_us += waited.as_micros() as u64;
@@ -231,7 +231,7 @@ impl Managers {
                 info.plan.is_begun = true;
                 drop(to.send(Err(info.plan)));
             }
-            (Caller::Connection(connection), Ok(())) => self.tell_connected(connection),
+            (Caller::Connection(connection), Ok(())) => self.answer_connection(connection),
             (Caller::Connection(connection), Err(why)) => (connection.then)(Err(why)),
         }
     }
@@ -283,7 +283,7 @@ impl Managers {
         debug_assert!(at.is_some(), "what is measured is measured for a request that waits");
         if let Some(at) = at {
             let Unmeasured { asked, mut outcomes, .. } = self.measuring.requests.remove(at);
-            self.workshop.costs.take(measured, &mut outcomes);
+            self.compiler.costs.take(measured, &mut outcomes);
             self.answer_with(asked, outcomes);
         }
         self.start_measuring();

@@ -121,7 +121,7 @@ impl Context {
             };
             self.remove_subscription(key);
             let refusal = refuse(RefusalCode::Query, panicked.to_string());
-            self.tell(peer, &Reply::Refused { id, refusal }.into());
+            self.send_control(peer, &Reply::Refused { id, refusal }.into());
             self.resume(peer);
         }
     }
@@ -150,12 +150,12 @@ impl Context {
             (Err(error), Some(id)) => {
                 self.remove_subscription(key);
                 let refusal = refuse(RefusalCode::Query, error.to_string());
-                self.tell(peer, &Reply::Refused { id, refusal }.into());
+                self.send_control(peer, &Reply::Refused { id, refusal }.into());
                 return is_unrouted.then_some(peer);
             }
             (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
         };
-        self.tell(peer, &message);
+        self.send_control(peer, &message);
         None
     }
 }

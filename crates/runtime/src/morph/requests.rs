@@ -88,7 +88,7 @@ impl Context {
                 let reply = move |context: &mut Context| {
                     // It may have gone meanwhile.
                     let Some(key) = context.net.still_there(peer) else { return };
-                    context.tell(key, &ControlMessage::Reply(reply(id, outcome)));
+                    context.send_control(key, &ControlMessage::Reply(reply(id, outcome)));
                 };
                 // By the control thread, since contexts do not wait for each other.
                 let last = Arc::new(OnDrop(Some(move || {
@@ -138,7 +138,7 @@ impl Context {
         listeners.push(key);
         let (name, wanted) = (stream.name.clone(), stream.morphing.all_wanted());
         for (from, to) in wanted {
-            self.tell(key, &converter_wanted(&name, &from, &to).into());
+            self.send_control(key, &converter_wanted(&name, &from, &to).into());
         }
         self.answer(peer, id, Ok(()));
     }

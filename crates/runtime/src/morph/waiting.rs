@@ -41,7 +41,7 @@ impl Context {
                 stream.name
             );
             // The managers may have ended before.
-            let _ = self.news.send(ControlRequest::QueryFailed(self.graph.index(), text));
+            let _ = self.to_managers.send(ControlRequest::QueryFailed(self.graph.index(), text));
         }
     }
 
@@ -72,7 +72,7 @@ impl Context {
         );
         let (format, policy) = (missed.id().to_string(), accept.unreadable);
         accept.missed.push(missed);
-        self.tell(peer, &Notice::NoReader { subscription: number, format, policy, message }.into());
+        self.send_control(peer, &Notice::NoReader { subscription: number, format, policy, message }.into());
         self.note_wanted(stream_key);
     }
 
@@ -94,7 +94,7 @@ impl Context {
             return;
         }
         let before = std::mem::replace(&mut stream.morphing.wanted, wanted.clone());
-        self.tell_wanted(stream_key, &before, &wanted);
+        self.report_wanted(stream_key, &before, &wanted);
         if !self.place.is_only() {
             let place = self.place.index;
             self.at_others(move |context| context.take_wanted(stream_key, place, &wanted));
@@ -106,16 +106,16 @@ impl Context {
         // This context may not have it yet, or no longer.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         let before = stream.morphing.wanted_elsewhere.insert(place, wanted.to_vec()).unwrap_or_default();
-        self.tell_wanted(stream_key, &before, wanted);
+        self.report_wanted(stream_key, &before, wanted);
     }
 
     /// Notifies the listeners here of those conversions that were not wanted before.
-    fn tell_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
+    fn report_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
         let Some(stream) = self.streams.present(stream_key) else { return };
         let (name, listeners) = (stream.name.clone(), stream.morphing.listeners.clone());
         for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
             let notice = converter_wanted(&name, from, to);
-            listeners.iter().for_each(|listener| self.tell(*listener, &notice.clone().into()));
+            listeners.iter().for_each(|listener| self.send_control(*listener, &notice.clone().into()));
         }
     }
 
@@ -143,7 +143,7 @@ impl Context {
                 chain: chain.unwrap_or_default(),
                 records,
             };
-            self.tell(peer, &notice.into());
+            self.send_control(peer, &notice.into());
         }
         // Records that were leaving when their route went wait again.
         for (format, _) in routes.into_iter().filter(|(_, route)| *route == Route::Unreachable) {
@@ -154,7 +154,7 @@ impl Context {
     }
 
     /// Drops records that have waited too long, and has the routes planned of streams that lost subscriptions.
-    pub(crate) fn look_after_waiting(&mut self) {
+    pub(crate) fn tick_waiting(&mut self) {
         while let Some(stream) = self.morph.stale.pop_first() {
             self.replan(stream);
         }

@@ -102,7 +102,7 @@ pub(crate) struct Attached {
     /// Whether it is gone, and is a peer only until its deferred packets are taken.
     has_left: bool,
     /// Whether it is in the list of peers that are served each turn.
-    pub(crate) straggles: bool,
+    pub(crate) is_lagging: bool,
     /// Messages that could not be delivered yet, in order; the inbox had no room for the first.
     late: VecDeque<Outgoing>,
     late_bytes: u64,
@@ -131,7 +131,7 @@ impl Attached {
             hold: Hold::Nothing,
             held_packets: 0,
             has_left: false,
-            straggles: false,
+            is_lagging: false,
             late: VecDeque::new(),
             late_bytes: 0,
             control_bytes: 0,

@@ -78,7 +78,7 @@ pub(crate) struct Net {
     /// (deadline in ns, peer's key): one entry a session, at `armed_ns`; it may come up too early, never too late.
     timers: BTreeSet<(u64, usize)>,
     /// Attached peers that are served each turn until they have caught up.
-    stragglers: Vec<usize>,
+    lagging: Vec<usize>,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     queue_bytes: u64,
     /// Buffers of the largest class, and how many of them must be free before data is taken in.
@@ -117,7 +117,7 @@ impl Net {
             pace: Pace::new(clock, config.spin_us),
             limits: SessionLimits::new(config),
             timers: BTreeSet::new(),
-            stragglers: Vec::new(),
+            lagging: Vec::new(),
             queue_bytes: config.queue_bytes,
             large_buffers,
             needed_buffers: needed_buffers(0, large_buffers),
@@ -319,7 +319,7 @@ impl Net {
         let Some((carrier, mut wire)) = self.carrier(key, host) else { return };
         carrier.send_control(&mut wire, &message.encode(), class);
         if carrier.is_behind() {
-            self.straggle(key);
+            self.note_lagging(key);
         }
         self.touch(key);
     }

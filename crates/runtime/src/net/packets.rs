@@ -2,7 +2,7 @@
 
 use crate::counters::DropReason;
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
-use crate::net::payload::{Arrived, Parked, Payload};
+use crate::net::payload::{Arrived, Deferred, Payload};
 use crate::net::space::{OpenPacket, Space};
 use crossdock_device::Sent;
 use crossdock_mailbox::Batch;
@@ -30,7 +30,7 @@ pub(crate) struct Link {
     /// The deadline that the timer heap holds for it, in ns.
     pub(crate) armed_ns: u64,
     /// What it sent while a request of its was with the planner, in order.
-    pub(crate) parked: VecDeque<Parked>,
+    pub(crate) deferred: VecDeque<Deferred>,
     /// Bytes of control messages that it has not acknowledged.
     control_bytes: u64,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Link {
 impl Link {
     /// A session with the peer at `addr` that greeted with `nonce`.
     pub(crate) fn new(addr: SocketAddr, nonce: u64, number: u32, session: Session<Payload, Arrived>) -> Link {
-        Link { addr, nonce, number, session, armed_ns: u64::MAX, parked: VecDeque::new(), control_bytes: 0 }
+        Link { addr, nonce, number, session, armed_ns: u64::MAX, deferred: VecDeque::new(), control_bytes: 0 }
     }
 
     /// Notes that a control message of `bytes` bytes was acknowledged.
@@ -144,7 +144,7 @@ impl Carrier for Link {
     }
 
     fn grant_credit(&mut self, _: &mut Wire<'_>, is_blocked: bool) {
-        if !self.parked.is_empty() {
+        if !self.deferred.is_empty() {
             return;
         }
         self.session.receiver.control_consumed();

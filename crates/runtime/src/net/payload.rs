@@ -37,7 +37,7 @@ pub(crate) enum Arrived {
 
 /// Packets that wait until a request of their session is answered.
 #[derive(Debug)]
-pub(crate) enum Parked {
+pub(crate) enum Deferred {
     /// A run of packets, in order.
     Packets {
         /// The buffer that holds them.

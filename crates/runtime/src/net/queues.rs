@@ -139,7 +139,7 @@ impl Net {
             return;
         }
         if carrier.is_behind() {
-            self.straggle(key);
+            self.note_lagging(key);
         }
         self.peers.touch(key);
     }
@@ -151,7 +151,7 @@ impl Net {
         let carrier = peer.carrier();
         let is_over = peer.full || carrier.backlog_bytes(host) > self.queue_bytes;
         if carrier.is_behind() {
-            self.straggle(key);
+            self.note_lagging(key);
         }
         is_over
     }
@@ -184,7 +184,7 @@ impl Net {
             return QueueChange::HasRoom;
         }
         // An attached client does not report that it has taken something, so its inbox is polled.
-        self.straggle(key);
+        self.note_lagging(key);
         QueueChange::Full { backlog, bound }
     }
 

@@ -9,7 +9,7 @@ use crate::graph::run::{Outcome, process};
 use crate::net::carrier::{Carrier, Recipient, Wire};
 use crate::net::memory::Attached;
 use crate::net::packets::Link;
-use crate::net::payload::{Arrived, Parked, Payload};
+use crate::net::payload::{Arrived, Deferred, Payload};
 use crate::net::sink::{Output, SessionSink};
 use crossdock_device::{Device, MemoryDevice, MemoryOptions, Poller, Sent};
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
@@ -220,8 +220,8 @@ impl Rig for Packets {
     }
 
     fn defer(&mut self, waits: bool) {
-        self.link.parked.clear();
-        self.link.parked.extend(waits.then_some(Parked::End("closed")));
+        self.link.deferred.clear();
+        self.link.deferred.extend(waits.then_some(Deferred::End("closed")));
     }
 
     fn held_bytes(&self) -> u64 {

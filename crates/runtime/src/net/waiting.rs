@@ -8,7 +8,7 @@ use super::Net;
 use crate::net::carrier::Carrier;
 use crate::net::frames::Data;
 use crate::net::memory::Attached;
-use crate::net::payload::Parked;
+use crate::net::payload::Deferred;
 use crate::net::peers::PeerRef;
 use crossdock_mailbox::host::{HostInterface, Message};
 use crossdock_transport::header::PayloadSpan;
@@ -47,7 +47,7 @@ impl Net {
         let Some(link) = self.peers.present_link_mut(key) else { return };
         let Data { buffer, header, stride, .. } = data;
         let (buffer, spans) = (buffer.clone(), spans.to_vec());
-        link.parked.push_back(Parked::Packets { buffer, header: *header, spans, stride: *stride });
+        link.deferred.push_back(Deferred::Packets { buffer, header: *header, spans, stride: *stride });
     }
 
     /// The end of a session over packets that is paused waits behind its packets; whether it does.
@@ -57,18 +57,18 @@ impl Net {
         }
         // An attached client ends otherwise.
         let Some(link) = self.peers.link_mut(key) else { return false };
-        if !matches!(link.parked.back(), Some(Parked::End(_))) {
-            link.parked.push_back(Parked::End(why));
+        if !matches!(link.deferred.back(), Some(Deferred::End(_))) {
+            link.deferred.push_back(Deferred::End(why));
         }
         true
     }
 
     /// The next packets that wait of a session which is not paused.
-    pub(crate) fn next_parked(&mut self, key: usize) -> Option<Parked> {
+    pub(crate) fn next_deferred_packets(&mut self, key: usize) -> Option<Deferred> {
         if self.peers.get(key)?.is_paused {
             return None;
         }
-        self.peers.link_mut(key)?.parked.pop_front()
+        self.peers.link_mut(key)?.deferred.pop_front()
     }
 
     /// Whether packets of an attached client wait.
@@ -93,7 +93,7 @@ impl Net {
     pub(crate) fn defer(&mut self, key: usize, message: Message) -> Option<Message> {
         let Some(attached) = self.peers.attached_mut(key) else { return Some(message) };
         attached.deferred.push_back(message);
-        self.straggle(key);
+        self.note_lagging(key);
         None
     }
 
@@ -140,33 +140,33 @@ impl Net {
     }
 
     /// Notes an attached peer that has to be served each turn until it has caught up. Whether the peer is one.
-    pub(crate) fn straggle(&mut self, key: usize) -> bool {
+    pub(crate) fn note_lagging(&mut self, key: usize) -> bool {
         let Some(attached) = self.peers.attached_mut(key) else { return false };
-        if !std::mem::replace(&mut attached.straggles, true) {
-            self.stragglers.push(key);
+        if !std::mem::replace(&mut attached.is_lagging, true) {
+            self.lagging.push(key);
         }
         true
     }
 
     /// The attached peers that are to be served this turn, if there are any; the caller gives those that are still behind back
-    /// with [`Net::keep_stragglers`].
+    /// with [`Net::keep_lagging`].
     #[inline]
-    pub(crate) fn take_stragglers(&mut self) -> Option<Vec<usize>> {
-        (!self.stragglers.is_empty()).then(|| std::mem::take(&mut self.stragglers))
+    pub(crate) fn take_lagging(&mut self) -> Option<Vec<usize>> {
+        (!self.lagging.is_empty()).then(|| std::mem::take(&mut self.lagging))
     }
 
     /// Takes back the peers that are still behind: those that were noted meanwhile come after them.
-    pub(crate) fn keep_stragglers(&mut self, mut stragglers: Vec<usize>) {
-        stragglers.append(&mut self.stragglers);
-        self.stragglers = stragglers;
+    pub(crate) fn keep_lagging(&mut self, mut lagging: Vec<usize>) {
+        lagging.append(&mut self.lagging);
+        self.lagging = lagging;
     }
 
     /// Whether an attached peer has to be served in the next turn too.
     pub(crate) fn is_still_behind(&mut self, key: usize) -> bool {
         let is_full = self.peers.get(key).is_some_and(|peer| peer.full);
         // It has gone, or was noted anew and is in the list already.
-        let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.straggles) else { return false };
-        attached.straggles = is_full || attached.is_behind() || !attached.deferred.is_empty();
-        attached.straggles
+        let Some(attached) = self.peers.attached_mut(key).filter(|attached| attached.is_lagging) else { return false };
+        attached.is_lagging = is_full || attached.is_behind() || !attached.deferred.is_empty();
+        attached.is_lagging
     }
 }

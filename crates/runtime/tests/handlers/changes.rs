@@ -384,13 +384,13 @@ fn a_cycle_is_refused_in_whatever_steps_it_comes() {
         // All at once.
         (all("x"), "`y` -> `x` -> `y`"),
     ];
-    for (wish, cycle) in refused {
-        let planned = context.manager().plan(wish.clone(), false).unwrap();
-        let plan = context.manager().change(wish.clone(), false).unwrap().expect_err("it is refused");
-        assert_eq!(planned.refusals, plan.refusals, "{wish:?}");
+    for (requested, cycle) in refused {
+        let planned = context.manager().plan(requested.clone(), false).unwrap();
+        let plan = context.manager().change(requested.clone(), false).unwrap().expect_err("it is refused");
+        assert_eq!(planned.refusals, plan.refusals, "{requested:?}");
         let why = "form a cycle, each reads the stream of the one before it: let one of them read another stream";
-        assert_eq!(plan.refusals, [format!("handlers {cycle} {why}")], "{wish:?}");
-        assert_eq!(context.manager().specs().unwrap(), before, "{wish:?}");
+        assert_eq!(plan.refusals, [format!("handlers {cycle} {why}")], "{requested:?}");
+        assert_eq!(context.manager().specs().unwrap(), before, "{requested:?}");
     }
     // Without a way round it is taken.
     change(&context, deploy("b", "SELECT * FROM e"));
@@ -453,9 +453,9 @@ fn a_change_at_a_busy_context_keeps_no_other_waiting() {
     publish(&mut publisher, 0, 1);
     publisher.flush().unwrap();
     wait_for(&HERE);
-    let begin = |wish| {
+    let begin = |requested| {
         let context = context.clone();
-        std::thread::spawn(move || context.manager().change(wish, false).unwrap())
+        std::thread::spawn(move || context.manager().change(requested, false).unwrap())
     };
     let swapped = begin(ChangeRequest::Swap(HandlerSpec { input_streams: vec!["N".into(), "M".into()], ..busy }));
     until(&context, "busy", |info| info.version == 2);

@@ -281,8 +281,8 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
         }
     };
     assert_eq!(why, "context c-core-1 does not answer: its thread has not returned from handler `bad`");
-    let is_told = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
-    while !is_told("lost") {
+    let is_reported = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+    while !is_reported("lost") {
         std::thread::yield_now();
     }
     let remove = ChangeRequest::Remove { handler: "bad".into() };
@@ -294,7 +294,7 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
         ChangeRequest::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }),
     );
     LET_GO_C_CORE.store(true, Ordering::Release);
-    while lost().is_some() || !is_told("returned") {
+    while lost().is_some() || !is_reported("returned") {
         std::thread::yield_now();
     }
     change(&context, remove);

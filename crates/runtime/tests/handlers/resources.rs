@@ -161,7 +161,7 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM few").connect().unwrap();
     let seen = Arc::new(AtomicU64::new(0));
     let latest = Arc::clone(&seen);
-    let reader = std::thread::spawn(move || collect_and_tell(&mut subscriber, &latest));
+    let reader = std::thread::spawn(move || collect_and_report(&mut subscriber, &latest));
     let (stop, published) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1000)));
     let (stopped, next) = (Arc::clone(&stop), Arc::clone(&published));
     let publishing = std::thread::spawn(move || {

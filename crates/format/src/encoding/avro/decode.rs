@@ -370,8 +370,8 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
         let outcome = match run.is_text() {
             true => self.sink.put_run(place, run),
             false if self.repairs_text => {
-                let mended = String::from_utf8_lossy(run.bytes);
-                self.sink.put_run(place, Run { bytes: mended.as_bytes(), ahead: mended.as_bytes() })
+                let repaired = String::from_utf8_lossy(run.bytes);
+                self.sink.put_run(place, Run { bytes: repaired.as_bytes(), ahead: repaired.as_bytes() })
             }
             false => {
                 self.note(label, What::Text);

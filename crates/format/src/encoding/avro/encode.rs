@@ -132,9 +132,9 @@ impl AvroEncoder {
             push_long(out, text.len() as i64);
             out.extend_from_slice(text);
         } else if self.repairs_text {
-            let mended = String::from_utf8_lossy(text);
-            push_long(out, mended.len() as i64);
-            out.extend_from_slice(mended.as_bytes());
+            let repaired = String::from_utf8_lossy(text);
+            push_long(out, repaired.len() as i64);
+            out.extend_from_slice(repaired.as_bytes());
         } else {
             let expected = "UTF-8; --allow invalid-text has the wrong bytes replaced".to_owned();
             return Err((label, EncodingProblem::Value { found: text::shorten(text), expected }));

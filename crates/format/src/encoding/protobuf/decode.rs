@@ -262,8 +262,8 @@ impl Table {
         if !self.repairs_text {
             return Err(What::Text);
         }
-        let mended = String::from_utf8_lossy(run.bytes);
-        sink.put_run(place, Run { bytes: mended.as_bytes(), ahead: mended.as_bytes() })?;
+        let repaired = String::from_utf8_lossy(run.bytes);
+        sink.put_run(place, Run { bytes: repaired.as_bytes(), ahead: repaired.as_bytes() })?;
         Ok(())
     }
 }

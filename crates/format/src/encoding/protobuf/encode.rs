@@ -131,9 +131,9 @@ impl ProtobufEncoder {
                     let expected = "UTF-8; --allow invalid-text has the wrong bytes replaced".to_owned();
                     return Err(EncodingProblem::Value { found: text::shorten(bytes), expected });
                 }
-                let mended = String::from_utf8_lossy(bytes);
-                push_varint(out, mended.len() as u64);
-                out.extend_from_slice(mended.as_bytes());
+                let repaired = String::from_utf8_lossy(bytes);
+                push_varint(out, repaired.len() as u64);
+                out.extend_from_slice(repaired.as_bytes());
                 Ok(())
             }
             Value::Text(bytes) | Value::Bytes(bytes) => {

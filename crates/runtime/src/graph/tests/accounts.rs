@@ -173,7 +173,7 @@ fn remove(books: &mut Books, overlay: &mut Overlay, there: &mut Vec<Account>, at
 }
 
 /// New instances for handlers that panicked; whether there were any.
-fn mend(overlay: &mut Overlay, there: &mut [Account], rng: &mut Rng) -> bool {
+fn restart_failed(overlay: &mut Overlay, there: &mut [Account], rng: &mut Rng) -> bool {
     let mut any = false;
     for account in there {
         let faults = overlay.node(account.id).unwrap().gauges.faults.get();
@@ -264,12 +264,12 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
             9 if !there.is_empty() => {
                 there[at].fit(&books, &mut overlay, &mut rng);
             }
-            _ => drop(mend(&mut overlay, &mut there, &mut rng)),
+            _ => drop(restart_failed(&mut overlay, &mut there, &mut rng)),
         }
     }
     there.iter_mut().for_each(|account| account.fit(&books, &mut overlay, &mut rng));
     books.world.settle();
-    while mend(&mut overlay, &mut there, &mut rng) {
+    while restart_failed(&mut overlay, &mut there, &mut rng) {
         books.world.settle();
     }
     books.world.settle();

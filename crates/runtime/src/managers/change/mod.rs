@@ -113,9 +113,9 @@ impl Prepared {
 
 impl Managers {
     /// The plan of a change, without carrying it out; nothing if handlers are to be measured before.
-    pub(super) fn plan(&mut self, wish: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
-        let prepared = self.prepare(wish, discard_state);
-        (!self.workshop.costs.is_missing()).then_some(prepared.report)
+    pub(super) fn plan(&mut self, requested: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
+        let prepared = self.prepare(requested, discard_state);
+        (!self.compiler.costs.is_missing()).then_some(prepared.report)
     }
 
     /// Carries a change out as a whole that was asked for at `since`. With `writes` the wanted specifications are written
@@ -125,14 +125,14 @@ impl Managers {
     /// Nothing has changed, unless the plan that comes back [is begun](PlanInfo::is_begun).
     pub(super) fn make(
         &mut self,
-        wish: &ChangeRequest,
+        requested: &ChangeRequest,
         discard_state: bool,
         writes: bool,
         since: Instant,
     ) -> Result<Applied, NotMade> {
         self.resume();
-        let mut prepared = self.prepare(wish, discard_state);
-        if self.workshop.costs.is_missing() {
+        let mut prepared = self.prepare(requested, discard_state);
+        if self.compiler.costs.is_missing() {
             return Err(NotMade::Unmeasured);
         }
         let hindered = self.lost_for(&prepared.steps);
@@ -253,9 +253,9 @@ impl Managers {
     }
 
     /// Makes a plan, with everything that is needed to carry it out.
-    fn prepare(&mut self, wish: &ChangeRequest, discard_state: bool) -> Prepared {
+    fn prepare(&mut self, requested: &ChangeRequest, discard_state: bool) -> Prepared {
         let mut prepared = Prepared::default();
-        if let Err(why) = self.want(wish, &mut prepared) {
+        if let Err(why) = self.want(requested, &mut prepared) {
             prepared.refuse(why);
             return prepared;
         }
@@ -266,43 +266,43 @@ impl Managers {
             return prepared;
         };
         let current = self.current(&streams);
-        let mut becoming = BTreeMap::new();
+        let mut planned = BTreeMap::new();
         for (spec, reads) in order {
-            match self.becoming(&spec, reads, &mut streams, discard_state) {
-                Ok(handler) => drop(becoming.insert(spec.name, handler)),
+            match self.planned(&spec, reads, &mut streams, discard_state) {
+                Ok(handler) => drop(planned.insert(spec.name, handler)),
                 Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),
             }
         }
         // Handlers are taken for steps once nothing is missing any more.
-        if !prepared.report.refusals.is_empty() || self.workshop.costs.is_missing() {
+        if !prepared.report.refusals.is_empty() || self.compiler.costs.is_missing() {
             return prepared;
         }
-        self.reserve_paths_of(&mut becoming);
-        let wanted = becoming.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
+        self.reserve_paths_of(&mut planned);
+        let wanted = planned.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
         match control::plan(&current, &wanted) {
-            Ok(plan) => self.take_plan(plan, becoming, &mut prepared),
+            Ok(plan) => self.take_plan(plan, planned, &mut prepared),
             Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
         }
         prepared
     }
 
     /// Adds to handlers' needs the reservations of the paths that they will lie on.
-    fn reserve_paths_of(&self, becoming: &mut BTreeMap<String, PlannedHandler>) {
-        let mut stations = BTreeMap::new();
-        for (name, handler) in becoming.iter() {
+    fn reserve_paths_of(&self, planned: &mut BTreeMap<String, PlannedHandler>) {
+        let mut path_nodes = BTreeMap::new();
+        for (name, handler) in planned.iter() {
             let there = self.handlers.get(name).map_or(&[][..], |there| &there.entries);
             let entries = handler.compiled.as_ref().map_or(there, |compiled| &compiled.entries);
             let entries = entries.iter().enumerate();
-            let station = PathNode {
+            let path_node = PathNode {
                 reads: handler.reads.iter().map(String::as_str).collect(),
                 makes: handler.spec.derived(),
                 entries: entries.map(|(at, entry)| (entry, handler.costs.get(at).unwrap_or(&entry.cost))).collect(),
                 path_msgs_per_s: handler.spec.reserve_path_msgs_per_s,
             };
-            stations.insert(name.as_str(), station);
+            path_nodes.insert(name.as_str(), path_node);
         }
-        for (name, load) in reserves(&stations) {
-            if let Some(handler) = becoming.get_mut(&name) {
+        for (name, load) in reserves(&path_nodes) {
+            if let Some(handler) = planned.get_mut(&name) {
                 handler.wanted.need.reserve = handler.wanted.need.reserve.max(load);
             }
         }
@@ -321,7 +321,7 @@ impl Managers {
             let reads = match there {
                 // Nothing is parsed anew of those that stay as they are.
                 Some(there) => Ok(there.reads.iter().map(|(stream, _)| stream.clone()).collect()),
-                None => reads(spec, &self.workshop.natives),
+                None => reads(spec, &self.compiler.natives),
             };
             match reads {
                 Ok(reads) => drop(left.insert(name.clone(), (spec.clone(), reads))),
@@ -371,7 +371,7 @@ impl Managers {
 
     /// The planned state of a handler, compiled and measured unless it is unchanged or some of that is missing. The stream that
     /// it will make is among the streams then.
-    fn becoming(
+    fn planned(
         &mut self,
         spec: &HandlerSpec,
         reads: Vec<String>,
@@ -386,7 +386,7 @@ impl Managers {
         let values = there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)).transpose()?;
         let compiled = match is_same || values.is_some() {
             true => None,
-            false => Some(self.workshop.compile(spec, &inputs)?),
+            false => Some(self.compiler.compile(spec, &inputs)?),
         };
         let there = self.handlers.get(&spec.name);
         let (entries, is_metered) = match (&compiled, there) {
@@ -394,12 +394,12 @@ impl Managers {
             (None, Some(there)) => (&there.entries, there.is_metered),
             (None, None) => return Err("its program was not compiled".to_owned()),
         };
-        rule::check(spec, entries, &self.workshop.natives)?;
+        rule::check(spec, entries, &self.compiler.natives)?;
         let mut estimates = Vec::new();
         let costs = match (&compiled, there) {
             (None, Some(there)) if values.is_some() => {
                 // Another value may cost more: it is measured like another program.
-                estimates = self.workshop.measure_again(spec, &there.entries, streams)?;
+                estimates = self.compiler.measure_again(spec, &there.entries, streams)?;
                 estimates.iter().map(|cost| cost.with_margin()).collect()
             }
             (None, Some(there)) => there.costs.clone(),
@@ -411,7 +411,7 @@ impl Managers {
         let version = there.map_or(1, |there| there.version + u32::from(compiled.is_some()));
         let takes_state = |kind: &&str| match (&compiled, there) {
             (Some(compiled), Some(there)) => {
-                let takes = |after: &Entry| self.workshop.takes_state(spec, after, kind);
+                let takes = |after: &Entry| self.compiler.takes_state(spec, after, kind);
                 lost_state(there, compiled, kind, takes).is_none()
             }
             _ => true,
@@ -491,13 +491,13 @@ impl Managers {
     fn take_plan(
         &mut self,
         plan: control::Plan,
-        mut becoming: BTreeMap<String, PlannedHandler>,
+        mut planned: BTreeMap<String, PlannedHandler>,
         prepared: &mut Prepared,
     ) {
         // Of those handlers only that the plan touches.
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
         let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
-        let asked_name = |name: &str| becoming.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
+        let asked_name = |name: &str| planned.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
         let notes: BTreeSet<String> = notes.map(|note| note_text(note, &asked_name(note_handler(note)))).collect();
         prepared.report.notes.extend(notes);
         for change in plan.changes {
@@ -508,7 +508,7 @@ impl Managers {
                 prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
                 continue;
             }
-            let becomes = becoming.get_mut(&name);
+            let becomes = planned.get_mut(&name);
             debug_assert!(becomes.is_some(), "a plan is about handlers that are wanted");
             let Some(becomes) = becomes else { continue };
             let PlannedHandler { spec, reads, wanted, .. } = becomes;
@@ -517,7 +517,7 @@ impl Managers {
             let (compiled, values) = match &change.action {
                 Action::Deploy | Action::Swap(_) => {
                     let mut compiled = becomes.compiled.take();
-                    compiled.iter_mut().for_each(|compiled| self.workshop.take_handlers(&spec, compiled));
+                    compiled.iter_mut().for_each(|compiled| self.compiler.take_handlers(&spec, compiled));
                     (compiled, None)
                 }
                 Action::SetParameters => (None, becomes.values.take()),
@@ -550,13 +550,13 @@ impl Managers {
             becomes.is_done |= kind != "move";
             prepared.step(kind, &name, what, step);
         }
-        self.respecify_others(becoming, prepared);
+        self.respecify_others(planned, prepared);
         note_provisional(prepared);
     }
 
     /// The changes of how handlers are served that the plan has no step for.
-    fn respecify_others(&self, becoming: BTreeMap<String, PlannedHandler>, prepared: &mut Prepared) {
-        for (name, becomes) in becoming {
+    fn respecify_others(&self, planned: BTreeMap<String, PlannedHandler>, prepared: &mut Prepared) {
+        for (name, becomes) in planned {
             let there = self.handlers.get(&name);
             let is_reported = prepared.report.changes.iter().any(|change| change.handler == name);
             if there.is_some_and(|there| there.spec != becomes.spec) && !is_reported {

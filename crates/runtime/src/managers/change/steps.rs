@@ -510,7 +510,7 @@ impl Managers {
                 self.note("unreadable", name, format!("format {} of stream `{}`: {why}", format.id(), stream.name));
             }
             let output = entry.output.as_ref().map_or(0, |format| format.id().0);
-            let handler = self.workshop.take_handler(&there_spec, &entry);
+            let handler = self.compiler.take_handler(&there_spec, &entry);
             let instance = Instance { format: format.id().0, handler, output };
             if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
                 // Once its context takes orders again.
@@ -551,9 +551,9 @@ impl Managers {
             let entry = Entry::unfit(stream, format, why);
             CompiledEntry { entry, is_metered: true }
         };
-        let compiled = match self.workshop.compile_entry((program, spec), stream, format, sample) {
+        let compiled = match self.compiler.compile_entry((program, spec), stream, format, sample) {
             Ok(compiled) => compiled,
-            Err(_) if self.workshop.costs.is_missing() => return Ok(None),
+            Err(_) if self.compiler.costs.is_missing() => return Ok(None),
             Err(why) => return Ok(Some(unfit(why))),
         };
         // It may not fit the format.
@@ -573,7 +573,7 @@ impl Managers {
     }
 
     /// Restarts or stops handlers that panicked or did not return.
-    pub(crate) fn mend(&mut self) {
+    pub(crate) fn restart_failed(&mut self) {
         let given_up = std::mem::take(&mut self.watch.given_up);
         for one in given_up {
             let context = self.watch.name(one.context).to_owned();
@@ -596,11 +596,11 @@ impl Managers {
             })
             .collect();
         for (name, faults) in failed {
-            self.mend_handler(&name, faults);
+            self.restart_failed_handler(&name, faults);
         }
     }
 
-    fn mend_handler(&mut self, name: &str, faults: u64) {
+    fn restart_failed_handler(&mut self, name: &str, faults: u64) {
         let now_s = self.started.elapsed().as_secs();
         let Some(there) = self.there(name) else { return };
         there.faults_seen = faults;
@@ -625,8 +625,8 @@ impl Managers {
         let is_it = |there: &&Deployed| (there.node, there.version) == (node, version);
         let Some(there) = self.handlers.get(name).filter(is_it) else { return };
         let spec = there.spec.clone();
-        let handlers = self.workshop.compile_again(&spec, &there.entries);
-        if self.workshop.costs.is_missing() {
+        let handlers = self.compiler.compile_again(&spec, &there.entries);
+        if self.compiler.costs.is_missing() {
             return;
         }
         match handlers.map(|handlers| instances_of(&there.entries, handlers)) {

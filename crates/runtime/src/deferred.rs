@@ -6,7 +6,7 @@
 
 use crate::context::Context;
 use crate::net::frames::Data;
-use crate::net::payload::Parked;
+use crate::net::payload::Deferred;
 
 impl Context {
     /// Takes what a peer has sent since it was paused, up to the next request that pauses it.
@@ -14,15 +14,15 @@ impl Context {
         if !self.net.unpause(key) {
             return;
         }
-        if self.net.straggle(key) {
-            return self.look_after_stragglers();
+        if self.net.note_lagging(key) {
+            return self.tick_lagging();
         }
-        while let Some(parked) = self.net.next_parked(key) {
-            match parked {
-                Parked::Packets { buffer, header, spans, stride } => {
+        while let Some(deferred) = self.net.next_deferred_packets(key) {
+            match deferred {
+                Deferred::Packets { buffer, header, spans, stride } => {
                     self.deliver(key, Data { buffer, header, spans: &spans, stride }, 0);
                 }
-                Parked::End(why) => return self.remove_peer(key, why, None),
+                Deferred::End(why) => return self.remove_peer(key, why, None),
             }
         }
         self.grant_credit(key);

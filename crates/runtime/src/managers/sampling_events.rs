@@ -6,7 +6,7 @@ const CALM_S: u32 = 10;
 /// The records of a handler that a context sheds by itself while it is behind. Shedding may begin and end a hundred
 /// times within seconds, so it is reported as one event.
 #[derive(Debug, Default)]
-pub(crate) struct Thinning {
+pub(crate) struct SamplingEvents {
     /// Batches that were sampled, and records left out, at the last reading.
     batches: u64,
     left_out: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Thinning {
     calm_s: u32,
 }
 
-impl Thinning {
+impl SamplingEvents {
     /// Takes in the counters at the end of a second. Returns the event to report, if any: its kind and its text.
     pub(crate) fn second(&mut self, batches: u64, left_out: u64) -> Option<(&'static str, String)> {
         let thins = batches != std::mem::replace(&mut self.batches, batches);
@@ -47,19 +47,19 @@ mod tests {
 
     #[test]
     fn sampling_is_reported_once_when_it_begins_and_once_after_it_has_ended() {
-        let mut thinning = Thinning::default();
-        assert_eq!(thinning.second(0, 40), None, "sampled as agreed");
-        assert_eq!(thinning.second(3, 100).map(|event| event.0), Some("degraded"));
+        let mut sampling_events = SamplingEvents::default();
+        assert_eq!(sampling_events.second(0, 40), None, "sampled as agreed");
+        assert_eq!(sampling_events.second(3, 100).map(|event| event.0), Some("degraded"));
         for second in 0..100 {
-            assert_eq!(thinning.second(3 + second / 5, 100 + second), None);
+            assert_eq!(sampling_events.second(3 + second / 5, 100 + second), None);
         }
         for _ in 0..CALM_S - 5 {
-            assert_eq!(thinning.second(22, 500), None);
+            assert_eq!(sampling_events.second(22, 500), None);
         }
-        let (kind, text) = thinning.second(22, 500).unwrap();
+        let (kind, text) = sampling_events.second(22, 500).unwrap();
         assert_eq!(kind, "restored");
         assert!(text.contains(" 460 records"), "{text}");
-        assert_eq!(thinning.second(22, 900), None);
-        assert_eq!(thinning.second(23, 901).map(|event| event.0), Some("degraded"), "another one");
+        assert_eq!(sampling_events.second(22, 900), None);
+        assert_eq!(sampling_events.second(23, 901).map(|event| event.0), Some("degraded"), "another one");
     }
 }
