@@ -61,9 +61,7 @@ struct Room {
 }
 
 impl Admission {
-    /// The time that is free for a query now, in ns per s. Whatever it takes, before the managers have looked for the
-    /// first
-    /// time.
+    /// The time that is free for a query now, in ns per s; all, before the managers have looked for the first time.
     pub(crate) fn has_ns_per_s(&self) -> u64 {
         let Some(Room { left, always, admitted }) = self.room else { return u64::MAX };
         let since = self.admitted_ns_per_s.saturating_sub(admitted);

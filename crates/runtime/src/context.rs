@@ -362,11 +362,15 @@ impl Context {
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
+        // One that ends in the middle of a turn may be ended again for another reason in the same turn.
         let Some(peer) = self.net.peer(key) else { return };
         for subscription in peer.subscriptions.clone() {
             self.remove_subscription(subscription);
         }
-        let Some(peer) = self.net.remove(key) else { return };
+        let Some(peer) = self.net.remove(key) else {
+            debug_assert!(false, "peer {key} is there");
+            return;
+        };
         self.host.close_all_remote(key);
         for publishing in &peer.publishing {
             self.end_publishing(key, publishing.stream);
@@ -399,7 +403,7 @@ impl Context {
 
     /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent.
     pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize) {
-        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        let Some(stream) = self.streams.present_mut(stream_key) else { return };
         let before = stream.publishers.len();
         stream.publishers.retain(|&key| key != peer);
         if stream.publishers.len() == before {

@@ -7,7 +7,6 @@ use crate::io::Received;
 use crate::net::frames::Data;
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
-use crate::streams::{Stream, Streams};
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
@@ -201,27 +200,6 @@ impl Context {
         let notice = Notice::Dropped { subscription: subscription.number, records, reason };
         let peer = subscription.peer;
         self.send_control(peer, &notice.into());
-    }
-}
-
-/// Streams that are there: sessions here subscribe to them or publish them, or the graph has records of them.
-impl Streams {
-    /// A stream that is there.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn present(&self, key: usize) -> Option<&Stream> {
-        let stream = self.get(key);
-        debug_assert!(stream.is_some(), "stream {key} is unknown");
-        stream
-    }
-
-    /// See [`Streams::present`].
-    #[inline]
-    #[track_caller]
-    pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Stream> {
-        let stream = self.get_mut(key);
-        debug_assert!(stream.is_some(), "stream {key} is unknown");
-        stream
     }
 }
 

@@ -455,6 +455,24 @@ impl Streams {
         self.all.get_mut(key)?.as_mut()
     }
 
+    /// A stream that is there: sessions here subscribe to it or publish it, or the graph has records of it.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present(&self, key: usize) -> Option<&Stream> {
+        let stream = self.get(key);
+        debug_assert!(stream.is_some(), "stream {key} is unknown");
+        stream
+    }
+
+    /// See [`Streams::present`].
+    #[inline]
+    #[track_caller]
+    pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Stream> {
+        let stream = self.get_mut(key);
+        debug_assert!(stream.is_some(), "stream {key} is unknown");
+        stream
+    }
+
     /// The key of a stream.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()

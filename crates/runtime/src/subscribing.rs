@@ -315,11 +315,11 @@ impl Context {
         let instances = std::mem::take(&mut subscription.instances);
         let subscription_key = self.subscriptions.insert(subscription);
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
-        if let Some(stream) = self.streams.get_mut(stream_key) {
+        if let Some(stream) = self.streams.present_mut(stream_key) {
             stream.subscriptions.push(subscription_key);
             stream.accepting += u32::from(accepts);
         }
-        if let Some(peer) = self.net.peer_mut(key) {
+        if let Some(peer) = self.net.present_peer_mut(key) {
             peer.subscriptions.push(subscription_key);
         }
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
@@ -330,7 +330,7 @@ impl Context {
 
     /// Hands the handlers that were made for a subscription to its node.
     pub(crate) fn update_node(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let Subscription { entries, instances, .. } = subscription;
         self.graph.update_session(key, instances, |format| entries.iter().any(|entry| entry.format == format));
     }
@@ -341,7 +341,7 @@ impl Context {
             let message = format!("the daemon has {} subscriptions, the bound", self.config.max_subscriptions);
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let Some(peer) = self.net.peer(key) else { return Ok(()) };
+        let Some(peer) = self.net.present_peer(key) else { return Ok(()) };
         let numbers = peer.carrier().subscription_numbers();
         if !numbers.contains(&number) {
             let (first, last) = numbers.into_inner();

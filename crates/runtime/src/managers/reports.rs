@@ -6,6 +6,7 @@ use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
 use crate::managers::view::View;
+use crate::platform::overlay::Placed;
 use crossdock_control::admission::Class;
 use crossdock_control::figures::Time;
 use crossdock_control::load::Load;
@@ -64,7 +65,7 @@ impl Managers {
             inputs: handler.entries.iter().map(input_info).collect(),
             predicted: load_info(handler.predicted),
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
-            queue_bound: u64::from(self.config.queue_batches),
+            queue_bound: placed.map_or(0, |placed| self.overlay.queue_bound(placed)),
             sampled: 1,
             limit_ns_per_s: handler.limit_ns_per_s,
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
@@ -79,17 +80,13 @@ impl Managers {
         seats
             .map(|(at, seat)| {
                 let headroom = contexts.headroom(at);
-                let here = |handler: &&(&String, &Deployed)| {
-                    self.overlay.placed(handler.1.node).is_some_and(|node| node.at == ContextIndex(at as u8))
-                };
-                let handlers: Vec<String> = self
+                let placed = self
                     .handlers
                     .iter()
-                    .collect::<Vec<_>>()
-                    .iter()
-                    .filter(|h| here(h))
-                    .map(|(name, _)| (*name).clone())
-                    .collect();
+                    .filter_map(|(name, handler)| self.overlay.placed(handler.node).map(|placed| (name, placed)));
+                let here = placed.filter(|(_, placed)| placed.at == ContextIndex(at as u8));
+                let (handlers, placed): (Vec<String>, Vec<&Placed>) =
+                    here.map(|(name, placed)| (name.clone(), placed)).unzip();
                 HandlerContextInfo {
                     name: seat.name.clone(),
                     kind: match seat.kind {
@@ -98,7 +95,7 @@ impl Managers {
                     },
                     cpu: seat.cpu,
                     shares: self.watch.sharing(seat),
-                    queue_bound: u64::from(self.config.queue_batches) * handlers.len() as u64,
+                    queue_bound: placed.iter().map(|placed| self.overlay.queue_bound(placed)).sum(),
                     handlers,
                     capacity_ns_per_s: contexts.list().get(at).map_or(0, |c| c.capacity.most.time_ns_per_s),
                     headroom_ns_per_s: headroom.time_ns_per_s,

@@ -199,12 +199,6 @@ impl Net {
         self.peers.get(key)
     }
 
-    /// The same, to change.
-    #[inline]
-    pub(crate) fn peer_mut(&mut self, key: usize) -> Option<&mut Peer> {
-        self.peers.get_mut(key)
-    }
-
     /// See [`Peers::present`].
     #[inline]
     #[track_caller]

@@ -9,7 +9,7 @@
 use crate::graph::bounds::{TooManyQueues, queue_limit};
 use crate::graph::change::{Control, Op, Order, Part, Report};
 use crate::graph::edge::{Overflow, edge};
-use crate::graph::gauges::{ContextGauges, Loss, NodeGauges};
+use crate::graph::gauges::{ContextGauges, NodeGauges};
 use crate::graph::node::{Condition, Instance, Node, SchedulingPolicy, Then};
 use crate::graph::port::{Feed, PortChange, Reader};
 use crate::graph::{ContextIndex, NodeId};
@@ -18,15 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+mod committing;
 mod orders;
 mod view;
 
+use committing::{Committing, PATIENT_POLLS};
 pub(crate) use orders::NotOrdered;
 use orders::Ordered;
 use view::{EdgeEnds, View};
-
-/// Polls of a change after which nodes that end no longer work on all of their input.
-const PATIENT_POLLS: u32 = 20_000;
 
 /// Why a change was not made. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,26 +182,6 @@ pub(crate) struct Finished {
     pub(crate) changed: Changed,
 }
 
-/// A change that contexts carry out.
-#[derive(Debug)]
-struct Committing {
-    change: u64,
-    /// The streams and nodes that it is about.
-    streams: BTreeSet<u32>,
-    nodes: BTreeSet<NodeId>,
-    /// The orders that are not reported on yet.
-    awaited: Vec<(ContextIndex, u64)>,
-    /// Nodes that are passed on, and where to.
-    moves: BTreeMap<NodeId, ContextIndex>,
-    /// Orders for which there was no place yet.
-    unsent: Vec<(ContextIndex, Order)>,
-    changed: Changed,
-    polls: u32,
-    since: Instant,
-    /// Whether nodes that end no longer work on all of their input.
-    is_forced: bool,
-}
-
 /// The contexts, and the nodes at each.
 #[derive(Debug)]
 pub(crate) struct Overlay {
@@ -269,6 +248,11 @@ impl Overlay {
         let placed = self.nodes.get(&id);
         debug_assert!(placed.is_some(), "there is no node {id:?}");
         placed
+    }
+
+    /// Batches that may wait in a node's queues now: it has one for each stream that it reads.
+    pub(crate) fn queue_bound(&self, placed: &Placed) -> u64 {
+        (self.limit * placed.reads.len()) as u64
     }
 
     /// A node, if it is there.
@@ -714,45 +698,6 @@ impl Overlay {
         self.queues = queues;
     }
 
-    /// Waits until a change is complete, or the time for it is over.
-    fn complete(&mut self, mut committing: Committing, wait: Wait<'_>) -> Changed {
-        wait.begin();
-        while !self.step(&mut committing) {
-            if !wait.wait() {
-                let unfinished = Some(committing.change);
-                self.unfinished.push(committing);
-                return Changed { unfinished, ..Changed::default() };
-            }
-        }
-        committing.changed
-    }
-
-    /// Takes what contexts have reported on a change, and passes nodes on. Whether it is complete.
-    fn step(&mut self, committing: &mut Committing) -> bool {
-        for (at, number) in std::mem::take(&mut committing.awaited) {
-            match self.report(at, number) {
-                Some(report) => committing.take(report),
-                None => committing.awaited.push((at, number)),
-            }
-        }
-        committing.polls = committing.polls.saturating_add(1);
-        let is_late = committing.polls >= PATIENT_POLLS;
-        if is_late && !std::mem::replace(&mut committing.is_forced, true) {
-            let contexts: BTreeSet<ContextIndex> = committing.awaited.iter().map(|(at, _)| *at).collect();
-            let change = committing.change;
-            committing.unsent.extend(contexts.into_iter().map(|at| (at, Order::Force(change))));
-        }
-        for (at, order) in std::mem::take(&mut committing.unsent) {
-            self.numbers += 1;
-            let number = self.numbers;
-            match self.port_mut(at).send(number, order) {
-                Ok(()) => committing.awaited.push((at, number)),
-                Err(order) => committing.unsent.push((at, order)),
-            }
-        }
-        committing.awaited.is_empty() && committing.unsent.is_empty()
-    }
-
     /// Forgets reports on orders that nobody waits for.
     fn forget_reports(&mut self) {
         let is_of_change =
@@ -772,35 +717,6 @@ impl Overlay {
             if self.ports[at].limit != limit && self.post(ContextIndex(at as u8), vec![Op::Limit(limit)]) {
                 self.ports[at].limit = limit;
             }
-        }
-    }
-}
-
-impl Committing {
-    /// A context that has not done its part. There is one as long as the change is not complete.
-    fn awaits(&self) -> Option<ContextIndex> {
-        let unsent = self.unsent.first().map(|(at, _)| *at);
-        self.awaited.first().map(|(at, _)| *at).or(unsent)
-    }
-
-    /// Takes a report: nodes that left a context go on at another, or are dropped.
-    fn take(&mut self, report: Report) {
-        match report {
-            Report::Committed(part) => {
-                self.changed.lost_states += part.lost_states;
-                for mut node in part.gone {
-                    match self.moves.remove(&node.id) {
-                        Some(to) => self.unsent.push((to, Order::Arrive(vec![node]))),
-                        None => {
-                            node.drop_waiting();
-                            self.changed.dropped += node.gauges.lost(Loss::Removed);
-                        }
-                    }
-                }
-            }
-            // Of an end that was forced, or a node that was passed on.
-            Report::Prepared | Report::Arrived { .. } => {}
-            Report::Cancelled { .. } | Report::Done(..) => debug_assert!(false, "{report:?} on a committed change"),
         }
     }
 }
