@@ -7,6 +7,9 @@
 //! **Schedule.** Links are ordered by when they are due, and a watched link's number is its key in the poller: a wake-up costs one
 //! look at each link that is due or was heard, however many others there are.
 //!
+//! **Processes.** A child of `fork` has no keeper for the links of its parent, nor for its own: a process that needs links forks
+//! before it makes the first, or executes another program.
+//!
 //! **Locks.** The keeper holds a link's slot while it serves that link, so an emptied slot means that it never touches the link
 //! again; it only tries the link's own lock, since the link of an application thread that holds it is being driven already. The
 //! schedule's lock is taken last, and held for nothing but its tables.
@@ -187,8 +190,20 @@ impl Schedule {
     }
 }
 
+/// Has the next link start another thread, should this one end by a panic.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            schedule().bell = None;
+        }
+    }
+}
+
 /// The keeper's thread.
 fn run(mut poller: Poller) {
+    let _ends = Ends;
     let mut round = Vec::new();
     loop {
         let Some(pause_ns) = schedule().sleep_ns(now_ns()) else { return };

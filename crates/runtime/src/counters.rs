@@ -53,7 +53,7 @@ pub(crate) enum DropReason {
     BadControl,
     /// A message for a mailbox that the session has not open for writing.
     NotOpen,
-    /// A task's wish that the host's services had no place for.
+    /// A task's request that the host's services had no place for.
     ServiceBusy,
     /// A task's upcall into a client that takes none now.
     UpcallRefused,

@@ -31,7 +31,7 @@ impl Context {
 
     /// A session over packets has ended: at once, or behind what waits.
     pub(crate) fn end_session(&mut self, key: usize, why: &'static str) {
-        if !self.net.park_end(key, why) {
+        if !self.net.defer_end(key, why) {
             self.remove_peer(key, why, None);
         }
     }

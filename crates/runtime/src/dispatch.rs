@@ -93,7 +93,7 @@ impl Context {
     pub(crate) fn deliver(&mut self, key: usize, data: Data<'_>, skip: usize) {
         let spans = data.spans.get(skip..).unwrap_or_default();
         if self.net.is_paused(key) {
-            return self.net.park(key, &data, spans);
+            return self.net.defer_packets(key, &data, spans);
         }
         if data.header.kind == Kind::Control {
             // One only: these do not run on ([`walk`]).

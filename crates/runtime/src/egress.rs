@@ -130,7 +130,7 @@ impl Context {
         self.check_queue(key);
     }
 
-    /// Tells a subscription that a publisher has stopped, after the records that came.
+    /// Notifies a subscription that a publisher has stopped, after the records that came.
     fn report_end(&mut self, key: usize, publishers: u32) {
         self.flush_subscription(key);
         self.settle_queue(key);

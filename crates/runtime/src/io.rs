@@ -104,7 +104,7 @@ impl HandOver {
         Ok(())
     }
 
-    /// Tells all other contexts that nobody receives at an address any more. One that does not take it now notices by the
+    /// Notifies all other contexts that nobody receives at an address any more. One that does not take it now notices by the
     /// peer's silence.
     pub(crate) fn refused(&mut self, addr: SocketAddr) {
         for to in 0..self.to.len() {

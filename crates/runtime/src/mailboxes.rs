@@ -155,7 +155,7 @@ impl Context {
         Err(refuse(RefusalCode::UnknownTask, format!("no task reads mailbox `{mailbox}`")))
     }
 
-    /// Tells sessions of the mailboxes that are gone.
+    /// Notifies sessions of the mailboxes that are gone.
     pub(crate) fn report_closed_sides(&mut self) {
         while let Some((peer, notice)) = self.host.next_closed_side() {
             self.send_control(peer, &notice.into());

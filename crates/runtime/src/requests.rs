@@ -25,9 +25,8 @@ impl Context {
                 return self.announce(key, Announcement { id, number, name, format });
             }
             Request::Subscribe { id, subscription, sql, overflow, wait, accept, unreadable } => {
-                let requested =
-                    SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };
-                return self.begin_subscribe(key, requested);
+                let request = SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };
+                return self.begin_subscribe(key, request);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
                 return self.register_conversion(key, ConversionRequest { id, stream, from, to, kept }, conversion);
@@ -52,7 +51,7 @@ impl Context {
                 return;
             }
             Request::Terminate => {
-                let close = Close { again: false, reason: "as requested".to_owned() };
+                let close = Close { again: false, reason: "as request".to_owned() };
                 return self.remove_peer(key, "terminated", Some(close));
             }
         };
@@ -65,7 +64,7 @@ impl Context {
         self.send_control_as(key, reply, class);
     }
 
-    /// Tells a subscriber that its subscription stands, and all formats that may come.
+    /// Confirms to a subscriber that its subscription stands, with all formats that may come.
     pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
         let Some(peer) = self.net.present_peer(key) else { return };
         let mut all = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.present(s));

@@ -47,7 +47,7 @@ pub(crate) struct SubscriptionRequest {
 struct Coming {
     /// The subscriber.
     peer: PeerRef,
-    requested: SubscriptionRequest,
+    request: SubscriptionRequest,
     /// When the request came, in ns of the context's clock.
     asked_ns: u64,
     select: Select,
@@ -73,7 +73,10 @@ impl Coming {
     fn take(&mut self, format: &Format) -> Planned {
         match self.planned.iter().position(|planned| planned.is_for(format)) {
             Some(at) => self.planned.swap_remove(at),
-            None => Planned::new(&self.select, format),
+            None => {
+                debug_assert!(false, "the query is planned for format {}", format.id());
+                Planned::new(&self.select, format)
+            }
         }
     }
 }
@@ -94,20 +97,20 @@ enum Outcome {
 
 impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
-    pub(crate) fn begin_subscribe(&mut self, key: usize, requested: SubscriptionRequest) {
+    pub(crate) fn begin_subscribe(&mut self, key: usize, request: SubscriptionRequest) {
         let Some(peer) = self.net.pause(key) else { return };
-        let (id, asked_ns) = (requested.id, self.net.now_ns());
-        if let Err(refusal) = self.check_subscribing(key, requested.number) {
+        let (id, asked_ns) = (request.id, self.net.now_ns());
+        if let Err(refusal) = self.check_subscribing(key, request.number) {
             return self.answer(peer, id, Err(refusal));
         }
         let snapshot = Arc::clone(self.streams.snapshot());
         let work = move |costs: &QueryCostModel| {
-            let select = crossdock_query::parse(&requested.sql)?;
+            let select = crossdock_query::parse(&request.sql)?;
             // What is wrong with them is said where the subscription is made.
-            let formats = wanted_formats(&snapshot, select.stream(), &requested).unwrap_or_default();
+            let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
-            Ok(Coming { peer, requested, asked_ns, select, planned, is_measured: false })
+            Ok(Coming { peer, request, asked_ns, select, planned, is_measured: false })
         };
         let (inbox, catalog) = (self.inbox.own().clone(), self.streams.catalog().clone());
         self.planner.give(work, move |outcome: Result<Result<_, QueryError>, Panicked>| {
@@ -124,7 +127,7 @@ impl Context {
     /// Puts a subscription in that the catalog counts as a use of its stream, or has it planned for what it is not planned
     /// for yet.
     fn go_on(&mut self, stream: usize, mut coming: Coming) {
-        let (peer, id) = (coming.peer, coming.requested.id);
+        let (peer, id) = (coming.peer, coming.request.id);
         let Some(key) = self.net.still_there(peer) else { return self.streams.leave(stream) };
         if self.net.leaves(key) {
             self.streams.leave(stream);
@@ -141,7 +144,7 @@ impl Context {
         }
         match self.subscribe(key, stream, &mut coming) {
             Ok(Outcome::Stands) => {
-                self.confirm_subscription(key, id, coming.requested.number);
+                self.confirm_subscription(key, id, coming.request.number);
                 self.resume(key);
             }
             Ok(Outcome::Waits) => self.resume(key),
@@ -174,8 +177,10 @@ impl Context {
 
     /// Makes a subscription, once its query is planned for all that it has to be.
     fn subscribe(&mut self, key: usize, stream_key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
-        self.check_subscribing(key, coming.requested.number)?;
-        let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.requested)?;
+        self.check_subscribing(key, coming.request.number)?;
+        let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
+        // What was planned for a stream of this name that has gone meanwhile does not count.
+        coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
         let unplanned = self.formats_to_plan(stream_key, coming, &formats);
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
@@ -223,8 +228,8 @@ impl Context {
 
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
-        let (caller, stream) = ((coming.peer, coming.requested.id), coming.select.stream().to_owned());
-        if !coming.requested.accept.is_empty() {
+        let (caller, stream) = ((coming.peer, coming.request.id), coming.select.stream().to_owned());
+        if !coming.request.accept.is_empty() {
             // What is converted is converted here.
             return self.refuse_query(caller, &stream, figures);
         }
@@ -269,31 +274,31 @@ impl Context {
     fn refuse_placed(&mut self, coming: &Coming, id: u64, refusal: Refusal) {
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
-        self.answer(coming.peer, coming.requested.id, Err(refusal));
+        self.answer(coming.peer, coming.request.id, Err(refusal));
     }
 
     /// A subscription takes all of what its query makes elsewhere.
     fn take_placed(&mut self, coming: &Coming, id: u64, made: Select, entered: Option<usize>) {
-        let Coming { peer, requested, select, .. } = coming;
+        let Coming { peer, request, select, .. } = coming;
         let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
-        let checked = there.map(|key| self.check_subscribing(key, requested.number).map(|()| key));
+        let checked = there.map(|key| self.check_subscribing(key, request.number).map(|()| key));
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.streams.leave(stream));
             // The managers may have ended before.
             let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
-                Some(Err(refusal)) => self.answer(*peer, requested.id, Err(refusal)),
+                Some(Err(refusal)) => self.answer(*peer, request.id, Err(refusal)),
                 _ => self.net.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
             };
         };
-        let overflow = requested.overflow.unwrap_or(self.config.overflow);
-        let mut subscription = Subscription::new(id, *key, requested.number, stream, made, overflow);
+        let overflow = request.overflow.unwrap_or(self.config.overflow);
+        let mut subscription = Subscription::new(id, *key, request.number, stream, made, overflow);
         subscription.asked = Some(Box::new(select.clone()));
         let formats = self.streams.get(stream).map(|stream| stream.entry.formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
         self.put_in(*key, stream, subscription, coming.asked_ns);
-        self.confirm_subscription(*key, requested.id, requested.number);
+        self.confirm_subscription(*key, request.id, request.number);
         self.resume(*key);
     }
 
@@ -364,14 +369,14 @@ impl Context {
         coming: &mut Coming,
         formats: Vec<Format>,
     ) -> Result<Subscription, Refusal> {
-        let overflow = coming.requested.overflow.unwrap_or(self.config.overflow);
-        let (number, select) = (coming.requested.number, coming.select.clone());
+        let overflow = coming.request.overflow.unwrap_or(self.config.overflow);
+        let (number, select) = (coming.request.number, coming.select.clone());
         // It gets its number when it is put in.
         let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
         let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
-        if !coming.requested.accept.is_empty() {
+        if !coming.request.accept.is_empty() {
             self.take_accepted(&mut subscription, coming, formats)?;
             return Ok(subscription);
         }
@@ -384,7 +389,7 @@ impl Context {
                 return Err(refuse(RefusalCode::Query, error.to_string()));
             }
         }
-        subscription.awaiting = formats.is_empty().then_some(coming.requested.id);
+        subscription.awaiting = formats.is_empty().then_some(coming.request.id);
         Ok(subscription)
     }
 
@@ -395,9 +400,9 @@ impl Context {
         coming: &mut Coming,
         formats: Vec<Format>,
     ) -> Result<(), Refusal> {
-        let policy = coming.requested.unreadable.unwrap_or(self.config.morph.unreadable);
-        let mut accept = Accept::new(coming.requested.accept.clone(), policy);
-        accept.unrouted = Some(coming.requested.id);
+        let policy = coming.request.unreadable.unwrap_or(self.config.morph.unreadable);
+        let mut accept = Accept::new(coming.request.accept.clone(), policy);
+        accept.unrouted = Some(coming.request.id);
         for format in formats {
             subscription.add_planned(coming.take(&format)).map_err(|error| {
                 let message = format!("the query does not fit the accepted format {}: {error}", format.id());
@@ -405,11 +410,11 @@ impl Context {
             })?;
             accept.targets.push(format);
         }
-        if let (true, Some(name)) = (accept.targets.is_empty(), coming.requested.accept.first()) {
-            if !coming.requested.wait {
+        if let (true, Some(name)) = (accept.targets.is_empty(), coming.request.accept.first()) {
+            if !coming.request.wait {
                 return Err(self.streams.snapshot().unknown_format(subscription.select.stream(), name));
             }
-            subscription.awaiting = Some(coming.requested.id);
+            subscription.awaiting = Some(coming.request.id);
         }
         subscription.accept = Some(Box::new(accept));
         Ok(())
@@ -418,30 +423,30 @@ impl Context {
 
 /// Has the catalog count a subscription as a use of its stream, so that the stream stays; then the context goes on with it.
 fn enter_stream(inbox: &Inbox, catalog: &CatalogHandle, coming: Coming) {
-    let (name, waits) = (coming.select.stream().to_owned(), coming.requested.wait);
-    let request = move |catalog: &mut Catalog| catalog.enter(&name, waits);
-    inbox.ask(catalog, request, move |context, entered| {
+    let (name, waits) = (coming.select.stream().to_owned(), coming.request.wait);
+    let enter = move |catalog: &mut Catalog| catalog.enter(&name, waits);
+    inbox.ask(catalog, enter, move |context, entered| {
         let refusal = match entered {
             Ok(Some(number)) => return context.go_on(number as usize, coming),
             Ok(None) => refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&coming.select).to_string()),
             Err(refusal) => refusal,
         };
-        context.answer(coming.peer, coming.requested.id, Err(refusal));
+        context.answer(coming.peer, coming.request.id, Err(refusal));
     });
 }
 
 /// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or those
 /// that it accepts.
-fn wanted_formats(snapshot: &Snapshot, stream: &str, requested: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
-    if requested.accept.is_empty() {
+fn wanted_formats(snapshot: &Snapshot, stream: &str, request: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
+    if request.accept.is_empty() {
         return Ok(snapshot.find(stream).map(|entry| entry.formats().to_vec()).unwrap_or_default());
     }
-    if requested.accept.len() > MAX_ACCEPTED {
+    if request.accept.len() > MAX_ACCEPTED {
         let message = format!("a subscription accepts {MAX_ACCEPTED} formats at most");
         return Err(refuse(RefusalCode::Limit, message));
     }
     let mut formats: Vec<Format> = Vec::new();
-    for name in &requested.accept {
+    for name in &request.accept {
         if let Some(format) = snapshot.format_named(stream, name)?
             && !formats.contains(&format)
         {

@@ -439,7 +439,7 @@ impl HostInterface {
         true
     }
 
-    /// Tells a client of an error that no call of its own would find; dropped (and counted) if it asked for none ahead.
+    /// Reports to a client an error that no call of its own would find; dropped (and counted) if it asked for none ahead.
     pub fn report_error(&mut self, client: ClientKey, reason: Reason, detail: u64) {
         let Some(holder) = self.client_mut(client) else { return };
         if holder.signals.error_credits == 0 {

@@ -270,7 +270,7 @@ impl Graph {
         self.end_here(stream);
     }
 
-    /// Tells the nodes that take only what is published here, behind what came, where nobody here publishes a stream now.
+    /// Notifies the nodes that take only what is published here, behind what came, where nobody here publishes a stream now.
     pub(super) fn end_own(&mut self, stream: u32) {
         if self.publishers_of(stream) > 0 {
             return;
@@ -294,7 +294,7 @@ impl Graph {
         self.settle_ends(stream);
     }
 
-    /// Tells sessions and readers of the publishers that have stopped, if it is known how many there are still.
+    /// Notifies sessions and readers of the publishers that have stopped, if it is known how many there are still.
     pub(super) fn settle_ends(&mut self, stream: u32) {
         if self.port(stream).is_none_or(|port| port.pending_ends == 0) {
             return;

@@ -128,7 +128,7 @@ pub(crate) struct NodeGauges {
     /// Panics, and batches from which it did not return.
     pub(crate) faults: Gauge,
     /// Batches of which records were left out, since the context was behind.
-    pub(crate) thinned: Gauge,
+    pub(crate) batches_shed: Gauge,
     /// It processes one record in this number, as of its last batch.
     pub(crate) one_in: Gauge,
     /// Batches that wait for it.
@@ -152,7 +152,7 @@ impl Default for NodeGauges {
             busy_ns: Gauge::default(),
             overruns: Gauge::default(),
             faults: Gauge::default(),
-            thinned: Gauge::default(),
+            batches_shed: Gauge::default(),
             one_in: Gauge::default(),
             queued: Gauge::default(),
             dropped: std::array::from_fn(|_| Gauge::default()),

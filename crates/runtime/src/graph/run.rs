@@ -532,7 +532,7 @@ fn choose(node: &mut Node, behind: u32, part: (usize, usize), records: usize, se
     let (from, wanted) = (node.sampled_from as usize, selection.len());
     selection.narrow(|index| (from + index - part.0).is_multiple_of(one_in as usize));
     node.sampled_from = ((from + wanted) % one_in as usize) as u32;
-    node.gauges.thinned.add(1);
+    node.gauges.batches_shed.add(1);
     (wanted - selection.len()) as u64
 }
 

@@ -1,7 +1,7 @@
 //! Services of the host for tasks on the core (Nectar paper, section 3.4): a line of the log, a file, a breakpoint
 //! dump.
 //!
-//! Each of them may wait for a disk, which the core must not. So a task's wish goes through a bounded ring to a thread
+//! Each of them may wait for a disk, which the core must not. So a task's request goes through a bounded ring to a thread
 //! on a g-core, and what comes of it comes back through another, as a message for a mailbox. The thread sleeps while
 //! there is nothing to do.
 
@@ -16,7 +16,7 @@ use files::Files;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Wishes that may wait for the thread.
+/// Requests that may wait for the thread.
 const REQUESTS: usize = 256;
 /// The longest line of the log, and the longest name of a file, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -42,7 +42,7 @@ pub enum Service {
 /// Takes the lines of the log.
 pub(crate) type LogSink = Box<dyn FnMut(&str) + Send>;
 
-/// A task's wish.
+/// A task's request.
 struct ServiceRequest {
     service: Service,
     argument: Buffer,
@@ -114,8 +114,8 @@ impl ServiceThread {
 /// The system's: a configured directory that cannot be opened, or no thread.
 pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::io::Result<(ServiceThread, Services)> {
     let files = Files::open(config)?;
-    let (requests, mut requested) = ring(REQUESTS);
-    // Every wish has its place among the answers, so that none has to wait.
+    let (requests, mut incoming) = ring(REQUESTS);
+    // Every request has its place among the answers, so that none has to wait.
     let (mut answer, answers) = ring(2 * REQUESTS);
     let print: LogSink = Box::new(|line| eprintln!("{line}"));
     let log = Arc::new(Mutex::new(print));
@@ -123,9 +123,9 @@ pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::
     let run = move || {
         let mut files = files;
         loop {
-            let closed = requested.is_closed();
-            while let Some(requested) = requested.pop() {
-                if let Some(answered) = carry_out(requested, &mut files, &sink) {
+            let closed = incoming.is_closed();
+            while let Some(request) = incoming.pop() {
+                if let Some(answered) = carry_out(request, &mut files, &sink) {
                     // If there is no room, the core is gone, and the answer is not awaited.
                     let _ = answer.push(answered);
                     doorbell.ring();
@@ -143,8 +143,8 @@ pub(crate) fn start(config: &crate::ServicesConfig, doorbell: Doorbell) -> std::
 }
 
 /// Does what was asked, on the thread.
-fn carry_out(requested: ServiceRequest, files: &mut Files, log: &Mutex<LogSink>) -> Option<Answer> {
-    let ServiceRequest { service, argument, len, reply } = requested;
+fn carry_out(request: ServiceRequest, files: &mut Files, log: &Mutex<LogSink>) -> Option<Answer> {
+    let ServiceRequest { service, argument, len, reply } = request;
     let argument = &argument[..len];
     let mut room = reply;
     let space = room.as_mut().map(|(_, room)| &mut room[size_of::<u64>()..]);

@@ -178,7 +178,7 @@ impl Core<'_> {
         self.free(message);
     }
 
-    /// Tells the client that made the task, if it was one, of an error that no call of its own would find.
+    /// Reports to the client that made the task, if it was one, an error that no call of its own would find.
     pub fn report_error(&mut self, reason: Reason, detail: u64) {
         if let Some(client) = self.client {
             self.host.report_error(client, reason, detail);

@@ -301,8 +301,7 @@ pub struct AppliedInfo {
     pub plan: PlanInfo,
     /// From the request to the last context's having taken it, in us.
     pub took_us: u64,
-    /// How often contexts were waited for: to learn what they know of the streams, to prepare, and to commit. A handler that moves
-    /// needs one more.
+    /// How often the change waited for contexts: to learn what they know of the streams, to prepare, and to commit.
     #[serde(default)]
     pub round_trips: u32,
 }

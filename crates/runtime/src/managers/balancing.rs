@@ -24,7 +24,7 @@ impl Managers {
     pub(crate) fn note_sampled(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
-            let (batches, left_out) = (there.gauges.thinned.get(), there.gauges.lost(Loss::Sampled));
+            let (batches, left_out) = (there.gauges.batches_shed.get(), there.gauges.lost(Loss::Sampled));
             events
                 .extend(there.sampling_events.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
         }
@@ -36,7 +36,9 @@ impl Managers {
     /// Reports to each I/O context the time that it has left for subscriptions' queries; `is_second`: at the end of a second.
     pub(crate) fn report_room(&mut self, is_second: bool) {
         let contexts = self.contexts();
-        self.io.iter().for_each(|io| report_room(io, &contexts, is_second));
+        // The inbox of one that is lost would fill up.
+        let answering = self.io.iter().filter(|io| self.watch.lost(io.at).is_none());
+        answering.for_each(|io| report_room(io, &contexts, is_second));
     }
 
     /// The known formats and rates of some streams.

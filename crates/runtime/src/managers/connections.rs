@@ -24,8 +24,8 @@ impl Managers {
     pub(super) fn connect(&mut self, connection: Connection) -> Option<(ContextIndex, Connection)> {
         let Connection { flow, formats, .. } = &connection;
         self.disconnected.remove(flow);
-        self.taking_in.clear();
-        if let Err(stopped) = self.have_taken_in(flow.stream, formats) {
+        self.awaited_formats.clear();
+        if let Err(stopped) = self.request_formats(flow.stream, formats) {
             (connection.then)(Err(stopped.to_string()));
             return None;
         }
@@ -76,9 +76,9 @@ impl Managers {
     ///
     /// # Errors
     /// A context has stopped.
-    pub(super) fn have_taken_in(&mut self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
+    pub(super) fn request_formats(&mut self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
         for IoHandle { inbox, at } in &self.io {
-            self.taking_in.push((*at, inbox.when_known(stream, formats)?));
+            self.awaited_formats.push((*at, inbox.when_known(stream, formats)?));
         }
         Ok(())
     }

@@ -34,20 +34,16 @@ impl ManagerHandle {
     ///
     /// # Errors
     /// [`Stopped`]; within, the plan with why it is refused.
-    pub fn change(
-        &self,
-        requested: ChangeRequest,
-        discard_state: bool,
-    ) -> Result<Result<AppliedInfo, PlanInfo>, Stopped> {
-        self.ask(|to| ControlRequest::Change { requested, discard_state, to })
+    pub fn change(&self, change: ChangeRequest, discard_state: bool) -> Result<Result<AppliedInfo, PlanInfo>, Stopped> {
+        self.ask(|to| ControlRequest::Change { change, discard_state, to })
     }
 
     /// The plan that [`ManagerHandle::change`] would carry out now.
     ///
     /// # Errors
     /// [`Stopped`].
-    pub fn plan(&self, requested: ChangeRequest, discard_state: bool) -> Result<PlanInfo, Stopped> {
-        self.ask(|to| ControlRequest::Plan { requested, discard_state, to })
+    pub fn plan(&self, change: ChangeRequest, discard_state: bool) -> Result<PlanInfo, Stopped> {
+        self.ask(|to| ControlRequest::Plan { change, discard_state, to })
     }
 
     /// All handlers, by name.

@@ -19,7 +19,7 @@ impl Managers {
         let name = self.watch.name(at);
         format!(
             "context {name} does not answer: the change that waits for it is completed when it answers, and until \
-             then no other change that involves it is made (if it never answers, restart the daemon: the requested \
+             then no other change that involves it is made (if it never answers, restart the daemon: the change \
              state is kept)"
         )
     }

@@ -120,7 +120,7 @@ pub(crate) struct Managers {
     /// What follows once changes of the graph are complete, by their numbers.
     following: BTreeMap<u64, Following>,
     /// I/O contexts that are taking in formats for the next change of the graph.
-    taking_in: Vec<(ContextIndex, oneshot::Receiver<()>)>,
+    awaited_formats: Vec<(ContextIndex, oneshot::Receiver<()>)>,
     /// Of the request that is being answered.
     progress: Progress,
 }
@@ -166,7 +166,7 @@ impl Managers {
             hindered: Vec::new(),
             unconfirmed: Vec::new(),
             following: BTreeMap::new(),
-            taking_in: Vec::new(),
+            awaited_formats: Vec::new(),
             progress: Progress::default(),
         }
     }
@@ -246,12 +246,12 @@ impl Managers {
     }
 
     /// Makes a change at the start, when nobody waits for another: what it needs is measured at once.
-    fn restore_as(&mut self, requested: &ChangeRequest) -> Result<(), PlanInfo> {
+    fn restore_as(&mut self, change: &ChangeRequest) -> Result<(), PlanInfo> {
         let (mut outcomes, since) = (Outcomes::default(), Instant::now());
         self.progress = Progress::default();
         loop {
             self.compiler.costs.begin(outcomes);
-            match self.make(requested, true, false, Instant::now()) {
+            match self.make(change, true, false, Instant::now()) {
                 Ok(applied) => {
                     // Its nodes are in place before the first packet is taken.
                     let is_there = |managers: &Managers| {
@@ -394,7 +394,7 @@ impl Drop for Managers {
 struct Briefly<'a> {
     watch: &'a Watch,
     since: Instant,
-    taking_in: &'a mut Vec<(ContextIndex, oneshot::Receiver<()>)>,
+    awaited_formats: Vec<(ContextIndex, oneshot::Receiver<()>)>,
     round_trips: &'a mut u32,
 }
 
@@ -409,9 +409,9 @@ impl Waiting for Briefly<'_> {
     }
 
     /// Many queries may have to be planned for a format: it is waited for until its context counts as lost.
-    fn others(&mut self) -> Result<(), ContextIndex> {
+    fn prerequisites(&mut self) -> Result<(), ContextIndex> {
         let until = Instant::now() + self.watch.patience();
-        for (at, taken_in) in self.taking_in.drain(..) {
+        for (at, taken_in) in self.awaited_formats.drain(..) {
             match taken_in.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 // A context that has stopped takes nothing in.
                 Ok(()) | Err(oneshot::RecvTimeoutError::Disconnected) => {}

@@ -54,8 +54,8 @@ impl Managers {
             return None;
         }
         // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
-        let requested = ChangeRequest::Remove { handler: name.to_owned() };
-        match self.make(&requested, true, false, Instant::now()) {
+        let change = ChangeRequest::Remove { handler: name.to_owned() };
+        match self.make(&change, true, false, Instant::now()) {
             Ok(_) => drop(self.queries.remove(name)),
             Err(NotMade::Hindered { at, .. }) => return Some(at),
             Err(NotMade::Unmeasured | NotMade::Refused(_)) => {}

@@ -15,7 +15,7 @@ pub(crate) fn read_handler(info: &mut HandlerInfo, gauges: &NodeGauges, rates: R
     (info.records_in, info.records_out) = (gauges.records_in.get(), gauges.records_out.get());
     (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
     (info.batches_in, info.busy_ns) = (gauges.batches_in.get(), gauges.busy_ns.get());
-    info.batches_shed = gauges.thinned.get();
+    info.batches_shed = gauges.batches_shed.get();
     (info.row_errors, info.dropped) = (gauges.row_errors.get(), gauges.losses());
     info.p99_ns_per_record = gauges.quantile_ns(0.99);
     (info.overruns, info.faults) = (gauges.overruns.get(), gauges.faults.get());
@@ -60,7 +60,7 @@ mod tests {
             (&gauges.busy_ns, |info| info.busy_ns),
             (&gauges.overruns, |info| info.overruns),
             (&gauges.faults, |info| info.faults),
-            (&gauges.thinned, |info| info.batches_shed),
+            (&gauges.batches_shed, |info| info.batches_shed),
             (&gauges.queued, |info| info.queued),
         ];
         (1..).zip(cells).for_each(|(number, (cell, _))| cell.set(number));

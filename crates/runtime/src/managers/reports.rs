@@ -24,11 +24,11 @@ impl Managers {
         let handlers = self.handlers.iter();
         let handlers = handlers.map(|(name, handler)| (self.handler_info(name, handler), Arc::clone(&handler.gauges)));
         let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
-        let requested = self.specs().into_values().filter(|spec| !self.is_query(&spec.name));
+        let specs = self.specs().into_values().filter(|spec| !self.is_query(&spec.name));
         let view = View {
             handlers: handlers.collect(),
             contexts: self.context_infos().into_iter().zip(ports).collect(),
-            specs: requested.collect(),
+            specs: specs.collect(),
         };
         self.views.leave(Some(view));
     }

@@ -49,12 +49,12 @@ pub enum ChangeRequest {
 /// A request to the managers.
 pub(crate) enum ControlRequest {
     Change {
-        requested: ChangeRequest,
+        change: ChangeRequest,
         discard_state: bool,
         to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>,
     },
     Plan {
-        requested: ChangeRequest,
+        change: ChangeRequest,
         discard_state: bool,
         to: oneshot::Sender<PlanInfo>,
     },

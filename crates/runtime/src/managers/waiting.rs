@@ -75,13 +75,13 @@ impl Managers {
     /// Answers a request, unless it has to wait; then it comes back, and nothing has changed.
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Answered {
         match request {
-            ControlRequest::Change { requested, discard_state, to } => {
-                let answer = match self.make(&requested, discard_state, true, since) {
+            ControlRequest::Change { change, discard_state, to } => {
+                let answer = match self.make(&change, discard_state, true, since) {
                     Err(NotMade::Unmeasured) => {
-                        return Answered::Unmeasured(ControlRequest::Change { requested, discard_state, to });
+                        return Answered::Unmeasured(ControlRequest::Change { change, discard_state, to });
                     }
                     Err(NotMade::Hindered { at, plan }) => {
-                        let request = ControlRequest::Change { requested, discard_state, to };
+                        let request = ControlRequest::Change { change, discard_state, to };
                         return Answered::Hindered { at, plan, request };
                     }
                     Err(NotMade::Refused(plan)) => Err(plan),
@@ -89,8 +89,8 @@ impl Managers {
                 };
                 self.answer_change(answer, to);
             }
-            ControlRequest::Plan { requested, discard_state, to } => match self.plan(&requested, discard_state) {
-                None => return Answered::Unmeasured(ControlRequest::Plan { requested, discard_state, to }),
+            ControlRequest::Plan { change, discard_state, to } => match self.plan(&change, discard_state) {
+                None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
                 Some(plan) => drop(to.send(plan)),
             },
             ControlRequest::AddNative { kind, to } => {

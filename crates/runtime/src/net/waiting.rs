@@ -43,7 +43,7 @@ impl Net {
     }
 
     /// Packets of a peer that is paused wait behind those that wait already.
-    pub(crate) fn park(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
+    pub(crate) fn defer_packets(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
         let Some(link) = self.peers.present_link_mut(key) else { return };
         let Data { buffer, header, stride, .. } = data;
         let (buffer, spans) = (buffer.clone(), spans.to_vec());
@@ -51,7 +51,7 @@ impl Net {
     }
 
     /// The end of a session over packets that is paused waits behind its packets; whether it does.
-    pub(crate) fn park_end(&mut self, key: usize, why: &'static str) -> bool {
+    pub(crate) fn defer_end(&mut self, key: usize, why: &'static str) -> bool {
         if !self.is_paused(key) {
             return false;
         }

@@ -50,7 +50,7 @@ pub(crate) trait Waiting {
     ///
     /// # Errors
     /// The context that has not done it in time.
-    fn others(&mut self) -> Result<(), ContextIndex> {
+    fn prerequisites(&mut self) -> Result<(), ContextIndex> {
         Ok(())
     }
 
@@ -615,7 +615,7 @@ impl Overlay {
                 }
             }
         }
-        if let Err(at) = wait.others() {
+        if let Err(at) = wait.prerequisites() {
             return Err(self.cancel(change, at, sent));
         }
         Ok(sent.into_iter().map(|(at, _)| at).collect())
@@ -709,7 +709,7 @@ impl Overlay {
         }
     }
 
-    /// Tells the contexts how many batches may wait in each queue. One that has no place for the order gets it with the next
+    /// Informs the contexts how many batches may wait in each queue. One that has no place for the order gets it with the next
     /// change.
     fn limit_queues(&mut self, limit: usize) {
         self.limit = limit;

@@ -303,6 +303,38 @@ fn a_swap_takes_three_round_trips_at_most() {
     context.stop();
 }
 
+/// A format that comes while the next version is measured is read by that version too.
+#[test]
+fn a_format_that_is_announced_while_a_swap_is_measured_is_read() {
+    static HERE: AtomicBool = AtomicBool::new(false);
+    static LET_GO: AtomicBool = AtomicBool::new(false);
+    let (context, addr) = start(|_| {});
+    context.manager().add_native(waits(true, &HERE, &LET_GO)).unwrap();
+    let mut first = connect(&addr);
+    publish(&mut first, 0, 10);
+    first.flush().unwrap();
+    change(&context, ChangeRequest::Deploy(sql("of", "SELECT * FROM N")));
+    until(&context, "of", |info| info.records_in >= 10 || info.inputs.len() == 1);
+    let swapped = {
+        let (context, next) = (context.clone(), native("of", "waits", "N", &[]));
+        std::thread::spawn(move || context.manager().change(ChangeRequest::Swap(next), true).unwrap())
+    };
+    wait_for(&HERE);
+    let other = Format::natural([FieldSpec::new("other", FieldType::U64)]).unwrap();
+    let mut second = Publisher::builder(&addr).stream("N").format(&other).connect().unwrap();
+    until(&context, "of", |info| info.inputs.len() == 2);
+    LET_GO.store(true, Ordering::Release);
+    swapped.join().unwrap().unwrap();
+    let before = until(&context, "of", |info| info.version == 2).records_in;
+    let mut row = RecordBuilder::new(&other);
+    row.set(0, Value::Uint(1)).unwrap();
+    second.publish(row.finish().unwrap()).unwrap();
+    second.finish().unwrap();
+    let info = until(&context, "of", |info| info.records_in > before || !info.dropped.is_empty());
+    assert!(info.dropped.is_empty() && info.inputs.len() == 2, "{info:#?}");
+    context.stop();
+}
+
 /// An order to a busy context is given, and its caller is answered when it is carried out; others are answered meanwhile.
 #[test]
 fn a_busy_context_delays_no_change_but_those_that_it_takes_part_in() {
@@ -384,13 +416,13 @@ fn a_cycle_is_refused_in_whatever_steps_it_comes() {
         // All at once.
         (all("x"), "`y` -> `x` -> `y`"),
     ];
-    for (requested, cycle) in refused {
-        let planned = context.manager().plan(requested.clone(), false).unwrap();
-        let plan = context.manager().change(requested.clone(), false).unwrap().expect_err("it is refused");
-        assert_eq!(planned.refusals, plan.refusals, "{requested:?}");
+    for (change, cycle) in refused {
+        let planned = context.manager().plan(change.clone(), false).unwrap();
+        let plan = context.manager().change(change.clone(), false).unwrap().expect_err("it is refused");
+        assert_eq!(planned.refusals, plan.refusals, "{change:?}");
         let why = "form a cycle, each reads the stream of the one before it: let one of them read another stream";
-        assert_eq!(plan.refusals, [format!("handlers {cycle} {why}")], "{requested:?}");
-        assert_eq!(context.manager().specs().unwrap(), before, "{requested:?}");
+        assert_eq!(plan.refusals, [format!("handlers {cycle} {why}")], "{change:?}");
+        assert_eq!(context.manager().specs().unwrap(), before, "{change:?}");
     }
     // Without a way round it is taken.
     change(&context, deploy("b", "SELECT * FROM e"));
@@ -453,9 +485,9 @@ fn a_change_at_a_busy_context_keeps_no_other_waiting() {
     publish(&mut publisher, 0, 1);
     publisher.flush().unwrap();
     wait_for(&HERE);
-    let begin = |requested| {
+    let begin = |change| {
         let context = context.clone();
-        std::thread::spawn(move || context.manager().change(requested, false).unwrap())
+        std::thread::spawn(move || context.manager().change(change, false).unwrap())
     };
     let swapped = begin(ChangeRequest::Swap(HandlerSpec { input_streams: vec!["N".into(), "M".into()], ..busy }));
     until(&context, "busy", |info| info.version == 2);

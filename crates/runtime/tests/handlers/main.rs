@@ -138,8 +138,8 @@ fn native(name: &str, native: &str, input: &str, parameters: &[(&str, &str)]) ->
     }
 }
 
-fn change(context: &ContextHandle, requested: ChangeRequest) {
-    let applied = context.manager().change(requested, false).unwrap();
+fn change(context: &ContextHandle, change: ChangeRequest) {
+    let applied = context.manager().change(change, false).unwrap();
     applied.unwrap_or_else(|plan| panic!("{plan:?}"));
 }
 
@@ -326,7 +326,7 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
             _ => native("side", "work", "N", &[("ns", "0")]),
         };
         let name = ["counted", "all", "tens"][rng.usize(0..3)];
-        let (kind, requested) = match rng.u8(0..32) {
+        let (kind, change) = match rng.u8(0..32) {
             0..4 => ("swap", ChangeRequest::Swap(again(name))),
             4 => ("deploy", ChangeRequest::Deploy(again("side"))),
             5 => ("remove", ChangeRequest::Remove { handler: "side".into() }),
@@ -343,7 +343,7 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
             _ => ("move", ChangeRequest::Move { handler: name.into(), place: Some(PLACES[rng.usize(0..4)].into()) }),
         };
         // A context that is busy with all this traffic may have no room, and `side` may be there or not; then nothing has changed.
-        *taken.entry(kind).or_insert(0) += u32::from(context.manager().change(requested, false).unwrap().is_ok());
+        *taken.entry(kind).or_insert(0) += u32::from(context.manager().change(change, false).unwrap().is_ok());
     }
     println!("of {changes} changes were made: {taken:?}");
     assert!(
@@ -368,11 +368,11 @@ fn changes_at_once_are_made_one_after_the_other() {
             std::thread::spawn(move || {
                 let mut taken = 0;
                 for round in 0..50 {
-                    let requested = match round % 2 {
+                    let change = match round % 2 {
                         0 => ChangeRequest::Deploy(sql("one", &format!("SELECT * FROM N WHERE number > {client}"))),
                         _ => ChangeRequest::Remove { handler: "one".into() },
                     };
-                    taken += u32::from(context.manager().change(requested, false).unwrap().is_ok());
+                    taken += u32::from(context.manager().change(change, false).unwrap().is_ok());
                 }
                 taken
             })

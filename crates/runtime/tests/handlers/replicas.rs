@@ -158,8 +158,8 @@ fn what_replicas_cannot_be_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start_io(2, directory.path());
     let _publishers = publishers(&addr);
-    let refused = |requested: ChangeRequest| {
-        let plan = context.manager().change(requested, false).unwrap().unwrap_err();
+    let refused = |change: ChangeRequest| {
+        let plan = context.manager().change(change, false).unwrap().unwrap_err();
         assert_eq!(plan.refusals.len(), 1, "{plan:?}");
         plan.refusals[0].clone()
     };

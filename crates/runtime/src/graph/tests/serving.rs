@@ -75,7 +75,7 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     world.settle();
     let let_through = |gauges: &gauges::NodeGauges| gauges.records_out.get();
     for (waited_us, one_in) in [(0, 1), (200, 1), (400, 2), (600, 4), (90_000, 4), (0, 1)] {
-        let before = (let_through(&whole), let_through(&sampled), world.next[0], sampled.thinned.get());
+        let before = (let_through(&whole), let_through(&sampled), world.next[0], sampled.batches_shed.get());
         world.offer(0);
         world.now_ns += waited_us * 1000;
         world.serve(0);
@@ -84,8 +84,8 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
         assert_eq!(let_through(&whole) - before.0, records, "one that does not allow it sees all");
         let seen = let_through(&sampled) - before.1;
         assert!((seen * one_in).abs_diff(records) < one_in, "{seen} of {records} records, after {waited_us} us");
-        let noted = sampled.thinned.get() - before.3;
-        assert_eq!((noted > 0, whole.thinned.get()), (one_in > 1, 0), "after {waited_us} us");
+        let noted = sampled.batches_shed.get() - before.3;
+        assert_eq!((noted > 0, whole.batches_shed.get()), (one_in > 1, 0), "after {waited_us} us");
     }
 }
 

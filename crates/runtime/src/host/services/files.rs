@@ -38,10 +38,10 @@ impl Files {
     ///
     /// # Errors
     /// In words, for the task's client.
-    pub(super) fn read(&self, requested: &[u8], into: &mut [u8]) -> Result<usize, String> {
+    pub(super) fn read(&self, request: &[u8], into: &mut [u8]) -> Result<usize, String> {
         let directory =
             self.files.as_ref().ok_or("reading files is disabled in this daemon (`files` in [services])")?;
-        let mut parts = requested.splitn(2, |&byte| byte == 0);
+        let mut parts = request.splitn(2, |&byte| byte == 0);
         let name = parts.next().unwrap_or_default();
         let name = std::str::from_utf8(name).map_err(|_| "the file's name is not UTF-8")?;
         let from: u64 = match parts.next() {

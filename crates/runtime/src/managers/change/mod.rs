@@ -113,8 +113,8 @@ impl Prepared {
 
 impl Managers {
     /// The plan of a change, without carrying it out; nothing if handlers are to be measured before.
-    pub(super) fn plan(&mut self, requested: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
-        let prepared = self.prepare(requested, discard_state);
+    pub(super) fn plan(&mut self, change: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
+        let prepared = self.prepare(change, discard_state);
         (!self.compiler.costs.is_missing()).then_some(prepared.report)
     }
 
@@ -125,13 +125,13 @@ impl Managers {
     /// Nothing has changed, unless the plan that comes back [is begun](PlanInfo::is_begun).
     pub(super) fn make(
         &mut self,
-        requested: &ChangeRequest,
+        change: &ChangeRequest,
         discard_state: bool,
         writes: bool,
         since: Instant,
     ) -> Result<Applied, NotMade> {
         self.resume();
-        let mut prepared = self.prepare(requested, discard_state);
+        let mut prepared = self.prepare(change, discard_state);
         if self.compiler.costs.is_missing() {
             return Err(NotMade::Unmeasured);
         }
@@ -253,9 +253,9 @@ impl Managers {
     }
 
     /// Makes a plan, with everything that is needed to carry it out.
-    fn prepare(&mut self, requested: &ChangeRequest, discard_state: bool) -> Prepared {
+    fn prepare(&mut self, change: &ChangeRequest, discard_state: bool) -> Prepared {
         let mut prepared = Prepared::default();
-        if let Err(why) = self.want(requested, &mut prepared) {
+        if let Err(why) = self.want(change, &mut prepared) {
             prepared.refuse(why);
             return prepared;
         }
@@ -350,7 +350,14 @@ impl Managers {
     ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
         let names = reads.chain(nodes.values().map(|spec| spec.derived().to_owned())).collect();
-        if let Some((_, known)) = self.progress.known.as_ref().filter(|(asked, _)| *asked == names) {
+        let catalog = self.catalog.snapshot()?;
+        // A format may have been announced since: then the contexts are asked again.
+        let formats = |name: &String| catalog.find(name).map_or(0, |entry| entry.formats().len());
+        let is_same = |name: &String, known: &BTreeMap<String, KnownStream>| {
+            known.get(name).map_or(0, |stream| stream.formats.len()) == formats(name)
+        };
+        let known = self.progress.known.as_ref().filter(|(asked, _)| *asked == names);
+        if let Some((_, known)) = known.filter(|(asked, known)| asked.iter().all(|name| is_same(name, known))) {
             return Ok(known.clone());
         }
         let known = self.known_streams(&names)?;

@@ -127,8 +127,11 @@ impl Managers {
 
     /// The graph, and the wait for its contexts.
     fn wait_briefly(&mut self) -> (&mut Overlay, Briefly<'_>) {
-        let Managers { overlay, watch, taking_in, progress, .. } = self;
-        (overlay, Briefly { watch, since: Instant::now(), taking_in, round_trips: &mut progress.round_trips })
+        let Managers { overlay, watch, awaited_formats, progress, .. } = self;
+        // Whatever comes of it, they are waited for once.
+        let awaited_formats = std::mem::take(awaited_formats);
+        let round_trips = &mut progress.round_trips;
+        (overlay, Briefly { watch, since: Instant::now(), awaited_formats, round_trips })
     }
 
     /// Changes the graph as a whole, or begins to.
@@ -341,7 +344,7 @@ impl Managers {
     /// A stream that is to be made is published already, its policy refuses a format, or a table is full.
     pub(super) fn reserve(&mut self, steps: &[Step]) -> Result<Reserved, String> {
         let mut reserved = Reserved::new();
-        self.taking_in.clear();
+        self.awaited_formats.clear();
         for step in steps {
             let (spec, reads, compiled) = match step {
                 Step::Deploy { spec, reads, compiled, .. } => (spec, reads.clone(), compiled),
@@ -364,6 +367,7 @@ impl Managers {
 
     /// Gives back what was reserved and is not needed.
     pub(super) fn give_back(&mut self, reserved: &Reserved) {
+        self.awaited_formats.clear();
         for (reads, makes) in reserved.values() {
             let reads = reads.clone();
             self.end_derived(*makes);
@@ -394,7 +398,7 @@ impl Managers {
         });
         let claimed = claimed.map_err(|stopped| stopped.to_string())??;
         // Its readers are planned for the formats before any record of these comes.
-        self.have_taken_in(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
+        self.request_formats(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
         Ok(claimed)
     }
 
@@ -455,7 +459,7 @@ impl Managers {
         }
     }
 
-    /// Tells the catalog that a handler does not read some streams any more.
+    /// Reports to the catalog that a handler does not read some streams any more.
     fn disclaim(&self, streams: Vec<u32>) {
         if !streams.is_empty() {
             self.catalog.post(move |catalog| streams.iter().for_each(|number| catalog.disclaim(*number)));
@@ -563,8 +567,8 @@ impl Managers {
         let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
         match derived.map_err(|stopped| stopped.to_string())? {
             Ok(number) => {
-                self.have_taken_in(number, &[output]).map_err(|stopped| stopped.to_string())?;
-                let taken_in = self.wait_briefly().1.others();
+                self.request_formats(number, &[output]).map_err(|stopped| stopped.to_string())?;
+                let taken_in = self.wait_briefly().1.prerequisites();
                 taken_in.map_err(|at| self.note_unanswered(at))?;
                 Ok(Some(compiled))
             }
@@ -650,8 +654,7 @@ impl Managers {
         there.status = Status::Failed(why.to_owned());
         let node = there.node;
         // Its context holds input for a handler that might go on; no handler would take it. If the order cannot be
-        // given, that is
-        // an event.
+        // given, that is an event.
         let _ = self.order(|overlay| overlay.fail(node));
         self.note("failed", name, format!("{why}: its input is dropped and counted until it is swapped"));
     }

@@ -14,7 +14,7 @@ impl Managers {
     }
 
     /// All handlers as they are to be.
-    pub(super) fn want(&self, requested: &ChangeRequest, prepared: &mut Prepared) -> Result<(), String> {
+    pub(super) fn want(&self, change: &ChangeRequest, prepared: &mut Prepared) -> Result<(), String> {
         let mut wanted = self.specs();
         let names: Vec<String> = wanted.keys().cloned().collect();
         let known = |name: &str| {
@@ -28,7 +28,7 @@ impl Managers {
             };
             Err(format!("there is no handler `{name}`; {there}"))
         };
-        match requested {
+        match change {
             ChangeRequest::Deploy(spec) if wanted.get(&spec.name).is_some_and(|there| there != spec) => {
                 return Err(format!("handler `{}` exists already: swap it, or give this one another name", spec.name));
             }
