@@ -7,7 +7,7 @@ mod contexts;
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, MailboxOptions, Node, Publisher, Subscriber, Transport};
-use crossdock_runtime::{ContextConfig, ContextHandle};
+use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec};
 use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
@@ -91,6 +91,18 @@ impl Raw {
                 other => panic!("{other:?}"),
             }
         }
+    }
+}
+
+fn subscribe(number: u32, sql: &str) -> Request {
+    Request::Subscribe {
+        id: number,
+        subscription: number,
+        sql: sql.to_owned(),
+        overflow: None,
+        wait: false,
+        accept: Vec::new(),
+        unreadable: None,
     }
 }
 
@@ -315,10 +327,6 @@ fn requests_that_make_no_sense_are_refused() {
 
 #[test]
 fn tables_that_are_full_say_so() {
-    if contexts::further().next().is_some() {
-        // Each I/O context has tables of its own, and which one a session comes to is the kernel's choice.
-        return;
-    }
     let (context, addr) = start_with(|c| {
         (c.max_sessions, c.max_streams, c.max_subscriptions) = (2, 1, 1);
     });
@@ -332,16 +340,29 @@ fn tables_that_are_full_say_so() {
         .map(drop)
         .unwrap_err();
     assert!(matches!(&error, Error::Refused(why) if why.contains("1 streams")), "{error}");
-    let _subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
-    let error = Publisher::builder(&addr)
-        .transport(Transport::Udp)
-        .stream("A")
-        .format(&format())
-        .connect()
-        .map(drop)
-        .unwrap_err();
+    let mut raw = Raw::connect(&addr);
+    raw.greet().unwrap();
+    assert!(matches!(raw.ask(subscribe(1, "SELECT * FROM A")), Reply::Subscribed { .. }));
+    match raw.ask(subscribe(2, "SELECT * FROM A")) {
+        Reply::Refused { refusal, .. } => assert!(refusal.message.contains("1 subscriptions"), "{refusal:?}"),
+        other => panic!("{other:?}"),
+    }
+    // Each I/O context has a table of sessions. The kernel chooses the context of a session.
+    let io_contexts = 1 + contexts::further().count();
+    let mut sessions = 2;
+    let mut more = Vec::new();
+    let error = loop {
+        match Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect() {
+            Ok(publisher) => more.push(publisher),
+            Err(error) => break error,
+        }
+        sessions += 1;
+    };
     assert!(matches!(&error, Error::Closed(why) if why.contains("2 sessions")), "{error}");
+    assert!((2..=2 * io_contexts).contains(&sessions), "{sessions}");
     await_dropped(&context, "session_limit", 1);
+    let info = context.context().unwrap();
+    assert_eq!((info.sessions as usize, info.max_sessions as usize), (sessions, 2 * io_contexts));
 }
 
 #[test]
@@ -369,16 +390,7 @@ fn a_subscriber_that_died_holds_nobody_up() {
         Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
-    let subscribe = Request::Subscribe {
-        id: 1,
-        subscription: 1,
-        sql: "SELECT * FROM A".into(),
-        overflow: None,
-        wait: false,
-        accept: Vec::new(),
-        unreadable: None,
-    };
-    assert!(matches!(raw.ask(subscribe), Reply::Subscribed { .. }));
+    assert!(matches!(raw.ask(subscribe(1, "SELECT * FROM A")), Reply::Subscribed { .. }));
     drop(raw);
     let mut row = RecordBuilder::new(&format());
     row.set(0, Value::Uint(7)).unwrap();
@@ -393,26 +405,50 @@ fn a_subscriber_that_died_holds_nobody_up() {
 
 #[test]
 fn records_put_before_an_attached_publishers_end_wait_for_buffers_and_are_delivered() {
-    if contexts::further().next().is_some() {
-        // Between two contexts there is less room than there are buffers: the publisher would be held back before.
-        return;
+    let blocked = blocked_before_the_publishers_end(true);
+    assert_eq!(blocked, 0, "the records wait for buffers");
+}
+
+/// Between two contexts there is less room than there are buffers: the publisher is held back.
+#[test]
+fn records_put_before_an_attached_publishers_end_wait_for_another_context_and_are_delivered() {
+    let blocked = blocked_before_the_publishers_end(false);
+    assert_eq!(blocked, 1, "the records wait for room between the contexts");
+}
+
+/// An attached publisher, at the home context or at another, publishes until the daemon takes no more or blocks it, for a subscriber
+/// at the home context that takes nothing. The publisher ends, and then the subscriber: the daemon takes all records and forgets
+/// both. The result is the number of blocked publishers before.
+fn blocked_before_the_publishers_end(is_at_home: bool) -> u32 {
+    let (context, addr) = start_with(|c| {
+        (c.buffer_bytes, c.idle_timeout_ms) = (4 << 20, 600_000);
+        if !is_at_home && contexts::further().next().is_none() {
+            c.platform.contexts.push(ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) });
+        }
+    });
+    let clients_at_home = || context.clients().unwrap().iter().filter(|client| client.context == "c-core-0").count();
+    // Clients are placed where the load is least: of several, each context gets one.
+    let mut others = Vec::new();
+    let mut publisher = loop {
+        let before = clients_at_home();
+        let stream = Publisher::builder(&addr).transport(Transport::Shm).stream("A").format(&format());
+        let publisher = stream.connect().unwrap();
+        if (clients_at_home() > before) == is_at_home {
+            break publisher;
+        }
+        others.push(publisher);
+        assert!(others.len() < 100, "{:?}", context.clients().unwrap());
+    };
+    for other in others {
+        other.finish().unwrap();
     }
-    let (context, addr) = start_with(|c| (c.buffer_bytes, c.idle_timeout_ms) = (4 << 20, 600_000));
-    let mut publisher =
-        Publisher::builder(&addr).transport(Transport::Shm).stream("A").format(&format()).connect().unwrap();
+    await_that("the others' ends", || context.clients().unwrap().len() == 1);
+    let detached = || context.context().unwrap().detached.iter().map(|(_, count)| count).sum::<u64>();
+    let detached_before = detached();
+    // It uses mailboxes, so its session is at the home context.
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
-    let sql = "SELECT * FROM A WHERE n >= 0".into();
-    let subscribe = Request::Subscribe {
-        id: 1,
-        subscription: 1,
-        sql,
-        overflow: None,
-        wait: false,
-        accept: Vec::new(),
-        unreadable: None,
-    };
-    assert!(matches!(raw.ask(subscribe), Reply::Subscribed { .. }));
+    assert!(matches!(raw.ask(subscribe(1, "SELECT * FROM A WHERE n >= 0")), Reply::Subscribed { .. }));
     // It takes nothing. Each of these holds four times its bytes: the buffers are used up before the queue is full.
     let mut row = RecordBuilder::new(&format());
     row.set(0, Value::Uint(7)).unwrap();
@@ -420,7 +456,8 @@ fn records_put_before_an_attached_publishers_end_wait_for_buffers_and_are_delive
     let record = row.finish().unwrap();
     let mut published = 0;
     let taken = || context.streams().unwrap()[0].records_in;
-    while taken() == published {
+    let blocked = || context.streams().unwrap()[0].blocked;
+    while taken() == published && blocked() == 0 {
         publisher.publish(record).unwrap();
         published += 1;
         let until = Instant::now() + Duration::from_millis(500);
@@ -428,7 +465,7 @@ fn records_put_before_an_attached_publishers_end_wait_for_buffers_and_are_delive
             std::thread::yield_now();
         }
     }
-    assert_eq!(context.streams().unwrap()[0].blocked, 0);
+    let blocked = blocked();
     // It says that it goes, and does not wait for long whether that was heard.
     drop(publisher);
     while !context.clients().unwrap().is_empty() {
@@ -438,10 +475,11 @@ fn records_put_before_an_attached_publishers_end_wait_for_buffers_and_are_delive
     while taken() < published {
         std::thread::yield_now();
     }
-    while context.context().unwrap().detached.is_empty() {
+    while detached() == detached_before {
         std::thread::yield_now();
     }
     assert_eq!(context.streams().unwrap()[0].publishers, 0);
+    blocked
 }
 
 #[test]
