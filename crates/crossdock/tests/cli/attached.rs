@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::{Signal, getgid, getuid};
 use serde_json::Value;
 
-use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument, io_count};
+use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument, io_count, with_io_contexts};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 
@@ -279,7 +279,7 @@ fn an_impossible_configuration_is_reported_at_the_start() {
             &["mailbox `more`", "max_mailboxes"],
         ),
     ] {
-        place.write("bad.toml", &sections);
+        place.write("bad.toml", with_io_contexts(&sections));
         let command = &mut place.command(["serve", "--config", "bad.toml", "--listen", "127.0.0.1:0"]);
         let process = Process::spawn(command);
         process.stderr_line(move |line| words.iter().all(|word| line.contains(word)));

@@ -4,14 +4,14 @@ use std::net::UdpSocket;
 
 use serde_json::Value;
 
-use crate::place::{Ended, Place, argument};
+use crate::place::{Ended, Place, argument, with_io_contexts};
 
 /// A configuration with everything in the test's folder, and the address.
 fn config(place: &Place, listen: &str, more: &str) -> String {
     let socket = place.socket();
     let socket = argument(&socket);
     let text = format!("[context]\nlisten = \"{listen}\"\n[control]\nsocket = \"{socket}\"\n{more}");
-    argument(&place.write("check.toml", text)).to_owned()
+    argument(&place.write("check.toml", with_io_contexts(&text))).to_owned()
 }
 
 /// What is found of an item.

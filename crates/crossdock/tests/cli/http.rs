@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use crate::place::{Daemon, Place, exchange, get, post, word_after};
+use crate::place::{Daemon, Place, exchange, get, post, with_io_contexts, word_after};
 
 #[test]
 fn every_list_is_there_as_json() {
@@ -69,7 +69,7 @@ fn with_tcp(token: Option<&str>) -> (Place, Daemon, String) {
         std::fs::set_permissions(place.write("token", token), Permissions::from_mode(0o600)).unwrap();
         config += "token_file = \"token\"\n";
     }
-    place.write("crossdock.toml", config);
+    place.write("crossdock.toml", with_io_contexts(&config));
     let daemon = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let address = word_after(&daemon.line, "http=").to_owned();
     (place, daemon, address)

@@ -1,6 +1,6 @@
 //! Formats, conversions and paths on the command line, and what a daemon that was killed still has.
 
-use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post};
+use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post, with_io_contexts};
 use rustix::process::Signal;
 
 /// The flights' next version: the note is gone, the delay is in seconds.
@@ -52,7 +52,8 @@ fn kept_state_survives_a_killed_daemon() {
     assert_eq!(daemon.process.end().code, None);
 
     // The stream is not in this configuration: it is known from before.
-    let config = place.write("again.toml", "[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = \"state\"\n");
+    let config = with_io_contexts("[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = \"state\"\n");
+    let config = place.write("again.toml", config);
     let daemon = Daemon::start(place.command(["serve", "--config"]).arg(&config));
     assert!(daemon.line.contains("kept="), "{}", daemon.line);
     let after = (place.list("formats"), place.list("conversions"), place.list("streams")[0]["formats"].clone());

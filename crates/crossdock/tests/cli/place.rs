@@ -45,20 +45,21 @@ pub(crate) struct Place {
     way: Option<&'static str>,
 }
 
-/// The further I/O contexts of a daemon, unless its configuration has contexts of its own: as many as
-/// `CROSSDOCK_TEST_IO_CONTEXTS` asks for beside the home context. `cargo xtask test` runs all tests with one and with three.
-fn io_contexts(config: &str) -> String {
+/// A configuration with the I/O contexts that `CROSSDOCK_TEST_IO_CONTEXTS` specifies, unless it has contexts of its own. With one,
+/// it is unchanged. `cargo xtask test` runs all tests with one and with three.
+pub(crate) fn with_io_contexts(config: &str) -> String {
+    let has_own = config.lines().any(|line| line.starts_with("[[platform.context]]") || line.starts_with("[platform]"));
     match io_count() - 1 {
-        0 => String::new(),
-        _ if config.contains("[[platform.context]]") || config.contains("[platform]") => String::new(),
+        0 => config.to_owned(),
+        _ if has_own => config.to_owned(),
         further => {
             let io = "[[platform.context]]\nkind = \"c-core\"\nio = true\n".repeat(further);
-            format!("[[platform.context]]\nkind = \"g-core\"\n{io}")
+            format!("[[platform.context]]\nkind = \"g-core\"\n{io}{config}")
         }
     }
 }
 
-/// The I/O contexts of [`Place::with_daemon`].
+/// The I/O contexts of the daemons of tests.
 pub(crate) fn io_count() -> usize {
     std::env::var("CROSSDOCK_TEST_IO_CONTEXTS").ok().map_or(1, |count| count.parse().unwrap())
 }
@@ -81,8 +82,7 @@ impl Place {
         place.write("a.schema", FLIGHTS_SCHEMA);
         let config =
             format!("[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n{context}");
-        let config = io_contexts(context) + &config;
-        let config = place.write("crossdock.toml", &config);
+        let config = place.write("crossdock.toml", with_io_contexts(&config));
         let daemon = Daemon::start(place.command(["serve", "--config"]).arg(config));
         place.address.clone_from(&daemon.address);
         (place, daemon)
@@ -118,6 +118,16 @@ impl Place {
             command.env("CROSSDOCK_TRANSPORT", way);
         }
         command.stdin(Stdio::null());
+        command
+    }
+
+    /// `crossdock serve` without a configuration of the test's own, on a free port.
+    pub(crate) fn serve(&self) -> Command {
+        let mut command = self.command(["serve", "--listen", "127.0.0.1:0"]);
+        let config = with_io_contexts("");
+        if !config.is_empty() {
+            command.arg("--config").arg(self.write("contexts.toml", config));
+        }
         command
     }
 

@@ -1,6 +1,6 @@
 //! Starting a daemon: configuration, ports, sockets. And what the program says of itself.
 
-use crate::place::{Daemon, Place, argument};
+use crate::place::{Daemon, Place, argument, with_io_contexts};
 use rustix::process::Signal;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_misspelt_key_is_named_with_file_line_and_column() {
 fn the_printed_configuration_can_be_served() {
     let place = Place::new();
     let printed = place.run(["serve", "--print-config"]).with_code(0).stdout;
-    place.write("crossdock.toml", printed);
+    place.write("crossdock.toml", with_io_contexts(&printed));
     let daemon = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml", "--listen", "127.0.0.1:0"]));
     assert!(daemon.line.contains("gso=") && daemon.line.contains("buffers="), "{}", daemon.line);
     assert!(daemon.line.contains(argument(&place.socket())), "{}", daemon.line);
@@ -50,7 +50,7 @@ fn a_killed_daemons_socket_is_no_obstacle() {
     assert_eq!(daemon.process.end().code, None);
     assert!(place.socket().exists());
     place.run(["streams"]).with_code(1).saying(&["no daemon is running"]);
-    let _second = Daemon::start(&mut place.command(["serve", "--listen", "127.0.0.1:0"]));
+    let _second = Daemon::start(&mut place.serve());
     place.run(["streams"]).with_code(0).saying(&["no streams"]);
 }
 

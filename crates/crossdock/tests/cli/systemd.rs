@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::place::{Daemon, PATIENCE, Place, WAYS, argument, exchange, get, word_after};
+use crate::place::{Daemon, PATIENCE, Place, WAYS, argument, exchange, get, with_io_contexts, word_after};
 
 /// Opens sockets as systemd does, and becomes the program. Each of its first arguments is NAME|KIND|ADDRESS; the others are the
 /// program and its arguments, behind `--`.
@@ -64,7 +64,7 @@ const CONFIG: &str = "[control]\nsocket = \"configured.sock\"\n[context]\nlisten
 #[test]
 fn sockets_that_are_passed_are_used_and_stay() {
     let place = Place::new();
-    place.write("c.toml", CONFIG);
+    place.write("c.toml", with_io_contexts(CONFIG));
     let control = place.path("control.sock");
     let of_control = format!("control|unix-stream|{}", argument(&control));
     // The names are those of one socket unit, except for one; the purpose follows from the kind.
@@ -138,7 +138,7 @@ fn sockets_that_go_with_nothing_are_refused_with_the_reason() {
 #[test]
 fn sockets_for_another_process_are_left_alone() {
     let place = Place::new();
-    let mut serve = place.command(["serve", "--listen", "127.0.0.1:0"]);
+    let mut serve = place.serve();
     serve.env("LISTEN_FDS", "1").env("LISTEN_PID", "1").env("LISTEN_FDNAMES", "udp");
     let daemon = Daemon::start(&mut serve);
     assert!(place.socket().exists(), "{}", daemon.line);
@@ -160,7 +160,7 @@ fn systemd_is_notified_of_start_life_and_end() {
             }
         }
     };
-    let mut serve = place.command(["serve", "--listen", "127.0.0.1:0"]);
+    let mut serve = place.serve();
     // The heartbeat is faster than usual then.
     serve.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000").env_remove("WATCHDOG_PID");
     let daemon = Daemon::start(&mut serve);

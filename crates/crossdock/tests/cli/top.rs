@@ -180,7 +180,7 @@ fn top_stays_when_the_daemon_goes_and_shows_the_next_one_s_figures() {
     terminal.press("?");
     terminal.wait_for(|text| text.contains("this help"));
     terminal.press("?");
-    let second = Daemon::start(&mut place.command(["serve", "--listen", "127.0.0.1:0"]));
+    let second = Daemon::start(&mut place.serve());
     let address = second.address.clone();
     let text = terminal.wait_for(|text| text.contains(&address) && !text.contains("does not answer"));
     assert!(!text.contains(&first), "{text}");
