@@ -1,6 +1,6 @@
 //! A daemon that is killed in the middle of a change comes back with the old state or the new one.
 
-use crate::place::{Daemon, Place, with_body};
+use crate::place::{Daemon, Place, io_count, with_body, with_io_contexts};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value as FieldValue};
 use crossdock_nectarine::{Error, Publisher, Transport};
 use rustix::process::Signal;
@@ -18,16 +18,17 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     let place = Place::new();
     // The same address again, for the publisher to come back to.
     let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    place.write("crossdock.toml", CONFIG.replace("127.0.0.1:0", &address));
+    place.write("crossdock.toml", with_io_contexts(&CONFIG.replace("127.0.0.1:0", &address)));
     let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let first = start();
     let format = Format::natural([FieldSpec::new("number", FieldType::U64)]).unwrap();
-    let (is_killed, is_over, flushed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
-    let publish = |is_over: &AtomicBool| {
+    let (is_killed, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (flushed, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
+    let publish = |transport: Transport, is_over: &AtomicBool| {
         let mut row = RecordBuilder::new(&format);
         while !is_over.load(Ordering::Acquire) {
             // One that comes back by itself would wait for the next daemon.
-            let publisher = Publisher::builder(&address).transport(Transport::Udp).reconnect(false);
+            let publisher = Publisher::builder(&address).transport(transport).reconnect(false);
             let Ok(mut publisher) = publisher.stream("A").format(&format).connect() else { continue };
             // Until the daemon is gone.
             let mut round = || -> Result<(), Error> {
@@ -41,6 +42,9 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
             while !is_over.load(Ordering::Acquire) && round().is_ok() {
                 flushed.fetch_add(500, Ordering::AcqRel);
             }
+            if let Ok(summary) = publisher.finish() {
+                acknowledged.fetch_add(summary.records, Ordering::AcqRel);
+            }
         }
     };
     let wait_for = |more: u64| {
@@ -49,8 +53,14 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
             std::thread::yield_now();
         }
     };
+    // Attached clients are placed where the load is least, sessions over UDP where the kernel's hash says.
+    let transports: Vec<Transport> = [vec![Transport::Udp; 2], vec![Transport::Shm; io_count()]].concat();
     let _second = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| publish(&is_killed));
+        let publish = &publish;
+        let publishers = |is_over| -> Vec<_> {
+            transports.iter().map(|&transport| scope.spawn(move || publish(transport, is_over))).collect()
+        };
+        let before = publishers(&is_killed);
         wait_for(500);
         let handlers = (0..12).map(|number| {
             json!({ "name": format!("h{number}"), "peak_msgs_per_s": 1000,
@@ -63,17 +73,20 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
         first.process.signal(Signal::KILL);
         first.process.end();
         is_killed.store(true, Ordering::Release);
-        publisher.join().unwrap();
+        before.into_iter().for_each(|publisher| publisher.join().unwrap());
+        acknowledged.store(0, Ordering::Release);
         // They ask again and again while the daemon starts.
-        let publishers = [(); 3].map(|()| scope.spawn(|| publish(&is_over)));
+        let after = publishers(&is_over);
         let second = start();
         wait_for(50_000);
         is_over.store(true, Ordering::Release);
-        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+        after.into_iter().for_each(|publisher| publisher.join().unwrap());
         second
     });
     let stream = place.list("streams").remove(0);
     assert_eq!(stream["records_unclaimed"], 0, "{stream}");
+    let acknowledged = acknowledged.into_inner();
+    assert!(acknowledged > 0 && stream["records_in"].as_u64() >= Some(acknowledged), "{acknowledged}: {stream}");
     // Those that were acknowledged are on their way.
     place.wait_for("handlers", |handlers| {
         handlers.len() == 12 && handlers.iter().all(|handler| handler["records_in"] == stream["records_in"])
@@ -105,7 +118,7 @@ fn parameters_of(number: u32) -> Vec<(Value, Value)> {
 #[test]
 fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
     let place = Place::new();
-    place.write("crossdock.toml", CONFIG);
+    place.write("crossdock.toml", with_io_contexts(CONFIG));
     let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let mut daemon = start();
     let put = |number: u32| with_body("PUT", "/v1/wanted", &json!({ "handlers": state(number) }).to_string());
