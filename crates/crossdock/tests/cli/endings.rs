@@ -65,7 +65,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
             let now = list[0]["records_in"].as_u64().unwrap();
             let stays = list[0]["blocked"] == 1 && records_in.replace(now) == now;
             same.set(if stays { same.get() + 1 } else { 0 });
-            same.get() == 10
+            same.get() == 100
         });
         publisher.signal(Signal::INT);
         publisher.stderr_line(|line| line.starts_with("interrupted; waiting"));
