@@ -12,6 +12,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CONFIG: &str = "[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = \"kept\"\n";
 
+/// Publishes until the daemon is gone, or enough has come; the records that were acknowledged, if all were.
+fn publish_while_there(mut publisher: Publisher, is_over: &AtomicBool, flushed: &AtomicU64) -> u64 {
+    let mut row = RecordBuilder::new(publisher.format());
+    let mut round = || -> Result<(), Error> {
+        for number in 0..500 {
+            row.clear();
+            row.set(0, FieldValue::Uint(number)).unwrap();
+            publisher.publish(row.finish().unwrap())?;
+        }
+        publisher.flush()
+    };
+    while !is_over.load(Ordering::Acquire) && round().is_ok() {
+        flushed.fetch_add(500, Ordering::AcqRel);
+    }
+    publisher.finish().map_or(0, |summary| summary.records)
+}
+
 /// A publisher's records after the kill are taken once the handlers are there to read them.
 #[test]
 fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
@@ -25,26 +42,11 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     let (is_killed, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (flushed, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
     let publish = |transport: Transport, is_over: &AtomicBool| {
-        let mut row = RecordBuilder::new(&format);
         while !is_over.load(Ordering::Acquire) {
             // One that comes back by itself would wait for the next daemon.
             let publisher = Publisher::builder(&address).transport(transport).reconnect(false);
-            let Ok(mut publisher) = publisher.stream("A").format(&format).connect() else { continue };
-            // Until the daemon is gone.
-            let mut round = || -> Result<(), Error> {
-                for number in 0..500 {
-                    row.clear();
-                    row.set(0, FieldValue::Uint(number)).unwrap();
-                    publisher.publish(row.finish().unwrap())?;
-                }
-                publisher.flush()
-            };
-            while !is_over.load(Ordering::Acquire) && round().is_ok() {
-                flushed.fetch_add(500, Ordering::AcqRel);
-            }
-            if let Ok(summary) = publisher.finish() {
-                acknowledged.fetch_add(summary.records, Ordering::AcqRel);
-            }
+            let Ok(publisher) = publisher.stream("A").format(&format).connect() else { continue };
+            acknowledged.fetch_add(publish_while_there(publisher, is_over, &flushed), Ordering::AcqRel);
         }
     };
     let wait_for = |more: u64| {
