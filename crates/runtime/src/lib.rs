@@ -36,6 +36,7 @@ mod morph;
 mod net;
 mod planner;
 mod platform;
+mod present;
 mod refusal;
 mod requests;
 mod rings;

@@ -4,6 +4,7 @@ use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Snapshot, StreamEntry};
 use crate::graph::ContextIndex;
 use crate::morph::Morphing;
+use crate::present::present;
 use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
@@ -459,18 +460,14 @@ impl Streams {
     #[inline]
     #[track_caller]
     pub(crate) fn present(&self, key: usize) -> Option<&Stream> {
-        let stream = self.get(key);
-        debug_assert!(stream.is_some(), "stream {key} is unknown");
-        stream
+        present(self.get(key), "stream", key)
     }
 
     /// See [`Streams::present`].
     #[inline]
     #[track_caller]
     pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Stream> {
-        let stream = self.get_mut(key);
-        debug_assert!(stream.is_some(), "stream {key} is unknown");
-        stream
+        present(self.get_mut(key), "stream", key)
     }
 
     /// The key of a stream.

@@ -9,6 +9,7 @@ use crate::morph::Accept;
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
 use crate::planner::Panicked;
+use crate::present::present;
 use crossdock_control::load::Cost;
 use crossdock_engine::SelectHandler;
 use crossdock_format::Format;
@@ -319,18 +320,14 @@ impl Subscriptions {
     #[inline]
     #[track_caller]
     pub(crate) fn present(&self, key: usize) -> Option<&Subscription> {
-        let subscription = self.get(key);
-        debug_assert!(subscription.is_some(), "subscription {key} is unknown");
-        subscription
+        present(self.get(key), "subscription", key)
     }
 
     /// See [`Subscriptions::present`].
     #[inline]
     #[track_caller]
     pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Subscription> {
-        let subscription = self.get_mut(key);
-        debug_assert!(subscription.is_some(), "subscription {key} is unknown");
-        subscription
+        present(self.get_mut(key), "subscription", key)
     }
 
     /// All of them, with their keys.

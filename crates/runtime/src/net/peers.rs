@@ -6,6 +6,7 @@ use crate::net::carrier::Carrier;
 use crate::net::memory::Attached;
 use crate::net::packets::Link;
 use crate::net::payload::{Arrived, Payload};
+use crate::present::present;
 use crossdock_format::Format;
 use crossdock_transport::Session;
 use slab::Slab;
@@ -167,18 +168,14 @@ impl Peers {
     #[inline]
     #[track_caller]
     pub(crate) fn present(&self, key: usize) -> Option<&Peer> {
-        let peer = self.get(key);
-        debug_assert!(peer.is_some(), "peer {key} is unknown");
-        peer
+        present(self.get(key), "peer", key)
     }
 
     /// See [`Peers::present`].
     #[inline]
     #[track_caller]
     pub(crate) fn present_mut(&mut self, key: usize) -> Option<&mut Peer> {
-        let peer = self.get_mut(key);
-        debug_assert!(peer.is_some(), "peer {key} is unknown");
-        peer
+        present(self.get_mut(key), "peer", key)
     }
 
     /// The session over packets of a peer that is there and has one.
