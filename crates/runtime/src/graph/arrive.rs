@@ -6,7 +6,7 @@ use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Queued, Sender};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Input, Node};
+use crate::graph::node::{Condition, Input, Node};
 use crate::graph::port::{Port, Reader};
 use crate::graph::serve::Graph;
 use crossdock_mailbox::Batch;
@@ -55,65 +55,79 @@ impl Graph {
 
     /// A stream has more publishers here than before.
     pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
-        self.set_publishers(stream, publishers);
-        self.push_to_edges(stream, || Item::Publishers(publishers));
-        for at in 0..self.here.len() {
-            let replica = self.here.get(at).and_then(|id| self.present_node(*id)).filter(|node| node.reads_own);
-            let reads = replica.filter(|node| node.inputs.iter().any(|input| input.stream == stream));
-            if let Some(makes) = reads.and_then(Node::makes) {
-                self.settle_made(makes);
-            }
-        }
+        self.set_publishers(stream, Some(publishers));
+        self.push_to_edges(stream, || Item::Publishers(Some(publishers)));
+        self.look_again(stream);
     }
 
-    /// A publisher of a stream has stopped; the number of those that it still has here.
+    /// A publisher of a stream has stopped, behind all that it published; the number of those that it still has here.
     pub(crate) fn arrive_end(&mut self, stream: u32, publishers: u32) {
-        self.set_publishers(stream, publishers);
-        self.deliver_end(stream);
+        self.set_publishers(stream, Some(publishers));
+        self.push_to_edges(stream, || Item::End(publishers));
+        self.note_end(stream);
     }
 
-    fn set_publishers(&mut self, stream: u32, publishers: u32) {
+    fn set_publishers(&mut self, stream: u32, publishers: Option<u32>) {
         let at = stream as usize;
         if self.publishers.len() <= at {
-            self.publishers.resize(at + 1, 0);
+            self.publishers.resize(at + 1, Some(0));
         }
         if let Some(here) = self.publishers.get_mut(at) {
             *here = publishers;
         }
     }
 
-    /// Sessions here that publish a stream; 1 for a stream that replicas make, while the one here has something to make it of.
-    pub(super) fn publishers_of(&self, stream: u32) -> u32 {
-        self.publishers.get(stream as usize).copied().unwrap_or_default()
+    /// Sessions here that publish a stream; 1 for a stream that nodes here make, while they have something to make it of. Not
+    /// known while a change is under way that decides it.
+    pub(super) fn publishers_of(&self, stream: u32) -> Option<u32> {
+        self.publishers.get(stream as usize).copied().unwrap_or(Some(0))
     }
 
-    /// A stream that replicas make has a publisher here as long as one of the streams that the replica here reads has, or
-    /// records of those wait.
+    /// Finds out again whether the nodes here that make a stream have something to make it of. The other contexts hear of it
+    /// behind the marker, if their edges are about to change: what is made up to the marker has its publisher until then.
     pub(super) fn settle_made(&mut self, makes: u32) {
-        let goes_on = |input: &Input| {
-            let is_held = self.port(input.stream).is_some_and(|port| !port.held.is_empty());
-            let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
-            is_held || waits || self.publishers_of(input.stream) > 0
-        };
-        let goes_on = self.replicas(makes).any(|node| !node.spill.is_empty() || node.inputs.iter().any(goes_on));
-        match (self.publishers_of(makes) > 0, goes_on) {
-            (false, true) => self.note_publishers(makes, 1),
-            (true, false) => self.arrive_end(makes, 0),
-            (true, true) | (false, false) => {}
+        let publishers = self.makers_publish(makes);
+        if publishers == self.publishers_of(makes) {
+            return;
         }
+        self.set_publishers(makes, publishers);
+        let is_to_turn = |port: &Port| port.next.as_ref().is_some_and(|next| !next.has_turned);
+        if !self.port(makes).is_some_and(is_to_turn) {
+            self.push_to_edges(makes, || Item::Publishers(publishers));
+        }
+        self.look_again(makes);
     }
 
-    /// A replica has gone, without an end of the stream that it made: another node may go on with it.
-    pub(super) fn forget_made(&mut self, makes: u32) {
-        if self.replicas(makes).next().is_none() {
-            self.set_publishers(makes, 0);
-        }
-    }
-
-    /// The nodes here that make a stream of what is published here.
-    fn replicas(&self, makes: u32) -> impl Iterator<Item = &Node> {
+    /// 1 if a node here makes a stream of something: its inputs have publishers, or records wait in it.
+    fn makers_publish(&self, makes: u32) -> Option<u32> {
         let nodes = self.here.iter().filter_map(|id| self.present_node(*id));
-        nodes.filter(move |node| node.reads_own && node.makes() == Some(makes))
+        let mut publishers = Some(0);
+        for node in nodes.filter(|node| node.makes() == Some(makes)) {
+            // What waits for one that comes from another context comes with it.
+            let is_coming = node.condition == Condition::Waiting && node.instances.is_empty();
+            let mut inputs = node.inputs.iter().map(|input| self.has_more(node, input));
+            match !node.spill.is_empty() || inputs.clone().any(|has_more| has_more == Some(true)) {
+                true => return Some(1),
+                false if is_coming || inputs.any(|has_more| has_more.is_none()) => publishers = None,
+                false => {}
+            }
+        }
+        publishers
+    }
+
+    /// Whether something waits in a node's input, or may still come.
+    fn has_more(&self, node: &Node, input: &Input) -> Option<bool> {
+        let port = self.port(input.stream)?;
+        let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
+        let publishers = if node.reads_own { self.publishers_of(input.stream) } else { port.publishers };
+        let reads = port.readers.iter().any(|reader| reader.id == node.id);
+        match publishers {
+            _ if waits || !port.held.is_empty() => Some(true),
+            // What it is to read is known when the port has changed.
+            _ if !reads => None,
+            Some(0) if port.next.is_some() => None,
+            publishers => publishers.map(|publishers| publishers > 0),
+        }
     }
 
     /// Holds publishers back where there is no room for more.
@@ -261,59 +275,49 @@ impl Graph {
         input.queue.push_back(Item::Batch(Queued::Own(batch)));
     }
 
-    /// A publisher of a stream has stopped at this context: this is reported to the other contexts, and to the
-    /// stream's readers here.
-    pub(super) fn deliver_end(&mut self, stream: u32) {
-        let publishers = self.publishers_of(stream);
-        self.push_to_edges(stream, || Item::End(publishers));
-        self.end_own(stream);
-        self.end_here(stream);
-    }
-
-    /// Notifies the nodes that take only what is published here, behind what came, where nobody here publishes a stream now.
-    pub(super) fn end_own(&mut self, stream: u32) {
-        if self.publishers_of(stream) > 0 {
-            return;
-        }
-        // Nothing reads it here.
-        let Some(port) = self.lift_port(stream) else { return };
-        // It follows what is held.
-        if port.held.is_empty() {
-            self.end_for_readers(&port, stream, true);
-        }
-        self.put_port_back(stream, port);
-    }
-
-    /// A publisher of a stream has stopped, here or elsewhere: the stream ends with the last. Each is reported to
-    /// sessions. Whether
-    /// it was the last is known once all feeds have said what they had to say until now.
-    fn end_here(&mut self, stream: u32) {
+    /// A publisher of a stream has stopped, here or elsewhere. Each is reported to sessions.
+    fn note_end(&mut self, stream: u32) {
         if let Some(port) = self.port_mut(stream) {
             port.pending_ends += 1;
         }
-        self.settle_ends(stream);
+        self.look_again(stream);
     }
 
-    /// Notifies sessions and readers of the publishers that have stopped, if it is known how many there are still.
-    pub(super) fn settle_ends(&mut self, stream: u32) {
-        if self.port(stream).is_none_or(|port| port.pending_ends == 0) {
+    /// Something has changed that decides how many publishers a stream has.
+    pub(super) fn look_again(&mut self, stream: u32) {
+        if let Some(port) = self.port_mut(stream) {
+            port.is_settled = false;
+        }
+        self.settle_publishers(stream);
+    }
+
+    /// Finds out how many publishers a stream has, once all feeds have said what they had to say until now. Sessions hear of those
+    /// that have stopped, readers when there are none left, and what is made of the stream has a publisher again with the first.
+    pub(super) fn settle_publishers(&mut self, stream: u32) {
+        if self.port(stream).is_none_or(|port| port.is_settled) {
             return;
         }
         let here = self.publishers_of(stream);
         let Some(mut port) = self.lift_present_port(stream) else { return };
-        let (elsewhere, is_known) = port.publishers_elsewhere();
-        let publishers = here + elsewhere;
-        if publishers > 0 || is_known {
-            let ends = std::mem::take(&mut port.pending_ends);
-            for _ in 0..if port.is_made { u32::from(publishers == 0) } else { ends } {
-                self.end_at_sessions(&port, publishers);
-                // It follows what is held.
-                if publishers == 0 && port.held.is_empty() {
-                    self.end_for_readers(&port, stream, false);
-                }
+        port.settle(here);
+        let ends = port.take_ends();
+        (0..ends).for_each(|_| self.end_at_sessions(&port, port.publishers.unwrap_or_default()));
+        // The end follows what is held, and what changes.
+        let may_end = port.held.is_empty() && port.next.is_none();
+        for (publishers, of_own) in [(port.publishers, false), (here, true)] {
+            let has_ended = may_end && publishers == Some(0);
+            if has_ended && !port.have_ended(of_own) {
+                self.end_for_readers(&port, stream, of_own);
             }
+            port.set_ended(of_own, has_ended);
         }
+        let goes_on = port.publishers != Some(0);
         self.put_port_back(stream, port);
+        for at in 0..if goes_on { usize::MAX } else { 0 } {
+            let Some(reader) = self.port(stream).and_then(|port| port.readers.get(at)).copied() else { break };
+            let makes = self.present_node(reader.id).and_then(Node::makes);
+            makes.into_iter().for_each(|makes| self.settle_made(makes));
+        }
     }
 
     /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others.
@@ -338,15 +342,12 @@ impl Graph {
             }
             ws.spares.keep(batch);
         }
-        if self.publishers_of(stream) == 0 && port.publishers_elsewhere() == (0, true) {
-            self.end_for_readers(&port, stream, false);
-        }
         if port.feeds.is_empty() {
             self.fed.retain(|fed| *fed != stream);
         }
         let is_unused = port.is_unused();
         self.put_port_back(stream, port);
-        self.end_own(stream);
+        self.look_again(stream);
         if is_unused {
             self.close_port(stream);
         }
@@ -367,10 +368,10 @@ impl Graph {
     }
 
     /// A context has said how many publishers of a stream it has now.
-    fn take_publishers(&mut self, stream: u32, feed: usize, publishers: u32) {
+    fn take_publishers(&mut self, stream: u32, feed: usize, publishers: Option<u32>) {
         let feed = self.present_port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
         debug_assert!(feed.is_some(), "what came by a feed is worked on before the port changes");
-        feed.into_iter().for_each(|feed| feed.publishers = Some(publishers));
+        feed.into_iter().for_each(|feed| feed.publishers = publishers);
     }
 
     /// Takes what came by the edges of a stream, as far as there is room for it.
@@ -378,7 +379,7 @@ impl Graph {
         self.release_held(stream, ws);
         for _ in 0..QUEUE_BATCHES {
             // Nothing more has come, or there is no room for it.
-            let Some((feed, item)) = self.pop_feed(stream, ws) else { return self.settle_ends(stream) };
+            let Some((feed, item)) = self.pop_feed(stream, ws) else { return self.settle_publishers(stream) };
             match item {
                 Item::Batch(batch) => {
                     let batch = ws.spares.own(batch);
@@ -388,12 +389,12 @@ impl Graph {
                     }
                 }
                 Item::End(publishers) => {
-                    self.take_publishers(stream, feed, publishers);
-                    self.end_here(stream);
+                    self.take_publishers(stream, feed, Some(publishers));
+                    self.note_end(stream);
                 }
                 Item::Publishers(publishers) => {
                     self.take_publishers(stream, feed, publishers);
-                    self.settle_ends(stream);
+                    self.look_again(stream);
                 }
                 Item::Marker(_) => {
                     self.check_port(stream);

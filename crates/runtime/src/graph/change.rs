@@ -254,8 +254,9 @@ impl Graph {
             Order::Arrive(mut nodes) => {
                 for node in &mut nodes {
                     // It has a place here since the commit.
-                    let here = self.present_node_mut(node.id);
-                    here.into_iter().for_each(|here| here.arrive(node));
+                    let Some(here) = self.present_node_mut(node.id) else { continue };
+                    here.arrive(node);
+                    here.makes().into_iter().for_each(|makes| self.settle_made(makes));
                 }
                 self.report(number, Report::Arrived { _before: nodes });
             }
@@ -277,6 +278,14 @@ impl Graph {
     /// Puts a part in place: what it makes of nodes and ports waits there for its markers.
     fn commit(&mut self, number: u64, mut part: Box<Part>) {
         let change = part.change;
+        // First, since it is not known before they have changed whether the nodes have something to come.
+        for port in part.ports.drain(..) {
+            let stream = port.stream;
+            part.awaited_ports.push(stream);
+            if let Some(there) = self.open_port(stream) {
+                there.next = Some(port);
+            }
+        }
         part.nodes.drain(..).for_each(|node| self.add(node));
         for (id, then) in part.changes.drain(..) {
             let Some(node) = self.present_node_mut(id) else { continue };
@@ -292,16 +301,9 @@ impl Graph {
                 }
             }
             node.plan(change, then);
-            let makes = node.makes().filter(|_| node.reads_own);
+            let makes = node.makes();
             part.awaited_nodes.push(id);
             makes.into_iter().for_each(|makes| self.settle_made(makes));
-        }
-        for port in part.ports.drain(..) {
-            let stream = port.stream;
-            part.awaited_ports.push(stream);
-            if let Some(there) = self.open_port(stream) {
-                there.next = Some(port);
-            }
         }
         self.commits.push(Commit { number, part });
         self.orders.steps.push_back(Step::TakeEffect(change));
@@ -350,7 +352,7 @@ impl Graph {
         let id = node.id;
         self.here.retain(|here| *here != id);
         self.here.push(id);
-        let makes = node.makes().filter(|_| node.reads_own);
+        let makes = node.makes();
         self.set_node(node);
         makes.into_iter().for_each(|makes| self.settle_made(makes));
     }
@@ -411,9 +413,7 @@ impl Graph {
         }
         let is_unused = port.is_unused();
         self.put_port_back(stream, port);
-        self.settle_ends(stream);
-        // What has begun to read has not heard of an end before.
-        self.end_own(stream);
+        self.look_again(stream);
         match is_unused {
             true => self.close_port(stream),
             false => self.await_room(stream),
@@ -483,7 +483,7 @@ impl Graph {
             debug_assert!(false, "a node that is due has a change");
             return self.set_node(node);
         };
-        let (makes, reads_own) = (node.makes(), node.reads_own);
+        let makes = node.makes();
         let is_marker = |item: &Item| matches!(item, Item::Marker(marker) if *marker == change);
         for input in &mut node.inputs {
             input.queue.retain(|item| !is_marker(item));
@@ -507,7 +507,6 @@ impl Graph {
                 self.set_node(node);
             }
         }
-        let goes = gone.is_some();
         let part = self.committed(change);
         debug_assert!(part.is_some(), "a node's change is being carried out");
         if let Some(part) = part {
@@ -517,11 +516,7 @@ impl Graph {
             part.lost_states += lost;
         }
         if let Some(makes) = makes {
-            match (reads_own, goes) {
-                (true, true) => self.forget_made(makes),
-                (true, false) => self.settle_made(makes),
-                (false, _) => {}
-            }
+            self.settle_made(makes);
             self.check_port(makes);
         }
         self.note_complete(change);

@@ -106,8 +106,9 @@ pub(crate) enum Item {
     /// A publisher of the stream has stopped, after the records before; the number of those that it still has: in an edge
     /// at the context that the edge comes from, in a node's queue anywhere. Nodes that make a stream see the last end only.
     End(u32),
-    /// Publishers of the stream at the context that the edge comes from, when the edge begins and when they get more.
-    Publishers(u32),
+    /// Publishers of the stream at the context that the edge comes from, if that is known there: when the edge begins, behind a
+    /// marker, when they get more, and whenever it changes for a stream that nodes make.
+    Publishers(Option<u32>),
     /// The batches before it belong to the graph before the change of this number, those after it to the graph after.
     Marker(u64),
 }

@@ -142,13 +142,11 @@ pub(crate) struct Input {
     pub(crate) is_held: bool,
     /// Whether the marker of the present change is in the queue or was taken out of it.
     pub(crate) is_marked: bool,
-    /// Whether the stream has ended and brought no records since.
-    has_ended: bool,
 }
 
 impl Input {
     pub(crate) fn new(stream: u32) -> Input {
-        Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, has_ended: false }
+        Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false }
     }
 
     /// The marker of a change comes, behind what waits. With nothing before it, it is reached.
@@ -455,23 +453,6 @@ impl Node {
         self.inputs.iter().map(|input| input.queue.len()).sum()
     }
 
-    /// A batch has come: its stream has not ended any more.
-    #[inline]
-    pub(crate) fn note_batch(&mut self, input: usize) {
-        if let Some(input) = self.present_input(input) {
-            input.has_ended = false;
-        }
-    }
-
-    /// A stream that it reads has ended; returns whether its own stream has ended with it.
-    #[cold]
-    pub(crate) fn note_end(&mut self, input: usize) -> bool {
-        if let Some(input) = self.present_input(input) {
-            input.has_ended = true;
-        }
-        self.inputs.iter().all(|input| input.has_ended)
-    }
-
     /// Notes how many bytes it has made of a record.
     #[inline]
     pub(crate) fn note_output(&mut self, bytes_per_record: f32) {
@@ -575,7 +556,7 @@ impl Node {
             let Some(input) = self.inputs.iter_mut().find(|input| input.stream == old.stream) else { continue };
             old.queue.append(&mut input.queue);
             std::mem::swap(&mut input.queue, &mut old.queue);
-            (input.done, input.has_ended) = (old.done, old.has_ended);
+            input.done = old.done;
         }
         self.spill = std::mem::take(&mut before.spill);
         self.condition = if before.condition == Condition::Waiting { Condition::Running } else { before.condition };

@@ -14,7 +14,8 @@ pub(crate) struct Feed {
     pub(crate) from: ContextIndex,
     /// The marker that came by it: nothing more is taken from it until the port changes.
     pub(crate) marker: Option<u64>,
-    /// Publishers of the stream at the other end, behind the records that came; not known before the first item has come.
+    /// Publishers of the stream at the other end, behind the records that came; not known before the first item has come, or while
+    /// it is not known there.
     pub(crate) publishers: Option<u32>,
 }
 
@@ -56,8 +57,17 @@ pub(crate) struct Port {
     /// Batches that sessions here published after the edges had changed and before the readers have: these are for the readers
     /// of afterwards.
     pub(crate) held: VecDeque<Batch>,
-    /// Publishers that have stopped and are not yet reported to sessions and readers.
+    /// Publishers of the stream at all contexts, when that was last looked at; unknown while not all contexts have said it.
+    pub(crate) publishers: Option<u32>,
+    /// Whether nothing has changed since that could make it another number.
+    pub(crate) is_settled: bool,
+    /// Publishers that have stopped and are not yet reported to sessions.
     pub(crate) pending_ends: u32,
+    /// Whether a stream that nodes make has had something to make it of since its last end.
+    was_published: bool,
+    /// Whether the readers have the end in their queues: those that take all of it, and those that take only what is published or
+    /// made here.
+    have_ended: [bool; 2],
     /// What it becomes when all markers of a change have come.
     pub(crate) next: Option<Box<PortChange>>,
 }
@@ -89,12 +99,34 @@ impl Port {
         !self.held.is_empty() || self.next.as_ref().is_some_and(|next| next.has_turned)
     }
 
-    /// Publishers at other contexts, and whether all feeds have said how many they have: a publisher that came before another
-    /// one stopped may be in a feed that has more to bring.
-    pub(crate) fn publishers_elsewhere(&mut self) -> (u32, bool) {
-        let known = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
+    /// Finds out how many publishers the stream has, where so many are here. A publisher that came before another one stopped may
+    /// be in a feed that has more to bring, or in one that a change puts in.
+    pub(crate) fn settle(&mut self, here: Option<u32>) {
+        let elsewhere: u32 = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
+        let publishers = here.unwrap_or_default() + elsewhere;
         let mut are_known = self.feeds.iter_mut().map(|feed| feed.publishers.is_some() && feed.receiver.waiting() == 0);
-        (known, are_known.all(|is_known| is_known))
+        let is_known = here.is_some() && self.next.is_none() && are_known.all(|is_known| is_known);
+        self.is_settled = publishers > 0 || is_known;
+        self.publishers = self.is_settled.then_some(publishers);
+    }
+
+    /// How many ends are to be reported to sessions: each that a publisher came to, or the last that nodes did.
+    pub(crate) fn take_ends(&mut self) -> u32 {
+        let Some(publishers) = self.publishers else { return 0 };
+        let ends = std::mem::take(&mut self.pending_ends);
+        if !self.is_made {
+            return ends;
+        }
+        u32::from(std::mem::replace(&mut self.was_published, publishers > 0) && publishers == 0)
+    }
+
+    /// Whether the readers that take only what comes of here, or the others, have the end in their queues.
+    pub(crate) fn have_ended(&self, of_own: bool) -> bool {
+        self.have_ended[usize::from(of_own)]
+    }
+
+    pub(crate) fn set_ended(&mut self, of_own: bool, have_ended: bool) {
+        self.have_ended[usize::from(of_own)] = have_ended;
     }
 }
 
@@ -149,9 +181,8 @@ impl PortChange {
         self.marked_feeds.iter().all(has_come)
     }
 
-    /// Exchanges the edges of a port at which `publishers` sessions publish; returns those that end, with their marker in
-    /// them.
-    pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: u32) -> Vec<Sender> {
+    /// Exchanges the edges of a port that has so many publishers from then on; returns those that end, with their marker in them.
+    pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: Option<u32>) -> Vec<Sender> {
         self.has_turned = true;
         for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {
             edge.push_control(Item::Marker(self.change));
@@ -160,8 +191,8 @@ impl PortChange {
             port.edges.iter_mut().filter(|edge| edge.to == to).for_each(|edge| edge.overflow = overflow.clone());
         }
         let ended = port.edges.extract_if(.., |edge| self.ended_edges.contains(&edge.to)).collect();
-        self.edges.iter_mut().for_each(|edge| edge.push_control(Item::Publishers(publishers)));
         port.edges.append(&mut self.edges);
+        port.edges.iter_mut().for_each(|edge| edge.push_control(Item::Publishers(publishers)));
         ended
     }
 
@@ -170,8 +201,12 @@ impl PortChange {
         port.feeds.retain(|feed| !self.ended_feeds.contains(&feed.from));
         port.feeds.append(&mut self.feeds);
         let is_mine = |feed: &&mut Feed| feed.marker == Some(self.change);
-        port.feeds.iter_mut().filter(is_mine).for_each(|feed| feed.marker = None);
+        // Behind each marker it says how many publishers there are from then on.
+        port.feeds.iter_mut().filter(is_mine).for_each(|feed| (feed.marker, feed.publishers) = (None, None));
         std::mem::swap(&mut port.readers, &mut self.readers);
         (port.is_delivered, port.is_made) = (self.is_delivered, self.is_made);
+        // What has begun to read has not heard of an end before.
+        (port.is_settled, port.have_ended) = (false, [false; 2]);
+        port.was_published &= port.is_made;
     }
 }

@@ -180,7 +180,11 @@ impl Graph {
                 None => continue,
             };
             match item {
-                Item::End(_) => self.end(id, input),
+                // With the last of those that it reads, its own stream has ended.
+                Item::End(_) => {
+                    let makes = self.present_node(id).and_then(Node::makes);
+                    makes.into_iter().for_each(|makes| self.settle_made(makes));
+                }
                 Item::Publishers(_) => debug_assert!(false, "only edges bring these"),
                 Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Held(_) => debug_assert!(false, "only what converts for sessions has these"),
@@ -197,18 +201,6 @@ impl Graph {
                     }
                 }
             }
-        }
-    }
-
-    /// A stream has ended: with the last of those that the node reads, so has the one that it makes.
-    #[cold]
-    fn end(&mut self, id: NodeId, input: usize) {
-        let Some(node) = self.present_node_mut(id) else { return };
-        let (has_ended, reads_own, makes) = (node.note_end(input), node.reads_own, node.makes());
-        match makes {
-            Some(makes) if reads_own => self.settle_made(makes),
-            Some(makes) if has_ended => self.deliver_end(makes),
-            _ => {}
         }
     }
 
@@ -237,7 +229,6 @@ impl Graph {
     ) -> Option<Job> {
         let (one_in, room) = (self.shedder.one_in(), room.min(MOST_MADE));
         let mut node = self.lift(id)?;
-        node.note_batch(input);
         let why = match node.condition {
             Condition::Failed => Loss::Failed,
             Condition::Ending => Loss::Removed,

@@ -64,7 +64,7 @@ pub(crate) struct Graph {
     /// Streams that come by edges from other contexts.
     pub(super) fed: Vec<u32>,
     /// Sessions here that publish a stream, by its number.
-    pub(super) publishers: Vec<u32>,
+    pub(super) publishers: Vec<Option<u32>>,
     /// Batches on their way from node to node; empty between two turns.
     pub(super) ready: VecDeque<(NodeId, Batch)>,
     /// Batches of streams that are made for sessions here, as they came; for the context's books.

@@ -219,7 +219,9 @@ impl World {
         for index in 0..contexts {
             let (orders, control) = signal_queue();
             let pool = Pool::new(PoolConfig { classes: vec![(64 << 10, large)] }).unwrap();
-            let graph = Graph::new(ContextIndex(index as u8), orders, Vec::new());
+            let mut graph = Graph::new(ContextIndex(index as u8), orders, Vec::new());
+            // Each stream that is published has a publisher at the first context.
+            (0..if index == 0 { STREAMS } else { 0 }).for_each(|stream| graph.note_publishers(stream, 1));
             ports.push(Port::new(control, None, Arc::clone(&graph.gauges)));
             graphs.push((graph, Workspace::new(pool)));
         }
@@ -560,7 +562,10 @@ fn what_reads_two_streams_ends_when_both_have_ended() {
     let (mut world, _overlay, _) = world_with(2, 64, (1, &[0, 1]), SchedulingPolicy::default());
     let mut ends = |end: Option<u32>, records: Option<u32>| {
         end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream, 0));
-        records.into_iter().for_each(|stream| world.offer(stream));
+        records.into_iter().for_each(|stream| {
+            world.graphs[0].0.note_publishers(stream, 1);
+            world.offer(stream);
+        });
         world.sessions.ended.clear();
         world.settle();
         world.sessions.ended == [9]

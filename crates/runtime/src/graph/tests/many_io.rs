@@ -73,8 +73,9 @@ struct Got {
     wrong: u64,
     /// The next record of each publisher when it began: all from there on are for it.
     since: NextOf,
-    /// How often it heard that the stream had ended, while changes were made.
+    /// How often it heard that the stream had ended, while changes were made; and how often it had before it began.
     zeros: u32,
+    zeros_before: u32,
     /// How often it heard that a publisher stopped, and how many publishers there were then at the last.
     ends: u32,
     left: Option<u32>,
@@ -135,13 +136,16 @@ struct Contexts {
     publishers: BTreeMap<(u32, usize), u32>,
     next: BTreeMap<(u32, usize), u64>,
     blocked: BTreeMap<(u32, usize), bool>,
-    /// How often each published stream has come to its end.
+    /// How often a publisher of each stream has stopped, and how often that was the last.
+    stopped: BTreeMap<u32, u32>,
     zeros: BTreeMap<u32, u32>,
     taken: Taken,
     rng: Rng,
     /// Subscriptions and streams of handlers that there ever were.
     keys: usize,
     made: u32,
+    /// In one of this many steps of a change a publisher stops.
+    stops_one_in: u32,
 }
 
 impl Contexts {
@@ -161,8 +165,8 @@ impl Contexts {
         let taken = Taken { of: BTreeMap::new(), rng: Rng::with_seed(seed ^ 1), is_held: false };
         let (publishers, next, blocked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let rng = Rng::with_seed(seed);
-        let zeros = BTreeMap::new();
-        (Contexts { graphs, pool, publishers, next, blocked, zeros, taken, rng, keys: 0, made: 0 }, overlay)
+        let (stopped, zeros) = (BTreeMap::new(), BTreeMap::new());
+        (Contexts { graphs, pool, publishers, next, blocked, stopped, zeros, taken, rng, keys: 0, made: 0, stops_one_in: 40 }, overlay)
     }
 
     /// A publisher puts some records in, if it has credit.
@@ -189,10 +193,9 @@ impl Contexts {
     }
 
     fn step(&mut self) {
-        let publishing: Vec<(u32, usize)> =
-            self.publishers.iter().filter(|(_, count)| **count > 0).map(|(at, _)| *at).collect();
-        if !publishing.is_empty() && self.rng.u32(0..3) == 0 {
-            let (stream, at) = publishing[self.rng.usize(0..publishing.len())];
+        if self.rng.u32(0..3) == 0
+            && let Some((stream, at)) = self.one_publishing()
+        {
             self.offer(stream, at);
         }
         let at = self.rng.usize(0..self.graphs.len());
@@ -242,16 +245,30 @@ impl Contexts {
         self.graphs[at].0.note_publishers(stream, *count);
     }
 
-    /// A publisher of a stream stops; the last of a context may take its edges along.
-    fn stop(&mut self, overlay: &mut Overlay, stream: u32, at: usize) {
+    /// One of the publishers that there are, by its stream and context.
+    fn one_publishing(&mut self) -> Option<(u32, usize)> {
+        let publishing: Vec<_> = self.publishers.iter().filter(|(_, count)| **count > 0).map(|(at, _)| *at).collect();
+        (!publishing.is_empty()).then(|| publishing[self.rng.usize(0..publishing.len())])
+    }
+
+    /// A publisher of a stream stops; whether it was the last of its context.
+    fn end(&mut self, (stream, at): (u32, usize)) -> bool {
         let count = self.publishers.get_mut(&(stream, at)).unwrap();
         *count -= 1;
-        let is_last = *count == 0;
-        let left: u32 = self.publishers.iter().filter(|((of, _), _)| *of == stream).map(|(_, count)| count).sum();
-        *self.zeros.entry(stream).or_default() += u32::from(left == 0);
-        let count = self.publishers[&(stream, at)];
+        let count = *count;
+        *self.stopped.entry(stream).or_default() += 1;
+        *self.zeros.entry(stream).or_default() += u32::from(!self.is_published(stream));
         self.graphs[at].0.arrive_end(stream, count);
-        if is_last && self.rng.bool() {
+        count == 0
+    }
+
+    fn is_published(&self, stream: u32) -> bool {
+        self.publishers.iter().any(|((of, _), count)| *of == stream && *count > 0)
+    }
+
+    /// A publisher of a stream stops; the last of a context may take its edges along.
+    fn stop(&mut self, overlay: &mut Overlay, stream: u32, at: usize) {
+        if self.end((stream, at)) && self.rng.bool() {
             let edit = Edit::Publish { stream, at: ContextIndex(at as u8), is_published: false };
             overlay.change(vec![edit], self).unwrap();
         }
@@ -266,7 +283,8 @@ impl Contexts {
         self.graphs[at].0.add_session(self.keys, stream, vec![instance], policy, Arc::default());
         let of_source = self.next.iter().filter(|((of, _), _)| *of == source);
         let since = of_source.map(|((_, at), next)| (*at as u64, *next)).collect();
-        self.taken.of.insert(self.keys, Got { stream, source, at, since, ..Got::default() });
+        let zeros_before = self.zeros.get(&source).copied().unwrap_or_default();
+        self.taken.of.insert(self.keys, Got { stream, source, at, since, zeros_before, ..Got::default() });
         self.keys += 1;
     }
 
@@ -284,8 +302,14 @@ impl Contexts {
 impl Waiting for Contexts {
     fn begin(&mut self) {}
 
+    /// Publishers stop also while a change is made.
     fn wait(&mut self) -> bool {
         self.step();
+        if self.rng.u32(0..self.stops_one_in) == 0
+            && let Some(publisher) = self.one_publishing()
+        {
+            self.end(publisher);
+        }
         true
     }
 }
@@ -397,10 +421,7 @@ fn change(world: &mut Contexts, overlay: &mut Overlay, handlers: &mut Handlers) 
     match (kind, handlers.one()) {
         (0..2, _) => world.publish(overlay, stream, at),
         (2, _) => {
-            let publishing: Vec<(u32, usize)> =
-                world.publishers.iter().filter(|(_, count)| **count > 0).map(|(at, _)| *at).collect();
-            if !publishing.is_empty() {
-                let (stream, at) = publishing[handlers.rng.usize(0..publishing.len())];
+            if let Some((stream, at)) = world.one_publishing() {
                 world.stop(overlay, stream, at);
             }
         }
@@ -460,11 +481,17 @@ fn run(seed: u64, changes: usize) {
     world.taken.is_held = false;
     world.settle();
     check(&world, seed);
+    for (key, got) in &world.taken.of {
+        let zeros = world.zeros.get(&got.source).copied().unwrap_or_default();
+        if zeros > got.zeros_before && !world.is_published(got.source) {
+            let about = format!("seed {seed}: subscription {key} to stream {} of {}", got.stream, got.source);
+            assert_eq!(got.left, Some(0), "{about}: the end");
+        }
+    }
     world.taken.of.values_mut().for_each(|got| (got.ends, got.left) = (0, None));
-    let mut left: BTreeMap<u32, u32> = BTreeMap::new();
+    world.stopped.clear();
     for (stream, at) in world.publishers.keys().copied().collect::<Vec<_>>() {
         while world.publishers[&(stream, at)] > 0 {
-            *left.entry(stream).or_default() += 1;
             world.stop(&mut overlay, stream, at);
         }
     }
@@ -472,7 +499,7 @@ fn run(seed: u64, changes: usize) {
     assert_eq!(wrong.load(Ordering::Relaxed), 0, "seed {seed}");
     check(&world, seed);
     for (key, got) in &world.taken.of {
-        let ends = left.get(&got.source).copied().unwrap_or_default();
+        let ends = world.stopped.get(&got.source).copied().unwrap_or_default();
         let is_derived = got.stream != got.source;
         let (wanted, last) = (if is_derived { ends.min(1) } else { ends }, (ends > 0).then_some(0));
         let about = format!("seed {seed}: subscription {key} to stream {} of {}", got.stream, got.source);
@@ -491,5 +518,52 @@ fn records_reach_all_subscribers_at_all_contexts_once_and_in_order() {
     let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 400 } else { 40 };
     for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
         run(seed, 60);
+    }
+}
+
+/// Publishers all stop while a handler behind replicas gets replicas, or is one again; and is read by one elsewhere.
+fn end_in_exchange(seed: u64) {
+    let (mut world, mut overlay) = Contexts::new(2 + seed as usize % 3, seed);
+    let wrong = Arc::new(AtomicU64::new(0));
+    let mut handlers = Handlers { there: Vec::new(), rng: Rng::with_seed(!seed), wrong: Arc::clone(&wrong) };
+    let contexts = world.graphs.len();
+    world.stops_one_in = u32::MAX;
+    for at in 0..contexts {
+        world.publish(&mut overlay, 0, at);
+    }
+    let chain = [(0, STREAMS, true), (STREAMS, STREAMS + 1, seed.is_multiple_of(2)), (STREAMS + 1, STREAMS + 2, false)];
+    for (reads, makes, is_replicated) in chain {
+        let mut new = There { ids: Vec::new(), reads, makes, source: 0, is_replicated };
+        let edits = handlers.nodes((&world, &overlay), &mut new);
+        overlay.change(edits, &mut world).unwrap();
+        handlers.there.push(new);
+    }
+    for stream in [0, STREAMS, STREAMS + 1, STREAMS + 2] {
+        (0..contexts).for_each(|at| world.subscribe(&mut overlay, (stream, 0), at));
+    }
+    (0..handlers.rng.u32(0..300)).for_each(|_| world.step());
+    world.stops_one_in = handlers.rng.u32(2..40);
+    handlers.replicate(&mut world, &mut overlay, 1);
+    if handlers.rng.bool() {
+        handlers.swap(&mut world, &mut overlay, (0, None));
+    }
+    while let Some(publisher) = world.one_publishing() {
+        world.step();
+        world.end(publisher);
+    }
+    world.settle();
+    check(&world, seed);
+    for (key, got) in &world.taken.of {
+        let about = format!("seed {seed}: subscription {key} to stream {} at {}", got.stream, got.at);
+        assert_eq!((got.zeros, got.left), (1, Some(0)), "{about}");
+    }
+}
+
+#[test]
+fn the_end_of_a_stream_is_reported_once_also_while_its_handler_gets_replicas() {
+    let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
+    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 4000 } else { 200 };
+    for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
+        end_in_exchange(seed);
     }
 }
