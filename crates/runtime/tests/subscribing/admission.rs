@@ -112,9 +112,10 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
     };
     context.manager().change(ChangeRequest::Deploy(busy.clone()), false).unwrap().unwrap();
     let (addr, mut publisher) = burst(&context);
-    // One that takes about a seventh of a core, however fast this machine is; some of these are enough.
+    // One that takes about a thirtieth of a core, however fast this machine is; some of these are enough. Ten times as much
+    // would still fit elsewhere: what is measured beside other tests may be that far off.
     let load = context.explain(&looking(50), &[]).unwrap().unwrap().load_ns_per_s.unwrap();
-    let sql = looking((50 * 150_000_000 / load.max(1)).clamp(1, 5000));
+    let sql = looking((50 * 30_000_000 / load.max(1)).clamp(1, 1000));
     let elsewhere = |context: &ContextHandle| {
         context.subscriptions().unwrap().into_iter().find(|subscription| subscription.handler.is_some())
     };
@@ -125,7 +126,7 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
             break subscriber;
         }
         here.push(subscriber);
-        assert!(here.len() < 40, "all of them are let in at the core");
+        assert!(here.len() < 200, "all of them are let in at the core");
     };
     let shown = elsewhere(&context).unwrap();
     assert_eq!((&*shown.stream, &shown.sql), ("N", &sql));
