@@ -284,6 +284,12 @@ impl<R> Receiver<R> {
         self.window(traffic).deliver(new);
         self.next_seq = end;
         self.forget_ranges();
+        // What was kept and came again meanwhile.
+        while let Some(kept) = self.held.first_entry()
+            && *kept.key() + u64::from(kept.get().packets) <= end
+        {
+            self.held_packets -= u64::from(kept.remove().packets);
+        }
     }
 
     /// Keeps what is ahead of a hole. A run must bring a packet that was not there, so there are at most as many as the windows

@@ -333,6 +333,7 @@ impl<P> Sender<P> {
                 unit.payload.into_iter().for_each(&mut release);
             }
         }
+        self.note_not_taken(ack.next_seq);
         if let Some(measured_ns) = outcome.sample_ns {
             self.rtt.sample(measured_ns, ack.delay_ns());
         }
@@ -403,6 +404,20 @@ impl<P> Sender<P> {
             }
         }
         outcome
+    }
+
+    /// A packet that was acknowledged ahead of a hole, and that the receiver awaits all the same, has found no room there (RFC 2018,
+    /// 8: such a receiver may take back what it said): it is sent again. An ack that came late says the same of one that was
+    /// taken meanwhile, which is a duplicate then.
+    fn note_not_taken(&mut self, awaited: u64) {
+        let Some(unit) = self.flight.front_mut() else { return };
+        let Some(at) = awaited.checked_sub(unit.first_seq) else { return };
+        let packet = unit.acked & 1_u64.checked_shl(at as u32).unwrap_or_default();
+        if packet != 0 {
+            self.lost_units += usize::from(unit.lost == 0);
+            unit.acked &= !packet;
+            unit.lost |= packet;
+        }
     }
 
     /// Marks packets as lost that later transmissions have overtaken.
@@ -612,6 +627,26 @@ mod tests {
         sender.on_ack(&ack, 1001, |_| panic!()).unwrap();
         assert_eq!(send_all(&mut sender, 1001), []);
         assert_eq!(sender.stats(), SenderStats { packets: 10, resent: 2, timeouts: 0 });
+    }
+
+    #[test]
+    fn what_is_taken_back_is_sent_again() {
+        let mut sender = Sender::new(6);
+        sender.enqueue(0, 6, 600, STREAM, true);
+        send_all(&mut sender, 0);
+        sender.on_ack(&Ack::new(1, 6).with_ranges([2..6]), 1000, |_| panic!()).unwrap();
+        assert_eq!(send_all(&mut sender, 1000), [(1, true)]);
+        // Packet 1 fills the hole, and there is no room for those behind it.
+        let ack = Ack::new(2, 6).with_ranges([3..6]);
+        sender.on_ack(&ack, 2000, |_| panic!()).unwrap();
+        assert_eq!((send_all(&mut sender, 2000), sender.is_starved()), (vec![(2, true)], false));
+        sender.on_ack(&ack, 2001, |_| panic!()).unwrap();
+        assert_eq!(send_all(&mut sender, 2001), [], "once");
+        sender.on_timer(sender.deadline_ns().unwrap());
+        assert_eq!(send_all(&mut sender, 900_000_000), [(2, true)]);
+        let mut released = Vec::new();
+        sender.on_ack(&Ack::new(6, 6), 900_001_000, |p| released.push(p)).unwrap();
+        assert_eq!((released, sender.is_idle()), (vec![0], true));
     }
 
     #[test]

@@ -59,6 +59,7 @@ fn any_host(rng: &mut Rng) -> HostPlan {
         limits: Limits { window_packets: log_uniform(rng, 1, 2000) as u32, idle_timeout_ns: 60 * SECOND },
         turn_ns: log_uniform(rng, 1000, MS),
         device_full: if rng.u8(..4) == 0 { 0.2 } else { 0.0 },
+        short: if rng.u8(..4) == 0 { 0.5 } else { 0.0 },
         ..HostPlan::new(SourcePlan::any(rng, messages), SinkPlan::any(rng))
     }
 }

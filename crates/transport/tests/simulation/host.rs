@@ -22,6 +22,8 @@ pub(crate) struct HostPlan {
     pub(crate) turn_ns: u64,
     /// Probability that the device takes nothing more this turn.
     pub(crate) device_full: f64,
+    /// Probability that there are no buffers for what was kept ahead of a hole that is filled.
+    pub(crate) short: f64,
     pub(crate) source: SourcePlan,
     pub(crate) sink: SinkPlan,
 }
@@ -33,6 +35,7 @@ impl HostPlan {
             limits: Limits { window_packets: 1024, idle_timeout_ns: 10_000_000_000 },
             turn_ns: 10_000,
             device_full: 0.0,
+            short: 0.0,
             source,
             sink,
         }
@@ -181,10 +184,10 @@ impl Host {
             self.counters.strays += 1;
             return;
         };
-        let counters = &mut self.counters;
+        let (counters, is_short) = (&mut self.counters, self.plan.short > 0.0 && self.rng.f64() < self.plan.short);
         let payload = &piece.frame[piece.spans[0].range()];
         match piece.header.kind {
-            Kind::Data | Kind::Control | Kind::Message => peer.arrive(piece, now_ns, counters),
+            Kind::Data | Kind::Control | Kind::Message => peer.arrive(piece, is_short, now_ns, counters),
             Kind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
                 counters.senseless += u64::from(refused);
@@ -259,12 +262,16 @@ impl Peer {
         self.source.is_done() && self.session.sender.is_idle()
     }
 
-    fn arrive(&mut self, piece: Piece, now_ns: u64, counters: &mut Counters) {
+    fn arrive(&mut self, piece: Piece, is_short: bool, now_ns: u64, counters: &mut Counters) {
         let packets = piece.spans.len() as u32;
         counters.packets_arrived += u64::from(packets);
         let (header, sink) = (piece.header, &mut self.sink);
-        let deliver = |piece, skip| sink.deliver(&piece, skip);
-        let arrival = self.session.receiver.arrive(header.kind.traffic(), header.seq, packets, piece, now_ns, deliver);
+        let (receiver, traffic) = (&mut self.session.receiver, header.kind.traffic());
+        let mut deliver = |piece, skip| sink.deliver(&piece, skip);
+        let arrival = match is_short {
+            true => receiver.arrive_alone(traffic, header.seq, packets, piece, now_ns, deliver),
+            false => receiver.arrive(traffic, header.seq, packets, piece, now_ns, &mut deliver),
+        };
         self.session.receiver.control_consumed();
         match arrival {
             Arrival::Duplicate => counters.duplicates += u64::from(packets),
