@@ -9,12 +9,14 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
+use parquet::column::page::PageReader;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::pages::{self, Largest};
-use super::{MAX_GATHERED_BYTES, ReadAt};
+use super::{MAX_GATHERED_BYTES, ReadAt, lengths};
 use crate::encoding::arrow::{BatchReader, import};
 use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
@@ -179,10 +181,28 @@ impl OpenFile {
                 let problem = EncodingProblem::TooLong { found: found.page, most };
                 return Err(EncodingError::new(problem).in_field(path()));
             }
+            if found.has_coded_lengths {
+                self.check_lengths(group, column).map_err(|error| error.in_field(path()))?;
+            }
             largest.page = largest.page.max(found.page);
             largest.dictionary = largest.dictionary.max(found.dictionary);
         }
         Ok(largest)
+    }
+
+    /// Looks at the counts of lengths in a column's pages.
+    fn check_lengths(&self, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<(), EncodingError> {
+        let rows = usize::try_from(group.num_rows()).unwrap_or_default();
+        let sound = guarded(EncodingError::syntax, || {
+            let mut pages = SerializedPageReader::new(Arc::new(self.source.clone()), column, rows, None)?;
+            while let Some(page) = pages.get_next_page()? {
+                if !lengths::are_sound(&page, column.column_descr()) {
+                    return Ok(false);
+                }
+            }
+            Ok::<_, ParquetError>(true)
+        })?;
+        if sound { Ok(()) } else { Err(EncodingError::syntax("the lengths of a page's texts are damaged")) }
     }
 }
 

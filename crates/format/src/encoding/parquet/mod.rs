@@ -9,11 +9,13 @@
 //! Snappy, LZ4, gzip or nothing. Zstandard and Brotli are refused: a library in C, and one that nothing else needs.
 //!
 //! The headers of a group's pages are looked at before the library reads them, so that none has it make room for more
-//! than [`EncodingOptions::max_block_bytes`](super::EncodingOptions::max_block_bytes). Should the library panic over
-//! damaged bytes, that ends in an error like any other.
+//! than [`EncodingOptions::max_block_bytes`](super::EncodingOptions::max_block_bytes); where a page says how many lengths of texts
+//! it has, that is held against the number of its values. Should the library panic over damaged bytes, that ends in an error like
+//! any other.
 
 mod decode;
 mod encode;
+mod lengths;
 mod pages;
 
 use std::io;

@@ -1,7 +1,8 @@
 //! The headers of a column's pages, read only for the lengths in them.
 //!
 //! The library makes room for a page by what its header says, up to 2 GiB. Its headers are structs of Thrift's compact
-//! protocol, of which the first three fields are the page's kind and its two lengths.
+//! protocol, of which the first three fields are the page's kind and its two lengths; a struct for each kind of page has the
+//! encoding of its values.
 
 use std::io::{self, Read};
 
@@ -12,10 +13,14 @@ pub(super) struct Largest {
     pub(super) page: u64,
     /// The longest dictionary once unpacked.
     pub(super) dictionary: u64,
+    /// Whether the lengths of a page's texts are coded as differences ([`super::lengths`]).
+    pub(super) has_coded_lengths: bool,
 }
 
 /// The kind of page that holds a dictionary.
 const DICTIONARY: i64 = 2;
+/// The encodings of pages whose texts have their lengths in front: DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY.
+const CODED_LENGTHS: [i64; 2] = [6, 7];
 /// How deep structs may lie in each other; the headers' own go 3 deep.
 const MAX_DEPTH: u32 = 8;
 /// Longest header in bytes: it may hold the least and the greatest value of a page.
@@ -32,11 +37,12 @@ pub(super) fn largest<R: Read>(
     let mut left = length;
     while left > 0 {
         let mut header = Thrift { input: &mut *input, read: 0, most: MAX_HEADER_BYTES.min(left) };
-        let (kind, unpacked, packed) = header.page()?;
+        let (kind, unpacked, packed, encoding) = header.page()?;
         let read = header.read;
         let length = read.checked_add(packed).filter(|length| *length <= left).ok_or_else(broken)?;
         left -= length;
         largest.page = largest.page.max(unpacked).max(packed);
+        largest.has_coded_lengths |= encoding.is_some_and(|encoding| CODED_LENGTHS.contains(&encoding));
         if kind == DICTIONARY {
             largest.dictionary = largest.dictionary.max(unpacked);
         }
@@ -57,20 +63,36 @@ struct Thrift<'a, R> {
 }
 
 impl<R: Read> Thrift<'_, R> {
-    /// A page's kind, and its lengths unpacked and packed.
-    fn page(&mut self) -> io::Result<(i64, u64, u64)> {
-        let mut fields = [None; 4];
+    /// A page's kind, its lengths unpacked and packed, and the encoding of its values.
+    fn page(&mut self) -> io::Result<(i64, u64, u64, Option<i64>)> {
+        let (mut fields, mut encoding) = ([None; 4], None);
         let mut id = 0_i64;
         while let Some((ty, next)) = self.field(id)? {
             id = next;
-            match usize::try_from(id).ok().and_then(|id| fields.get_mut(id)) {
-                Some(field @ None) if ty == 5 => *field = Some(self.integer()?),
+            match (id, usize::try_from(id).ok().and_then(|id| fields.get_mut(id))) {
+                (_, Some(field @ None)) if ty == 5 => *field = Some(self.integer()?),
+                // The structs of a data page and of one of version 2.
+                (5, _) if ty == 12 => encoding = self.integer_of_struct(2)?,
+                (8, _) if ty == 12 => encoding = self.integer_of_struct(4)?,
                 _ => self.pass(ty, MAX_DEPTH)?,
             }
         }
         let [_, Some(kind), Some(unpacked), Some(packed)] = fields else { return Err(broken()) };
         let length = |bytes: i64| u64::try_from(bytes).map_err(|_| broken());
-        Ok((kind, length(unpacked)?, length(packed)?))
+        Ok((kind, length(unpacked)?, length(packed)?, encoding))
+    }
+
+    /// The integer field `wanted` of a struct.
+    fn integer_of_struct(&mut self, wanted: i64) -> io::Result<Option<i64>> {
+        let (mut id, mut found) = (0, None);
+        while let Some((ty, next)) = self.field(id)? {
+            id = next;
+            match id == wanted && ty == 5 {
+                true => found = Some(self.integer()?),
+                false => self.pass(ty, MAX_DEPTH)?,
+            }
+        }
+        Ok(found)
     }
 
     fn byte(&mut self) -> io::Result<u8> {
@@ -184,6 +206,16 @@ mod tests {
         assert_eq!((found.page, found.dictionary), (300, 300));
         let two = [&[0x15, 0, 0x15, 20, 0x15, 0, 0][..], &page].concat();
         assert_eq!(go(&two).expect("two sound pages").page, 300);
+        for (encoding, is_coded) in [(0, false), (6, true), (7, true)] {
+            // A data page with 3 values, and one of version 2.
+            let pages = [
+                &[0x15, 0, 0x15, 2, 0x15, 0, 0x2c, 0x15, 6, 0x15, 2 * encoding, 0, 0][..],
+                &[0x15, 6, 0x15, 2, 0x15, 0, 0x5c, 0x15, 6, 0x15, 0, 0x15, 6, 0x15, 2 * encoding, 0, 0],
+            ];
+            for page in pages {
+                assert_eq!(go(page).expect("a sound page").has_coded_lengths, is_coded, "{page:?}");
+            }
+        }
         for cut in 1..page.len() {
             assert!(go(&page[..cut]).is_err(), "{cut}");
         }
