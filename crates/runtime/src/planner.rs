@@ -8,11 +8,11 @@
 //! for subscriptions.
 
 use crate::admission::QueryCostModel;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossdock_device::{exclude_cpus, take_short_turns};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Threads of the planner. They sleep but for single requests, and a request of some ms rarely meets another one.
@@ -42,15 +42,15 @@ impl Planner {
     /// # Errors
     /// The system's.
     pub(crate) fn start(pinned: &[usize]) -> io::Result<(Planner, PlannerThreads)> {
-        let (jobs, given) = channel();
-        let given = Arc::new((Mutex::new(given), QueryCostModel::default()));
+        let (jobs, given) = unbounded();
+        let costs = Arc::new(QueryCostModel::default());
         let mut threads = PlannerThreads::default();
         for _ in 0..THREADS {
-            let (given, pinned) = (Arc::clone(&given), pinned.to_vec());
+            let (given, costs, pinned) = (given.clone(), Arc::clone(&costs), pinned.to_vec());
             let run = move || {
                 // Contexts that have a core have it for themselves; where that is refused they run as all others do.
                 let _ = exclude_cpus(pinned).and_then(|()| take_short_turns());
-                run(&given.0, &given.1);
+                run(&given, &costs);
             };
             threads.0.push(std::thread::Builder::new().name("planner".into()).spawn(run)?);
         }
@@ -81,11 +81,8 @@ impl PlannerThreads {
 }
 
 /// Does what is given until the other side has gone.
-fn run(given: &Mutex<Receiver<Job>>, costs: &QueryCostModel) {
-    loop {
-        // One thread waits for a job, the others for their turn to wait.
-        let next = given.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = next else { return };
+fn run(given: &Receiver<Job>, costs: &QueryCostModel) {
+    for job in given {
         // A bug in what follows a job costs its request, not a thread.
         let _ = catch_unwind(AssertUnwindSafe(|| job(costs)));
     }
@@ -96,6 +93,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
     use super::*;
+    use std::sync::mpsc::channel;
 
     #[test]
     fn a_request_does_not_wait_for_what_others_have_measured() {

@@ -248,6 +248,8 @@ pub(crate) struct Stream {
     pub(crate) delivery: Delivery,
     /// Sessions here that are about to publish it.
     pub(crate) announcing: u32,
+    /// Subscriptions and others here because of which it has to stay; the catalog counts all of them as one use.
+    uses: u32,
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<Box<str>>,
     /// The routes between its formats.
@@ -275,6 +277,7 @@ impl Stream {
             peak_elsewhere: Peak::default(),
             delivery: Delivery::default(),
             announcing: 0,
+            uses: 0,
             made_by: entry.made_by().map(Into::into),
             morphing: Morphing::default(),
         }
@@ -413,9 +416,34 @@ impl Streams {
         self.snapshot = snapshot;
     }
 
+    /// A stream that is used here is used once more, and stays for that; its key. Any other is for the catalog to find.
+    pub(crate) fn use_again(&mut self, name: &str, waits: bool) -> Option<usize> {
+        let key = self.find(name)?;
+        let stream = self.get_mut(key).filter(|stream| stream.uses > 0)?;
+        if !waits && stream.entry.formats().is_empty() {
+            return None;
+        }
+        stream.uses += 1;
+        Some(key)
+    }
+
+    /// The catalog counts a use of a stream for this context; it needs one only.
+    pub(crate) fn note_use(&mut self, key: usize) {
+        let Some(stream) = self.present_mut(key) else { return };
+        stream.uses += 1;
+        if stream.uses > 1 {
+            self.catalog.post(move |catalog| catalog.leave(key as u32));
+        }
+    }
+
     /// A use of a stream, as a subscription is one, has ended here.
-    pub(crate) fn leave(&self, key: usize) {
-        self.catalog.post(move |catalog| catalog.leave(key as u32));
+    pub(crate) fn leave(&mut self, key: usize) {
+        let Some(stream) = self.present_mut(key) else { return };
+        debug_assert!(stream.uses > 0, "what ends has begun");
+        stream.uses = stream.uses.saturating_sub(1);
+        if stream.uses == 0 {
+            self.catalog.post(move |catalog| catalog.leave(key as u32));
+        }
     }
 
     /// A session here publishes a stream no longer.

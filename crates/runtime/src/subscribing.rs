@@ -5,10 +5,8 @@
 
 use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
-use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
-use crate::inbox::Inbox;
 use crate::managers::request::{ControlRequest, Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
@@ -112,15 +110,49 @@ impl Context {
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
             Ok(Coming { peer, request, asked_ns, select, planned, is_measured: false })
         };
-        let (inbox, catalog) = (self.inbox.own().clone(), self.streams.catalog().clone());
-        self.planner.give(work, move |outcome: Result<Result<_, QueryError>, Panicked>| {
+        self.plan(work, move |context, outcome: Result<Result<_, QueryError>, Panicked>| {
             let why = match outcome {
-                Ok(Ok(coming)) => return enter_stream(&inbox, &catalog, coming),
+                Ok(Ok(coming)) => return context.enter_stream(coming),
                 Ok(Err(error)) => error.to_string(),
                 Err(panicked) => panicked.to_string(),
             };
-            // The context may have stopped.
-            let _ = inbox.post(move |context| context.answer(peer, id, Err(refuse(RefusalCode::Query, why))));
+            context.answer(peer, id, Err(refuse(RefusalCode::Query, why)));
+        });
+    }
+
+    /// Goes on with a subscription once its stream stays for it.
+    fn enter_stream(&mut self, coming: Coming) {
+        let (name, waits) = (coming.select.stream().to_owned(), coming.request.wait);
+        self.use_stream(name, waits, move |context, entered| {
+            let refusal = match entered {
+                Ok(Some(stream)) => return context.go_on(stream, coming),
+                Ok(None) => {
+                    refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&coming.select).to_string())
+                }
+                Err(refusal) => refusal,
+            };
+            context.answer(coming.peer, coming.request.id, Err(refusal));
+        });
+    }
+
+    /// Has a stream stay for one more use here, and goes on with its key; nothing if it is not known, and need be. Only the first
+    /// use here takes a trip to the catalog.
+    pub(crate) fn use_stream(
+        &mut self,
+        name: String,
+        waits: bool,
+        then: impl FnOnce(&mut Context, Result<Option<usize>, Refusal>) + Send + 'static,
+    ) {
+        if let Some(key) = self.streams.use_again(&name, waits) {
+            return then(self, Ok(Some(key)));
+        }
+        let request = move |catalog: &mut Catalog| catalog.enter(&name, waits);
+        self.ask_catalog(request, move |context, entered| {
+            let key = entered.map(|number| number.map(|number| number as usize));
+            if let Ok(Some(key)) = key {
+                context.streams.note_use(key);
+            }
+            then(context, key);
         });
     }
 
@@ -253,10 +285,8 @@ impl Context {
     /// Has the catalog count the subscription as a use of the stream that its query makes elsewhere.
     fn enter_placed(&mut self, coming: Coming, id: u64, made: Select) {
         let name = made.stream().to_owned();
-        let request = move |catalog: &mut Catalog| catalog.enter(&name, true);
-        self.ask_catalog(request, move |context, entered| match entered {
-            Ok(Some(number)) => {
-                let stream = number as usize;
+        self.use_stream(name, true, move |context, entered| match entered {
+            Ok(Some(stream)) => {
                 context.when_delivered(stream, move |context, delivered| match delivered {
                     Ok(()) => context.take_placed(&coming, id, made, Some(stream)),
                     Err(refusal) => {
@@ -419,20 +449,6 @@ impl Context {
         subscription.accept = Some(Box::new(accept));
         Ok(())
     }
-}
-
-/// Has the catalog count a subscription as a use of its stream, so that the stream stays; then the context goes on with it.
-fn enter_stream(inbox: &Inbox, catalog: &CatalogHandle, coming: Coming) {
-    let (name, waits) = (coming.select.stream().to_owned(), coming.request.wait);
-    let enter = move |catalog: &mut Catalog| catalog.enter(&name, waits);
-    inbox.ask(catalog, enter, move |context, entered| {
-        let refusal = match entered {
-            Ok(Some(number)) => return context.go_on(number as usize, coming),
-            Ok(None) => refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&coming.select).to_string()),
-            Err(refusal) => refusal,
-        };
-        context.answer(coming.peer, coming.request.id, Err(refusal));
-    });
 }
 
 /// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or those

@@ -113,9 +113,8 @@ impl Context {
     /// now.
     pub(crate) fn listen_for_converters(&mut self, key: usize, id: u32, stream: String) {
         let Some(peer) = self.net.pause(key) else { return };
-        let request = move |catalog: &mut Catalog| catalog.enter(&stream, true);
-        self.ask_catalog(request, move |context, entered| match entered {
-            Ok(Some(number)) => context.take_listener(peer, id, number as usize),
+        self.use_stream(stream, true, move |context, entered| match entered {
+            Ok(Some(key)) => context.take_listener(peer, id, key),
             Ok(None) => context.answer(peer, id, Err(refuse(RefusalCode::UnknownStream, "the stream is unknown"))),
             Err(refusal) => context.answer(peer, id, Err(refusal)),
         });
