@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::place::Place;
+use crate::place::{Place, skip};
 
 #[test]
 fn every_command_has_a_page_that_is_the_same_each_time() {
@@ -36,8 +36,7 @@ fn groff_has_nothing_to_say_against_the_pages() {
     for entry in std::fs::read_dir(place.path("pages")).unwrap() {
         let path = entry.unwrap().path();
         let Ok(shown) = Command::new("groff").args(["-man", "-Tutf8", "-ww", "-P-cbou"]).arg(&path).output() else {
-            println!("skipped: pages are looked at by groff, which is not there");
-            return;
+            return skip("pages are looked at by groff, which is not there");
         };
         let (text, said) = (String::from_utf8_lossy(&shown.stdout), String::from_utf8_lossy(&shown.stderr));
         assert!(shown.status.success() && said.is_empty(), "{}: {said}", path.display());

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::place::{Daemon, PATIENCE, Place, WAYS, argument, exchange, get, with_io_contexts, word_after};
+use crate::place::{Daemon, PATIENCE, Place, WAYS, argument, exchange, get, skip, with_io_contexts, word_after};
 
 /// Opens sockets as systemd does, and becomes the program. Each of its first arguments is NAME|KIND|ADDRESS; the others are the
 /// program and its arguments, behind `--`.
@@ -44,7 +44,7 @@ os.execv(sys.argv[at + 1], sys.argv[at + 1:])
 /// The command with these sockets; none, with the reason printed, where there is no Python.
 fn with_sockets(sockets: &[&str], command: &Command) -> Option<Command> {
     if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: sockets are passed by python3, which is not there");
+        skip("sockets are passed by python3, which is not there");
         return None;
     }
     let mut passing = Command::new("python3");
