@@ -28,7 +28,7 @@ pub struct Welcome {
     pub nonce: u64,
     /// The number by which the daemon will know the session.
     pub session: u32,
-    /// The packet size in both directions, header included, in bytes: the smaller of both sides' wishes.
+    /// The packet size in both directions, header included, in bytes: the smaller of what both sides ask for.
     pub packet_bytes: u32,
     /// How many data packets the daemon takes ahead.
     pub window_packets: u32,

@@ -99,7 +99,7 @@ impl Port {
         !self.held.is_empty() || self.next.as_ref().is_some_and(|next| next.has_turned)
     }
 
-    /// Finds out how many publishers the stream has, where so many are here. A publisher that came before another one stopped may
+    /// Finds out how many publishers the stream has in all, with those `here`. A publisher that came before another one stopped may
     /// be in a feed that has more to bring, or in one that a change puts in.
     pub(crate) fn settle(&mut self, here: Option<u32>) {
         let elsewhere: u32 = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
@@ -181,7 +181,7 @@ impl PortChange {
         self.marked_feeds.iter().all(has_come)
     }
 
-    /// Exchanges the edges of a port that has so many publishers from then on; returns those that end, with their marker in them.
+    /// Exchanges the edges of a port, which say behind their markers that it has `publishers`; returns those that end, with their marker in them.
     pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: Option<u32>) -> Vec<Sender> {
         self.has_turned = true;
         for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {

@@ -109,7 +109,7 @@ impl Managers {
     /// For each context whether runnable batches have waited too long for it in the last second.
     fn late(&mut self) -> Vec<bool> {
         let now: Vec<u64> = self.overlay.ports.iter().map(|port| port.gauges.late.get()).collect();
-        let before = std::mem::replace(&mut self.late_before, now.clone());
+        let before = std::mem::replace(&mut self.delayed_before, now.clone());
         now.into_iter().zip(before.into_iter().chain(std::iter::repeat(0))).map(|(now, before)| now > before).collect()
     }
 

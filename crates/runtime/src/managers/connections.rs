@@ -9,6 +9,11 @@ use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long the managers wait for what I/O contexts know or confirm. One that is busy for longer keeps nobody else waiting.
+pub(super) const ANSWER: Duration = Duration::from_secs(1);
 
 /// What is led, or no longer.
 fn edit(flow: Flow, is_led: bool) -> Edit {
@@ -94,19 +99,24 @@ impl Managers {
         self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
     }
 
-    /// What the I/O contexts know of streams, by name.
+    /// What the I/O contexts know of streams, by name. They are asked at once; what one knows that is busy for long is left out.
     ///
     /// # Errors
     /// A context has stopped.
     pub(super) fn facts(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
         self.progress.round_trips += 1;
-        let mut all: BTreeMap<String, StreamFacts> = BTreeMap::new();
+        let (answers, given) = mpsc::channel();
         for IoHandle { inbox, .. } in &self.io {
-            let names = names.clone();
-            let here = inbox.run(move |context| {
+            let (names, answers) = (names.clone(), answers.clone());
+            inbox.post(move |context| {
                 let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-                names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
+                // The managers may have gone on.
+                let _ = answers.send(names.iter().filter_map(facts).collect::<Vec<StreamFacts>>());
             })?;
+        }
+        drop(answers);
+        let (until, mut all) = (Instant::now() + ANSWER, BTreeMap::<String, StreamFacts>::new());
+        while let Ok(here) = given.recv_timeout(until.saturating_duration_since(Instant::now())) {
             for facts in here {
                 match all.get_mut(&facts.name) {
                     Some(known) => known.add(facts),

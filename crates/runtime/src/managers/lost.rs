@@ -65,8 +65,13 @@ impl Managers {
         Some(format!("context {} does not answer: {why}", self.watch.name(at)))
     }
 
+    /// Whether an I/O context does not answer.
+    pub(super) fn is_io_lost(&self) -> bool {
+        self.io.iter().any(|io| self.watch.lost(io.at).is_some())
+    }
+
     /// Whether any context does not answer.
-    pub(super) fn is_anything_lost(&self) -> bool {
+    fn is_anything_lost(&self) -> bool {
         (0..self.watch.seats.len()).any(|at| self.watch.lost(ContextIndex(at as u8)).is_some())
     }
 
@@ -113,10 +118,8 @@ impl Managers {
             };
             self.events.note(kind, About { handler: None, context: Some(&name) }, text);
         }
-        if !self.is_anything_lost() {
-            for stream in std::mem::take(&mut self.late_formats) {
-                self.answer(ControlRequest::NewFormat { stream });
-            }
+        for stream in std::mem::take(&mut self.formats_to_retry) {
+            self.answer(ControlRequest::NewFormat { stream });
         }
     }
 }

@@ -100,7 +100,7 @@ pub(crate) struct Managers {
     monitor: Monitor,
     balance: Balance,
     /// For each context the number of batches that had waited too long for it, a second ago.
-    late_before: Vec<u64>,
+    delayed_before: Vec<u64>,
     /// The last second that was evaluated as a whole.
     last_s: u64,
     events: Events,
@@ -108,8 +108,8 @@ pub(crate) struct Managers {
     /// The latest event when a snapshot was last published.
     viewed: u64,
     started: Instant,
-    /// Streams that got a format while a context did not answer.
-    late_formats: BTreeSet<u32>,
+    /// Streams with a format for which a handler's context took no orders.
+    formats_to_retry: BTreeSet<u32>,
     requests: Arc<RequestQueue>,
     /// Requests whose handlers are being measured.
     measuring: Measuring,
@@ -154,13 +154,13 @@ impl Managers {
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(Rules::default()),
-            late_before: Vec::new(),
+            delayed_before: Vec::new(),
             last_s: 0,
             events,
             views,
             viewed: 0,
             started: Instant::now(),
-            late_formats: BTreeSet::new(),
+            formats_to_retry: BTreeSet::new(),
             requests,
             measuring: Measuring::default(),
             hindered: Vec::new(),

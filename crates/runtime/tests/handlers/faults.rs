@@ -293,10 +293,15 @@ fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
         &context,
         ChangeRequest::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }),
     );
+    let mut other = Publisher::builder(&addr).stream("N").format(&wider()).connect().unwrap();
+    publish_wider(&mut other, 0, 100);
+    other.flush().unwrap();
+    until(&context, "good", |info| info.records_out >= 100 && info.inputs.len() == 2);
     LET_GO_C_CORE.store(true, Ordering::Release);
     while lost().is_some() || !is_reported("returned") {
         std::thread::yield_now();
     }
+    until(&context, "bad", |info| info.inputs.len() == 2);
     change(&context, remove);
     context.stop();
 }

@@ -185,6 +185,24 @@ fn until(context: &ContextHandle, handler: &str, holds: impl Fn(&HandlerInfo) ->
     }
 }
 
+/// The format of `numbers` with a field more.
+fn wider() -> Format {
+    let fields = [("number", FieldType::U64), ("grp", FieldType::I32), ("more", FieldType::F64)];
+    Format::natural(fields.map(|(name, ty)| FieldSpec::new(name, ty))).unwrap()
+}
+
+fn publish_wider(publisher: &mut Publisher, from: u64, to: u64) {
+    let format = wider();
+    let mut row = RecordBuilder::new(&format);
+    for number in from..to {
+        row.clear();
+        row.set(0, Value::Uint(number)).unwrap();
+        row.set(1, Value::Int((number % 10) as i64)).unwrap();
+        row.set(2, Value::Float(0.5)).unwrap();
+        publisher.publish(row.finish().unwrap()).unwrap();
+    }
+}
+
 /// A publisher of a wider format comes while one of the first goes on; handlers are compiled for it while its records wait.
 #[test]
 fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
@@ -195,17 +213,8 @@ fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM second").connect().unwrap();
     let reader = std::thread::spawn(move || collect(&mut subscriber));
     publish(&mut publisher, 0, 5000);
-    let wider = [("number", FieldType::U64), ("grp", FieldType::I32), ("more", FieldType::F64)];
-    let wider = Format::natural(wider.map(|(name, ty)| FieldSpec::new(name, ty))).unwrap();
-    let mut other = Publisher::builder(&addr).stream("N").format(&wider).connect().unwrap();
-    let mut row = RecordBuilder::new(&wider);
-    for number in 5000..10_000 {
-        row.clear();
-        row.set(0, Value::Uint(number)).unwrap();
-        row.set(1, Value::Int((number % 10) as i64)).unwrap();
-        row.set(2, Value::Float(0.5)).unwrap();
-        other.publish(row.finish().unwrap()).unwrap();
-    }
+    let mut other = Publisher::builder(&addr).stream("N").format(&wider()).connect().unwrap();
+    publish_wider(&mut other, 5000, 10_000);
     publish(&mut publisher, 10_000, 15_000);
     publisher.finish().unwrap();
     other.finish().unwrap();

@@ -166,7 +166,23 @@ impl Contexts {
         let (publishers, next, blocked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let rng = Rng::with_seed(seed);
         let (stopped, zeros) = (BTreeMap::new(), BTreeMap::new());
-        (Contexts { graphs, pool, publishers, next, blocked, stopped, zeros, taken, rng, keys: 0, made: 0, stops_one_in: 40 }, overlay)
+        (
+            Contexts {
+                graphs,
+                pool,
+                publishers,
+                next,
+                blocked,
+                stopped,
+                zeros,
+                taken,
+                rng,
+                keys: 0,
+                made: 0,
+                stops_one_in: 40,
+            },
+            overlay,
+        )
     }
 
     /// A publisher puts some records in, if it has credit.

@@ -2,9 +2,11 @@
 //! handlers.
 
 use super::{Carried, Failed, Step, instances, instances_of, parameters_text};
+use crate::catalog::thread::CatalogHandle;
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
+use crate::managers::connections::ANSWER;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
@@ -19,7 +21,7 @@ use crossdock_control::load::{Contexts, Cost};
 use crossdock_engine::{HandlerProgram, ParameterValues};
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 /// A handler that is restarted after faults is stopped after `MAX_FAULTS` faults within `FAULTS_WITHIN_S` seconds.
@@ -38,6 +40,22 @@ fn unknown(name: &str) -> String {
 /// The streams that a handler has not read before.
 fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
     reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect()
+}
+
+/// Has the catalog forget that a stream is made, once the last I/O context has dropped this: what has come of it reaches its
+/// subscribers before they hear of its end, and before its number is given again.
+struct Underive {
+    catalog: CatalogHandle,
+    number: u32,
+    /// Closed after that.
+    _ended: mpsc::Sender<()>,
+}
+
+impl Drop for Underive {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.catalog.post(move |catalog| catalog.underive(number));
+    }
 }
 
 /// What is noted of a handler once the graph has changed.
@@ -409,11 +427,19 @@ impl Managers {
         if is_ending || self.handlers.values().any(|there| there.makes == number) {
             return;
         }
-        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again.
+        let (ended, have_ended) = mpsc::channel();
+        let last = Arc::new(Underive { catalog: self.catalog.clone(), number, _ended: ended });
         for io in &self.io {
-            let _ = io.inbox.run(move |context| context.end_derived(number));
+            let last = Arc::clone(&last);
+            // It may have stopped.
+            let _ = io.inbox.post(move |context| {
+                context.end_derived(number);
+                drop(last);
+            });
         }
-        self.catalog.post(move |catalog| catalog.underive(number));
+        drop(last);
+        // Whoever asked finds it ended, unless a context is busy for long.
+        let _ = have_ended.recv_timeout(ANSWER);
     }
 
     /// Moves a handler to another context.
@@ -477,9 +503,9 @@ impl Managers {
     pub(crate) fn take_new_format(&mut self, number: u32) {
         // A stream may have gone since.
         let Ok(Some(name)) = self.name_of(number) else { return };
-        if self.is_anything_lost() {
-            // Once all contexts answer again.
-            self.late_formats.insert(number);
+        if self.is_io_lost() {
+            // Once it answers again.
+            self.formats_to_retry.insert(number);
             return;
         }
         // Else the context has stopped, and the managers stop next.
@@ -501,7 +527,12 @@ impl Managers {
 
     /// Compiles a handler for those formats of a stream that it has no entry for.
     fn fit(&mut self, name: &str, stream: &KnownStream) -> Result<(), String> {
-        let (there, _) = self.placed(name)?;
+        let (there, at) = self.placed(name)?;
+        if self.watch.lost(at).is_some() {
+            // Once it answers again.
+            self.formats_to_retry.insert(stream.number);
+            return Ok(());
+        }
         let (program, node, there_spec) = (program(&there.spec)?, there.node, there.spec.clone());
         let is_new =
             |(format, _): &&(crossdock_format::Format, Arc<[u8]>)| !there.entries.iter().any(|e| e.input == *format);
@@ -518,7 +549,7 @@ impl Managers {
             let instance = Instance { format: format.id().0, handler, output };
             if self.order(|overlay| overlay.add_instance(node, instance)).is_err() {
                 // Once its context takes orders again.
-                self.late_formats.insert(stream.number);
+                self.formats_to_retry.insert(stream.number);
                 continue;
             }
             if let Some(there) = self.there(name) {
