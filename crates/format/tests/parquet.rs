@@ -136,6 +136,15 @@ proptest! {
         prop_assert_eq!((found.describe(), back), (format.describe(), payload));
     }
 
+    /// Pages of version 2, whose texts have their lengths coded as differences, behind levels of all kinds.
+    #[test]
+    fn nested_texts_with_coded_lengths_are_read((format, payload) in any_payload()) {
+        let properties = WriterProperties::builder().set_writer_version(WriterVersion::PARQUET_2_0);
+        let bytes = write(&batch(&format, &payload), properties.set_dictionary_enabled(false).build());
+        let (found, back) = open(&bytes, &options()).unwrap();
+        prop_assert_eq!((found.describe(), back), (format.describe(), payload));
+    }
+
     #[test]
     fn bytes_that_were_changed_end_in_errors(
         (format, rows) in rows(), changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
