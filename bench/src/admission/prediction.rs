@@ -43,7 +43,9 @@ fn errors(
     for (at, info) in seconds.last().into_iter().flatten().enumerate() {
         // The rate that really came.
         let came = mean(at, |info| info.rate_msgs_per_s);
-        let predicted = info.predicted.time_ns_per_s as f64 * came / rate as f64;
+        // The estimate, which admission adds a margin to.
+        let margin = 1.0 + f64::from(crossdock_runtime::ESTIMATE_MARGIN_PERCENT) / 100.0;
+        let predicted = info.predicted.time_ns_per_s as f64 / margin * came / rate as f64;
         let measured = mean(at, |info| info.measured.time_ns_per_s);
         eprintln!(
             "{:>6.2} predicted {predicted:>10.0} ns/s, measured {measured:>10.0}, at {came:.0} msgs/s: {} {:?}",

@@ -3,9 +3,17 @@
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. Before each
 //! run other memory is gone through, since at work a handler's batch comes behind other work, which has taken its place
 //! in the processor's first-level cache. What counts is the time of the processor that the thread had; of the runs of a
-//! size the median counts. What the handler really takes is measured where it runs.
+//! size the median counts.
+//!
+//! A processor that others use too is slower for a while, where their threads share its core by half: far longer than an estimate
+//! takes, and far shorter than a handler works. So what the passes through the other memory took, always the same work, is
+//! held against what they took in the latest estimates, and the estimate is that of a processor of the usual speed.
+//!
+//! What the handler really takes is measured where it runs.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
 
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Pool, PoolConfig, Selection, Slice, Span};
@@ -38,8 +46,10 @@ impl Measured {
     }
 }
 
-/// Runs of each size.
-const RUNS: usize = 15;
+/// Runs of each size, and how many a slow handler is to have at least. The more there are, the better the processor knows the
+/// handler's branches, as it does at work.
+const RUNS: usize = 200;
+const LEAST_RUNS: usize = 15;
 /// The time of the processor after which no further run begins, in ns; as much again may go into what leaves, and into the
 /// tail.
 const LONGEST_NS: f64 = 6e6;
@@ -67,7 +77,7 @@ pub fn measure(
     let began = processor_ns();
     // One record first, also to warm up: a slow handler is run on small batches only, or not again.
     let first_ns = run.timed(&mut *handler, 1);
-    let fitting = (LONGEST_NS / RUNS as f64 / first_ns.max(1.0)) as usize;
+    let fitting = (LONGEST_NS / LEAST_RUNS as f64 / first_ns.max(1.0)) as usize;
     let large = records_per_batch.clamp(1, run.records.places.len().min(fitting.max(1)));
     let small = (large / 8).max(1);
     let mut runs = [Vec::with_capacity(RUNS), Vec::with_capacity(RUNS)];
@@ -79,8 +89,10 @@ pub fn measure(
             ns.push(run.timed(&mut *handler, size));
         }
     }
-    let [ns_of_small, ns_of_large] =
-        runs.map(|mut ns| if ns.is_empty() { first_ns * large as f64 } else { quantile(&mut ns, 0.5) });
+    let speed = LATEST.lock().unwrap_or_else(PoisonError::into_inner).speed(quantile(&mut run.passes_ns, 0.5));
+    let [ns_of_small, ns_of_large] = runs
+        .map(|mut ns| if ns.is_empty() { first_ns * large as f64 } else { quantile(&mut ns, 0.5) })
+        .map(|ns| ns * speed);
     let ns_per_record = match small < large {
         true => ((ns_of_large - ns_of_small) / (large - small) as f64).max(0.0),
         // Where there is but one size, all of it is the records'.
@@ -89,7 +101,7 @@ pub fn measure(
     let mean_ns = ns_per_record.min(ns_of_large / large as f64);
     let ns_per_batch = (ns_of_large - mean_ns * large as f64).max(0.0);
     let out = run.outcome(&mut *handler, large, began + 2.0 * LONGEST_NS);
-    let tail_ns = run.tail(make, began + 3.0 * LONGEST_NS) - ns_per_batch;
+    let tail_ns = run.tail(make, began + 3.0 * LONGEST_NS) * speed - ns_per_batch;
     Some(Measured {
         ns_per_batch,
         mean_ns,
@@ -101,6 +113,27 @@ pub fn measure(
     })
 }
 
+/// What a pass through the other memory took in the latest estimates of the process.
+static LATEST: Mutex<Latest> = Mutex::new(Latest(VecDeque::new()));
+
+/// The passes of some estimates, in ns, the latest last.
+struct Latest(VecDeque<f64>);
+
+impl Latest {
+    /// Estimates that are remembered.
+    const MOST: usize = 31;
+
+    /// How fast the processor is now, when a pass takes this long, as a share of its usual speed.
+    fn speed(&mut self, pass_ns: f64) -> f64 {
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(pass_ns);
+        let mut latest: Vec<f64> = self.0.iter().copied().collect();
+        (quantile(&mut latest, 0.5) / pass_ns.max(1.0)).clamp(0.5, 2.0)
+    }
+}
+
 /// What is run, and where it leaves its records.
 struct Run {
     records: Records,
@@ -110,6 +143,8 @@ struct Run {
     selection: Selection,
     out: Output,
     other: Vec<u8>,
+    /// What each pass through that took, in ns.
+    passes_ns: Vec<f64>,
     batches: u64,
     /// What reading the processor's time takes of it.
     clock_ns: f64,
@@ -126,6 +161,7 @@ impl Run {
             selection: Selection::default(),
             out: Output::default(),
             other: vec![1; OTHER_BYTES],
+            passes_ns: Vec::with_capacity(2 * RUNS + 1),
             batches: 0,
             clock_ns: quantile(&mut reads, 0.5),
         }
@@ -133,7 +169,9 @@ impl Run {
 
     /// What a batch of `size` records takes behind other work, in ns.
     fn timed(&mut self, handler: &mut dyn Handler, size: usize) -> f64 {
+        let start = processor_ns();
         self.other.iter_mut().step_by(64).for_each(|byte| *byte = black_box(byte.wrapping_add(1)));
+        self.passes_ns.push(processor_ns() - start);
         self.records.fill(&mut self.batch, &mut self.next, size);
         // A context has just checked them.
         black_box(self.batch.selected().flatten().fold(0u8, |all, byte| all ^ byte));

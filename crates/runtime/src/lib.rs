@@ -50,6 +50,8 @@ pub use config::values as settings;
 pub use config::{
     Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, PlatformConfig, ServicesConfig,
 };
+#[cfg(feature = "bench")]
+pub use crossdock_control::load::ESTIMATE_MARGIN_PERCENT;
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
 
