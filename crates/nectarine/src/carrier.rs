@@ -5,11 +5,14 @@
 //! reconnecting: the link does, once for all carriers. A link calls its carrier once per super-packet or per look at what has
 //! arrived, never per record, so the calls are dynamic.
 
+mod lent;
 pub(crate) mod memory;
 pub(crate) mod udp;
 
 #[cfg(test)]
 pub(crate) mod conformance;
+
+pub(crate) use lent::give_pools_back;
 
 use crate::incoming::Heard;
 use crate::outgoing::{Outgoing, PacketBuffer, Unsent};

@@ -17,6 +17,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::carrier::give_pools_back;
 use crate::error::Error;
 use crate::shared::{Inner, Shared};
 use crate::watch::Watched;
@@ -78,7 +79,9 @@ impl Keeper {
             schedule.bell = Some(bell);
         }
         let slot = Arc::new(Mutex::new(Some(Kept { shared, watched: Watched::default() })));
-        let number = schedule.add(Arc::clone(&slot), now_ns().saturating_add(pause_ns));
+        // At a tick, with the other links.
+        let due_ns = now_ns().saturating_add(pause_ns).next_multiple_of(TICK_NS);
+        let number = schedule.add(Arc::clone(&slot), due_ns);
         Ok(Keeper { number, slot })
     }
 
@@ -206,7 +209,7 @@ fn run(mut poller: Poller) {
     let _ends = Ends;
     let mut round = Vec::new();
     loop {
-        let Some(pause_ns) = schedule().sleep_ns(now_ns()) else { return };
+        let Some(pause_ns) = schedule().sleep_ns(now_ns()) else { return give_pools_back() };
         // A failed wait (a signal) is a short one. Links beyond what the poller reports at once are reported by the next.
         let heard = poller.wait(Some(Duration::from_nanos(pause_ns))).unwrap_or_default();
         schedule().wake(heard, now_ns(), &mut round);

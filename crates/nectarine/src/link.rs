@@ -91,7 +91,6 @@ impl Waiting {
 pub(crate) struct Link {
     settings: Settings,
     place: Place,
-    carrier: Box<dyn Carrier>,
     /// Changes with the descriptor that is to be polled.
     descriptor: u64,
     started: Instant,
@@ -116,6 +115,8 @@ pub(crate) struct Link {
     changed: bool,
     pub(crate) idler: Idler,
     heard: Vec<Heard>,
+    /// The last, so that what has arrived by it is gone before.
+    carrier: Box<dyn Carrier>,
 }
 
 impl Link {

@@ -128,7 +128,12 @@ impl Context {
             streams: Streams::new(parts.catalog),
             subscriptions: Subscriptions::new(place),
             host: Host::new(parts.host, parts.services),
-            morph: Morph { between: Arc::new(Mutex::new(parts.morph_pool)), stale: BTreeSet::new(), gone: Vec::new() },
+            morph: Morph {
+                between: Arc::new(Mutex::new(parts.morph_pool)),
+                stale: BTreeSet::new(),
+                owners: BTreeSet::new(),
+                gone: Vec::new(),
+            },
             graph,
             workspace: parts.workspace,
             to_managers: parts.to_managers,

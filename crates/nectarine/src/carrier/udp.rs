@@ -2,12 +2,13 @@
 //! next: so the daemon knows that its client has begun a new one, and ends the old.
 
 use super::Carrier;
+use super::lent::LentPool;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
 use crate::settings::Transport;
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
-use crossdock_mailbox::{Buffer, Pool, PoolConfig};
+use crossdock_mailbox::Buffer;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::{Dialler, Header, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
@@ -32,7 +33,7 @@ const FRAMES: usize = 8;
 /// Large buffers: one for each packet that the daemon may send ahead, since a record may be as long as that, and what the
 /// application is slow to take or what is ahead of a hole must leave some to what comes next; and some being filled or in flight.
 /// Only what is used is ever touched.
-const LARGE_BUFFERS: usize = WINDOW_PACKETS as usize + 64;
+pub(super) const LARGE_BUFFERS: usize = WINDOW_PACKETS as usize + 64;
 /// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
 const SPARE_BUFFERS: usize = 32;
 
@@ -49,7 +50,6 @@ enum Talk {
 /// A socket and what is said over it.
 pub(crate) struct Udp {
     device: UdpDevice,
-    pool: Pool,
     peer: SocketAddr,
     window_packets: u32,
     uses_mailboxes: bool,
@@ -60,6 +60,8 @@ pub(crate) struct Udp {
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
+    /// The last, so that all that has buffers of it is gone before.
+    pool: LentPool,
 }
 
 impl Udp {
@@ -73,11 +75,8 @@ impl Udp {
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
         let holds = u32::try_from(device.info().receive_buffer_bytes / CHARGED_BYTES).unwrap_or(u32::MAX);
         let window_packets = WINDOW_PACKETS.min(holds).max(8);
-        let classes = vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
-        let pool = Pool::new(PoolConfig { classes }).map_err(Error::system("cannot allocate buffers"))?;
         let mut udp = Udp {
             device,
-            pool,
             peer,
             window_packets,
             uses_mailboxes,
@@ -87,6 +86,7 @@ impl Udp {
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
+            pool: LentPool::new().map_err(Error::system("cannot allocate buffers"))?,
         };
         udp.dial(now_ns);
         Ok(udp)

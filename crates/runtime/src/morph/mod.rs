@@ -135,6 +135,8 @@ pub(crate) struct Morph {
     pub(crate) between: Between,
     /// Keys of streams that subscriptions have left since their routes were planned.
     pub(crate) stale: BTreeSet<usize>,
+    /// Sessions that have offered conversions, by their serial numbers.
+    pub(crate) owners: BTreeSet<u64>,
     /// Sessions that have gone, by their serial numbers, with the streams for which they had conversions: these stay until what
     /// came before has crossed to other contexts, where it may need them.
     pub(crate) gone: Vec<(u64, Vec<u32>)>,

@@ -43,6 +43,9 @@ impl Context {
     /// A session offers a conversion.
     pub(crate) fn register_conversion(&mut self, key: usize, request: ConversionRequest, text: String) {
         let Some(peer) = self.net.pause(key) else { return };
+        if !request.kept {
+            self.morph.owners.insert(peer.serial);
+        }
         let (id, owner, snapshot) = (request.id, request.owner(peer), self.streams.snapshot().clone());
         let work = move |_: &QueryCostModel| (snapshot.compile(&request.between(), &text), request.stream);
         self.plan(work, move |context, compiled| match compiled {
@@ -151,6 +154,9 @@ impl Context {
                 stream.morphing.listeners.retain(|&listener| listener != peer.key);
             }
             self.streams.leave(key);
+        }
+        if !self.morph.owners.remove(&peer.serial) {
+            return;
         }
         let owns = |stream: &crate::streams::Stream| {
             stream.entry.conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
