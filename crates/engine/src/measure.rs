@@ -123,14 +123,15 @@ impl Latest {
     /// Estimates that are remembered.
     const MOST: usize = 31;
 
-    /// How fast the processor is now, when a pass takes this long, as a share of its usual speed.
+    /// How fast the processor is now, when a pass takes this long, as a share of its usual speed: that of the quarter of the
+    /// estimates for which it was fastest, since it is slow for many in a row.
     fn speed(&mut self, pass_ns: f64) -> f64 {
         if self.0.len() == Self::MOST {
             self.0.pop_front();
         }
         self.0.push_back(pass_ns);
         let mut latest: Vec<f64> = self.0.iter().copied().collect();
-        (quantile(&mut latest, 0.5) / pass_ns.max(1.0)).clamp(0.5, 2.0)
+        (quantile(&mut latest, 0.25) / pass_ns.max(1.0)).clamp(0.5, 2.0)
     }
 }
 

@@ -11,9 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Notes why a test cannot run here. With `CI` set it fails: there everything is installed.
-pub fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none(), "{reason}");
-    println!("skipped: {reason}");
+    eprintln!("skipped: {reason}");
 }
 
 /// Whatever has not happened after this long on a busy machine never will.
