@@ -62,13 +62,15 @@ impl Keeper {
     /// # Errors
     /// The kernel's, when it has no more descriptors or threads.
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Keeper, Error> {
-        let pause_ns = {
-            let mut inner = shared.lock();
+        let due_ns = {
+            let (mut inner, now_ns) = (shared.lock(), now_ns());
             // Its application drives it now. On shared memory nothing falls due by itself, so that a short-lived link costs no
             // wake-up.
             let pause_ns = if inner.link.is_polled() { ACTIVE_NS } else { TICK_NS };
-            inner.keeper_ns = inner.link.now_ns().saturating_add(pause_ns);
-            pause_ns
+            // At a tick, with the other links.
+            let due_ns = now_ns.saturating_add(pause_ns).next_multiple_of(TICK_NS);
+            inner.keeper_ns = inner.link.now_ns().saturating_add(due_ns - now_ns);
+            due_ns
         };
         let mut schedule = schedule();
         if schedule.bell.is_none() {
@@ -79,8 +81,6 @@ impl Keeper {
             schedule.bell = Some(bell);
         }
         let slot = Arc::new(Mutex::new(Some(Kept { shared, watched: Watched::default() })));
-        // At a tick, with the other links.
-        let due_ns = now_ns().saturating_add(pause_ns).next_multiple_of(TICK_NS);
         let number = schedule.add(Arc::clone(&slot), due_ns);
         Ok(Keeper { number, slot })
     }

@@ -1,5 +1,5 @@
 //! Creates subscriptions: a query is parsed on the planner, planned there for the formats that its stream has or that
-//! it accepts, and put in between two turns. On its way back the catalog counts it as a use of its stream. It goes to the
+//! it accepts, and put in between two turns, once it counts as a use of its stream. It goes to the
 //! planner once more if its cost has to be measured, or if there are other formats by then. Further packets of its session
 //! wait meanwhile.
 
@@ -156,7 +156,7 @@ impl Context {
         });
     }
 
-    /// Puts a subscription in that the catalog counts as a use of its stream, or has it planned for what it is not planned
+    /// Puts a subscription in that counts as a use of its stream, or has it planned for what it is not planned
     /// for yet.
     fn go_on(&mut self, stream: usize, mut coming: Coming) {
         let (peer, id) = (coming.peer, coming.request.id);

@@ -263,8 +263,9 @@ impl<R> Receiver<R> {
         }
         self.note_highest(end, now_ns);
         deliver(handle, (self.next_seq - first_seq) as u32);
+        let fills_a_hole = !self.held.is_empty();
         self.advance(traffic, end);
-        if self.next_seq - self.acked_seq >= (self.data.size() / 4).min(ACK_PACKETS) || !self.held.is_empty() {
+        if self.next_seq - self.acked_seq >= (self.data.size() / 4).min(ACK_PACKETS) || fills_a_hole {
             self.ack_now = true;
         }
         self.ack_due_ns.get_or_insert(now_ns.saturating_add(MAX_ACK_DELAY_NS));

@@ -90,6 +90,8 @@ pub struct Sender<P> {
     /// The newest transmission that was acknowledged.
     newest_tx: u64,
     reordering_packets: u64,
+    /// The packet that the receiver awaits, by the newest ack.
+    awaited: u64,
     lost_units: usize,
     congestion: Congestion,
     rtt: Rtt,
@@ -116,6 +118,7 @@ impl<P> Sender<P> {
             next_tx: 0,
             newest_tx: 0,
             reordering_packets: REORDERING_PACKETS.start,
+            awaited: 0,
             lost_units: 0,
             congestion: Congestion::new(),
             rtt: Rtt::default(),
@@ -171,10 +174,13 @@ impl<P> Sender<P> {
         self.backlog_units() == 0
     }
 
-    /// Whether something waits for credit that only the peer can give, with nothing in flight that would bring an ack.
+    /// Whether something waits for what only the peer can give, with nothing in flight that would bring an ack: for credit, or for
+    /// packets to be taken that have all arrived.
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        self.flight_bytes == 0 && self.next_traffic().is_some_and(|traffic| self.credit(traffic).packets() == 0)
+        let lacks_credit = || self.next_traffic().is_some_and(|traffic| self.credit(traffic).packets() == 0);
+        let is_not_taken = || self.lost_units == 0 && !self.flight.is_empty();
+        self.flight_bytes == 0 && (is_not_taken() || lacks_credit())
     }
 
     /// The kind of the next packet that was never sent.
@@ -333,7 +339,10 @@ impl<P> Sender<P> {
                 unit.payload.into_iter().for_each(&mut release);
             }
         }
-        self.note_not_taken(ack.next_seq);
+        if ack.next_seq >= self.awaited {
+            self.awaited = ack.next_seq;
+            self.note_not_taken();
+        }
         if let Some(measured_ns) = outcome.sample_ns {
             self.rtt.sample(measured_ns, ack.delay_ns());
         }
@@ -366,6 +375,10 @@ impl<P> Sender<P> {
                     break;
                 }
                 ranges = rest;
+            }
+            if ack.next_seq < self.awaited {
+                // It is older than the one that takes this packet back.
+                covers &= !covered(unit, self.awaited..self.awaited + 1);
             }
             let fresh = covers & !unit.acked;
             if fresh == 0 {
@@ -406,12 +419,11 @@ impl<P> Sender<P> {
         outcome
     }
 
-    /// A packet that was acknowledged ahead of a hole, and that the receiver awaits all the same, has found no room there (RFC 2018,
-    /// 8: such a receiver may take back what it said): it is sent again. An ack that came late says the same of one that was
-    /// taken meanwhile, which is a duplicate then.
-    fn note_not_taken(&mut self, awaited: u64) {
+    /// A packet that was acknowledged ahead of a hole, and is awaited all the same, has found no room at the receiver, which may take
+    /// back what it said (RFC 2018, 8): it is sent again.
+    fn note_not_taken(&mut self) {
         let Some(unit) = self.flight.front_mut() else { return };
-        let Some(at) = awaited.checked_sub(unit.first_seq) else { return };
+        let Some(at) = self.awaited.checked_sub(unit.first_seq) else { return };
         let packet = unit.acked & 1_u64.checked_shl(at as u32).unwrap_or_default();
         if packet != 0 {
             self.lost_units += usize::from(unit.lost == 0);
@@ -642,6 +654,9 @@ mod tests {
         assert_eq!((send_all(&mut sender, 2000), sender.is_starved()), (vec![(2, true)], false));
         sender.on_ack(&ack, 2001, |_| panic!()).unwrap();
         assert_eq!(send_all(&mut sender, 2001), [], "once");
+        // An older ack, which comes late, does not say that it has arrived.
+        sender.on_ack(&Ack::new(1, 6).with_ranges([2..6]), 2002, |_| panic!()).unwrap();
+        assert!(sender.deadline_ns().is_some(), "it is in flight still");
         sender.on_timer(sender.deadline_ns().unwrap());
         assert_eq!(send_all(&mut sender, 900_000_000), [(2, true)]);
         let mut released = Vec::new();

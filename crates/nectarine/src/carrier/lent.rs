@@ -1,4 +1,4 @@
-//! Pools for sessions over packets, some of which are kept for the next session: to map a pool and to give it back takes longer
+//! Pools for sessions over packets. Some are kept for the next session: to map a pool and to give it back takes longer
 //! than all else that a short subscription does, and stops the process's other threads meanwhile.
 
 use super::udp::LARGE_BUFFERS;
@@ -12,13 +12,15 @@ const MOST: usize = 8;
 /// Large buffers that a session may have used whose pool is kept: what it has touched stays in memory.
 const MOST_USED: u64 = 64;
 
-/// Pools without a session, each with the process that made it: a child of `fork` has the same memory, and no right to it.
+/// Pools without a session, each with the process that had it: a child of `fork` has the same memory, and no right to it.
 static SPARE: Mutex<Vec<(u32, Pool)>> = Mutex::new(Vec::new());
 
 /// The pool of a session over packets. Its buffers may outlast it.
 pub(super) struct LentPool {
     /// There until this is dropped.
     pool: Option<Pool>,
+    /// The process that took it.
+    of: u32,
     /// Large buffers handed out before.
     used_before: u64,
 }
@@ -29,8 +31,11 @@ impl LentPool {
     /// # Errors
     /// The system refuses the memory.
     pub(super) fn new() -> io::Result<LentPool> {
-        let spare =
-            spare(|pools| pools.iter().position(|(of, _)| *of == std::process::id()).map(|at| pools.remove(at)));
+        let of = std::process::id();
+        let spare = spare(|pools| {
+            pools.retain(|(kept_by, _)| *kept_by == of);
+            pools.pop()
+        });
         let pool = match spare {
             Some((_, pool)) => pool,
             None => {
@@ -39,15 +44,15 @@ impl LentPool {
                 Pool::new(PoolConfig { classes })?
             }
         };
-        Ok(LentPool { used_before: used(&pool), pool: Some(pool) })
+        Ok(LentPool { used_before: used(&pool), of, pool: Some(pool) })
     }
 }
 
 impl Drop for LentPool {
     fn drop(&mut self) {
         let Some(pool) = self.pool.take() else { return };
-        if may_serve_again(&pool, self.used_before) {
-            let kept = (std::process::id(), pool);
+        if self.of == std::process::id() && may_serve_again(&pool, self.used_before) {
+            let kept = (self.of, pool);
             // One too many is given back outside of the lock.
             let too_many = spare(|pools| match pools.len() < MOST {
                 true => {

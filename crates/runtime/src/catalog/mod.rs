@@ -45,7 +45,7 @@ pub(crate) struct Between<'a> {
 struct Uses {
     /// Sessions that publish it.
     publishers: u32,
-    /// Subscriptions, and sessions that listen for wanted conversions.
+    /// I/O contexts with subscriptions, or with sessions that listen for wanted conversions.
     others: u32,
 }
 
@@ -154,7 +154,7 @@ impl Catalog {
         Ok(number)
     }
 
-    /// A session or a subscription uses a stream from now on, until [`Catalog::leave`]. `None` if nobody has brought a
+    /// An I/O context uses a stream from now on, until [`Catalog::leave`]. `None` if nobody has brought a
     /// format of it yet, and the user does not wait for one.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ enum Job {
 }
 
 /// The way to the catalog. Cheap to clone. The number of requests that wait is bounded by the numbers of sessions,
-/// subscriptions and handlers: each has one under way, and one more for its end.
+/// subscriptions and handlers: each has one under way, and two more for its end.
 #[derive(Clone, Debug)]
 pub(crate) struct CatalogHandle {
     jobs: Sender<Job>,

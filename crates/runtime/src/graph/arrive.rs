@@ -311,12 +311,17 @@ impl Graph {
             }
             port.set_ended(of_own, has_ended);
         }
-        let goes_on = port.publishers != Some(0);
+        let has_ended = port.publishers == Some(0);
         self.put_port_back(stream, port);
-        for at in 0..if goes_on { usize::MAX } else { 0 } {
-            let Some(reader) = self.port(stream).and_then(|port| port.readers.get(at)).copied() else { break };
+        if has_ended {
+            // What is made of it follows with the end in the readers' queues.
+            return;
+        }
+        let mut at = 0;
+        while let Some(reader) = self.port(stream).and_then(|port| port.readers.get(at)).copied() {
             let makes = self.present_node(reader.id).and_then(Node::makes);
             makes.into_iter().for_each(|makes| self.settle_made(makes));
+            at += 1;
         }
     }
 

@@ -397,9 +397,9 @@ impl Graph {
             return self.put_port_back(stream, port);
         };
         if !next.has_turned {
-            let rung = next.marked_edges.iter().copied().chain(next.edges.iter().map(|edge| edge.to));
-            rung.for_each(|to| self.ring_for(to));
             let ended = next.turn_edges(&mut port, publishers);
+            // Something has gone into each of them.
+            ended.iter().chain(&port.edges).for_each(|edge| self.ring_for(edge.to));
             self.leaving.extend(ended);
         }
         if !next.is_due(&port) {

@@ -63,7 +63,7 @@ pub(crate) struct Graph {
     pub(super) ports_used: usize,
     /// Streams that come by edges from other contexts.
     pub(super) fed: Vec<u32>,
-    /// Sessions here that publish a stream, by its number.
+    /// Publishers here of each stream, by its number ([`Graph::publishers_of`]).
     pub(super) publishers: Vec<Option<u32>>,
     /// Batches on their way from node to node; empty between two turns.
     pub(super) ready: VecDeque<(NodeId, Batch)>,

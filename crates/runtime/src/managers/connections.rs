@@ -10,10 +10,6 @@ use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-/// How long the managers wait for what I/O contexts know or confirm. One that is busy for longer keeps nobody else waiting.
-pub(super) const ANSWER: Duration = Duration::from_secs(1);
 
 /// What is led, or no longer.
 fn edit(flow: Flow, is_led: bool) -> Edit {
@@ -99,7 +95,7 @@ impl Managers {
         self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
     }
 
-    /// What the I/O contexts know of streams, by name. They are asked at once; what one knows that is busy for long is left out.
+    /// What the I/O contexts know of streams, by name. They are asked at once.
     ///
     /// # Errors
     /// A context has stopped.
@@ -110,18 +106,16 @@ impl Managers {
             let (names, answers) = (names.clone(), answers.clone());
             inbox.post(move |context| {
                 let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-                // The managers may have gone on.
+                // The managers may have stopped.
                 let _ = answers.send(names.iter().filter_map(facts).collect::<Vec<StreamFacts>>());
             })?;
         }
         drop(answers);
-        let (until, mut all) = (Instant::now() + ANSWER, BTreeMap::<String, StreamFacts>::new());
-        while let Ok(here) = given.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            for facts in here {
-                match all.get_mut(&facts.name) {
-                    Some(known) => known.add(facts),
-                    None => drop(all.insert(facts.name.clone(), facts)),
-                }
+        let mut all = BTreeMap::<String, StreamFacts>::new();
+        for facts in given.into_iter().flatten() {
+            match all.get_mut(&facts.name) {
+                Some(known) => known.add(facts),
+                None => drop(all.insert(facts.name.clone(), facts)),
             }
         }
         Ok(all)

@@ -65,11 +65,6 @@ impl Managers {
         Some(format!("context {} does not answer: {why}", self.watch.name(at)))
     }
 
-    /// Whether an I/O context does not answer.
-    pub(super) fn is_io_lost(&self) -> bool {
-        self.io.iter().any(|io| self.watch.lost(io.at).is_some())
-    }
-
     /// Whether any context does not answer.
     fn is_anything_lost(&self) -> bool {
         (0..self.watch.seats.len()).any(|at| self.watch.lost(ContextIndex(at as u8)).is_some())
@@ -109,7 +104,10 @@ impl Managers {
 
     /// Reports the contexts that were lost or came back since the last call.
     pub(super) fn note_turned(&mut self) {
-        for at in std::mem::take(&mut self.watch.turned) {
+        let turned = std::mem::take(&mut self.watch.turned);
+        // While one is lost there is nothing new for it to take.
+        let retries = !turned.is_empty() || !self.is_anything_lost();
+        for at in turned {
             let name = self.watch.name(at).to_owned();
             let lost = self.lost_text(at);
             let (kind, text) = match lost {
@@ -118,8 +116,10 @@ impl Managers {
             };
             self.events.note(kind, About { handler: None, context: Some(&name) }, text);
         }
-        for stream in std::mem::take(&mut self.formats_to_retry) {
-            self.answer(ControlRequest::NewFormat { stream });
+        if retries {
+            for stream in std::mem::take(&mut self.formats_to_retry) {
+                self.answer(ControlRequest::NewFormat { stream });
+            }
         }
     }
 }

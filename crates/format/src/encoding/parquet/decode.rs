@@ -154,7 +154,8 @@ impl OpenFile {
 
     fn largest(&self, group: &RowGroupMetaData, most: usize) -> Result<Largest, EncodingError> {
         let mut largest = Largest::default();
-        for column in group.columns() {
+        let (schema, projection) = (self.metadata.metadata().file_metadata().schema_descr(), self.rows.projection());
+        for (leaf, column) in group.columns().iter().enumerate() {
             let path = || column.column_path().string();
             if !matches!(
                 column.compression(),
@@ -181,7 +182,7 @@ impl OpenFile {
                 let problem = EncodingProblem::TooLong { found: found.page, most };
                 return Err(EncodingError::new(problem).in_field(path()));
             }
-            if found.has_coded_lengths {
+            if found.has_coded_lengths && projection.contains(&schema.get_column_root_idx(leaf)) {
                 self.check_lengths(group, column).map_err(|error| error.in_field(path()))?;
             }
             largest.page = largest.page.max(found.page);

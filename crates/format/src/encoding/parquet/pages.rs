@@ -1,8 +1,8 @@
 //! The headers of a column's pages, read only for the lengths in them.
 //!
 //! The library makes room for a page by what its header says, up to 2 GiB. Its headers are structs of Thrift's compact
-//! protocol, of which the first three fields are the page's kind and its two lengths; a struct for each kind of page has the
-//! encoding of its values.
+//! protocol. The first three fields are the page's kind and its two lengths; a struct for each kind of page has the encoding of
+//! its values.
 
 use std::io::{self, Read};
 
@@ -37,12 +37,12 @@ pub(super) fn largest<R: Read>(
     let mut left = length;
     while left > 0 {
         let mut header = Thrift { input: &mut *input, read: 0, most: MAX_HEADER_BYTES.min(left) };
-        let (kind, unpacked, packed, encoding) = header.page()?;
+        let (kind, unpacked, packed, has_coded_lengths) = header.page()?;
         let read = header.read;
         let length = read.checked_add(packed).filter(|length| *length <= left).ok_or_else(broken)?;
         left -= length;
         largest.page = largest.page.max(unpacked).max(packed);
-        largest.has_coded_lengths |= encoding.is_some_and(|encoding| CODED_LENGTHS.contains(&encoding));
+        largest.has_coded_lengths |= has_coded_lengths;
         if kind == DICTIONARY {
             largest.dictionary = largest.dictionary.max(unpacked);
         }
@@ -63,36 +63,39 @@ struct Thrift<'a, R> {
 }
 
 impl<R: Read> Thrift<'_, R> {
-    /// A page's kind, its lengths unpacked and packed, and the encoding of its values.
-    fn page(&mut self) -> io::Result<(i64, u64, u64, Option<i64>)> {
-        let (mut fields, mut encoding) = ([None; 4], None);
+    /// A page's kind, its lengths unpacked and packed, and whether an encoding in it has coded lengths. A field that comes twice or
+    /// is of another type is refused: the library may see it otherwise.
+    fn page(&mut self) -> io::Result<(i64, u64, u64, bool)> {
+        let (mut fields, mut has_coded_lengths) = ([None; 4], false);
         let mut id = 0_i64;
         while let Some((ty, next)) = self.field(id)? {
             id = next;
             match (id, usize::try_from(id).ok().and_then(|id| fields.get_mut(id))) {
-                (_, Some(field @ None)) if ty == 5 => *field = Some(self.integer()?),
+                (1..=3, Some(field @ None)) if ty == 5 => *field = Some(self.integer()?),
                 // The structs of a data page and of one of version 2.
-                (5, _) if ty == 12 => encoding = self.integer_of_struct(2)?,
-                (8, _) if ty == 12 => encoding = self.integer_of_struct(4)?,
+                (5, _) if ty == 12 => has_coded_lengths |= self.has_coded_lengths(2)?,
+                (8, _) if ty == 12 => has_coded_lengths |= self.has_coded_lengths(4)?,
+                (1..=3 | 5 | 8, _) => return Err(broken()),
                 _ => self.pass(ty, MAX_DEPTH)?,
             }
         }
         let [_, Some(kind), Some(unpacked), Some(packed)] = fields else { return Err(broken()) };
         let length = |bytes: i64| u64::try_from(bytes).map_err(|_| broken());
-        Ok((kind, length(unpacked)?, length(packed)?, encoding))
+        Ok((kind, length(unpacked)?, length(packed)?, has_coded_lengths))
     }
 
-    /// The integer field `wanted` of a struct.
-    fn integer_of_struct(&mut self, wanted: i64) -> io::Result<Option<i64>> {
+    /// Whether the encoding that is the field `wanted` of a struct has coded lengths.
+    fn has_coded_lengths(&mut self, wanted: i64) -> io::Result<bool> {
         let (mut id, mut found) = (0, None);
         while let Some((ty, next)) = self.field(id)? {
             id = next;
-            match id == wanted && ty == 5 {
-                true => found = Some(self.integer()?),
-                false => self.pass(ty, MAX_DEPTH)?,
+            match (id == wanted, ty, found) {
+                (true, 5, None) => found = Some(self.integer()?),
+                (true, ..) => return Err(broken()),
+                _ => self.pass(ty, MAX_DEPTH)?,
             }
         }
-        Ok(found)
+        Ok(found.is_some_and(|encoding| CODED_LENGTHS.contains(&encoding)))
     }
 
     fn byte(&mut self) -> io::Result<u8> {
@@ -231,6 +234,13 @@ mod tests {
             &[0x15, 4, 0x15, 2, 0x15, 200, 1, 0],
             &[0x19, 0xf3, 0xff, 0xff, 0xff, 0xff, 0x0f, 0],
             &[0x1c; 40],
+            // A length that comes twice, or is no 32-bit integer; an encoding that comes twice, or is no integer; a data page that is
+            // no struct.
+            &[0x15, 4, 0x15, 2, 0x15, 0, 0x05, 4, 200, 1, 0],
+            &[0x15, 4, 0x16, 2, 0x15, 0, 0],
+            &[0x15, 0, 0x15, 2, 0x15, 0, 0x2c, 0x15, 6, 0x15, 0, 0x05, 4, 14, 0, 0],
+            &[0x15, 0, 0x15, 2, 0x15, 0, 0x2c, 0x15, 6, 0x14, 14, 0, 0],
+            &[0x15, 0, 0x15, 2, 0x15, 0, 0x25, 14, 0],
         ] {
             assert!(go(bytes).is_err(), "{bytes:?}");
         }

@@ -6,7 +6,6 @@ use crate::catalog::thread::CatalogHandle;
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
-use crate::managers::connections::ANSWER;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
@@ -438,8 +437,8 @@ impl Managers {
             });
         }
         drop(last);
-        // Whoever asked finds it ended, unless a context is busy for long.
-        let _ = have_ended.recv_timeout(ANSWER);
+        // Closed once all have. A handler that makes it again comes after that.
+        let _ = have_ended.recv();
     }
 
     /// Moves a handler to another context.
@@ -503,11 +502,6 @@ impl Managers {
     pub(crate) fn take_new_format(&mut self, number: u32) {
         // A stream may have gone since.
         let Ok(Some(name)) = self.name_of(number) else { return };
-        if self.is_io_lost() {
-            // Once it answers again.
-            self.formats_to_retry.insert(number);
-            return;
-        }
         // Else the context has stopped, and the managers stop next.
         let Ok(mut known) = self.known_streams(&BTreeSet::from([name.clone()])) else { return };
         // It may have gone since its name was found.
