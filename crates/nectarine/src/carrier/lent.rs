@@ -1,7 +1,6 @@
 //! Pools for sessions over packets. Some are kept for the next session: to map a pool and to give it back takes longer
 //! than all else that a short subscription does, and stops the process's other threads meanwhile.
 
-use super::udp::LARGE_BUFFERS;
 use crossdock_mailbox::{Pool, PoolConfig};
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -26,11 +25,11 @@ pub(super) struct LentPool {
 }
 
 impl LentPool {
-    /// One that was kept, or a new one.
+    /// One that was kept, or a new one of these classes: bytes of a buffer, and buffers. All are made of the same.
     ///
     /// # Errors
     /// The system refuses the memory.
-    pub(super) fn new() -> io::Result<LentPool> {
+    pub(super) fn new(classes: &[(usize, usize)]) -> io::Result<LentPool> {
         let of = std::process::id();
         let spare = spare(|pools| {
             pools.retain(|(kept_by, _)| *kept_by == of);
@@ -38,11 +37,7 @@ impl LentPool {
         });
         let pool = match spare {
             Some((_, pool)) => pool,
-            None => {
-                let classes =
-                    vec![(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
-                Pool::new(PoolConfig { classes })?
-            }
+            None => Pool::new(PoolConfig { classes: classes.to_vec() })?,
         };
         Ok(LentPool { used_before: used(&pool), of, pool: Some(pool) })
     }

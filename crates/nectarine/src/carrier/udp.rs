@@ -33,7 +33,10 @@ const FRAMES: usize = 8;
 /// Large buffers: one for each packet that the daemon may send ahead, since a record may be as long as that, and what the
 /// application is slow to take or what is ahead of a hole must leave some to what comes next; and some being filled or in flight.
 /// Only what is used is ever touched.
-pub(super) const LARGE_BUFFERS: usize = WINDOW_PACKETS as usize + 64;
+const LARGE_BUFFERS: usize = WINDOW_PACKETS as usize + 64;
+/// The classes of a pool: bytes of a buffer, and buffers.
+const CLASSES: [(usize, usize); 5] =
+    [(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
 /// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
 const SPARE_BUFFERS: usize = 32;
 
@@ -86,7 +89,7 @@ impl Udp {
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
-            pool: LentPool::new().map_err(Error::system("cannot allocate buffers"))?,
+            pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
         };
         udp.dial(now_ns);
         Ok(udp)
