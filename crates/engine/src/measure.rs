@@ -313,3 +313,18 @@ impl Records {
         *next += batch.len();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_from_a_slow_moment_is_that_of_the_usual_speed() {
+        let mut latest = Latest(VecDeque::new());
+        assert_eq!([1000.0; 9].map(|pass_ns| latest.speed(pass_ns)), [1.0; 9]);
+        assert_eq!([2000.0, 1000.0, 10_000.0].map(|pass_ns| latest.speed(pass_ns)), [0.5, 1.0, 0.5]);
+        // What lasts is usual.
+        let speeds: Vec<f64> = (0..=Latest::MOST).map(|_| latest.speed(2000.0)).collect();
+        assert_eq!((speeds.last(), latest.0.len()), (Some(&1.0), Latest::MOST));
+    }
+}

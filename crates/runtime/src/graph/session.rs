@@ -251,7 +251,13 @@ impl Graph {
         let drops = node.policy.drops;
         let Some(input) = node.inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
         if drops && input.queue.len() >= limit {
-            return node.gauges.lose(Loss::QueueFull, batch.len() as u64);
+            // The oldest gives way, as in the session's own queue.
+            let oldest = input.queue.iter().position(|item| matches!(item, Item::Batch(_)));
+            let Some(Item::Batch(oldest)) = oldest.and_then(|at| input.queue.remove(at)) else {
+                return node.gauges.lose(Loss::QueueFull, batch.len() as u64);
+            };
+            let done = std::mem::take(&mut input.done);
+            node.gauges.lose(Loss::QueueFull, (oldest.len() - done) as u64);
         }
         input.queue.push_back(Item::Batch(Queued::Shared(Arc::clone(batch))));
         self.list(id);
