@@ -225,7 +225,7 @@ impl ContextHandle {
         work: impl FnOnce(&mut Context) -> T + Clone + Send + 'static,
     ) -> Result<Vec<T>, Stopped> {
         self.shared.catalog.run(|_| ())?;
-        self.shared.inboxes.iter().map(|inbox| inbox.run(work.clone())).collect()
+        Inbox::run_at_all(self.shared.inboxes.iter(), work)
     }
 
     /// Has the catalog make a change, and waits until it is on disk.

@@ -72,6 +72,25 @@ impl Inbox {
         wait.recv().map_err(|_| Stopped)
     }
 
+    /// Has each context run a function, all at once, and waits for their results, in the order of the inboxes.
+    ///
+    /// # Errors
+    /// A context has stopped; the others have run it.
+    pub(crate) fn run_at_all<'a, T: Send + 'static>(
+        inboxes: impl Iterator<Item = &'a Inbox>,
+        work: impl FnOnce(&mut Context) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Stopped> {
+        let post = |inbox: &Inbox| {
+            let ((answer, wait), work) = (oneshot::channel(), work.clone());
+            // The caller may have gone.
+            inbox.post(move |context| drop(answer.send(work(context)))).map(|()| wait)
+        };
+        let waits: Vec<_> = inboxes.map(post).collect();
+        // All are waited for, also behind one that has stopped.
+        let answers: Vec<_> = waits.into_iter().map(|wait| wait?.recv().map_err(|_| Stopped)).collect();
+        answers.into_iter().collect()
+    }
+
     /// Makes a request to the catalog, and then has the context run a function with the answer. What the request changed
     /// is taken in there before.
     pub(crate) fn ask<T: Send + 'static>(

@@ -181,7 +181,8 @@ impl PortChange {
         self.marked_feeds.iter().all(has_come)
     }
 
-    /// Exchanges the edges of a port, which say behind their markers that it has `publishers`; returns those that end, with their marker in them.
+    /// Exchanges the edges of a port, which say behind their markers that it has `publishers`; returns those that end, with their
+    /// marker in them.
     pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: Option<u32>) -> Vec<Sender> {
         self.has_turned = true;
         for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {

@@ -1,6 +1,7 @@
 //! Leads streams between I/O contexts: from those whose sessions publish them to those whose sessions take them.
 
 use crate::graph::ContextIndex;
+use crate::inbox::Inbox;
 use crate::managers::change::Failed;
 use crate::managers::request::{Connection, Flow};
 use crate::managers::{Caller, IoHandle, Managers};
@@ -9,7 +10,6 @@ use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc;
 
 /// What is led, or no longer.
 fn edit(flow: Flow, is_led: bool) -> Edit {
@@ -101,18 +101,13 @@ impl Managers {
     /// A context has stopped.
     pub(super) fn facts(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
         self.progress.round_trips += 1;
-        let (answers, given) = mpsc::channel();
-        for IoHandle { inbox, .. } in &self.io {
-            let (names, answers) = (names.clone(), answers.clone());
-            inbox.post(move |context| {
-                let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
-                // The managers may have stopped.
-                let _ = answers.send(names.iter().filter_map(facts).collect::<Vec<StreamFacts>>());
-            })?;
-        }
-        drop(answers);
+        let names = names.clone();
+        let known = Inbox::run_at_all(self.io.iter().map(|io| &io.inbox), move |context| {
+            let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
+            names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
+        })?;
         let mut all = BTreeMap::<String, StreamFacts>::new();
-        for facts in given.into_iter().flatten() {
+        for facts in known.into_iter().flatten() {
             match all.get_mut(&facts.name) {
                 Some(known) => known.add(facts),
                 None => drop(all.insert(facts.name.clone(), facts)),

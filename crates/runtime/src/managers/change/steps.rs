@@ -2,10 +2,10 @@
 //! handlers.
 
 use super::{Carried, Failed, Step, instances, instances_of, parameters_text};
-use crate::catalog::thread::CatalogHandle;
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
+use crate::inbox::Inbox;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
@@ -20,7 +20,7 @@ use crossdock_control::load::{Contexts, Cost};
 use crossdock_engine::{HandlerProgram, ParameterValues};
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A handler that is restarted after faults is stopped after `MAX_FAULTS` faults within `FAULTS_WITHIN_S` seconds.
@@ -39,22 +39,6 @@ fn unknown(name: &str) -> String {
 /// The streams that a handler has not read before.
 fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
     reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect()
-}
-
-/// Has the catalog forget that a stream is made, once the last I/O context has dropped this: what has come of it reaches its
-/// subscribers before they hear of its end, and before its number is given again.
-struct Underive {
-    catalog: CatalogHandle,
-    number: u32,
-    /// Closed after that.
-    _ended: mpsc::Sender<()>,
-}
-
-impl Drop for Underive {
-    fn drop(&mut self) {
-        let number = self.number;
-        self.catalog.post(move |catalog| catalog.underive(number));
-    }
 }
 
 /// What is noted of a handler once the graph has changed.
@@ -426,19 +410,10 @@ impl Managers {
         if is_ending || self.handlers.values().any(|there| there.makes == number) {
             return;
         }
-        let (ended, have_ended) = mpsc::channel();
-        let last = Arc::new(Underive { catalog: self.catalog.clone(), number, _ended: ended });
-        for io in &self.io {
-            let last = Arc::clone(&last);
-            // It may have stopped.
-            let _ = io.inbox.post(move |context| {
-                context.end_derived(number);
-                drop(last);
-            });
-        }
-        drop(last);
-        // Closed once all have. A handler that makes it again comes after that.
-        let _ = have_ended.recv();
+        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again. A context
+        // may have stopped.
+        let _ = Inbox::run_at_all(self.io.iter().map(|io| &io.inbox), move |context| context.end_derived(number));
+        self.catalog.post(move |catalog| catalog.underive(number));
     }
 
     /// Moves a handler to another context.
