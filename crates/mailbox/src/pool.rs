@@ -145,6 +145,12 @@ impl Pool {
         self.classes.iter().enumerate().any(|(at, class)| class.bytes >= bytes && heap.has(at, count))
     }
 
+    /// Buffers of the smallest class that holds `bytes`; of the largest, if none does.
+    pub fn buffers_for(&self, bytes: usize) -> usize {
+        let fitting = self.classes.iter().find(|class| class.bytes >= bytes);
+        fitting.or(self.classes.last()).map_or(0, |class| class.count)
+    }
+
     /// Gives a reference up by the short way: cheaper than dropping it, for the pool's holder. A buffer that is still
     /// shared, or another pool's, is only dropped.
     #[inline]

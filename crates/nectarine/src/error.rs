@@ -79,18 +79,18 @@ pub enum Error {
     /// The bytes are not a record of the publisher's format.
     #[error("not a record of the announced format: {0}")]
     Record(#[from] RecordError),
-    /// The record is longer than a packet can be.
-    #[error("the record has {bytes} bytes, a packet holds at most {most}")]
+    /// The record is longer than the daemon takes.
+    #[error(
+        "the record has {bytes} bytes, and the daemon takes at most {most} (a quarter of its `buffer_bytes`, and 16 MiB)"
+    )]
     TooLong {
         /// Its length in bytes.
         bytes: usize,
         /// What fits, in bytes.
         most: usize,
     },
-    /// A message to another machine is longer than a packet can be.
-    #[error(
-        "the message has {bytes} bytes; over packets a message is one packet and has at most {most}: send it in parts"
-    )]
+    /// A message to another machine is longer than its daemon takes.
+    #[error("the message has {bytes} bytes, and one that is put over packets has at most {most}: send it in parts")]
     RemoteTooLong {
         /// Its length in bytes.
         bytes: usize,

@@ -13,6 +13,8 @@ pub(crate) enum Bytes {
     Own(Buffer),
     /// In memory shared with the daemon, which gets it back when this is dropped.
     Shared(Message),
+    /// Joined from pieces.
+    Joined(Vec<u8>),
 }
 
 impl std::ops::Deref for Bytes {
@@ -23,6 +25,7 @@ impl std::ops::Deref for Bytes {
         match self {
             Bytes::Own(buffer) => buffer,
             Bytes::Shared(message) => message,
+            Bytes::Joined(bytes) => bytes,
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::carrier::memory::Memory;
 use crate::carrier::udp::Udp;
 use crate::carrier::{Carrier, Closed};
 use crate::error::Error;
-use crate::incoming::{Answer, Arrived, Heard, Incoming, Opened};
-use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
+use crate::incoming::{Answer, Arrived, Bytes, Heard, Incoming, Opened};
+use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent};
 use crate::settings::{Place, Settings, Transport};
 use crossdock_device::Idler;
 use crossdock_format::Format;
@@ -20,8 +20,11 @@ use crossdock_mailbox::attach::AttachRequest;
 use crossdock_mailbox::client::Attachment;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
+use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::pieces::Joined;
 use crossdock_transport::{
-    ControlMessage, HEADER_BYTES, Kind, MAX_SUPER_BYTES, Notice, Origin, Reply, Request, SuperPacket, TrafficClass,
+    ControlMessage, HEADER_BYTES, Header, Joiner, Kind, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Notice,
+    Origin, Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
 };
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -43,7 +46,7 @@ const MAX_WANTS: usize = 32;
 /// For how long a waiting call polls before it sleeps, while messages come one by one at shorter intervals, in ns: less than a
 /// sleep and a wake-up take.
 const SPIN_NS: u64 = 30_000;
-/// The longest record, or mailbox message over packets, that fits a packet, in bytes.
+/// The longest record that fits a packet, and the longest message that is put into a mailbox over packets, in bytes.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 
 /// The number of a request whose answer nobody waits for.
@@ -108,8 +111,13 @@ pub(crate) struct Link {
     backlog: VecDeque<Waiting>,
     /// The format of the records that go out, if they do.
     pub(crate) published: Option<Format>,
+    /// The longest record that the daemon takes, in bytes.
+    pub(crate) most_record_bytes: usize,
     next_id: u32,
     answers: Vec<(u32, Result<Answer, Error>)>,
+    /// A control message, and a record or mailbox message, of which pieces have arrived.
+    joining_control: Joiner<Vec<u8>>,
+    joining_data: Joiner<Vec<u8>>,
     pub(crate) inbox: VecDeque<Incoming>,
     /// Something has happened that a waiting thread may be waiting for.
     changed: bool,
@@ -148,8 +156,11 @@ impl Link {
             ending: Vec::new(),
             backlog: VecDeque::new(),
             published: None,
+            most_record_bytes: MAX_MESSAGE_BYTES,
             next_id: 1,
             answers: Vec::new(),
+            joining_control: Joiner::default(),
+            joining_data: Joiner::default(),
             inbox: VecDeque::new(),
             changed: false,
             idler: Idler::new(SPIN_NS),
@@ -302,13 +313,13 @@ impl Link {
         }
         let (id, message) = (request.id(), ControlMessage::Request(request));
         let (class, message) = (message.class(), message.encode());
-        if message.len() <= MAX_PAYLOAD_BYTES {
-            self.enqueue(Outgoing::Control { payload: message, class });
+        if message.len() <= MAX_CONTROL_BYTES {
+            self.enqueue(Message::control(message, class));
         } else if let Some(id) = id {
             let bytes = message.len();
             let message = format!(
-                "the request has {bytes} bytes, and a packet holds at most {MAX_PAYLOAD_BYTES}: shorten its query or names, \
-                 or leave out fields"
+                "the request has {bytes} bytes, and the daemon takes at most {MAX_CONTROL_BYTES}: shorten its query or names, or \
+                 leave out fields"
             );
             self.take_reply(Reply::Refused { id, refusal: Refusal { code: RefusalCode::Limit, message } });
         }
@@ -357,7 +368,7 @@ impl Link {
         while let Some(waiting) = self.backlog.pop_front() {
             let sent = match waiting {
                 Waiting::Unit(unit) => self.carrier.send(unit).map_err(Waiting::Unit),
-                Waiting::Unsent(unsent) => self.send_again(unsent).map_err(Waiting::Unsent),
+                Waiting::Unsent(unsent) => self.send_again(unsent),
             };
             if let Err(waiting) = sent {
                 self.backlog.push_front(waiting);
@@ -366,13 +377,34 @@ impl Link {
         }
     }
 
-    /// Packs records again, into packets of this session.
+    /// Takes a record that is longer than a packet, behind all else; `false` while there is no room for one.
+    pub(crate) fn send_record(&mut self, record: &[u8], stream: u32, format: u64) -> bool {
+        let has_room = self.is_up() && self.has_room();
+        if has_room {
+            self.enqueue(Message::record(record.to_vec(), stream, format));
+        }
+        has_room
+    }
+
+    /// Sends records again, packed into packets of this session, up to one that is longer than a packet or that one alone; what is
+    /// left comes back into the backlog.
     ///
     /// # Errors
-    /// The rest, when the carrier has no packet for it now.
-    fn send_again(&mut self, mut unsent: Unsent) -> Result<(), Unsent> {
+    /// The rest, when the carrier has no memory for it now.
+    fn send_again(&mut self, mut unsent: Unsent) -> Result<(), Waiting> {
+        let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
+        if let Some(record) = unsent.next_record(self.published.as_ref()).filter(is_long) {
+            let (bytes, message) = (record.len(), Message::record(record.to_vec(), unsent.stream, unsent.format));
+            unsent.done += bytes;
+            self.backlog.push_front(Waiting::Unsent(unsent));
+            return self.carrier.send(message).map_err(Waiting::Unit);
+        }
         while !unsent.is_done() {
-            let Some(mut packet) = self.carrier.begin_packet() else { return Err(unsent) };
+            if unsent.next_record(self.published.as_ref()).is_some_and(|record| is_long(&record)) {
+                self.backlog.push_front(Waiting::Unsent(unsent));
+                return Ok(());
+            }
+            let Some(mut packet) = self.carrier.begin_packet() else { return Err(Waiting::Unsent(unsent)) };
             let done = unsent.done;
             unsent.pack(&mut packet, self.published.as_ref());
             if packet.is_empty() {
@@ -381,7 +413,7 @@ impl Link {
             }
             let unit = Outgoing::Records { packet, stream: unsent.stream, format: unsent.format };
             if self.carrier.send(unit).is_err() {
-                return Err(Unsent { done, ..unsent });
+                return Err(Waiting::Unsent(Unsent { done, ..unsent }));
             }
         }
         Ok(())
@@ -461,6 +493,8 @@ impl Link {
         self.changed = true;
         self.backoff_ns = BACKOFF_NS.0;
         self.sessions += 1;
+        self.joining_control.clear();
+        self.joining_data.clear();
         if self.sessions > 1 {
             self.inbox.push_back(Incoming::Reconnected);
         }
@@ -478,21 +512,54 @@ impl Link {
     /// In-order packets: answers to requests are kept for their callers, the rest is for the application.
     fn deliver(&mut self, arrived: Arrived) {
         self.changed = true;
-        match arrived.header.kind {
-            Kind::Data => self.inbox.push_back(Incoming::Records(arrived)),
-            Kind::Message => {
-                let number = arrived.header.stream;
-                let messages = arrived.payloads().map(|payload| Incoming::Message { number, bytes: payload.to_vec() });
-                self.inbox.extend(messages);
+        let Header { kind, piece, .. } = arrived.header;
+        let taken = match kind {
+            Kind::Data if piece == Piece::Whole && !self.joining_data.has_begun() => {
+                self.inbox.push_back(Incoming::Records(arrived));
+                Ok(())
             }
-            _ => {
-                arrived.payloads().for_each(|payload| self.take_control(payload));
-                // An answer is taken at once, however much waits for the application.
-                if self.inbox.iter().filter(|incoming| !incoming.is_data()).count() < MAX_NOTICES {
-                    self.carrier.control_consumed();
-                }
-            }
+            Kind::Data | Kind::Message => self.take_data(&arrived),
+            _ => self.take_controls(&arrived),
+        };
+        if let Err(error) = taken {
+            self.say_close();
+            self.fail(Error::Malformed(error.to_string()));
         }
+    }
+
+    /// Mailbox messages, and pieces of a record.
+    fn take_data(&mut self, arrived: &Arrived) -> Result<(), PieceError> {
+        let Arrived { header, data_end, .. } = arrived;
+        for payload in arrived.payloads() {
+            let joined = self.joining_data.take(header.piece, payload, MAX_MESSAGE_BYTES)?;
+            let Some(bytes) = joined.map(Joined::into_vec) else { continue };
+            self.inbox.push_back(match header.kind {
+                Kind::Message => Incoming::Message { number: header.stream, bytes },
+                _ => {
+                    let span = PayloadSpan { start: 0, len: bytes.len() as u32, records: header.records };
+                    let (bytes, header) = (Bytes::Joined(bytes), *header);
+                    Incoming::Records(Arrived { bytes, header, spans: vec![span], data_end: *data_end })
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Packets of control messages.
+    fn take_controls(&mut self, arrived: &Arrived) -> Result<(), PieceError> {
+        for payload in arrived.payloads() {
+            let mut joining = std::mem::take(&mut self.joining_control);
+            let joined = joining.take(arrived.header.piece, payload, MAX_CONTROL_BYTES)?;
+            if let Some(message) = joined {
+                self.take_control(&message);
+            }
+            self.joining_control = joining;
+        }
+        // An answer is taken at once, however much waits for the application.
+        if self.inbox.iter().filter(|incoming| !incoming.is_data()).count() < MAX_NOTICES {
+            self.carrier.control_consumed();
+        }
+        Ok(())
     }
 
     fn take_control(&mut self, payload: &[u8]) {
@@ -515,6 +582,11 @@ impl Link {
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
             Reply::Done { id } => (id, Ok(Answer::Done)),
+            Reply::Announced { id, most_record_bytes } => {
+                self.most_record_bytes =
+                    usize::try_from(most_record_bytes).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES);
+                (id, Ok(Answer::Done))
+            }
             Reply::Subscribed { id, format, .. } => {
                 self.inbox.push_back(Incoming::Subscribed { format });
                 (id, Ok(Answer::Done))

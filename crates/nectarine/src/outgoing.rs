@@ -3,8 +3,9 @@
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::client::Put;
-use crossdock_transport::{HEADER_BYTES, Origin, SuperPacket, TrafficClass};
+use crossdock_transport::{HEADER_BYTES, Header, Kind, Origin, SuperPacket, TrafficClass};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// Where a packet of records is filled.
 #[derive(Debug)]
@@ -42,32 +43,57 @@ impl DerefMut for PacketBuffer {
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given, in a packet that the same carrier began.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
-    /// A message for the mailbox that the session has open under `number`.
-    Message { number: u32, payload: Vec<u8> },
+    /// A message, which the carrier cuts into packets if one is too short for it.
+    Message(Message),
+}
+
+/// A control message, a mailbox's message, or a record that is longer than a packet.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    /// The bytes, shared by the units that they are sent in.
+    pub(crate) bytes: Arc<Vec<u8>>,
+    /// What is the same in the headers of all its packets.
+    pub(crate) header: Header,
+    pub(crate) class: TrafficClass,
+    /// Packets of it that a carrier without units has sent.
+    pub(crate) sent: u32,
+}
+
+impl Message {
+    fn unit(bytes: Vec<u8>, header: Header, class: TrafficClass) -> Outgoing {
+        Outgoing::Message(Message { bytes: Arc::new(bytes), header, class, sent: 0 })
+    }
+
+    /// A message for the mailbox that the session has open under this number.
+    pub(crate) fn mailbox(number: u16, bytes: Vec<u8>) -> Outgoing {
+        let header = Header { stream: number.into(), ..Header::new(Kind::Message, 0) };
+        Message::unit(bytes, header, TrafficClass::Data(Origin::Mailbox(number.into())))
+    }
+
     /// A control message.
-    Control { payload: Vec<u8>, class: TrafficClass },
+    pub(crate) fn control(bytes: Vec<u8>, class: TrafficClass) -> Outgoing {
+        Message::unit(bytes, Header::new(Kind::Control, 0), class)
+    }
+
+    /// A record that is longer than a packet, of the stream number and format given.
+    pub(crate) fn record(bytes: Vec<u8>, stream: u32, format: u64) -> Outgoing {
+        let header = Header { stream, format, records: 1, ..Header::new(Kind::Data, 0) };
+        Message::unit(bytes, header, TrafficClass::Data(Origin::Stream(stream)))
+    }
+
+    /// What of it goes into the next session when this one is lost: a record.
+    pub(crate) fn unsent(&self) -> Option<Unsent> {
+        let Header { kind, stream, format, .. } = self.header;
+        (kind == Kind::Data).then(|| Unsent { stream, format, records: self.bytes.to_vec(), done: 0 })
+    }
 }
 
 impl Outgoing {
-    /// A message for the mailbox that the session has open under this number.
-    pub(crate) fn message(number: u16, bytes: Vec<u8>) -> Outgoing {
-        Outgoing::Message { number: number.into(), payload: bytes }
-    }
-
     /// What it is in the order of what is sent.
     pub(crate) fn class(&self) -> TrafficClass {
         match self {
             Outgoing::Records { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
-            Outgoing::Message { number, .. } => TrafficClass::Data(Origin::Mailbox(*number)),
-            Outgoing::Control { class, .. } => *class,
-        }
-    }
-
-    /// Packets that it takes, and their bytes.
-    pub(crate) fn size(&self) -> (usize, usize) {
-        match self {
-            Outgoing::Records { packet, .. } => (packet.packets().len(), packet.len()),
-            Outgoing::Message { payload, .. } | Outgoing::Control { payload, .. } => (1, HEADER_BYTES + payload.len()),
+            Outgoing::Message(message) => message.class,
         }
     }
 
@@ -75,18 +101,21 @@ impl Outgoing {
     /// and so did the numbers of mailboxes.
     pub(crate) fn unsent(self) -> Option<Unsent> {
         match self {
-            Outgoing::Records { packet, stream, format } => {
-                let packets = 0..packet.packets().len() as u32;
-                let payloads = packets.map(|at| {
-                    let payload = packet.bytes(at..at + 1).get(HEADER_BYTES..);
-                    debug_assert!(payload.is_some(), "a packet begins with a header");
-                    payload.unwrap_or_default()
-                });
-                Some(Unsent { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 })
-            }
-            Outgoing::Message { .. } | Outgoing::Control { .. } => None,
+            Outgoing::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
+            Outgoing::Message(message) => message.unsent(),
         }
     }
+}
+
+/// The records of a packet that the daemon may not have.
+pub(crate) fn unsent_records(packet: &SuperPacket<PacketBuffer>, stream: u32, format: u64) -> Unsent {
+    let packets = 0..packet.packets().len() as u32;
+    let payloads = packets.map(|at| {
+        let payload = packet.bytes(at..at + 1).get(HEADER_BYTES..);
+        debug_assert!(payload.is_some(), "a packet begins with a header");
+        payload.unwrap_or_default()
+    });
+    Unsent { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 }
 }
 
 /// Records of one stream and format that a lost session left over, joined: they are packed again for the next session. The first
@@ -100,11 +129,16 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
+    /// The next record that is not packed; the records are of format `of`.
+    pub(crate) fn next_record(&self, of: Option<&Format>) -> Option<&[u8]> {
+        let rest = self.records.get(self.done..)?;
+        let len = of.map_or_else(|| record_len(rest), |format| format.record_len(rest))?;
+        rest.get(..len)
+    }
+
     /// Packs as many of its records as fit; they are of format `of`.
     pub(crate) fn pack<B: DerefMut<Target = [u8]>>(&mut self, packet: &mut SuperPacket<B>, of: Option<&Format>) {
-        while let Some(rest) = self.records.get(self.done..)
-            && let Some(len) = of.map_or_else(|| record_len(rest), |format| format.record_len(rest))
-            && let Some(record) = rest.get(..len)
+        while let Some(record) = self.next_record(of)
             && packet.push(record)
         {
             self.done += record.len();

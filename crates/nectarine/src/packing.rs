@@ -1,6 +1,6 @@
 //! Records of a publisher that wait for company.
 
-use crate::link::Link;
+use crate::link::{Link, MAX_PAYLOAD_BYTES};
 use crate::outgoing::PacketBuffer;
 use crossdock_transport::SuperPacket;
 use std::time::Duration;
@@ -36,6 +36,9 @@ impl Packing {
     #[cold]
     fn pack_into_new(&mut self, link: &mut Link, record: &[u8]) -> bool {
         self.flush(link);
+        if record.len() > MAX_PAYLOAD_BYTES {
+            return link.send_record(record, self.stream, self.format);
+        }
         let Some(mut packet) = link.begin_packet() else { return false };
         let fits = packet.push(record);
         debug_assert!(fits, "an empty packet has room for a record that was checked");

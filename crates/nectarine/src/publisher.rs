@@ -73,7 +73,8 @@ impl PublisherBuilder {
             id
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        Ok(Publisher { client, stream, format, records: 0, bytes: 0, finished: false })
+        let most_record_bytes = client.shared.lock().link.most_record_bytes;
+        Ok(Publisher { client, stream, format, most_record_bytes, records: 0, bytes: 0, finished: false })
     }
 }
 
@@ -94,6 +95,8 @@ pub struct Publisher {
     client: Client,
     stream: String,
     format: Format,
+    /// The longest record that the daemon takes, in bytes.
+    most_record_bytes: usize,
     records: u64,
     bytes: u64,
     finished: bool,
@@ -114,8 +117,8 @@ impl Publisher {
 
     fn check(&self, record: &[u8]) -> Result<(), Error> {
         Record::check(&self.format, record)?;
-        if record.len() > MAX_PAYLOAD_BYTES {
-            return Err(Error::TooLong { bytes: record.len(), most: MAX_PAYLOAD_BYTES });
+        if record.len() > self.most_record_bytes {
+            return Err(Error::TooLong { bytes: record.len(), most: self.most_record_bytes });
         }
         Ok(())
     }
@@ -192,8 +195,9 @@ impl Publisher {
         let mut inner = self.client.shared.lock();
         let flush_ns = inner.flush_ns();
         let taken = records.iter().take_while(|record| inner.pack(record)).count();
-        if inner.flush_ns() != flush_ns {
-            // A super-packet was begun, so the one before it, if any, is complete.
+        let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
+        if inner.flush_ns() != flush_ns || records[..taken].iter().any(is_long) {
+            // A super-packet was begun, so the one before it, if any, is complete; what is longer than one is complete itself.
             send(&mut inner);
             self.client.tick(&mut inner);
         }
@@ -386,7 +390,8 @@ mod tests {
         let record = row.finish().unwrap().to_vec();
         client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
         let stream = "N".to_owned();
-        let publisher = Publisher { client, stream, format, records: 0, bytes: 0, finished: true };
+        let most_record_bytes = MAX_PAYLOAD_BYTES;
+        let publisher = Publisher { client, stream, format, most_record_bytes, records: 0, bytes: 0, finished: true };
         let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }

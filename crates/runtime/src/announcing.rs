@@ -9,7 +9,7 @@ use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::{PeerRef, Publishing};
-use crate::refusal::{Stopped, fits_a_packet, refuse};
+use crate::refusal::{Stopped, refuse};
 use crate::streams::{Sample, Stream, StreamFormat};
 use crate::subscriptions::Planned;
 use crossdock_format::{Format, FormatId};
@@ -234,8 +234,7 @@ impl Context {
         let id = announcement.id;
         let work = move |_: &QueryCostModel| {
             let checked = Format::parse(&announcement.format)
-                .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")))
-                .and_then(|format| fits_a_packet(&format).map(|()| format));
+                .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")));
             (checked, announcement)
         };
         self.plan(work, move |context, checked| match checked {
@@ -274,8 +273,11 @@ impl Context {
         if !matches!(published, Some(Ok(true))) {
             self.streams.end_publishing(stream);
         }
-        if let Some(published) = published {
-            self.answer(peer, announcement.id, published.map(drop));
+        let (id, most_record_bytes) = (announcement.id, self.net.most_record_bytes() as u64);
+        match published {
+            None => {}
+            Some(Ok(_)) => self.answer_with(peer, Reply::Announced { id, most_record_bytes }),
+            Some(Err(refusal)) => self.answer(peer, id, Err(refusal)),
         }
     }
 
@@ -307,9 +309,13 @@ impl Context {
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
     pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
+        self.answer_with(peer, reply(id, outcome));
+    }
+
+    fn answer_with(&mut self, peer: PeerRef, reply: Reply) {
         // It may have gone meanwhile.
         let Some(key) = self.net.still_there(peer) else { return };
-        self.send_control(key, &ControlMessage::Reply(reply(id, outcome)));
+        self.send_control(key, &ControlMessage::Reply(reply));
         self.resume(key);
     }
 }

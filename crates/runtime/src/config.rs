@@ -5,6 +5,7 @@ pub mod values;
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::HostConfig;
+use crossdock_transport::MAX_MESSAGE_BYTES;
 use crossdock_transport::control::{Overflow, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -68,7 +69,8 @@ pub struct ContextConfig {
     /// Socket buffers to ask for, in bytes, each way.
     #[serde(deserialize_with = "within::<_, u32, 65_536, 1_073_741_824>")]
     pub socket_buffer_bytes: u32,
-    /// Memory for buffers, in bytes; only what is used is ever touched.
+    /// Memory for buffers, in bytes, and once to twice as much for records that are longer than a packet; only what is used is ever
+    /// touched. A record may have a quarter of this memory, and 16 MiB at most.
     #[serde(deserialize_with = "within::<_, u64, 4_194_304, 1_099_511_627_776>")]
     pub buffer_bytes: u64,
     /// The name by which other machines call this one's mailboxes (`node/mailbox`); the host's name when empty.
@@ -382,6 +384,14 @@ impl Default for AttachConfig {
             domains: Vec::new(),
             huge_pages: HugePages::Transparent,
         }
+    }
+}
+
+impl ContextConfig {
+    /// The longest record that is taken, in bytes: a quarter of the memory for buffers, so that others find room beside it.
+    #[must_use]
+    pub fn most_record_bytes(&self) -> usize {
+        usize::try_from(self.buffer_bytes / 4).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES) & !63
     }
 }
 

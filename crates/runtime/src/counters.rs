@@ -51,6 +51,8 @@ pub(crate) enum DropReason {
     SendRefused,
     /// A control message that does not parse.
     BadControl,
+    /// A piece of a message that is out of place, or of a message that is too long.
+    BadPiece,
     /// A message for a mailbox that the session has not open for writing.
     NotOpen,
     /// A task's request that the host's services had no place for.
@@ -69,7 +71,7 @@ pub(crate) enum DropReason {
     NotHandedOver,
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -91,6 +93,7 @@ const NAMES: [&str; 29] = [
     "record_too_long",
     "send_refused",
     "control_malformed",
+    "packet_bad_piece",
     "message_not_open",
     "service_busy",
     "upcall_refused",

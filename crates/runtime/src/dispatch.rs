@@ -3,14 +3,17 @@
 
 use crate::context::Context;
 use crate::counters::DropReason;
+use crate::graph::build::alone;
 use crate::io::Received;
 use crate::net::frames::Data;
+use crate::net::joining::{RecordPiece, Refused};
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
+use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, Notice};
+use crossdock_transport::{ControlMessage, Header, Kind, Notice, Piece};
 use std::net::SocketAddr;
 
 /// Shortest interval between two reports of dropped records to a subscriber, in ns.
@@ -65,8 +68,12 @@ impl Context {
 
     /// Sequenced packets: put in order, then delivered.
     fn take_run(&mut self, run: &Run, spans: &[PayloadSpan], (buffer, stride): (&Buffer, usize), from: SocketAddr) {
-        // They are of no session here, or beyond its credit.
-        let Some((key, skip)) = self.net.take_run(run, spans, (buffer, stride), from) else { return };
+        let taken = self.net.take_run(run, spans, (buffer, stride), from);
+        if self.net.take_lacks_memory() {
+            self.make_memory();
+        }
+        // They are of no session here, or there is no memory for them.
+        let Some((key, skip)) = taken else { return };
         if let Some(skip) = skip {
             let data = Data { buffer: buffer.clone(), header: run.header, spans: run.spans(spans), stride };
             self.deliver(key, data, skip);
@@ -95,30 +102,24 @@ impl Context {
         if self.net.is_paused(key) {
             return self.net.defer_packets(key, &data, spans);
         }
-        if data.header.kind == Kind::Control {
+        if data.header.kind != Kind::Data {
             // One only: these do not run on ([`walk`]).
             for span in spans {
-                match ControlMessage::decode(&data.buffer[span.range()]) {
-                    Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
-                    _ => self.net.count_drop(DropReason::BadControl, 1),
+                self.take_message_packet(key, &data.header, &data.buffer[span.range()]);
+            }
+            return;
+        }
+        if data.header.piece != Piece::Whole || self.net.has_begun_record(key) {
+            for span in spans {
+                let payload = &data.buffer[span.range()];
+                if !self.take_record_piece(key, &data.header, payload) {
+                    // There was, when the packet was let in.
+                    return self.refuse_piece(key, Refused::NoMemory);
                 }
             }
             return;
         }
-        if data.header.kind == Kind::Message {
-            for span in spans {
-                self.take_message(key, data.header.stream, &data.buffer[span.range()]);
-            }
-            return;
-        }
-        let Some(peer) = self.net.present_peer(key) else { return };
-        let (number, format) = (data.header.stream, data.header.format);
-        let found = peer.publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
-        let Some(Publishing { stream, format, .. }) = found else {
-            self.net.count_drop(DropReason::Unannounced, spans.len() as u64);
-            return;
-        };
-        let (stream, format) = (*stream, format.clone());
+        let Some((stream, format)) = self.announced(key, &data.header, spans.len() as u64) else { return };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);
         let flaw = fill(&mut batch, data.buffer, spans, &format);
@@ -126,6 +127,95 @@ impl Context {
         if let Some((records, flaw)) = flaw {
             self.disconnect_malformed(key, stream, records, &flaw);
         }
+    }
+
+    /// A packet of a control or mailbox message: the message is carried out when it is whole.
+    pub(crate) fn take_message_packet(&mut self, key: usize, header: &Header, payload: &[u8]) {
+        let joined = match self.net.join(key, header, payload) {
+            Ok(Some(joined)) => joined,
+            Ok(None) => return,
+            Err(refused) => return self.refuse_piece(key, refused),
+        };
+        if header.kind == Kind::Message {
+            return self.take_message(key, header.stream, &joined);
+        }
+        match ControlMessage::decode(&joined) {
+            Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
+            _ => self.net.count_drop(DropReason::BadControl, 1),
+        }
+    }
+
+    /// A piece of a record that a peer publishes: the record goes to all that read its stream when it is whole. False if there is
+    /// no memory for it now, and nothing has changed.
+    pub(crate) fn take_record_piece(&mut self, key: usize, header: &Header, payload: &[u8]) -> bool {
+        if header.piece == Piece::First && self.announced(key, header, 1).is_none() {
+            return true;
+        }
+        let (buffer, len) = match self.net.join_record(key, header.piece, payload) {
+            Ok(RecordPiece::Taken) => return true,
+            Ok(RecordPiece::Record { buffer, len }) => (buffer, len),
+            Err(Refused::NoMemory) => {
+                self.make_memory();
+                return false;
+            }
+            Err(refused) => {
+                self.refuse_piece(key, refused);
+                return true;
+            }
+        };
+        let Some((stream, format)) = self.announced(key, header, 1) else { return true };
+        let mut records = 0;
+        let checked = format.check_records(&buffer[..len], |_, _| records += 1);
+        let flaw = match checked {
+            Ok(1) => {
+                let mut batch = alone(buffer, len, format.id().0);
+                batch.stream = stream as u32;
+                self.dispatch(batch, stream, &[]);
+                return true;
+            }
+            Ok(found) => format!("{found} records in pieces, and there may be one"),
+            Err(error) => error.to_string(),
+        };
+        self.disconnect_malformed(key, stream, 1, &flaw);
+        true
+    }
+
+    /// The stream and format of `packets` packets of records, as their peer announced them; what was not announced is counted.
+    fn announced(&mut self, key: usize, header: &Header, packets: u64) -> Option<(usize, Format)> {
+        let (number, format) = (header.stream, header.format);
+        let publishing = &self.net.present_peer(key)?.publishing;
+        let found = publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
+        let found = found.map(|Publishing { stream, format, .. }| (*stream, format.clone()));
+        if found.is_none() {
+            self.net.count_drop(DropReason::Unannounced, packets);
+        }
+        found
+    }
+
+    /// There is no memory for a message: who has begun one long ago and not ended it is sent away.
+    pub(crate) fn make_memory(&mut self) {
+        let patience_ns = u64::from(self.config.idle_timeout_ms) * 1_000_000;
+        if let Some(slow) = self.net.slowest_joining(patience_ns) {
+            let reason = "a message was begun and not ended, and others need the memory".to_owned();
+            self.remove_peer(slow, "slow_message", Some(Close { again: true, reason }));
+        }
+    }
+
+    /// A peer whose message cannot be taken is sent away; for good, if that is its own fault.
+    #[cold]
+    fn refuse_piece(&mut self, key: usize, refused: Refused) {
+        let (why, close) = match refused {
+            Refused::Piece(error) => {
+                self.net.count_drop(DropReason::BadPiece, 1);
+                ("malformed_packet", Close { again: false, reason: error.to_string() })
+            }
+            Refused::NoMemory => {
+                self.net.count_drop(DropReason::NoBuffer, 1);
+                self.make_memory();
+                ("no_buffer", Close { again: true, reason: "the daemon has no memory for a message now".to_owned() })
+            }
+        };
+        self.remove_peer(key, why, Some(close));
     }
 
     /// Disconnects a publisher whose packet holds bytes that are not a record of its format.
@@ -205,12 +295,7 @@ impl Context {
 
 /// Writes the packets' payloads and records down in the batch, each record checked. What is wrong ends it: how many
 /// records were claimed from there on, and the flaw.
-pub(crate) fn fill(
-    batch: &mut Batch,
-    buffer: Buffer,
-    spans: &[PayloadSpan],
-    format: &crossdock_format::Format,
-) -> Option<(u64, String)> {
+pub(crate) fn fill(batch: &mut Batch, buffer: Buffer, spans: &[PayloadSpan], format: &Format) -> Option<(u64, String)> {
     let frame = buffer.clone();
     if batch.push_buffer(buffer).is_err() {
         return Some((0, "too many buffers".to_owned()));
@@ -218,7 +303,7 @@ pub(crate) fn fill(
     for (index, span) in spans.iter().enumerate() {
         let claimed = || spans[index..].iter().map(|s| u64::from(s.records)).sum();
         let before = batch.records.len();
-        let slice = Slice { buffer: 0, start: span.start, len: span.len.into(), records: span.records.into() };
+        let slice = Slice { buffer: 0, start: span.start, len: span.len, records: span.records.into() };
         if batch.push_slice(slice).is_err() {
             return Some((claimed(), "too many packets".to_owned()));
         }

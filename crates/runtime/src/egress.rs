@@ -17,7 +17,7 @@ use crate::subscriptions::{Subscription, Subscriptions};
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, Notice};
+use crossdock_transport::{ControlMessage, MAX_MESSAGE_BYTES, Notice};
 
 /// The parts of a context that have to do with its sessions' queues.
 pub(crate) struct Sessions<'a> {
@@ -39,9 +39,9 @@ impl Egress for Sessions<'_> {
 
     #[inline]
     fn run(&mut self, key: usize, run: SessionRun<'_>, spill: &mut Spill) -> Sent {
-        let (batch, format) = (run.batch, run.format);
+        let (batch, format, longest) = (run.batch, run.format, run.longest);
         let mut is_shared = false;
-        let mut sent = self.send(key, format, spill, |sink| {
+        let mut sent = self.send(key, (format, longest), spill, |sink| {
             let outcome = run.into_sink(sink);
             is_shared = outcome == Outcome::Whole && sink.take_whole(batch);
             outcome
@@ -54,7 +54,7 @@ impl Egress for Sessions<'_> {
 
     #[cold]
     fn resend(&mut self, key: usize, rows: &Spill, again: &mut Spill) -> Sent {
-        self.send(key, rows.format, again, |sink| {
+        self.send(key, (rows.format, MAX_MESSAGE_BYTES), again, |sink| {
             rows.rows().for_each(|row| sink.push(row));
             Outcome::Made
         })
@@ -62,12 +62,12 @@ impl Egress for Sessions<'_> {
 }
 
 impl Sessions<'_> {
-    /// Sends what `push` puts into a subscription's sink.
+    /// Sends what `push` puts into a subscription's sink, which takes records of a format and a longest length.
     #[inline]
     fn send(
         &mut self,
         key: usize,
-        format: u64,
+        of: (u64, usize),
         spill: &mut Spill,
         push: impl FnOnce(&mut SessionSink<'_>) -> Outcome,
     ) -> Sent {
@@ -75,7 +75,7 @@ impl Sessions<'_> {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return nothing };
         let (was_open, to) = (subscription.output.opened_ns().is_some(), subscription.recipient());
         let (peer, output) = (subscription.peer, &mut subscription.output);
-        let Some(mut sink) = self.net.sink(peer, to, output, (format, spill), self.host) else { return nothing };
+        let Some(mut sink) = self.net.sink(peer, to, output, of, spill, self.host) else { return nothing };
         let outcome = push(&mut sink);
         let SessionSink { taken: records, bytes, no_buffer, too_long, .. } = sink;
         if !was_open && subscription.output.opened_ns().is_some() {

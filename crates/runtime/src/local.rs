@@ -13,7 +13,7 @@ use crate::net::peers::Peer;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind};
+use crossdock_transport::{HEADER_BYTES, Header, Kind, Piece};
 
 /// A data packet whose publisher is known.
 struct Published {
@@ -80,12 +80,8 @@ impl Context {
         match header.kind {
             Kind::Data => return self.take_published(key, header, message),
             Kind::Control => {
-                let mut payload = vec![0; header.payload_bytes.into()];
-                self.host.interface().read(&message, HEADER_BYTES, &mut payload);
-                match ControlMessage::decode(&payload) {
-                    Ok(ControlMessage::Request(request)) => self.carry_out(key, request),
-                    _ => self.net.count_drop(DropReason::BadControl, 1),
-                }
+                let payload = self.payload_of(&header, &message);
+                self.take_message_packet(key, &header, &payload);
                 self.grant_credit(key);
             }
             Kind::Close => self.remove_peer(key, "closed", None),
@@ -93,6 +89,13 @@ impl Context {
         }
         self.host.interface_mut().free(message);
         None
+    }
+
+    /// A copy of a packet's payload.
+    fn payload_of(&self, header: &Header, message: &Message) -> Vec<u8> {
+        let mut payload = vec![0; header.payload_bytes.into()];
+        self.host.interface().read(message, HEADER_BYTES, &mut payload);
+        payload
     }
 
     /// Records of a stream; gives the message back if the context has no buffers for it now.
@@ -114,11 +117,28 @@ impl Context {
             return None;
         }
         self.net.note_arrival(message.len());
-        let left = self.distribute(Published { peer: key, client, header, stream, message });
+        let left = if header.piece != Piece::Whole || self.net.has_begun_record(key) {
+            self.take_piece(key, &header, message)
+        } else {
+            self.distribute(Published { peer: key, client, header, stream, message })
+        };
         if left.is_none() {
             self.net.note_taken(key);
         }
         left
+    }
+
+    /// A piece of a record; comes back if the context has no buffer for the record now.
+    fn take_piece(&mut self, key: usize, header: &Header, message: Message) -> Option<Message> {
+        if self.net.is_short_of_buffers() {
+            return Some(message);
+        }
+        let payload = self.payload_of(header, &message);
+        if !self.take_record_piece(key, header, &payload) {
+            return Some(message);
+        }
+        self.host.interface_mut().free(message);
+        None
     }
 
     /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for
@@ -220,7 +240,8 @@ impl Context {
             return false;
         };
         self.host.interface().read(message, 0, &mut copy[..bytes]);
-        let payload = PayloadSpan { start: HEADER_BYTES as u32, len: header.payload_bytes, records: header.records };
+        let payload =
+            PayloadSpan { start: HEADER_BYTES as u32, len: header.payload_bytes.into(), records: header.records };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, header.format, bytes);
         match crate::dispatch::fill(&mut batch, copy.freeze(), &[payload], &format) {

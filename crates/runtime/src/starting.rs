@@ -31,6 +31,7 @@ use crossdock_format::registry::Registry;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::HostInterface;
 use crossdock_mailbox::{BellPage, Pool, PoolConfig};
+use crossdock_transport::MAX_SUPER_BYTES;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::Receiver;
@@ -84,7 +85,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     // The state thread ends once the catalog's has ended.
     let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &mut complaints)?;
     let clock = Clock::start();
-    let large = |context: &Opened| context.pool.stats().classes.last().map_or(0, |class| class.count);
+    let large = |context: &Opened| context.pool.buffers_for(MAX_SUPER_BYTES);
     let doorbells: Vec<Doorbell> = opened.iter().map(|context| context.poller.doorbell()).collect();
     let ends = (&doorbells[..], config.pin_cpu, opened.iter().map(large).min().unwrap_or_default());
     let Platform { io: graphs, overlay, seats, threads } =
@@ -196,7 +197,7 @@ fn open(
     poller: Poller,
     services: Services,
 ) -> Result<Opened, StartError> {
-    let pool = Pool::new(pool_config(config.buffer_bytes)).map_err(system("buffers"))?;
+    let pool = Pool::new(pool_config(&config)).map_err(system("buffers"))?;
     let (inbox, commands) = Inbox::new(poller.doorbell());
     let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
     let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
@@ -377,13 +378,20 @@ fn check_cpu(cpu: usize) -> io::Result<()> {
     std::thread::spawn(move || pin_to_cpu(cpu)).join().unwrap_or_else(|_| Err(io::Error::other("the try failed")))
 }
 
-/// The default classes of buffers, their number scaled to the configured memory.
-fn pool_config(bytes: u64) -> PoolConfig {
+/// Buffers of each class for records that are longer than a packet, at least.
+const LEAST_LONG: usize = 4;
+
+/// The default classes of buffers, their number scaled to the configured memory; and for records that are longer than a packet
+/// larger ones, each class with as many as a quarter of that memory, or [`LEAST_LONG`].
+fn pool_config(config: &ContextConfig) -> PoolConfig {
+    let (bytes, most) = (config.buffer_bytes, config.most_record_bytes());
     let classes = PoolConfig::default().classes;
     let default: u64 = classes.iter().map(|(size, count)| (size * count) as u64).sum();
     let scaled = classes.into_iter().map(|(size, count)| {
         let count = (count as u128 * u128::from(bytes) / u128::from(default)) as usize;
         (size, count.max(64))
     });
-    PoolConfig { classes: scaled.collect() }
+    let sizes = [256 << 10, 1 << 20, 4 << 20].into_iter().filter(|size| *size < most).chain([most]);
+    let long = sizes.map(|size| (size, ((bytes / 4) as usize / size).max(LEAST_LONG)));
+    PoolConfig { classes: scaled.chain(long).collect() }
 }

@@ -11,8 +11,9 @@ use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec};
 use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Reply, Request, VERSION, Welcome};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Piece, Reply, Request, VERSION, Welcome};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn start() -> (ContextHandle, String) {
@@ -75,6 +76,25 @@ impl Raw {
         let header = Header { seq: self.seq, stream, format, records, ..Header::new(kind, self.session) };
         self.seq += u64::from(matches!(kind, Kind::Data | Kind::Control));
         self.socket.send(&header.packet(payload).unwrap()).unwrap();
+    }
+
+    /// A piece of a message, in the place of the packet that comes next.
+    fn send_piece(&mut self, kind: Kind, piece: Piece, payload: &[u8]) {
+        let header = Header {
+            seq: self.seq,
+            piece,
+            stream: 1,
+            format: format().id().0,
+            records: 1,
+            ..Header::new(kind, self.session)
+        };
+        self.seq += 1;
+        self.socket.send(&header.packet(payload).unwrap()).unwrap();
+    }
+
+    /// The reason for which the daemon has ended the session.
+    fn close(&self) -> String {
+        Close::decode(&self.receive(|kind| kind == Kind::Close).1).reason
     }
 
     fn ask(&mut self, request: Request) -> Reply {
@@ -215,7 +235,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     let format = format();
     let announce = |raw: &mut Raw, stream: u32, name: &str| {
         let request = Request::Announce { id: stream, stream, name: name.into(), format: format.describe() };
-        assert_eq!(raw.ask(request), Reply::Done { id: stream });
+        assert!(matches!(raw.ask(request), Reply::Announced { id, .. } if id == stream));
     };
     announce(&mut raw, 1, "A");
     let _stopped = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
@@ -275,7 +295,7 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
     raw.greet().unwrap();
     let format = format();
     let announce = Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe() };
-    assert_eq!(raw.ask(announce), Reply::Done { id: 1 });
+    assert!(matches!(raw.ask(announce), Reply::Announced { id: 1, .. }));
     let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
     raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
     let (_, payload) = raw.receive(|kind| kind == Kind::Close);
@@ -307,7 +327,7 @@ fn requests_that_make_no_sense_are_refused() {
     assert!(refused(raw.ask(announce(1, 1, "", &description))).contains("name"));
     assert!(refused(raw.ask(announce(2, 1, "A\n", &description))).contains("name"));
     assert!(refused(raw.ask(announce(3, 1, "A", "garbage"))).contains("format"));
-    assert_eq!(raw.ask(announce(4, 1, "A", &description)), Reply::Done { id: 4 });
+    assert!(matches!(raw.ask(announce(4, 1, "A", &description)), Reply::Announced { id: 4, .. }));
     assert!(refused(raw.ask(announce(5, 1, "B", &description))).contains("another stream"));
     assert!(refused(raw.ask(Request::Finish { id: 6, stream: 9 })).contains("not announced"));
     assert!(refused(raw.ask(Request::Unsubscribe { id: 7, subscription: 9 })).contains("no subscription"));
@@ -363,6 +383,114 @@ fn tables_that_are_full_say_so() {
     await_dropped(&context, "session_limit", 1);
     let info = context.context().unwrap();
     assert_eq!((info.sessions as usize, info.max_sessions as usize), (sessions, 2 * io_contexts));
+}
+
+/// A first piece of a message of `bytes` bytes.
+fn first(bytes: u64) -> Vec<u8> {
+    [&bytes.to_le_bytes()[..], &[0; 64]].concat()
+}
+
+fn announced(addr: &str) -> Raw {
+    let mut raw = Raw::connect(addr);
+    raw.greet().unwrap();
+    let announce = Request::Announce { id: 1, stream: 1, name: "A".into(), format: format().describe() };
+    assert!(matches!(raw.ask(announce), Reply::Announced { .. }));
+    raw
+}
+
+#[test]
+fn pieces_that_are_none_end_their_session_with_the_reason() {
+    let (context, addr) = start();
+    let other = Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
+    let pieces: [(&[(Piece, Vec<u8>)], &str); 6] = [
+        (&[(Piece::Middle, vec![0; 64])], "out of place"),
+        (&[(Piece::Last, vec![0; 64])], "out of place"),
+        (&[(Piece::First, vec![0; 4])], "not as long"),
+        (&[(Piece::First, first(1000)), (Piece::First, first(1000))], "out of place"),
+        (&[(Piece::First, first(1000)), (Piece::Last, vec![0; 64])], "not as long"),
+        (&[(Piece::First, first(1 << 40))], "1099511627776 bytes, and at most"),
+    ];
+    let mut count = 0;
+    for kind in [Kind::Control, Kind::Data, Kind::Message] {
+        for (sent, reason) in &pieces {
+            let mut raw = announced(&addr);
+            sent.iter().for_each(|(piece, payload)| raw.send_piece(kind, *piece, payload));
+            let close = raw.close();
+            assert!(close.contains(reason), "{kind:?} {sent:?}: {close}");
+            count += 1;
+            await_dropped(&context, "packet_bad_piece", count);
+        }
+    }
+    other.finish().unwrap();
+    await_that("all sessions have ended", || context.context().unwrap().sessions == 0);
+}
+
+#[test]
+fn a_record_that_is_begun_and_not_ended_holds_memory_only_for_a_while() {
+    let (context, addr) = start_with(|c| {
+        // A record may have 4 MiB, and there are few buffers of that size.
+        (c.buffer_bytes, c.idle_timeout_ms) = (16 << 20, 300);
+    });
+    let mut begun: Vec<Raw> = (0..8).map(|_| announced(&addr)).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for raw in &mut begun {
+                raw.send_piece(Kind::Data, Piece::First, &first(4 << 20));
+            }
+            // They are there, and say so.
+            while !is_over.load(Ordering::Relaxed) {
+                for raw in &mut begun {
+                    // One that was sent away has nobody to speak to.
+                    let ping = Header::new(Kind::Ping, raw.session).packet(&[]).unwrap();
+                    let _ = raw.socket.send(&ping);
+                }
+                std::thread::yield_now();
+            }
+        });
+        for way in [Transport::Udp, Transport::Shm] {
+            let publisher = Publisher::builder(&addr).transport(way).stream("B").format(&format());
+            let mut publisher = publisher.connect().unwrap();
+            let mut row = RecordBuilder::new(&format());
+            row.set(0, Value::Uint(7)).unwrap();
+            row.set(1, Value::Text(&vec![b'x'; 4_000_000])).unwrap();
+            publisher.publish(row.finish().unwrap()).unwrap();
+            publisher.finish().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(dropped(&context, "packet_no_buffer") > 0);
+}
+
+#[test]
+fn packets_of_any_kind_ahead_of_a_hole_leave_buffers_to_others() {
+    let (context, addr) = start_with(|c| (c.buffer_bytes, c.idle_timeout_ms) = (8 << 20, 600_000));
+    for kind in [Kind::Control, Kind::Message] {
+        for _ in 0..8 {
+            let mut raw = Raw::connect(&addr);
+            raw.greet().unwrap();
+            // The first is missing.
+            for seq in 1..64 {
+                let header = Header { seq, ..Header::new(kind, raw.session) };
+                raw.socket.send(&header.packet(&[0; 60_000]).unwrap()).unwrap();
+            }
+        }
+    }
+    let mut publisher =
+        Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
+    let mut reader = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
+    let mut row = RecordBuilder::new(&format());
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(1, Value::Text(&[b'x'; 60_000])).unwrap();
+    (0..10).for_each(|_| publisher.publish(row.finish().unwrap()).unwrap());
+    publisher.finish().unwrap();
+    let mut count = 0;
+    while count < 10 {
+        if let Event::Records(records) = reader.next_event(Some(Duration::from_secs(20))).unwrap().unwrap() {
+            count += records.len();
+        }
+    }
+    assert!(dropped(&context, "packet_no_buffer") > 0);
 }
 
 #[test]

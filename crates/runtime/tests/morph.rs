@@ -271,12 +271,9 @@ fn records_that_no_packet_holds_take_no_memory() {
     let (context, addr) = start(|_| {});
     let few = Format::parse_schema("n record { a u8 }[]").unwrap();
     let many = Format::parse_schema("n record { a u8; pad u64[100000] null }[]").unwrap();
-    let wide = Format::parse_schema("a u8\npad u64[100000]").unwrap();
     let mut publisher = publisher(&addr, Transport::Udp, &few);
     let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
     converter.register(&few, &many, &strip()).unwrap();
-    let refused = converter.register(&few, &wide, &strip()).unwrap_err().to_string();
-    assert!(refused.contains("a packet holds"), "{refused}");
     let mut subscriber = subscriber(&addr, Transport::Udp).accept(&many).connect().unwrap();
     let mut row = RecordBuilder::new(&few);
     for _ in 0..64 {

@@ -225,6 +225,13 @@ pub enum Reply {
         /// The request's number.
         id: u32,
     },
+    /// The stream is announced.
+    Announced {
+        /// The request's number.
+        id: u32,
+        /// The longest record that the daemon takes, in bytes.
+        most_record_bytes: u64,
+    },
     /// The subscription stands; records of `subscription` follow.
     Subscribed {
         /// The request's number.

@@ -12,7 +12,8 @@
 //! | 16..24 | format id of the records |
 //! | 24..28 | stream: the publisher's number for it, the subscription's, or the session's number of an open mailbox |
 //! | 28..30 | number of records |
-//! | 30..32 | reserved, zero |
+//! | 30 | which piece of a message it is ([`Piece`]) |
+//! | 31 | reserved, zero |
 
 use crate::order::Traffic;
 use std::ops::Range;
@@ -21,7 +22,7 @@ use std::ops::Range;
 pub const HEADER_BYTES: usize = 32;
 
 /// The version of the wire format that this crate speaks.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,33 @@ impl Kind {
     }
 }
 
+/// Which part of a message a packet carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Piece {
+    /// All of it, or many whole records.
+    #[default]
+    Whole = 0,
+    /// The first piece, after the length of the message.
+    First = 1,
+    /// A piece between the first and the last.
+    Middle = 2,
+    /// The last piece.
+    Last = 3,
+}
+
+impl Piece {
+    fn from_byte(byte: u8) -> Option<Piece> {
+        Some(match byte {
+            0 => Piece::Whole,
+            1 => Piece::First,
+            2 => Piece::Middle,
+            3 => Piece::Last,
+            _ => return None,
+        })
+    }
+}
+
 /// Why bytes are not a packet; each has its counter in the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
@@ -80,6 +108,9 @@ pub enum PacketError {
     /// A kind this version does not know.
     #[error("unknown packet kind {0}")]
     Kind(u8),
+    /// A piece this version does not know.
+    #[error("unknown piece of a message {0}")]
+    Piece(u8),
     /// The payload length does not fit the bytes that came.
     #[error("the header claims {claimed} payload bytes, {present} came")]
     Length {
@@ -111,13 +142,15 @@ pub struct Header {
     pub stream: u32,
     /// Number of records, for data packets.
     pub records: u16,
+    /// Which piece of a message it carries, for data, control and message packets.
+    pub piece: Piece,
 }
 
 impl Header {
     /// A header of `kind` for `session` with everything else zero.
     #[must_use]
     pub fn new(kind: Kind, session: u32) -> Header {
-        Header { kind, payload_bytes: 0, session, seq: 0, format: 0, stream: 0, records: 0 }
+        Header { kind, payload_bytes: 0, session, seq: 0, format: 0, stream: 0, records: 0, piece: Piece::Whole }
     }
 
     /// Reads and checks the header at the start of `packet`, which is one whole datagram or segment.
@@ -144,6 +177,7 @@ impl Header {
             return Err(PacketError::Version(head[0]));
         }
         let kind = Kind::from_byte(head[1]).ok_or(PacketError::Kind(head[1]))?;
+        let piece = Piece::from_byte(head[30]).ok_or(PacketError::Piece(head[30]))?;
         let payload_bytes = u16::from_le_bytes([head[2], head[3]]);
         if usize::from(payload_bytes) > present {
             return Err(PacketError::Length { claimed: payload_bytes.into(), present });
@@ -156,6 +190,7 @@ impl Header {
             format: word64(head, 16),
             stream: word32(head, 24),
             records: u16::from_le_bytes([head[28], head[29]]),
+            piece,
         })
     }
 
@@ -172,6 +207,7 @@ impl Header {
         out[16..24].copy_from_slice(&self.format.to_le_bytes());
         out[24..28].copy_from_slice(&self.stream.to_le_bytes());
         out[28..30].copy_from_slice(&self.records.to_le_bytes());
+        out[30] = self.piece as u8;
         out
     }
 
@@ -188,11 +224,13 @@ impl Header {
         Ok(out)
     }
 
-    /// Whether `next` carries on the run that `self` starts: same session, kind, stream and format, `ahead` packets later.
+    /// Whether `next` carries on the run that `self` starts: same session, kind, stream and format, `ahead` packets later. Of pieces,
+    /// those between the first and the last of a message are a run.
     #[inline]
     fn runs_on(&self, next: &Header, ahead: u64) -> bool {
         self.kind == Kind::Data
             && next.kind == Kind::Data
+            && matches!((self.piece, next.piece), (Piece::Whole, Piece::Whole) | (Piece::Middle, Piece::Middle))
             && self.session == next.session
             && self.stream == next.stream
             && self.format == next.format
@@ -214,7 +252,7 @@ pub struct PayloadSpan {
     /// First byte of the payload in the frame.
     pub start: u32,
     /// Bytes of payload, without padding.
-    pub len: u16,
+    pub len: u32,
     /// Records that the header claims.
     pub records: u16,
 }
@@ -261,7 +299,7 @@ pub fn walk(
         let Ok(start) = u32::try_from(start) else {
             break;
         };
-        spans.push(PayloadSpan { start, len: header.payload_bytes, records: header.records });
+        spans.push(PayloadSpan { start, len: header.payload_bytes.into(), records: header.records });
         match &mut open {
             Some(run) if run.header.runs_on(&header, u64::from(run.packets)) => run.packets += 1,
             _ => {
@@ -285,7 +323,7 @@ impl PayloadSpan {
     /// The payload's bytes in the frame, as a range.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
-        self.start as usize..self.start as usize + usize::from(self.len)
+        self.start as usize..self.start as usize + self.len as usize
     }
 }
 
@@ -309,6 +347,7 @@ mod tests {
             format: 0x0102_0304_0506_0708,
             stream: 9,
             records: 700,
+            piece: Piece::Middle,
         };
         let mut packet = header.to_bytes().to_vec();
         packet.extend_from_slice(b"hello");
@@ -323,9 +362,12 @@ mod tests {
         let mut other = good.clone();
         other[0] = VERSION + 1;
         assert_eq!(Header::read(&other), Err(PacketError::Version(VERSION + 1)));
-        let mut other = good;
+        let mut other = good.clone();
         other[1] = 99;
         assert_eq!(Header::read(&other), Err(PacketError::Kind(99)));
+        let mut other = good;
+        other[30] = 4;
+        assert_eq!(Header::read(&other), Err(PacketError::Piece(4)));
     }
 
     #[test]
@@ -344,6 +386,19 @@ mod tests {
             [(1, 10, 3), (2, 13, 1), (1, 20, 1)]
         );
         assert_eq!(&frame[runs[0].spans(&spans)[1].range()], b"12345678");
+    }
+
+    #[test]
+    fn the_pieces_between_the_first_and_the_last_are_a_run() {
+        use Piece::{First, Last, Middle, Whole};
+        let header = |seq, piece| Header { seq, piece, ..Header::new(Kind::Data, 1) };
+        let pieces = [Whole, Whole, First, Middle, Middle, Middle, Last, First, Last];
+        let packet = |(seq, piece)| header(seq, piece).packet(b"12345678").unwrap();
+        let frame: Vec<u8> = (0..).zip(pieces).flat_map(packet).collect();
+        let (mut spans, mut runs) = (Vec::new(), Vec::new());
+        walk(&frame, 40, &mut spans, &mut runs, |e| panic!("{e}"));
+        let runs: Vec<_> = runs.iter().map(|run| (run.header.piece, run.packets)).collect();
+        assert_eq!(runs, [(Whole, 2), (First, 1), (Middle, 3), (Last, 1), (First, 1), (Last, 1)]);
     }
 
     #[test]
@@ -380,7 +435,7 @@ mod tests {
             frame[1] = kind;
             if let Ok(header) = Header::read(&frame) {
                 prop_assert!(usize::from(header.payload_bytes) <= frame.len() - HEADER_BYTES);
-                prop_assert_eq!(&header.to_bytes()[..30], &frame[..30]);
+                prop_assert_eq!(&header.to_bytes()[..31], &frame[..31]);
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`header`]: the 32-byte packet header and the walk over a super-packet.
 //! - [`packer`]: many records of one stream and format in a packet, many packets in a super-packet.
+//! - [`pieces`]: messages that are longer than a packet, cut and joined.
 //! - [`control`]: the requests, replies and notices of a session (announce a format, subscribe, open a mailbox, terminate …).
 //! - [`handshake`]: Hello and Welcome, and the dialler that repeats the first until it has the second.
 //! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
@@ -20,6 +21,7 @@ pub mod handshake;
 pub mod header;
 pub mod order;
 pub mod packer;
+pub mod pieces;
 mod queue;
 pub mod receiver;
 mod rtt;
@@ -29,7 +31,8 @@ mod unit;
 
 pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};
 pub use handshake::{Dialler, Hello, Welcome};
-pub use header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
+pub use header::{HEADER_BYTES, Header, Kind, PacketError, Piece, VERSION};
 pub use order::{Follows, Origin, Traffic, TrafficClass};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};
+pub use pieces::{Cut, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, PieceError};
 pub use session::{Limits, Session};

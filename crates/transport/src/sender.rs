@@ -129,10 +129,10 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Queues a unit of `packets` (1 to 64; control: 1) packets and `bytes` bytes. A `droppable` one may fall to
-    /// [`Sender::drop_oldest`].
+    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A `droppable` one may fall to [`Sender::drop_oldest`]; none of
+    /// a message in several units is.
     pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) {
-        debug_assert!((1..=64).contains(&packets) && (packets == 1 || class.traffic() == Traffic::Data));
+        debug_assert!((1..=64).contains(&packets));
         self.backlog_bytes += bytes;
         let begun = self.begun().map(|unit| unit.class).filter(|class| class.traffic() == Traffic::Data);
         self.queue.push(Queued::new(payload, packets, bytes, class, droppable), begun);

@@ -119,6 +119,15 @@ impl Writer {
         }
     }
 
+    /// Of a session: how many messages were put, and how many of them the daemon has taken, as far as it has said. Of other
+    /// writers: nothing.
+    pub fn put_and_taken(&self) -> (u64, u64) {
+        match &self.0 {
+            Side::Rings(RingsWriter { sent: Some(sent), port, .. }) => (port.pushed(), sent.taken.load()),
+            Side::Rings(_) | Side::Signals(_) => (0, 0),
+        }
+    }
+
     /// Of a session whose daemon is gone: copies of what was put and never taken, in order, to be sent again elsewhere. What was
     /// taken is not among them, even if the daemon died over it: its memory may hold something else by now. Of other
     /// writers: nothing.

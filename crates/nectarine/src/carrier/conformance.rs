@@ -5,13 +5,15 @@ use super::Carrier;
 use super::memory::Memory;
 use super::udp::Udp;
 use crate::incoming::{Arrived, Heard};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Message, Outgoing};
 use crossdock_device::{Idler, Poller};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::host::{Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Prepared};
 use crossdock_mailbox::{BellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::{Follows, HEADER_BYTES, Header, Kind, Limits, Origin, Session, Traffic, TrafficClass};
+use crossdock_transport::{
+    Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, Origin, Session, Traffic, TrafficClass,
+};
 use std::collections::VecDeque;
 use std::io::Read;
 use std::net::UdpSocket;
@@ -223,7 +225,7 @@ impl Daemon for Local {
 const IN_PLACE: TrafficClass = TrafficClass::Exchange(Follows::Everything);
 
 fn in_place(payload: &[u8]) -> Outgoing {
-    Outgoing::Control { payload: payload.to_vec(), class: IN_PLACE }
+    Message::control(payload.to_vec(), IN_PLACE)
 }
 
 /// Looks until something is so.
@@ -306,7 +308,7 @@ fn everything_sent_is_taken_once_and_in_order<D: Daemon>() {
                     None => break,
                 },
                 1 => in_place(&number.to_le_bytes()),
-                _ => Outgoing::message(number as u16, number.to_le_bytes().to_vec()),
+                _ => Message::mailbox(number as u16, number.to_le_bytes().to_vec()),
             };
             if pair.carrier.send(unit).is_err() {
                 break;
@@ -331,6 +333,76 @@ fn everything_sent_is_taken_once_and_in_order<D: Daemon>() {
         assert_eq!(usize::from(header.records), if kind == Kind::Data { payload.len() / 8 } else { 0 });
     }
     assert!(pair.heard.is_empty(), "{:?}", pair.heard);
+}
+
+/// Joins what was taken.
+fn joined(taken: &[Packet]) -> Vec<Packet> {
+    let mut joiners = [Joiner::default(), Joiner::default()];
+    let join = |(header, payload): &Packet| {
+        let joiner = &mut joiners[usize::from(header.kind == Kind::Control)];
+        let joined = joiner.take(header.piece, payload, 1 << 20).unwrap();
+        joined.map(|joined| (*header, joined.to_vec()))
+    };
+    taken.iter().filter_map(join).collect()
+}
+
+fn messages_of_any_length_are_taken_whole_and_in_order<D: Daemon>() {
+    const MESSAGES: u64 = 40;
+    let mut pair = Pair::<D>::new();
+    let message = |number: u64| number.to_le_bytes().repeat(1 + (number as usize * 3571) % 30_000);
+    let mut waiting: VecDeque<Outgoing> = (0..MESSAGES)
+        .map(|number| match number % 3 {
+            0 => Message::record(message(number), 7, 77),
+            1 => Message::control(message(number), IN_PLACE),
+            _ => Message::mailbox(number as u16, message(number)),
+        })
+        .collect();
+    eventually("all is taken and acknowledged", || {
+        while let Some(unit) = waiting.pop_front() {
+            if let Err(unit) = pair.carrier.send(unit) {
+                waiting.push_front(unit);
+                break;
+            }
+        }
+        pair.turn_both();
+        waiting.is_empty() && pair.carrier.unacknowledged() == 0
+    });
+    pair.daemon.take(pair.now_ns, &mut pair.taken);
+    let taken = joined(&pair.taken);
+    assert_eq!(taken.len() as u64, MESSAGES);
+    for (number, (header, payload)) in (0..).zip(&taken) {
+        let kind = [Kind::Data, Kind::Control, Kind::Message][(number % 3) as usize];
+        assert_eq!((header.kind, payload), (kind, &message(number)));
+    }
+    assert!(pair.heard.is_empty(), "{:?}", pair.heard);
+}
+
+fn a_lost_session_leaves_a_record_whole_of_which_pieces_were_taken<D: Daemon>() {
+    let mut pair = Pair::<D>::new();
+    let record = |number: u64| number.to_le_bytes().repeat(40_000);
+    assert!(pair.carrier.send(Message::record(record(1), 7, 77)).is_ok());
+    eventually("the first is taken", || {
+        pair.turn_both();
+        joined(&pair.taken).len() == 1 && pair.carrier.unacknowledged() == 0
+    });
+    let before = pair.taken.len();
+    let second = pair.carrier.send(Message::record(record(2), 7, 77));
+    let small = pair.packet_of(3, 1).map(|unit| pair.carrier.send(unit));
+    eventually("a piece of the second is taken", || {
+        pair.turn();
+        pair.daemon.take(pair.now_ns, &mut pair.taken);
+        pair.taken.len() > before
+    });
+    let was_taken = joined(&pair.taken).len() > 1;
+    let unsent: Vec<Vec<u8>> = pair.carrier.lose().into_iter().map(|unsent| unsent.records).collect();
+    // It is left over whole or not at all; what no carrier took stays with its link.
+    let mut expected: Vec<Vec<u8>> = Vec::new();
+    expected.extend((second.is_ok() && !unsent.is_empty() && unsent[0].len() > 8).then(|| record(2)));
+    expected.extend(
+        (small.is_some() && unsent.last().is_some_and(|last| last.len() == 8)).then(|| record(3)[..8].to_vec()),
+    );
+    assert_eq!(unsent, expected);
+    assert!(was_taken || !second.is_ok() || unsent.first() == Some(&record(2)), "it is lost");
 }
 
 fn everything_that_the_daemon_sends_is_heard_once_and_in_order<D: Daemon>() {
@@ -462,6 +534,8 @@ macro_rules! conforms {
 
 conforms!(
     everything_sent_is_taken_once_and_in_order,
+    messages_of_any_length_are_taken_whole_and_in_order,
+    a_lost_session_leaves_a_record_whole_of_which_pieces_were_taken,
     everything_that_the_daemon_sends_is_heard_once_and_in_order,
     a_daemon_that_takes_nothing_bounds_what_is_sent,
     a_lost_session_leaves_the_records_that_the_daemon_did_not_take,

@@ -1,12 +1,12 @@
 //! The carrier by shared memory: an attachment to the daemon, and packets of the session in it.
 //!
-//! Each message of the session is one packet, header first, filled in the memory in which the daemon finds it. They come in
+//! Each message in shared memory is one packet of the session, header first, filled where the daemon finds it. They come in
 //! order and none is lost, so nothing is acknowledged; what a daemon that died had not taken is sent again in the next session.
 //! Credit is memory: the daemon grants buffers ahead, and gets back those of what was received when they are dropped.
 
 use super::Carrier;
 use crate::incoming::{Arrived, Bytes, Heard};
-use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
+use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent};
 use crate::settings::Transport;
 use crossdock_device::Idler;
 use crossdock_mailbox::SESSION_GRANT_BYTES;
@@ -14,7 +14,8 @@ use crossdock_mailbox::attach::{AttachAddr, AttachError, AttachRequest};
 use crossdock_mailbox::client::{Attachment, MailboxError, Put, Reader, Writer};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_SUPER_BYTES, SuperPacket};
+use crossdock_transport::{Cut, HEADER_BYTES, Header, Kind, MAX_SUPER_BYTES, Piece, SuperPacket};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Memory {
     reader: Reader,
     /// Packets so far.
     seq: u64,
+    /// Records in pieces that the daemon may not have taken whole, each with the number of puts that it ends with.
+    in_pieces: VecDeque<(u64, Message)>,
 }
 
 impl Memory {
@@ -42,7 +45,7 @@ impl Memory {
                 Ok(attachment) => {
                     let (writer, reader) =
                         attachment.session().ok_or("its shared memory has no rings for a session")?;
-                    return Ok(Memory { attachment, writer, reader, seq: 0 });
+                    return Ok(Memory { attachment, writer, reader, seq: 0, in_pieces: VecDeque::new() });
                 }
                 // A daemon that says no says more than an address at which none is; of those the first is the likeliest.
                 Err(error) => match (&why, &error) {
@@ -78,21 +81,36 @@ impl Memory {
         }
     }
 
-    /// Sends one packet; `false` when there is no memory for it now.
-    fn send_single(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> bool {
-        let bytes = HEADER_BYTES + payload.len();
-        let put = match kind {
-            // While buffers for records are withheld, the daemon grants one that is too long to be among them, and wakes this side.
-            Kind::Control => self.writer.poll_begin_put(bytes, SESSION_GRANT_BYTES + 8),
-            _ => self.writer.try_begin_put(bytes),
-        };
-        let put = put.ok().flatten();
-        let Some(mut put) = put else { return false };
-        let header = Header { payload_bytes: payload.len() as u16, stream, seq: self.seq, ..Header::new(kind, 0) };
-        put[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-        put[HEADER_BYTES..bytes].copy_from_slice(payload);
-        self.end_put(put, bytes);
-        true
+    /// Sends a message, packet by packet.
+    ///
+    /// # Errors
+    /// The message, with the number of its packets that are sent, when there is no memory for the next one now.
+    fn send_message(&mut self, mut message: Message) -> Result<(), Message> {
+        let cut = Cut::new(message.bytes.len(), MAX_SUPER_BYTES);
+        while message.sent < cut.packets() {
+            let first_seq = self.seq.wrapping_sub(message.sent.into());
+            let (head, range) = (cut.head(message.sent, &message.header, first_seq), cut.range(message.sent));
+            let bytes = head.len() + range.len();
+            let put = match message.header.kind {
+                // While buffers for records are withheld, the daemon grants one that is too long to be among them, and wakes this
+                // side.
+                Kind::Control => self.writer.poll_begin_put(bytes, SESSION_GRANT_BYTES + 8),
+                _ => self.writer.try_begin_put(bytes),
+            };
+            let Some(mut put) = put.ok().flatten() else { return Err(message) };
+            put[..head.len()].copy_from_slice(&head);
+            put[head.len()..bytes].copy_from_slice(&message.bytes[range]);
+            self.end_put(put, bytes);
+            message.sent += 1;
+        }
+        if message.header.kind == Kind::Data {
+            let (put, taken) = self.writer.put_and_taken();
+            while self.in_pieces.front().is_some_and(|(end, _)| *end <= taken) {
+                self.in_pieces.pop_front();
+            }
+            self.in_pieces.push_back((put, message));
+        }
+        Ok(())
     }
 }
 
@@ -108,15 +126,13 @@ impl Carrier for Memory {
     }
 
     fn send(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
-        let is_sent = match unit {
+        match unit {
             Outgoing::Records { packet, stream, format } => {
                 self.send_records(packet, stream, format);
-                return Ok(());
+                Ok(())
             }
-            Outgoing::Message { number, ref payload } => self.send_single(Kind::Message, number, payload),
-            Outgoing::Control { ref payload, .. } => self.send_single(Kind::Control, 0, payload),
-        };
-        if is_sent { Ok(()) } else { Err(unit) }
+            Outgoing::Message(message) => self.send_message(message).map_err(Outgoing::Message),
+        }
     }
 
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {
@@ -126,7 +142,8 @@ impl Carrier for Memory {
                     idler.arrived(now_ns, message.len());
                     // What is no packet is passed over, as on the network.
                     if let Ok(header @ Header { payload_bytes, records, .. }) = Header::read(&message) {
-                        let spans = vec![PayloadSpan { start: HEADER_BYTES as u32, len: payload_bytes, records }];
+                        let spans =
+                            vec![PayloadSpan { start: HEADER_BYTES as u32, len: payload_bytes.into(), records }];
                         let arrived = Arrived { bytes: Bytes::Shared(message), header, spans, data_end: 0 };
                         heard.push(Heard::Packets(arrived));
                     }
@@ -158,7 +175,13 @@ impl Carrier for Memory {
     }
 
     fn lose(&mut self) -> Vec<Unsent> {
-        self.writer.untaken().iter().filter_map(|packet| records_of(packet)).collect()
+        // A record in pieces goes into the next session whole, in the place of its last piece.
+        let untaken = self.writer.untaken();
+        let mut in_pieces = std::mem::take(&mut self.in_pieces).into_iter().rev();
+        let mut unsent: Vec<Unsent> =
+            untaken.iter().rev().filter_map(|packet| records_of(packet, &mut in_pieces)).collect();
+        unsent.reverse();
+        unsent
     }
 
     fn attachment(&self) -> Option<&Attachment> {
@@ -166,11 +189,19 @@ impl Carrier for Memory {
     }
 }
 
-/// What of a packet goes into the next session: its records.
-fn records_of(packet: &[u8]) -> Option<Unsent> {
+/// What of a packet goes into the next session: its records. Of one in pieces, which `in_pieces` has from the last on, the last
+/// piece stands for all.
+fn records_of(packet: &[u8], mut in_pieces: impl Iterator<Item = (u64, Message)>) -> Option<Unsent> {
     let header = Header::read(packet).ok().filter(|header| header.kind == Kind::Data)?;
-    let records = packet.get(HEADER_BYTES..HEADER_BYTES + usize::from(header.payload_bytes))?.to_vec();
-    Some(Unsent { stream: header.stream, format: header.format, records, done: 0 })
+    let Header { piece, stream, format, payload_bytes, .. } = header;
+    match piece {
+        Piece::Whole => {
+            let records = packet.get(HEADER_BYTES..HEADER_BYTES + usize::from(payload_bytes))?.to_vec();
+            Some(Unsent { stream, format, records, done: 0 })
+        }
+        Piece::Last => in_pieces.next().and_then(|(_, message)| message.unsent()),
+        Piece::First | Piece::Middle => None,
+    }
 }
 
 #[cfg(test)]
@@ -182,8 +213,9 @@ mod tests {
         let header = Header { stream: 3, format: 9, records: 1, ..Header::new(Kind::Data, 0) };
         let packet = header.packet(b"16 bytes of them").unwrap();
         let unsent = Unsent { stream: 3, format: 9, records: b"16 bytes of them".to_vec(), done: 0 };
-        assert_eq!(records_of(&packet), Some(unsent));
-        assert!(records_of(&Header::new(Kind::Control, 0).packet(b"{}").unwrap()).is_none());
-        assert!(records_of(&packet[..40]).is_none() && records_of(b"").is_none());
+        let in_pieces = || std::iter::empty();
+        assert_eq!(records_of(&packet, in_pieces()), Some(unsent));
+        let control = Header::new(Kind::Control, 0).packet(b"{}").unwrap();
+        assert!([&control[..], &packet[..40], b""].iter().all(|packet| records_of(packet, in_pieces()).is_none()));
     }
 }

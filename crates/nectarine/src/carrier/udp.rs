@@ -5,17 +5,19 @@ use super::Carrier;
 use super::lent::LentPool;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
-use crate::outgoing::{Outgoing, PacketBuffer, Unsent};
+use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
 use crate::settings::Transport;
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::Buffer;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
-use crossdock_transport::{Dialler, Header, Kind, Limits, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::pieces::Head;
+use crossdock_transport::{Cut, Dialler, Header, Kind, Limits, MAX_PACKETS, MAX_SUPER_BYTES, Session, SuperPacket};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// Credit that a client gives: data packets that the daemon may send ahead of the application, if the socket's receive buffer
 /// holds as many.
@@ -47,7 +49,30 @@ enum Talk {
     /// Hellos go out.
     Dialling(Box<Dialler>),
     /// The session stands.
-    Up(Box<Session<Outgoing, Arrived>>),
+    Up(Box<Session<Unit, Arrived>>),
+}
+
+/// What is queued, and sent at once.
+enum Unit {
+    /// Records of a stream number and format.
+    Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
+    /// Packets of a message, from packet `from` on.
+    Message { message: Message, cut: Cut, from: u32 },
+}
+
+impl Unit {
+    /// What of it goes into the next session when this one is lost; `message`: the last one of which a part was.
+    fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
+        match self {
+            Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
+            Unit::Message { message, .. } => {
+                let is_known = last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &message.bytes));
+                let unsent = if is_known { None } else { message.unsent() };
+                *last = Some(message.bytes);
+                unsent
+            }
+        }
+    }
 }
 
 /// A socket and what is said over it.
@@ -107,14 +132,14 @@ impl Udp {
         self.talk = Talk::Dialling(Box::new(Dialler::new(hello, now_ns)));
     }
 
-    fn session(&self) -> Option<&Session<Outgoing, Arrived>> {
+    fn session(&self) -> Option<&Session<Unit, Arrived>> {
         match &self.talk {
             Talk::Up(session) => Some(session),
             Talk::Silent | Talk::Dialling(_) => None,
         }
     }
 
-    fn session_mut(&mut self) -> Option<&mut Session<Outgoing, Arrived>> {
+    fn session_mut(&mut self) -> Option<&mut Session<Unit, Arrived>> {
         match &mut self.talk {
             Talk::Up(session) => Some(session),
             Talk::Silent | Talk::Dialling(_) => None,
@@ -250,6 +275,7 @@ impl Carrier for Udp {
     }
 
     fn send(&mut self, unit: Outgoing) -> Result<(), Outgoing> {
+        let class = unit.class();
         let unit = match unit {
             Outgoing::Records { packet, stream, format } => {
                 Outgoing::Records { packet: self.shrink(packet), stream, format }
@@ -257,8 +283,21 @@ impl Carrier for Udp {
             unit => unit,
         };
         let Some(session) = self.session_mut() else { return Err(unit) };
-        let ((packets, bytes), class) = (unit.size(), unit.class());
-        session.sender.enqueue(unit, packets as u32, bytes as u64, class, false);
+        match unit {
+            Outgoing::Records { packet, stream, format } => {
+                let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
+                let unit = Unit::Records { packet, stream, format };
+                session.sender.enqueue(unit, packets, bytes, class, false);
+            }
+            Outgoing::Message(message) => {
+                let cut = Cut::new(message.bytes.len(), session.packet_bytes());
+                for packets in cut.units() {
+                    let unit = Unit::Message { message: message.clone(), cut, from: packets.start };
+                    let (count, bytes) = (packets.len() as u32, cut.bytes(packets) as u64);
+                    session.sender.enqueue(unit, count, bytes, class, false);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -319,7 +358,8 @@ impl Carrier for Udp {
     fn lose(&mut self) -> Vec<Unsent> {
         self.resent_before = self.resent();
         let Talk::Up(mut session) = std::mem::replace(&mut self.talk, Talk::Silent) else { return Vec::new() };
-        session.sender.take_unacknowledged().filter_map(Outgoing::unsent).collect()
+        let mut last = None;
+        session.sender.take_unacknowledged().filter_map(|unit| unit.unsent(&mut last)).collect()
     }
 
     /// Not repeated: the daemon's idle time-out is the safety net.
@@ -339,7 +379,7 @@ impl Carrier for Udp {
 
 /// Sends the packets in `range` of a unit, numbered from `first_seq` for packet 0.
 fn transmit(
-    unit: &mut Outgoing,
+    unit: &mut Unit,
     device: &mut dyn Device,
     addr: SocketAddr,
     to: u32,
@@ -347,31 +387,28 @@ fn transmit(
     range: Range<u32>,
 ) -> io::Result<Sent> {
     match unit {
-        Outgoing::Records { packet, stream, format } => {
+        Unit::Records { packet, stream, format } => {
             let template = Header { stream: *stream, format: *format, ..Header::new(Kind::Data, to) };
             packet.write_headers(range.clone(), &template, first_seq);
             device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
         }
-        Outgoing::Message { number, payload } => {
-            let header = Header { stream: *number, ..Header::new(Kind::Message, to) };
-            transmit_one(device, addr, header, first_seq, payload)
-        }
-        Outgoing::Control { payload, .. } => {
-            transmit_one(device, addr, Header::new(Kind::Control, to), first_seq, payload)
+        Unit::Message { message, cut, from } => {
+            let template = Header { session: to, ..message.header };
+            let packets = range.start + *from..range.end + *from;
+            // Packet 0 of the message, which may be before the unit's.
+            let first_seq = first_seq.wrapping_sub(u64::from(*from));
+            let mut heads = [Head::EMPTY; MAX_PACKETS];
+            let mut slices = [IoSlice::new(&[]); 2 * MAX_PACKETS];
+            for (head, index) in heads.iter_mut().zip(packets.clone()) {
+                *head = cut.head(index, &template, first_seq);
+            }
+            let count = packets.len();
+            for ((two, head), index) in slices.chunks_exact_mut(2).zip(&heads).zip(packets) {
+                two.copy_from_slice(&[IoSlice::new(head), IoSlice::new(&message.bytes[cut.range(index)])]);
+            }
+            device.send(addr, &slices[..2 * count], cut.stride())
         }
     }
-}
-
-/// Sends one packet.
-fn transmit_one(
-    device: &mut dyn Device,
-    addr: SocketAddr,
-    header: Header,
-    seq: u64,
-    payload: &[u8],
-) -> io::Result<Sent> {
-    let bytes = Header { payload_bytes: payload.len() as u16, seq, ..header }.to_bytes();
-    device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(payload)], bytes.len() + payload.len())
 }
 
 /// What the network's error means; most are as good as loss on the way.

@@ -57,9 +57,9 @@ fn too_long_a_request_is_refused_and_the_session_goes_on<D: Daemon>() {
     let mut link = down();
     let mut daemon: D = come_up(&mut link);
     let id = link.request_id();
-    link.ask(Request::FindNode { id, name: "n".repeat(MAX_PAYLOAD_BYTES) });
+    link.ask(Request::FindNode { id, name: "n".repeat(MAX_CONTROL_BYTES) });
     let refused = link.answer(id).unwrap().map(drop).unwrap_err();
-    assert!(refused.to_string().contains("a packet holds at most 65472"), "{refused}");
+    assert!(refused.to_string().contains("the daemon takes at most 8388608"), "{refused}");
     let id = link.request_id();
     link.ask(Request::FindNode { id, name: "near".to_owned() });
     let taken = taken(&mut link, &mut daemon, 1);
@@ -71,7 +71,7 @@ fn an_opening_that_is_too_long_ends_the_link<D: Daemon>() {
     let mut link = down();
     let _daemon: D = come_up(&mut link);
     let id = link.request_id();
-    let find = Request::FindNode { id, name: "n".repeat(MAX_PAYLOAD_BYTES) };
+    let find = Request::FindNode { id, name: "n".repeat(MAX_CONTROL_BYTES) };
     link.open_with(find.clone(), find);
     assert!(matches!(link.fault(), Some(Error::Refused(_))));
 }

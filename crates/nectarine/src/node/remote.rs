@@ -6,7 +6,7 @@ use super::session::NodeSession;
 use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
-use crate::outgoing::Outgoing;
+use crate::outgoing::Message;
 use crate::shared::Shared;
 use crossdock_mailbox::client::Wait;
 use std::ops::{Deref, DerefMut, Range};
@@ -128,7 +128,7 @@ impl RemoteWriter {
         let bytes = std::mem::replace(&mut put.bytes, Bytes::new(Vec::new())).into_vec();
         let mut inner = client.shared.lock();
         side.check(&mut inner)?;
-        inner.link.enqueue(Outgoing::message(side.number, bytes));
+        inner.link.enqueue(Message::mailbox(side.number, bytes));
         inner.link.transmit();
         client.leave(&mut inner);
         Ok(())

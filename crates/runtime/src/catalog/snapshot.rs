@@ -2,7 +2,7 @@
 
 use crate::catalog::Between;
 use crate::morph::compile::Compiled;
-use crate::refusal::{fits_a_packet, refuse};
+use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
 use crossdock_format::registry::Policy;
 use crossdock_format::{Format, FormatId};
@@ -186,7 +186,6 @@ impl Snapshot {
                 let format = Format::parse(text).map_err(|error| {
                     refuse(RefusalCode::Format, format!("a format's description is refused: {error}"))
                 })?;
-                fits_a_packet(&format)?;
                 Ok(Some(format))
             }
             FormatName::Id(text) => {

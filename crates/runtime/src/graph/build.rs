@@ -3,12 +3,42 @@
 use crate::graph::edge::Queued;
 use crate::graph::node::Spill;
 use crossdock_engine::Sink;
-use crossdock_mailbox::{Batch, BufferMut, Pool, Selection, Slice, Span};
-use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES};
+use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool, Selection, Slice, Span};
+use crossdock_transport::{HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES};
 use std::sync::Arc;
 
-/// Most bytes of records in one batch that a node makes: the capacity of a packet, so that no longer record goes on.
+/// Most bytes of records in one batch that a node makes: the capacity of a packet. A longer record is a batch alone.
 pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
+
+/// Mean length from which on a batch's records are long ones, in bytes: four of them are a batch.
+const LONG_RECORD_BYTES: usize = 16 << 10;
+
+/// Whether a batch is one record that is longer than a packet.
+#[inline]
+pub(crate) fn is_long(batch: &Batch) -> bool {
+    batch.len() == 1 && batch.stride == 0 && batch.payload_bytes() > PIECE_BYTES
+}
+
+/// The longest record that may be made of one of a batch, in bytes. One that is longer than a packet is made only of records that
+/// are long themselves, of which a run then takes one at a time: so the output of a run has a bound.
+pub(crate) fn longest_made(batch: &Batch) -> usize {
+    let bytes = batch.payload_bytes() / batch.len().max(1);
+    if bytes >= LONG_RECORD_BYTES { MAX_MESSAGE_BYTES } else { PIECE_BYTES }
+}
+
+/// A batch of one record: the first `len` bytes of a buffer.
+pub(crate) fn alone(buffer: Buffer, len: usize, format: u64) -> Batch {
+    let mut batch = Batch::new();
+    batch.format = format;
+    let slice = Slice { buffer: 0, start: 0, len: len as u32, records: 1 };
+    let has_place = batch.push_buffer(buffer).is_ok() && batch.push_slice(slice).is_ok();
+    debug_assert!(has_place, "an empty batch has room for one of each");
+    if has_place {
+        batch.records.push(Span { slice: 0, start: 0, len: len as u32 });
+    }
+    batch.select_all();
+    batch
+}
 
 /// The smallest buffer that is requested.
 const LEAST_BYTES: usize = 512;
@@ -28,13 +58,13 @@ pub(crate) struct Workspace {
     pub(crate) builder: BatchBuilder,
     pub(crate) selection: Selection,
     pub(crate) spares: Spares,
-    /// Buffers of the largest class.
+    /// Buffers for full batches.
     pub(crate) large_buffers: usize,
 }
 
 impl Workspace {
     pub(crate) fn new(pool: Pool) -> Workspace {
-        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
+        let large_buffers = pool.buffers_for(PIECE_BYTES);
         let (builder, selection, spares) = (BatchBuilder::default(), Selection::default(), Spares::default());
         Workspace { pool, builder, selection, spares, large_buffers }
     }
@@ -109,14 +139,16 @@ pub(crate) struct BatchBuilder {
     pub(crate) out_bytes: usize,
     /// How many bytes the next buffer should have, by what came in.
     hint: usize,
+    /// The longest record that is taken, in bytes.
+    longest: usize,
 }
 
 impl BatchBuilder {
-    /// Begins anew, for output of about `hint` bytes in `most` batches.
+    /// Begins anew, for output of about `hint` bytes in `most` batches, with records of at most `longest` bytes.
     #[inline]
-    pub(crate) fn begin(&mut self, hint: usize, most: usize) {
+    pub(crate) fn begin(&mut self, hint: usize, most: usize, longest: usize) {
         self.hint = hint.clamp(LEAST_BYTES, PIECE_BYTES);
-        self.most = most;
+        (self.most, self.longest) = (most, longest);
         (self.no_buffer, self.too_long, self.out_bytes) = (0, 0, 0);
     }
 
@@ -230,7 +262,7 @@ impl EdgeSink<'_> {
     fn open(&mut self, record: &[u8]) -> bool {
         let builder = &mut *self.builder;
         builder.close(self.spares);
-        if record.len() > PIECE_BYTES {
+        if record.len() > builder.longest {
             builder.too_long += 1;
             return false;
         }

@@ -2,7 +2,7 @@
 
 use crate::graph::NodeId;
 use crate::graph::arrive::Origin;
-use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::build::{PIECE_BYTES, Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, Spill};
@@ -11,7 +11,9 @@ use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
 use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_format::MAX_FIXED_BYTES;
 use crossdock_mailbox::{Batch, Selection};
+use crossdock_transport::MAX_MESSAGE_BYTES;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -57,8 +59,9 @@ pub(crate) struct Job {
     /// The format of the records that it makes, by id.
     output: u64,
     input: usize,
-    /// The batches that its output has room for.
+    /// The batches that its output has room for, and the longest record that it may make, in bytes.
     room: usize,
+    longest: usize,
     is_timed: bool,
     /// When it was begun, if what it takes is measured.
     began: Option<Began>,
@@ -104,7 +107,7 @@ impl Job {
     /// where that was taken.
     pub(crate) fn run(&mut self, ws: &mut Workspace) -> (Outcome, Option<f32>) {
         let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
-        ws.builder.begin(share, self.room);
+        ws.builder.begin(share, self.room, self.longest);
         self.measured(ws, |job, selection, ws| process(&mut *job.handler, &job.batch, selection, &mut ws.sink()))
     }
 
@@ -116,10 +119,10 @@ impl Job {
         egress: &mut impl Egress,
         ws: &mut Workspace,
     ) -> (Outcome, Option<f32>) {
-        ws.builder.begin(0, 0);
+        ws.builder.begin(0, 0, 0);
         self.measured(ws, |job, selection, ws| {
-            let Job { handler, batch, output, .. } = job;
-            let run = SessionRun { handler: &mut **handler, batch, selection, format: *output };
+            let Job { handler, batch, output, longest, .. } = job;
+            let run = SessionRun { handler: &mut **handler, batch, selection, format: *output, longest: *longest };
             let sent = egress.run(key, run, &mut ws.builder.spill);
             job.sent = Some(sent);
             sent.outcome
@@ -238,10 +241,11 @@ impl Graph {
             Condition::Failed | Condition::Ending => None,
             _ => node.instance(batch.format).and_then(|instance| Some((instance.handler.take()?, instance.output))),
         };
+        let longest = runs.as_ref().map_or(0, |(handler, _)| longest(&**handler, &batch));
         let upto = match &runs {
             Some((handler, _)) => {
                 // Longer records are not taken.
-                let most = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, PIECE_BYTES);
+                let most = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, longest);
                 let most = handler.most_out_bytes().map_or(usize::MAX, most);
                 let soon = if is_long { soon_done(&node) } else { usize::MAX };
                 portion(&node, &batch, done, room, ws).min(done.saturating_add(most.min(soon)))
@@ -266,7 +270,22 @@ impl Graph {
         }
         self.set_node(node);
         let (part, row_errors, sent) = ((done, upto), 0, None);
-        Some(Job { node: id, batch, part, left_out, handler, output, input, room, is_timed, began, row_errors, sent })
+        let job = Job {
+            node: id,
+            batch,
+            part,
+            left_out,
+            handler,
+            output,
+            input,
+            room,
+            longest,
+            is_timed,
+            began,
+            row_errors,
+            sent,
+        };
+        Some(job)
     }
 
     fn note_arrival(&self, node: &Node, batch: &Batch, (from, upto): (usize, usize)) {
@@ -411,7 +430,7 @@ impl Graph {
         let room = self.room_of(id);
         let Some(mut node) = self.lift(id) else { return true };
         let spill: Spill = std::mem::take(&mut node.spill);
-        ws.builder.begin(PIECE_BYTES, room);
+        ws.builder.begin(PIECE_BYTES, room, MAX_MESSAGE_BYTES);
         let mut sink = ws.sink();
         spill.rows().for_each(|row| sink.push(row));
         ws.close();
@@ -431,6 +450,13 @@ impl Graph {
             node.gauges.lose(Loss::Failed, records + after);
         }
     }
+}
+
+/// The longest record that a handler may make of one of a batch, in bytes; the longest that it can make, where that is known and has
+/// a bound.
+fn longest(handler: &dyn Handler, batch: &Batch) -> usize {
+    let known = handler.most_out_bytes().filter(|bytes| *bytes <= MAX_FIXED_BYTES);
+    longest_made(batch).max(known.unwrap_or(0))
 }
 
 /// What found no buffer waits in the node.

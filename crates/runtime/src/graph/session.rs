@@ -49,6 +49,8 @@ pub(crate) struct SessionRun<'a> {
     pub(super) selection: &'a mut Selection,
     /// The format of the records that it makes, by id.
     pub(crate) format: u64,
+    /// The longest record that it may make, in bytes.
+    pub(crate) longest: usize,
 }
 
 impl SessionRun<'_> {

@@ -1,7 +1,7 @@
 //! Runs a conversion chain as a handler: batches in, records of the accepted format out. Fixed costs are per batch; once
 //! warm, nothing is allocated.
 
-use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::build::{PIECE_BYTES, Workspace, longest_made};
 use crate::graph::gauges::Gauge;
 use crate::graph::node::Instance;
 use crate::graph::run::{Outcome, process};
@@ -11,14 +11,15 @@ use crossdock_engine::{Handler, HandlerCounters, SelectHandler, Sink, Verdict};
 use crossdock_format::Format;
 use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
+use crossdock_transport::MAX_MESSAGE_BYTES;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Records that a plan is given at a time.
 const CHUNK_RECORDS: usize = 64;
 /// Bytes of converted records from which on a part's output goes on to the next part.
 const ENOUGH_BYTES: usize = PIECE_BYTES / 2;
-/// Buffers between the parts: each has one at a time, and a chain of as many steps as it can have, each a query with a
-/// plan behind it, has half of these.
+/// Buffers between the parts, for batches and for records that are longer than a packet: each part has one at a time, and a chain of
+/// as many steps as it can have, each a query with a plan behind it, has half of these. Only what is used is ever touched.
 const BUFFERS: usize = 32;
 
 /// The memory between the parts of the chain that runs. All chains of a context have the same; no two of them run at
@@ -30,7 +31,7 @@ pub(crate) type Between = Arc<Mutex<Pool>>;
 /// # Errors
 /// The system's.
 pub(crate) fn pool() -> std::io::Result<Pool> {
-    Pool::new(PoolConfig { classes: vec![(64 << 10, BUFFERS)] })
+    Pool::new(PoolConfig { classes: vec![(64 << 10, BUFFERS), (MAX_MESSAGE_BYTES, BUFFERS)] })
 }
 
 /// One chain of a stream, compiled: what its handlers are made from, and what they count together.
@@ -126,7 +127,8 @@ struct Stage {
 }
 
 enum Work {
-    Plan(Plan),
+    /// The plan for records that stay within a packet, and for those that are made of long ones.
+    Plan([Plan; 2]),
     Handler(Box<dyn Handler>),
 }
 
@@ -155,7 +157,8 @@ impl Converter {
                 continue;
             }
             let work = match part {
-                Part::Plan(plan) => Work::Plan(plan.within(PIECE_BYTES)),
+                // A plan refuses what comes within 8 bytes of its bound.
+                Part::Plan(plan) => Work::Plan([plan.within(PIECE_BYTES), plan.within(MAX_MESSAGE_BYTES + 8)]),
                 Part::Select(program) => Work::Handler(Box::new(SelectHandler::new((**program).clone()))),
                 // Made once before, when the conversion was registered: it can be.
                 Part::Messages(messages) => Work::Handler(messages.handler().ok()?),
@@ -220,13 +223,16 @@ impl Output<'_> {
 fn run(stages: &mut [Stage], batch: &Batch, selection: &mut Selection, output: &mut Output<'_>) {
     let Some((stage, rest)) = stages.split_first_mut() else { return debug_assert!(false, "a chain has a part") };
     let Stage { work, then, to, out, made, selection: next } = stage;
-    let mut hand_on = HandOn { to, made, next, rest, output };
+    let longest = longest_made(batch);
+    let mut hand_on = HandOn { to, made, next, longest, rest, output };
     out.clear();
     match work {
-        Work::Plan(plan) => {
-            // Records that fit a piece are checked in chunks; records of a foreign layout may be longer and are checked
-            // one by one.
-            let records = if plan.to().is_foreign() { 1 } else { CHUNK_RECORDS };
+        Work::Plan([short, long]) => {
+            // Records that fit a piece are checked in chunks; records of a foreign layout may be longer, and so may those that are
+            // made of long ones: they are checked one by one.
+            let plan = if longest > PIECE_BYTES { long } else { short };
+            let is_checked_alone = plan.to().is_foreign() || longest > PIECE_BYTES;
+            let records = if is_checked_alone { 1 } else { CHUNK_RECORDS };
             let mut indexes = selection.iter();
             for _ in 0..selection.len().div_ceil(records) {
                 let chunk = indexes.by_ref().take(records).map(|index| batch.record(index));
@@ -284,6 +290,8 @@ struct HandOn<'a, 'b> {
     to: &'a Format,
     made: &'a mut Batch,
     next: &'a mut Selection,
+    /// The longest record that goes on, in bytes: one that is longer than a packet is made of such a one only.
+    longest: usize,
     rest: &'a mut [Stage],
     output: &'a mut Output<'b>,
 }
@@ -293,7 +301,7 @@ impl HandOn<'_, '_> {
     fn all(&mut self, out: &mut Vec<u8>) {
         let mut left = &out[..];
         while let Some(first) = self.to.record_len(left) {
-            if first > PIECE_BYTES {
+            if first > self.longest {
                 self.output.tally.too_long.add(1);
                 left = left.get(first..).unwrap_or_default();
                 continue;
@@ -350,7 +358,7 @@ impl Trial {
     pub(crate) fn run(&mut self, batch: &Batch) {
         let Trial { handler, workspace, selection } = self;
         workspace.discard();
-        workspace.builder.begin(batch.payload_bytes(), BUFFERS);
+        workspace.builder.begin(batch.payload_bytes(), BUFFERS, PIECE_BYTES);
         selection.select_all(batch.len());
         process(&mut **handler, batch, selection, &mut workspace.sink());
         workspace.close();
@@ -363,7 +371,7 @@ impl Trial {
     }
 }
 
-/// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece; how many bytes they take. How
+/// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece, or a longer one; how many bytes they take. How
 /// long a record is, `len_of` tells.
 fn fill(
     batch: &mut Batch,
@@ -376,7 +384,8 @@ fn fill(
     batch.format = format;
     let mut end = 0;
     while let Some(len) = rows.get(end..).and_then(&len_of)
-        && end + len <= PIECE_BYTES.min(rows.len())
+        && (end == 0 || end + len <= PIECE_BYTES)
+        && end + len <= rows.len()
     {
         batch.records.push(Span { slice: 0, start: end as u32, len: len as u32 });
         end += len;

@@ -70,6 +70,12 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// How a batch that passes unchanged leaves.
     fn whole(&self, batch: &Batch) -> Whole;
 
+    /// Queues a record that is longer than a packet, behind all that was queued before.
+    ///
+    /// # Errors
+    /// The reason for which it cannot be: there is no buffer for it now, or never.
+    fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason>;
+
     /// Memory for a packet of at least `needed` bytes, and of `wanted` bytes where the carrier has a choice.
     ///
     /// # Errors

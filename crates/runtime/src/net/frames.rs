@@ -3,13 +3,13 @@
 use super::Net;
 use crate::counters::DropReason;
 use crate::io::{Handed, IoPlace, Received};
-use crate::net::payload::{Arrived, Payload};
+use crate::net::payload::{Arrived, Content, Payload};
 use crossdock_device::Frame;
 use crossdock_mailbox::{Batch, Buffer};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
 use crossdock_transport::session::SessionError;
-use crossdock_transport::{Header, Hello, Kind, MAX_SUPER_BYTES, PacketError};
+use crossdock_transport::{Header, Hello, Kind, MAX_SUPER_BYTES, PacketError, Piece};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -151,13 +151,17 @@ impl Net {
             return None;
         }
         let now_ns = self.now_ns();
-        let receiver = &mut self.peers.link_mut(key)?.session.receiver;
-        let is_ahead = run.header.seq > receiver.next_seq();
-        if is_ahead && is_data && !self.pool.has_free(MAX_SUPER_BYTES, 2 * self.needed_buffers) {
-            // The packets that fill the hole must find buffers.
+        let is_ahead = run.header.seq > self.peers.link_mut(key)?.session.receiver.next_seq();
+        // The packets that fill the hole must find buffers, and so must a record when its first piece is taken.
+        let has_memory = match run.header.piece {
+            Piece::First if is_data => !is_ahead && self.has_memory_for(&buffer[spans[run.first].range()]),
+            _ => !is_ahead || self.pool.has_free(MAX_SUPER_BYTES, 2 * self.needed_buffers),
+        };
+        if !has_memory {
             self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return None;
         }
+        let receiver = &mut self.peers.link_mut(key)?.session.receiver;
         let handle = if is_ahead {
             Arrived::Kept { buffer: buffer.clone(), header: run.header, spans: run.spans(spans).to_vec(), stride }
         } else {
@@ -209,8 +213,13 @@ impl Net {
         }
         for payload in released.drain(..) {
             match payload {
-                Payload::Whole { batch, .. } => keep(batch),
-                Payload::Control(message, _) => link.control_taken(message.len()),
+                Payload::Whole { batch, .. } | Payload::Message { content: Content::Record { batch, .. }, .. } => {
+                    keep(batch);
+                }
+                // Its first packets stand for all.
+                Payload::Message { content: Content::Control(message, _), from: 0, .. } => {
+                    link.control_taken(message.len());
+                }
                 Payload::Packed { .. } | Payload::Message { .. } => {}
             }
         }
@@ -226,6 +235,6 @@ pub(crate) fn reason(error: PacketError) -> DropReason {
         PacketError::Version(_) => DropReason::PacketVersion,
         PacketError::Kind(_) => DropReason::PacketKind,
         PacketError::Length { .. } => DropReason::PacketLength,
-        PacketError::Payload(_) => DropReason::PacketPayload,
+        PacketError::Payload(_) | PacketError::Piece(_) => DropReason::PacketPayload,
     }
 }

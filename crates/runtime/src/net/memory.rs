@@ -10,7 +10,7 @@ use crossdock_mailbox::host::{
     ClientKey, Draft, Hold, HostError, HostInterface, Message, Opened, Owner, PortOptions, SESSION_GRANTS, Side,
 };
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{Follows, Header, Kind, Origin, TrafficClass};
+use crossdock_transport::{Cut, Follows, Header, Kind, MAX_SUPER_BYTES, Origin, TrafficClass};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -288,10 +288,36 @@ impl Carrier for Attached {
         if self.has_left {
             return;
         }
-        let header = Header { payload_bytes: message.len() as u16, ..Header::new(Kind::Control, 0) };
-        let packet = [&header.to_bytes()[..], message].concat().into_boxed_slice();
-        self.control_bytes += packet.len() as u64;
-        self.put_control(wire.host, packet, class);
+        let cut = Cut::new(message.len(), MAX_SUPER_BYTES);
+        for index in 0..cut.packets() {
+            let head = cut.head(index, &Header::new(Kind::Control, 0), 0);
+            let packet = [&head, &message[cut.range(index)]].concat().into_boxed_slice();
+            self.control_bytes += packet.len() as u64;
+            self.put_control(wire.host, packet, class);
+        }
+    }
+
+    /// In packets, in the daemon's own memory where the inbox has no room: nothing of what was let in is lost, and the queue's bound
+    /// counts these bytes too.
+    fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason> {
+        let cut = Cut::new(record.len(), MAX_SUPER_BYTES);
+        let template = Header { stream: to.subscription, format, records: 1, ..Header::new(Kind::Data, 0) };
+        for index in 0..cut.packets() {
+            let (head, range) = (cut.head(index, &template, 0), cut.range(index));
+            let label = Label { droppable: false, ..Label::new(to, u16::from(index == 0)) };
+            let bytes = head.len() + range.len();
+            let draft = if self.late.is_empty() { wire.host.begin_send(self.client, bytes).ok() } else { None };
+            let outgoing = match draft {
+                Some(mut draft) => {
+                    draft[..head.len()].copy_from_slice(&head);
+                    draft[head.len()..bytes].copy_from_slice(&record[range]);
+                    Outgoing::Drafted(draft.finish(bytes), label)
+                }
+                None => Outgoing::Own([&head, &record[range]].concat().into_boxed_slice(), label),
+            };
+            self.put(wire.host, outgoing);
+        }
+        Ok(())
     }
 
     fn takes_buffers(&self) -> bool {

@@ -7,6 +7,7 @@
 
 pub(crate) mod carrier;
 pub(crate) mod frames;
+pub(crate) mod joining;
 mod memory;
 mod pace;
 mod packets;
@@ -81,9 +82,15 @@ pub(crate) struct Net {
     lagging: Vec<usize>,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     queue_bytes: u64,
-    /// Buffers of the largest class, and how many of them must be free before data is taken in.
+    /// Buffers for super-packets, and how many of them must be free before data is taken in.
     large_buffers: usize,
     needed_buffers: usize,
+    /// The longest record that is taken, in bytes.
+    most_record_bytes: usize,
+    /// Bytes of control and mailbox messages of which pieces are missing.
+    joining_bytes: usize,
+    /// A record found no memory since this was last asked.
+    lacks_memory: bool,
     /// The device took no more packets; the remaining ones are sent in the next turn.
     held_up: bool,
     scratch: Scratch,
@@ -105,7 +112,7 @@ impl Net {
     /// A network side without peers.
     pub(crate) fn new(parts: NetParts, config: &ContextConfig) -> Net {
         let NetParts { place, hand_over, clock, device, pool, poller } = parts;
-        let large_buffers = pool.stats().classes.last().map_or(0, |class| class.count);
+        let large_buffers = pool.buffers_for(MAX_SUPER_BYTES);
         Net {
             place,
             hand_over,
@@ -121,6 +128,9 @@ impl Net {
             queue_bytes: config.queue_bytes,
             large_buffers,
             needed_buffers: needed_buffers(0, large_buffers),
+            most_record_bytes: config.most_record_bytes(),
+            joining_bytes: 0,
+            lacks_memory: false,
             held_up: false,
             scratch: Scratch::default(),
         }
@@ -162,7 +172,7 @@ impl Net {
         self.counters.drop(reason, count);
     }
 
-    /// Buffers of the largest class.
+    /// Buffers for super-packets.
     pub(crate) fn large_buffers(&self) -> usize {
         self.large_buffers
     }
@@ -270,7 +280,9 @@ impl Net {
     /// Takes a peer out of the table; nothing is sent to it any more but by [`Net::end`].
     pub(crate) fn remove(&mut self, key: usize) -> Option<Peer> {
         self.disarm(key);
-        self.peers.remove(key)
+        let peer = self.peers.remove(key)?;
+        self.forget_joining(&peer.joining);
+        Some(peer)
     }
 
     /// Ends the session of a peer that was taken out, `why` for the counters; it is sent the reason if there is one.

@@ -1,20 +1,22 @@
 //! Sessions over packets as peers' carriers.
 
 use crate::counters::DropReason;
+use crate::graph::build::{alone, is_long};
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
-use crate::net::payload::{Arrived, Deferred, Payload};
+use crate::net::payload::{Arrived, Content, Deferred, Payload};
 use crate::net::space::{OpenPacket, Space};
 use crossdock_device::Sent;
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::host::{HostError, HostInterface, Message, Opened, Owner, PortOptions, Side};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{HEADER_BYTES, MAX_SUPER_BYTES, Session, SuperPacket, TrafficClass};
+use crossdock_transport::{MAX_SUPER_BYTES, Session, SuperPacket, TrafficClass};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Bytes from which on a batch that passes whole leaves in its own buffer. The records of smaller batches are copied
 /// together with others, since a system call costs more than the copy.
@@ -47,7 +49,7 @@ impl Link {
     }
 
     /// Queues a mailbox's message for the side that the session has open under `number`; false if it is dropped, as
-    /// longer than a packet.
+    /// longer than any buffer.
     ///
     /// # Errors
     /// The message, while there is no buffer for it. `spare` large buffers stay free: a reader that takes nothing must
@@ -60,7 +62,7 @@ impl Link {
         spare: usize,
     ) -> Result<bool, Message> {
         let len = message.len();
-        if HEADER_BYTES + len > MAX_SUPER_BYTES {
+        if len > wire.pool.largest_bytes() {
             wire.counters.drop(DropReason::TooLong, 1);
             wire.host.free(message);
             return Ok(false);
@@ -70,7 +72,7 @@ impl Link {
         let Some(mut buffer) = has_room.then(|| wire.pool.alloc(len)).flatten() else { return Err(message) };
         wire.host.read(&message, 0, &mut buffer[..len]);
         wire.host.free(message);
-        Payload::Message { buffer: buffer.freeze(), len, number: number.into() }.enqueue(&mut self.session);
+        Content::Mailbox { buffer: buffer.freeze(), len, number: number.into() }.enqueue(&mut self.session);
         Ok(true)
     }
 }
@@ -109,7 +111,7 @@ impl Carrier for Link {
 
     fn send_control(&mut self, _: &mut Wire<'_>, message: &[u8], class: TrafficClass) {
         self.control_bytes += message.len() as u64;
-        Payload::Control(Rc::from(message), class).enqueue(&mut self.session);
+        Content::Control(Rc::from(message), class).enqueue(&mut self.session);
     }
 
     fn takes_buffers(&self) -> bool {
@@ -119,7 +121,18 @@ impl Carrier for Link {
     fn whole(&self, batch: &Batch) -> Whole {
         let are_packets = (1..=self.session.packet_bytes()).contains(&batch.stride);
         let fits = batch.payload_bytes() >= WHOLE_BYTES && are_packets;
-        if fits { Whole::Shared } else { Whole::Records }
+        if fits || is_long(batch) { Whole::Shared } else { Whole::Records }
+    }
+
+    fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason> {
+        if record.len() > wire.pool.largest_bytes() {
+            return Err(DropReason::TooLong);
+        }
+        let mut buffer = wire.pool.alloc(record.len()).ok_or(DropReason::NoBuffer)?;
+        buffer[..record.len()].copy_from_slice(record);
+        let batch = Arc::new(alone(buffer.freeze(), record.len(), format));
+        Content::Record { batch, to }.enqueue(&mut self.session);
+        Ok(())
     }
 
     fn open(&mut self, wire: &mut Wire<'_>, needed: usize, _: usize) -> Result<Space, DropReason> {
@@ -140,7 +153,7 @@ impl Carrier for Link {
             Some(small) => packet.copied_to(small),
             None => packet,
         };
-        Payload::Packed { packet, format, to }.enqueue(&mut self.session);
+        Payload::enqueue_packed(packet, format, to, &mut self.session);
     }
 
     fn grant_credit(&mut self, _: &mut Wire<'_>, is_blocked: bool) {

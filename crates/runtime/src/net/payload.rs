@@ -1,11 +1,13 @@
-//! The units of a session over packets: super-packets that are built here, batches that leave unchanged, control
-//! messages, and what arrives.
+//! The units of a session over packets: super-packets that are built here, batches that leave unchanged, messages in
+//! pieces, and what arrives.
 
+use crate::graph::build::is_long;
 use crate::net::carrier::Recipient;
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::{Batch, Buffer, BufferMut};
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_PACKETS, Origin, Session, SuperPacket, TrafficClass};
+use crossdock_transport::pieces::Head;
+use crossdock_transport::{Cut, HEADER_BYTES, Header, Kind, MAX_PACKETS, Origin, Session, SuperPacket, TrafficClass};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -19,11 +21,56 @@ pub(crate) enum Payload {
     Packed { packet: SuperPacket<BufferMut>, format: u64, to: Recipient },
     /// A batch that passes whole, as the bytes that it came in; others may share it.
     Whole { batch: Arc<Batch>, to: Recipient },
+    /// Packets of a message, from packet `from` on.
+    Message { content: Content, cut: Cut, from: u32 },
+}
+
+/// A message, which is cut into packets if one is too short for it.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
     /// A control message.
     Control(Rc<[u8]>, TrafficClass),
     /// A mailbox's message: the first `len` bytes of the buffer, for the mailbox that the session has open under
     /// `number`.
-    Message { buffer: Buffer, len: usize, number: u32 },
+    Mailbox { buffer: Buffer, len: usize, number: u32 },
+    /// A record that is longer than a packet: the one of the batch.
+    Record { batch: Arc<Batch>, to: Recipient },
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Content::Control(message, _) => message,
+            Content::Mailbox { buffer, len, .. } => &buffer[..*len],
+            Content::Record { batch, .. } => batch.record(0),
+        }
+    }
+
+    /// What is the same in the headers of all its packets to the peer's session `to`.
+    fn template(&self, to: u32) -> Header {
+        match self {
+            Content::Control(..) => Header::new(Kind::Control, to),
+            Content::Mailbox { number, .. } => Header { stream: *number, ..Header::new(Kind::Message, to) },
+            Content::Record { batch, to: Recipient { subscription, .. } } => {
+                Header { stream: *subscription, format: batch.format, records: 1, ..Header::new(Kind::Data, to) }
+            }
+        }
+    }
+
+    /// Puts it into the session's queue.
+    pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
+        let class = match &self {
+            Content::Control(_, class) => *class,
+            Content::Mailbox { number, .. } => TrafficClass::Data(Origin::Mailbox(*number)),
+            Content::Record { to, .. } => TrafficClass::Data(Origin::Stream(to.subscription)),
+        };
+        let cut = Cut::new(self.bytes().len(), session.packet_bytes());
+        for packets in cut.units() {
+            let payload = Payload::Message { content: self.clone(), cut, from: packets.start };
+            let (count, bytes) = (packets.len() as u32, cut.bytes(packets) as u64);
+            session.sender.enqueue(payload, count, bytes, class, false);
+        }
+    }
 }
 
 /// A run of packets that arrived.
@@ -54,21 +101,29 @@ pub(crate) enum Deferred {
 }
 
 impl Payload {
-    /// Puts the unit into the session's queue.
-    pub(crate) fn enqueue(self, session: &mut Session<Payload, Arrived>) {
-        let data = |to: &Recipient| TrafficClass::Data(Origin::Stream(to.subscription));
-        let (packets, bytes, class, droppable) = match &self {
-            Payload::Packed { packet, to, .. } => (packet.packets().len(), packet.len(), data(to), to.droppable),
-            Payload::Whole { batch, to, .. } => {
-                let bytes = batch.payload_bytes() + batch.slices.len() * HEADER_BYTES;
-                (batch.slices.len(), bytes, data(to), to.droppable)
-            }
-            Payload::Control(message, class) => (1, message.len() + HEADER_BYTES, *class, false),
-            Payload::Message { len, number, .. } => {
-                (1, len + HEADER_BYTES, TrafficClass::Data(Origin::Mailbox(*number)), false)
-            }
-        };
-        session.sender.enqueue(self, packets as u32, bytes as u64, class, droppable);
+    /// Puts records into the session's queue.
+    pub(crate) fn enqueue_packed(
+        packet: SuperPacket<BufferMut>,
+        format: u64,
+        to: Recipient,
+        session: &mut Session<Payload, Arrived>,
+    ) {
+        let (packets, bytes) = (packet.packets().len(), packet.len());
+        Payload::Packed { packet, format, to }.enqueue_data(packets, bytes, to, session);
+    }
+
+    /// Puts a batch that passes whole into the session's queue: as it is, or in pieces.
+    pub(crate) fn enqueue_whole(batch: Arc<Batch>, to: Recipient, session: &mut Session<Payload, Arrived>) {
+        if is_long(&batch) {
+            return Content::Record { batch, to }.enqueue(session);
+        }
+        let (packets, bytes) = (batch.slices.len(), batch.payload_bytes() + batch.slices.len() * HEADER_BYTES);
+        Payload::Whole { batch, to }.enqueue_data(packets, bytes, to, session);
+    }
+
+    fn enqueue_data(self, packets: usize, bytes: usize, to: Recipient, session: &mut Session<Payload, Arrived>) {
+        let class = TrafficClass::Data(Origin::Stream(to.subscription));
+        session.sender.enqueue(self, packets as u32, bytes as u64, class, to.droppable);
     }
 
     /// Records in it, and the subscription they are for.
@@ -76,7 +131,8 @@ impl Payload {
         match self {
             Payload::Packed { packet, to, .. } => Some((to.subscription, packet.records())),
             Payload::Whole { batch, to, .. } => Some((to.subscription, batch.len() as u64)),
-            Payload::Control(..) | Payload::Message { .. } => None,
+            Payload::Message { content: Content::Record { to, .. }, .. } => Some((to.subscription, 1)),
+            Payload::Message { .. } => None,
         }
     }
 
@@ -103,17 +159,20 @@ impl Payload {
                     None => gather(batch, device, addr, &template, first_seq, range),
                 }
             }
-            Payload::Control(message, _) => {
-                let header =
-                    Header { payload_bytes: message.len() as u16, seq: first_seq, ..Header::new(Kind::Control, to) };
-                let bytes = header.to_bytes();
-                device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(message)], bytes.len() + message.len())
-            }
-            Payload::Message { buffer, len, number } => {
-                let (stream, payload_bytes) = (*number, *len as u16);
-                let header = Header { stream, payload_bytes, seq: first_seq, ..Header::new(Kind::Message, to) };
-                let bytes = header.to_bytes();
-                device.send(addr, &[IoSlice::new(&bytes), IoSlice::new(&buffer[..*len])], bytes.len() + *len)
+            Payload::Message { content, cut, from } => {
+                // Packet 0 of the message, which may be before the unit's.
+                let (template, first_seq) = (content.template(to), first_seq.wrapping_sub((*from).into()));
+                let packets = range.start + *from..range.end + *from;
+                let bytes = content.bytes();
+                let mut heads = [Head::EMPTY; MAX_PACKETS];
+                let mut slices = [IoSlice::new(&[]); 2 * MAX_PACKETS];
+                for (head, index) in heads.iter_mut().zip(packets.clone()) {
+                    *head = cut.head(index, &template, first_seq);
+                }
+                for ((two, head), index) in slices.chunks_exact_mut(2).zip(&heads).zip(packets) {
+                    two.copy_from_slice(&[IoSlice::new(head), IoSlice::new(&bytes[cut.range(index)])]);
+                }
+                device.send(addr, &slices[..2 * range.len()], cut.stride())
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::io::IoPlace;
 use crate::net::carrier::Carrier;
+use crate::net::joining::Joining;
 use crate::net::memory::Attached;
 use crate::net::packets::Link;
 use crate::net::payload::{Arrived, Payload};
@@ -53,6 +54,8 @@ pub(crate) struct Peer {
     pub(crate) serial: u64,
     /// Whether a request of its is with the planner or the catalog, and what it sends meanwhile waits.
     pub(crate) is_paused: bool,
+    /// Its messages of which pieces are missing.
+    pub(super) joining: Joining,
 }
 
 /// A peer as others know it, which may have gone meanwhile.
@@ -74,6 +77,7 @@ impl Peer {
             dirty: false,
             serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
             is_paused: false,
+            joining: Joining::default(),
         }
     }
 

@@ -61,7 +61,8 @@ impl Net {
         let peer = self.peers.present(key)?;
         let carrier = peer.carrier();
         let packets = match blocks {
-            true if peer.full => return Some(Room::Full),
+            // Where records may be dropped, but none that waits: it was begun, or is longer than a packet.
+            _ if peer.full => return Some(Room::Full),
             true => {
                 let left = self.queue_bytes.saturating_sub(carrier.backlog_bytes(host));
                 (left as usize / MAX_SUPER_BYTES + 1).min(MOST_PACKETS)
@@ -81,18 +82,19 @@ impl Net {
         })
     }
 
-    /// The sink of one format's records for a subscription of a peer.
+    /// The sink of one format's records of a longest length for a subscription of a peer.
     #[inline]
     pub(crate) fn sink<'a>(
         &'a mut self,
         key: usize,
         to: Recipient,
         output: &'a mut Output,
-        (format, spill): (u64, &'a mut Spill),
+        of: (u64, usize),
+        spill: &'a mut Spill,
         host: &'a mut HostInterface,
     ) -> Option<SessionSink<'a>> {
         let (peers, wire) = self.split(host);
-        Some(SessionSink::new(output, peers.present_mut(key)?.carrier_mut(), wire, to, format, spill))
+        Some(SessionSink::new(output, peers.present_mut(key)?.carrier_mut(), wire, to, of, spill))
     }
 
     /// Counts records that joined a peer's queue.
@@ -108,7 +110,7 @@ impl Net {
     pub(crate) fn pass_whole(&mut self, key: usize, batch: Arc<Batch>, to: Recipient) -> u64 {
         let Some(link) = self.peers.present_link_mut(key) else { return 0 };
         let records = batch.len() as u64;
-        Payload::Whole { batch, to }.enqueue(&mut link.session);
+        Payload::enqueue_whole(batch, to, &mut link.session);
         self.counters.records_out += records;
         self.counters.batches_whole += 1;
         self.peers.touch(key);

@@ -48,6 +48,8 @@ pub(crate) struct SessionSink<'a> {
     to: Recipient,
     /// Format of the records pushed, by id.
     format: u64,
+    /// The longest record that is taken, in bytes.
+    longest: usize,
     /// Takes the records for which there is no buffer, in order, to be sent before all others.
     spill: &'a mut Spill,
     /// Records taken, and their size.
@@ -55,7 +57,7 @@ pub(crate) struct SessionSink<'a> {
     pub(crate) bytes: usize,
     /// Records for which there was no buffer, and no room in the spill; they are reported to the subscriber.
     pub(crate) no_buffer: u64,
-    /// Records longer than a packet can be; the same.
+    /// Records that are too long; the same.
     pub(crate) too_long: u64,
 }
 
@@ -67,16 +69,16 @@ impl Sink for SessionSink<'_> {
 }
 
 impl<'a> SessionSink<'a> {
-    /// A sink of records of `format` to a subscription whose peer `carrier` carries.
+    /// A sink of records of a format and a longest length to a subscription whose peer `carrier` carries.
     pub(crate) fn new(
         output: &'a mut Output,
         carrier: &'a mut dyn Carrier,
         wire: Wire<'a>,
         to: Recipient,
-        format: u64,
+        (format, longest): (u64, usize),
         spill: &'a mut Spill,
     ) -> SessionSink<'a> {
-        SessionSink { output, carrier, wire, to, format, spill, taken: 0, bytes: 0, no_buffer: 0, too_long: 0 }
+        SessionSink { output, carrier, wire, to, format, longest, spill, taken: 0, bytes: 0, no_buffer: 0, too_long: 0 }
     }
 
     /// Takes a batch of which every record leaves unchanged. Whether it is to join the queue by reference instead,
@@ -123,17 +125,19 @@ impl<'a> SessionSink<'a> {
         }
         *wanted_bytes = (*wanted_bytes).clamp(WANTED_BYTES.start, WANTED_BYTES.end);
         let needed = HEADER_BYTES + bytes.len();
-        let opened = match needed {
-            0..=MAX_SUPER_BYTES => self.carrier.open(&mut self.wire, needed, *wanted_bytes),
-            _ => Err(DropReason::TooLong),
-        };
-        match opened {
-            Ok(mut space) => {
+        let done = match needed {
+            0..=MAX_SUPER_BYTES => self.carrier.open(&mut self.wire, needed, *wanted_bytes).map(|mut space| {
                 let is_taken = space.push(bytes, records);
                 debug_assert!(is_taken, "there is room for what it was opened for");
+                *open = Some(OpenPacket { space, format: self.format, opened_ns: self.wire.now_ns });
+            }),
+            _ if bytes.len() <= self.longest => self.carrier.send_long(&mut self.wire, bytes, self.format, self.to),
+            _ => Err(DropReason::TooLong),
+        };
+        match done {
+            Ok(()) => {
                 self.taken += u64::from(records);
                 self.bytes += bytes.len();
-                *open = Some(OpenPacket { space, format: self.format, opened_ns: self.wire.now_ns });
             }
             Err(DropReason::NoBuffer) => self.put_off(bytes, records),
             Err(reason) => {

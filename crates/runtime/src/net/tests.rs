@@ -9,7 +9,7 @@ use crate::graph::run::{Outcome, process};
 use crate::net::carrier::{Carrier, Recipient, Wire};
 use crate::net::memory::Attached;
 use crate::net::packets::Link;
-use crate::net::payload::{Arrived, Deferred, Payload};
+use crate::net::payload::{Arrived, Content, Deferred, Payload};
 use crate::net::sink::{Output, SessionSink};
 use crossdock_device::{Device, MemoryDevice, MemoryOptions, Poller, Sent};
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
@@ -20,7 +20,8 @@ use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
 use crossdock_transport::receiver;
 use crossdock_transport::{
-    Follows, HEADER_BYTES, Header, Kind, Limits, MAX_SUPER_BYTES, Origin, Session, Traffic, TrafficClass,
+    Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, Piece, Session,
+    Traffic, TrafficClass,
 };
 use order::{
     control_leaves_before_waiting_records_unless_it_follows_them, name_of,
@@ -85,14 +86,27 @@ struct Received {
     subscription: u32,
     format: u64,
     records: u16,
+    piece: Piece,
     payload: Vec<u8>,
 }
 
 impl Received {
     fn new(header: &Header, payload: &[u8]) -> Received {
-        let Header { kind, stream: subscription, format, records, .. } = *header;
-        Received { kind, subscription, format, records, payload: payload.to_vec() }
+        let Header { kind, stream: subscription, format, records, piece, .. } = *header;
+        Received { kind, subscription, format, records, piece, payload: payload.to_vec() }
     }
+}
+
+/// What has arrived, with each message in pieces as one packet.
+fn joined(received: Vec<Received>) -> Vec<Received> {
+    let (mut control, mut data) = (Joiner::default(), Joiner::default());
+    let join = |packet: Received| {
+        let joiner = if packet.kind == Kind::Control { &mut control } else { &mut data };
+        let joined =
+            joiner.take(packet.piece, &packet.payload, MAX_MESSAGE_BYTES).unwrap().map(|joined| joined.to_vec());
+        joined.map(|payload| Received { piece: Piece::Whole, payload, ..packet.clone() })
+    };
+    received.into_iter().filter_map(join).collect()
 }
 
 /// A carrier with its peer.
@@ -194,7 +208,11 @@ impl Rig for Packets {
             self.peer.receiver.ack_soon();
             let ack = self.peer.poll_short(1_000_000_000).unwrap();
             let mut taken = 0;
-            let release = |payload| taken += if let Payload::Control(message, _) = payload { message.len() } else { 0 };
+            let release = |payload| {
+                if let Payload::Message { content: Content::Control(message, _), from: 0, .. } = payload {
+                    taken += message.len();
+                }
+            };
             self.link.session.on_ack(&ack.bytes()[HEADER_BYTES..], 0, release).unwrap();
             self.link.control_taken(taken);
         }
@@ -364,7 +382,7 @@ fn push_all<'r>(
     spill: &mut Spill,
 ) -> (u64, u64) {
     let (carrier, wire) = rig.parts();
-    let mut sink = SessionSink::new(output, carrier, wire, to, format, spill);
+    let mut sink = SessionSink::new(output, carrier, wire, to, (format, MAX_MESSAGE_BYTES), spill);
     records.for_each(|record| sink.push(record));
     (sink.taken, sink.no_buffer + sink.too_long)
 }
@@ -439,15 +457,48 @@ fn records_arrive_once_in_order_under_their_subscription_and_format<R: Rig>() {
     assert_eq!((backlog(&mut rig), rig.held_bytes()), (0, 0));
 }
 
-fn a_record_longer_than_a_packet_is_counted_and_others_pass<R: Rig>() {
+fn a_record_longer_than_a_packet_passes_in_pieces_in_its_place<R: Rig>() {
     let (mut rig, mut output) = (R::new(), Output::default());
     let longest = MAX_SUPER_BYTES - HEADER_BYTES;
-    let sent = [vec![1; 8], vec![2; longest + 8], vec![3; longest], vec![4; 8]];
-    assert_eq!(push(&mut rig, &mut output, KEPT, 7, &sent), (3, 1));
+    let sent = [vec![1; 8], vec![2; longest + 8], vec![3; longest], vec![4; longest + 40], vec![5; 8]];
+    assert_eq!(push(&mut rig, &mut output, DROPPABLE, 7, &sent), (5, 0));
+    assert!(backlog(&mut rig) >= 3 * longest as u64);
+    // Only records that are not longer may be dropped, so what is begun is sent whole.
+    flush(&mut rig, &mut output, DROPPABLE);
+    let received = joined(rig.receive());
+    assert!(received.iter().all(|packet| (packet.kind, packet.format, packet.piece) == (Kind::Data, 7, Piece::Whole)));
+    assert_eq!((counted(&received), bytes_of(&received)), (5, sent.concat()));
+    assert_eq!((backlog(&mut rig), rig.held_bytes()), (0, 0));
+}
+
+fn a_record_that_is_too_long_is_counted_and_others_pass<R: Rig>() {
+    let (mut rig, mut output) = (R::new(), Output::default());
+    let sent = [vec![1; 8], vec![2; MAX_MESSAGE_BYTES + 8], vec![4; 8]];
+    assert_eq!(push(&mut rig, &mut output, KEPT, 7, &sent), (2, 1));
     assert_eq!(rig.world().dropped("record_too_long"), 1);
     flush(&mut rig, &mut output, KEPT);
-    let received = rig.receive();
-    assert_eq!(bytes_of(&received), [vec![1; 8], vec![3; longest], vec![4; 8]].concat());
+    assert_eq!(bytes_of(&rig.receive()), [vec![1; 8], vec![4; 8]].concat());
+}
+
+fn a_control_message_longer_than_a_packet_passes_in_pieces<R: Rig>() {
+    let mut rig = R::new();
+    let long: Vec<u8> = (0..300_000u32).map(|at| (at >> 8) as u8).collect();
+    for message in [&b"before"[..], &long, b"after"] {
+        let (carrier, mut wire) = rig.parts();
+        carrier.send_control(&mut wire, message, IN_PLACE);
+    }
+    let mut received = Vec::new();
+    while received.len() < 3 {
+        received.extend(rig.receive());
+        let whole = joined(received.clone());
+        if whole.len() == 3 {
+            received = whole;
+        }
+    }
+    let payloads: Vec<&[u8]> = received.iter().map(|packet| &packet.payload[..]).collect();
+    assert_eq!(payloads, [&b"before"[..], &long, b"after"]);
+    let (carrier, wire) = rig.parts();
+    assert_eq!(carrier.untaken_control_bytes(wire.host), 0);
 }
 
 fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
@@ -502,7 +553,8 @@ fn a_whole_batch_leaves_behind_what_was_pushed_before<R: Rig>() {
         push(&mut rig, &mut output, KEPT, batch.format, &records(2, 8));
         let (carrier, wire) = rig.parts();
         let mut spill = Spill::default();
-        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, batch.format, &mut spill);
+        let mut sink =
+            SessionSink::new(&mut output, carrier, wire, KEPT, (batch.format, MAX_MESSAGE_BYTES), &mut spill);
         let is_referred_to = sink.take_whole(&batch);
         let all = (count * packets) as u64;
         assert_eq!(sink.taken, if is_referred_to { 0 } else { all });
@@ -668,7 +720,7 @@ fn a_query_that_panics_ends_nothing_else<R: Rig>() {
     ] {
         let (carrier, wire) = rig.parts();
         let mut spill = Spill::default();
-        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, 7, &mut spill);
+        let mut sink = SessionSink::new(&mut output, carrier, wire, KEPT, (7, MAX_MESSAGE_BYTES), &mut spill);
         let mut selection = Selection::default();
         selection.select_all(batch.len());
         let outcome = match process(&mut Passing { verdict }, &batch, &mut selection, &mut sink) {
@@ -702,7 +754,9 @@ macro_rules! conformance {
 
 conformance!(
     records_arrive_once_in_order_under_their_subscription_and_format,
-    a_record_longer_than_a_packet_is_counted_and_others_pass,
+    a_record_longer_than_a_packet_passes_in_pieces_in_its_place,
+    a_record_that_is_too_long_is_counted_and_others_pass,
+    a_control_message_longer_than_a_packet_passes_in_pieces,
     control_messages_keep_their_place_and_count_until_they_are_taken,
     control_leaves_before_waiting_records_unless_it_follows_them,
     replies_leave_in_order_and_notices_do_not_wait_for_them,

@@ -152,7 +152,7 @@ impl Session {
     /// As [`Session::ask`], for what must be done.
     pub(crate) fn must(&mut self, request: impl FnOnce(u32) -> Request) {
         let reply = self.ask(request).unwrap();
-        assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+        assert!(matches!(reply, Reply::Done { .. } | Reply::Announced { .. }), "{reply:?}");
     }
 
     /// As [`Session::ask`], for what must be refused: the code and the words.

@@ -192,7 +192,7 @@ impl Script<'_> {
                 Came::Records(number, records) => *got.entry(number).or_default() += records,
                 Came::Control(ControlMessage::Reply(reply)) => {
                     let (id, refusal) = match reply {
-                        Reply::Done { id } | Reply::Subscribed { id, .. } => (id, None),
+                        Reply::Done { id } | Reply::Announced { id, .. } | Reply::Subscribed { id, .. } => (id, None),
                         Reply::Refused { id, refusal } => (id, Some(refusal.code)),
                         other => panic!("{other:?}"),
                     };

@@ -44,7 +44,9 @@ impl Reply {
         match self {
             Reply::Subscribed { subscription, .. } => Follows::Origin(Origin::Stream(*subscription)),
             Reply::MailboxOpened { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
-            Reply::Done { .. } | Reply::Node { .. } | Reply::Refused { .. } => Follows::Nothing,
+            Reply::Done { .. } | Reply::Announced { .. } | Reply::Node { .. } | Reply::Refused { .. } => {
+                Follows::Nothing
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Every message arrives once and in order, whatever the path and the consumer do, within bounds of memory and time.
 
 use crate::host::HostPlan;
-use crate::traffic::{SinkPlan, SourcePlan};
+use crate::traffic::{SinkPlan, SourcePlan, Unit};
 use crate::world::World;
 use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
@@ -97,7 +97,7 @@ fn every_message_arrives_once_and_in_order() {
             assert!(peer.dead_ns.is_none() && peer.closed.is_none(), "{}", world.report());
             assert_eq!((peer.session.receiver.held(), peer.sink.waiting_packets), (0, 0), "{}", world.report());
             assert_eq!(peer.session.sender.backlog_bytes(), 0, "{}", world.report());
-            let bound = host.plan.source.backlog_bytes + MAX_SUPER_BYTES as u64;
+            let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
             assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
         }
     });
@@ -195,8 +195,11 @@ fn control_arrives_while_no_credit_is_given() {
             let address = world.client.address;
             let client = world.client.peers.values_mut().next().expect("connected");
             let class = client.source.any_control();
-            let (message, _, bytes) = client.source.control(class);
-            client.session.sender.enqueue(message, 1, bytes, class, false);
+            let (packet_bytes, long) = (client.session.packet_bytes(), [0, 0, 5000][client.source.any_below(3)]);
+            for unit in client.source.control(class, packet_bytes, long) {
+                let Unit { outgoing, packets, bytes, class, droppable } = unit;
+                client.session.sender.enqueue(outgoing, packets, bytes, class, droppable);
+            }
             let is_free = match class {
                 TrafficClass::Exchange(Follows::Nothing) => !a_request_waits,
                 TrafficClass::Exchange(_) => false,
@@ -217,7 +220,7 @@ fn control_arrives_while_no_credit_is_given() {
         world.run(resumes_ns - MS, |_| false);
         let (sink, sender) = (&world.server.peer().sink, &world.client.peer().session.sender);
         let window = u64::from(world.server.plan.limits.window_packets);
-        assert_eq!(sender.stats().packets, window + sink.controls, "{}", world.report());
+        assert_eq!(sender.stats().packets, window + sink.control_packets, "{}", world.report());
         assert_eq!(sink.waiting_packets, window, "{}", world.report());
         // The sink checks that each message comes once, and in its place.
         world.finish(resumes_ns + 60 * SECOND);
@@ -233,6 +236,8 @@ fn dropping_the_oldest_loses_exactly_what_it_says() {
             drops: true,
             backlog_bytes: 50_000,
             interval_ns: rng.u64(1..400_000),
+            // Messages in several units are not dropped.
+            long: (0.0, 1),
             ..SourcePlan::any(&mut rng, 3000)
         };
         let slow = SinkPlan { packet_ns: rng.u64(..MS), gaps: true, ..SinkPlan::default() };

@@ -1,14 +1,14 @@
 //! A host of the simulation: a socket, sessions over it, and an application behind each. A small model of what a client
 //! and the daemon do with this crate.
 
-use crate::traffic::{Outgoing, Piece, Sink, SinkPlan, Source, SourcePlan};
+use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, Source, SourcePlan, Unit};
 use crossdock_sim::{Frame, Network, Rng};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
 use crossdock_transport::session::ShortPacket;
-use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Origin, Session, Traffic, TrafficClass, Welcome};
+use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Session, Welcome};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -70,7 +70,7 @@ impl Counters {
 /// One session and its application.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    pub(crate) session: Session<Outgoing, Piece>,
+    pub(crate) session: Session<Outgoing, Packets>,
     pub(crate) source: Source,
     pub(crate) sink: Sink,
     /// When it was found dead, in ns.
@@ -167,27 +167,27 @@ impl Host {
         });
         let (bytes, from) = (Rc::new(frame.bytes), frame.from);
         for run in &runs {
-            let piece = Piece { frame: bytes.clone(), spans: run.spans(&spans).to_vec(), header: run.header };
-            self.run(network, from, piece, now_ns);
+            let packets = Packets { frame: bytes.clone(), spans: run.spans(&spans).to_vec(), header: run.header };
+            self.run(network, from, packets, now_ns);
         }
         (self.spans, self.runs) = (spans, runs);
     }
 
-    fn run(&mut self, network: &mut Network, from: SocketAddr, piece: Piece, now_ns: u64) {
-        match piece.header.kind {
-            Kind::Hello if self.accepts => return self.hello(network, from, &piece, now_ns),
-            Kind::Welcome => return self.welcome(from, &piece, now_ns),
+    fn run(&mut self, network: &mut Network, from: SocketAddr, packets: Packets, now_ns: u64) {
+        match packets.header.kind {
+            Kind::Hello if self.accepts => return self.hello(network, from, &packets, now_ns),
+            Kind::Welcome => return self.welcome(from, &packets, now_ns),
             _ => {}
         }
-        let peer = self.peers.get_mut(&piece.header.session);
+        let peer = self.peers.get_mut(&packets.header.session);
         let Some(peer) = peer.filter(|p| p.address == from && p.dead_ns.is_none()) else {
             self.counters.strays += 1;
             return;
         };
         let (counters, is_short) = (&mut self.counters, self.plan.short > 0.0 && self.rng.f64() < self.plan.short);
-        let payload = &piece.frame[piece.spans[0].range()];
-        match piece.header.kind {
-            Kind::Data | Kind::Control | Kind::Message => peer.arrive(piece, is_short, now_ns, counters),
+        let payload = &packets.frame[packets.spans[0].range()];
+        match packets.header.kind {
+            Kind::Data | Kind::Control | Kind::Message => peer.arrive(packets, is_short, now_ns, counters),
             Kind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
                 counters.senseless += u64::from(refused);
@@ -199,8 +199,8 @@ impl Host {
         peer.session.heard(now_ns);
     }
 
-    fn hello(&mut self, network: &mut Network, from: SocketAddr, piece: &Piece, now_ns: u64) {
-        let Ok(hello) = Hello::decode(&piece.frame[piece.spans[0].range()]) else {
+    fn hello(&mut self, network: &mut Network, from: SocketAddr, packets: &Packets, now_ns: u64) {
+        let Ok(hello) = Hello::decode(&packets.frame[packets.spans[0].range()]) else {
             self.counters.senseless += 1;
             return;
         };
@@ -224,13 +224,13 @@ impl Host {
         network.send(self.address, from, &welcome.packet(hello.session));
     }
 
-    fn welcome(&mut self, from: SocketAddr, piece: &Piece, now_ns: u64) {
-        let payload = &piece.frame[piece.spans[0].range()];
+    fn welcome(&mut self, from: SocketAddr, packets: &Packets, now_ns: u64) {
+        let payload = &packets.frame[packets.spans[0].range()];
         let Some((dialler, _, number)) = self.dialler.as_ref().filter(|(_, to, _)| *to == from) else {
             self.counters.strays += 1;
             return;
         };
-        let (answered, number) = (dialler.answered(&piece.header, payload), *number);
+        let (answered, number) = (dialler.answered(&packets.header, payload), *number);
         let Some(welcome) = answered else {
             self.counters.senseless += 1;
             return;
@@ -262,20 +262,20 @@ impl Peer {
         self.source.is_done() && self.session.sender.is_idle()
     }
 
-    fn arrive(&mut self, piece: Piece, is_short: bool, now_ns: u64, counters: &mut Counters) {
-        let packets = piece.spans.len() as u32;
-        counters.packets_arrived += u64::from(packets);
-        let (header, sink) = (piece.header, &mut self.sink);
+    fn arrive(&mut self, packets: Packets, is_short: bool, now_ns: u64, counters: &mut Counters) {
+        let count = packets.spans.len() as u32;
+        counters.packets_arrived += u64::from(count);
+        let (header, sink) = (packets.header, &mut self.sink);
         let (receiver, traffic) = (&mut self.session.receiver, header.kind.traffic());
-        let mut deliver = |piece, skip| sink.deliver(&piece, skip);
+        let mut deliver = |packets, skip| sink.deliver(&packets, skip);
         let arrival = match is_short {
-            true => receiver.arrive_alone(traffic, header.seq, packets, piece, now_ns, deliver),
-            false => receiver.arrive(traffic, header.seq, packets, piece, now_ns, &mut deliver),
+            true => receiver.arrive_alone(traffic, header.seq, count, packets, now_ns, deliver),
+            false => receiver.arrive(traffic, header.seq, count, packets, now_ns, &mut deliver),
         };
         self.session.receiver.control_consumed();
         match arrival {
-            Arrival::Duplicate => counters.duplicates += u64::from(packets),
-            Arrival::Beyond => counters.beyond += u64::from(packets),
+            Arrival::Duplicate => counters.duplicates += u64::from(count),
+            Arrival::Beyond => counters.beyond += u64::from(count),
             Arrival::Delivered | Arrival::Held => {}
         }
         counters.beyond += self.session.receiver.take_refused();
@@ -332,18 +332,17 @@ impl Peer {
             if sender.backlog_bytes() >= bound && !self.source.plan.drops {
                 break;
             }
-            let Some((unit, packets, bytes)) = self.source.unit(now_ns, packet_bytes) else {
+            let units = self.source.units(now_ns, packet_bytes);
+            if units.is_empty() {
                 break;
-            };
-            let class = match &unit {
-                Outgoing::Data { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
-                Outgoing::Control { class, .. } => *class,
-            };
-            sender.enqueue(unit, packets, bytes, class, class.traffic() == Traffic::Data);
+            }
+            for Unit { outgoing, packets, bytes, class, droppable } in units {
+                sender.enqueue(outgoing, packets, bytes, class, droppable);
+            }
             while sender.queued_bytes() > bound && self.source.plan.drops {
                 match sender.drop_oldest() {
                     Some(Outgoing::Data { numbers, .. }) => self.source.dropped.extend(numbers),
-                    Some(Outgoing::Control { number, .. }) => panic!("control message {number} was dropped"),
+                    Some(Outgoing::Message { number, .. }) => panic!("message {number} was dropped"),
                     None => break,
                 }
             }
@@ -366,9 +365,14 @@ fn transmit_unit(
             packed.write_headers(packets.clone(), &template, first_seq);
             network.send_super(from, to, packed.bytes(packets), packed.stride());
         }
-        Outgoing::Control { payload, .. } => {
-            let header = Header { seq: first_seq, ..Header::new(Kind::Control, peer_session) };
-            network.send(from, to, &header.packet(payload).unwrap());
+        Outgoing::Message { message, cut, from: first, template, .. } => {
+            let template = Header { session: peer_session, ..*template };
+            let mut bytes = Vec::new();
+            for index in packets.start + *first..packets.end + *first {
+                bytes.extend_from_slice(&cut.head(index, &template, first_seq.wrapping_sub(u64::from(*first))));
+                bytes.extend_from_slice(&message[cut.range(index)]);
+            }
+            network.send_super(from, to, &bytes, cut.stride());
         }
     }
 }

@@ -3,7 +3,7 @@
 use crossdock_sim::Rng;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{
-    ControlMessage, Follows, HEADER_BYTES, Header, Kind, Origin, Request, SuperPacket, TrafficClass,
+    ControlMessage, Cut, Follows, Header, Joiner, Kind, Origin, Request, SuperPacket, TrafficClass,
 };
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -13,13 +13,22 @@ use std::rc::Rc;
 pub(crate) enum Outgoing {
     /// Records of one stream and format.
     Data { packed: SuperPacket<Vec<u8>>, stream: u32, numbers: std::ops::Range<u64> },
-    /// A control message.
-    Control { payload: Vec<u8>, number: u64, class: TrafficClass },
+    /// Packets of a control message or of a long record, from packet `from` on.
+    Message { message: Rc<[u8]>, cut: Cut, from: u32, template: Header, number: u64 },
+}
+
+/// A unit as it is queued.
+pub(crate) struct Unit {
+    pub(crate) outgoing: Outgoing,
+    pub(crate) packets: u32,
+    pub(crate) bytes: u64,
+    pub(crate) class: TrafficClass,
+    pub(crate) droppable: bool,
 }
 
 /// A run of packets as it lies in the frame that brought it.
 #[derive(Clone)]
-pub(crate) struct Piece {
+pub(crate) struct Packets {
     pub(crate) frame: Rc<Vec<u8>>,
     pub(crate) spans: Vec<PayloadSpan>,
     pub(crate) header: Header,
@@ -36,6 +45,8 @@ pub(crate) struct SourcePlan {
     pub(crate) unit_records: RangeInclusive<usize>,
     /// Share of control messages.
     pub(crate) control: f64,
+    /// Share of messages that take several packets, and the most packets of one.
+    pub(crate) long: (f64, usize),
     /// Time between units, in ns; 0 for as fast as the backlog allows.
     pub(crate) interval_ns: u64,
     /// Backlog up to which units are added, in bytes.
@@ -54,11 +65,20 @@ impl SourcePlan {
             record_words: 38..=38,
             unit_records: 1000..=1000,
             control: 0.0,
+            long: (0.0, 1),
             interval_ns: 0,
             backlog_bytes: 1 << 20,
             drops: false,
             unit_bytes: crossdock_transport::MAX_SUPER_BYTES,
         }
+    }
+
+    /// The most bytes that may be queued and under way: the bound, and one unit or long message on top.
+    pub(crate) fn most_backlog_bytes(&self, packet_bytes: usize) -> u64 {
+        let (share, packets) = self.long;
+        // With the headers of its packets; a control message has its places and its JSON on top.
+        let long = if share > 0.0 { (packets + 1) * packet_bytes * 9 / 8 } else { 0 };
+        self.backlog_bytes + long.max(crossdock_transport::MAX_SUPER_BYTES) as u64
     }
 
     pub(crate) fn nothing() -> SourcePlan {
@@ -73,6 +93,7 @@ impl SourcePlan {
             record_words: 2..=words,
             unit_records: 1..=[1, 4, 100, 1000][rng.usize(..4)],
             control: [0.0, 0.02, 0.3][rng.usize(..3)],
+            long: ([0.0, 0.1][rng.usize(..2)], [2, 10, 200][rng.usize(..3)]),
             interval_ns: [0, 0, 20_000, 2_000_000][rng.usize(..4)],
             backlog_bytes: [1, 50_000, 1 << 20][rng.usize(..3)],
             drops: false,
@@ -118,21 +139,33 @@ impl Source {
         (!self.is_done() && self.plan.interval_ns > 0).then_some(self.next_ns)
     }
 
-    /// The next unit with its packets and bytes, when one is due.
-    pub(crate) fn unit(&mut self, now_ns: u64, packet_bytes: usize) -> Option<(Outgoing, u32, u64)> {
+    /// The next units, when some are due: one, or those of a long message.
+    pub(crate) fn units(&mut self, now_ns: u64, packet_bytes: usize) -> Vec<Unit> {
         if self.is_done() || now_ns < self.next_ns {
-            return None;
+            return Vec::new();
         }
         if self.plan.interval_ns > 0 {
             self.next_ns = now_ns + self.plan.interval_ns;
         }
+        let (share, most_packets) = self.plan.long;
+        let long =
+            if share > 0.0 && self.rng.f64() < share { self.rng.usize(1..=most_packets) * packet_bytes } else { 0 };
         if self.rng.f64() < self.plan.control {
             let class = self.any_control();
-            return Some(self.control(class));
+            return self.control(class, packet_bytes, long);
+        }
+        let first = self.next;
+        let stream = (first % 3) as u32;
+        let class = TrafficClass::Data(Origin::Stream(stream));
+        let template = Header { stream, format: 77, records: 1, ..Header::new(Kind::Data, 0) };
+        if long > packet_bytes {
+            self.next += 1;
+            self.ends[stream as usize] = self.next;
+            let record = record(first, long / 8);
+            return message(&record.into(), packet_bytes, template, first, class);
         }
         let wanted = self.rng.usize(self.plan.unit_records.clone()) as u64;
         let mut packed = SuperPacket::new(vec![0; self.plan.unit_bytes], packet_bytes);
-        let first = self.next;
         while self.messages() < self.plan.messages && self.next < first + wanted {
             let words = self.rng.usize(self.plan.record_words.clone());
             if !packed.push(&record(self.next, words)) {
@@ -141,10 +174,13 @@ impl Source {
             self.next += 1;
         }
         let (packets, bytes) = (packed.packets().len() as u32, packed.len() as u64);
-        let stream = (first % 3) as u32;
         self.ends[stream as usize] = self.next;
         let outgoing = Outgoing::Data { packed, stream, numbers: first..self.next };
-        Some((outgoing, packets, bytes))
+        vec![Unit { outgoing, packets, bytes, class, droppable: true }]
+    }
+
+    pub(crate) fn any_below(&mut self, bound: usize) -> usize {
+        self.rng.usize(..bound)
     }
 
     pub(crate) fn any_control(&mut self) -> TrafficClass {
@@ -153,8 +189,8 @@ impl Source {
         if self.rng.bool() { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) }
     }
 
-    /// A control message that says between which records it may arrive.
-    pub(crate) fn control(&mut self, class: TrafficClass) -> (Outgoing, u32, u64) {
+    /// A control message of at least `long` bytes that says between which records it may arrive.
+    pub(crate) fn control(&mut self, class: TrafficClass, packet_bytes: usize, long: usize) -> Vec<Unit> {
         use TrafficClass::{Exchange, Notice};
         let after = match class {
             Exchange(Follows::Origin(Origin::Stream(stream))) | Notice(Follows::Origin(Origin::Stream(stream))) => {
@@ -166,12 +202,25 @@ impl Source {
         let number = self.next_control;
         let order = if let Exchange(_) = class { "an exchange".to_owned() } else { format!("{class:?}") };
         let places = [order, after.to_string(), self.next.to_string()].join("/");
-        let request = Request::Announce { id: number as u32, stream: 0, name: places, format: String::new() };
+        let format = "x".repeat(long);
+        let request = Request::Announce { id: number as u32, stream: 0, name: places, format };
         let payload = ControlMessage::from(request).encode();
-        let bytes = (HEADER_BYTES + payload.len()) as u64;
         self.next_control += 1;
-        (Outgoing::Control { payload, number, class }, 1, bytes)
+        message(&payload.into(), packet_bytes, Header::new(Kind::Control, 0), number, class)
     }
+}
+
+/// The units of a message.
+fn message(message: &Rc<[u8]>, packet_bytes: usize, template: Header, number: u64, class: TrafficClass) -> Vec<Unit> {
+    let cut = Cut::new(message.len(), packet_bytes);
+    let unit = |range: std::ops::Range<u32>| Unit {
+        packets: range.len() as u32,
+        bytes: cut.bytes(range.clone()) as u64,
+        class,
+        droppable: false,
+        outgoing: Outgoing::Message { message: message.clone(), cut, from: range.start, template, number },
+    };
+    cut.units().map(unit).collect()
 }
 
 /// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
@@ -217,8 +266,9 @@ pub(crate) struct Sink {
     pub(crate) next: u64,
     /// Behind the last control message that came, by the order that they keep.
     control: HashMap<String, u32>,
-    /// Control messages that came.
+    /// Control messages that came, and the packets of all control messages.
     pub(crate) controls: u64,
+    pub(crate) control_packets: u64,
     /// Messages that came.
     pub(crate) messages: u64,
     /// Numbers that never came, though later ones did.
@@ -228,6 +278,8 @@ pub(crate) struct Sink {
     taken_packets: u64,
     /// Bytes that came.
     pub(crate) bytes: u64,
+    /// Long messages of which pieces are missing: control, and records.
+    joining: [Joiner<Vec<u8>>; 2],
 }
 
 impl Sink {
@@ -238,21 +290,23 @@ impl Sink {
             next: 0,
             control: HashMap::new(),
             controls: 0,
+            control_packets: 0,
             messages: 0,
             missing: Vec::new(),
             waiting_packets: 0,
             taken_packets: 0,
             bytes: 0,
+            joining: Default::default(),
         }
     }
 
-    /// Takes what the receiver delivers: the packets of `piece` behind the first `skip`. Control is carried out at once, data
+    /// Takes what the receiver delivers: the packets of `packets` behind the first `skip`. Control is carried out at once, data
     /// waits to be consumed.
-    pub(crate) fn deliver(&mut self, piece: &Piece, skip: u32) {
-        assert!((skip as usize) < piece.spans.len(), "an empty delivery");
-        for span in &piece.spans[skip as usize..] {
-            self.packet(piece, *span);
-            self.waiting_packets += u64::from(piece.header.kind != Kind::Control);
+    pub(crate) fn deliver(&mut self, packets: &Packets, skip: u32) {
+        assert!((skip as usize) < packets.spans.len(), "an empty delivery");
+        for span in &packets.spans[skip as usize..] {
+            self.packet(packets, *span);
+            self.waiting_packets += u64::from(packets.header.kind != Kind::Control);
         }
     }
 
@@ -278,16 +332,21 @@ impl Sink {
         (self.waiting_packets > 0).then(|| stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
     }
 
-    fn packet(&mut self, piece: &Piece, span: PayloadSpan) {
-        let payload = &piece.frame[span.range()];
+    fn packet(&mut self, packets: &Packets, span: PayloadSpan) {
+        let payload = &packets.frame[span.range()];
         self.bytes += payload.len() as u64;
         if self.plan.unchecked {
             return;
         }
-        if piece.header.kind == Kind::Control {
-            let Ok(ControlMessage::Request(Request::Announce { id, name, .. })) = ControlMessage::decode(payload)
+        let is_control = packets.header.kind == Kind::Control;
+        self.control_packets += u64::from(is_control);
+        let joiner = &mut self.joining[usize::from(is_control)];
+        let joined = joiner.take(packets.header.piece, payload, 1 << 20).expect("pieces as they were sent");
+        let Some(payload) = joined else { return };
+        if is_control {
+            let Ok(ControlMessage::Request(Request::Announce { id, name, .. })) = ControlMessage::decode(&payload)
             else {
-                panic!("not what was sent: {}", String::from_utf8_lossy(payload));
+                panic!("not what was sent: {}", String::from_utf8_lossy(&payload));
             };
             return self.control(id, &name);
         }
@@ -301,8 +360,8 @@ impl Sink {
             (at, records) = (at + len, records + 1);
         }
         assert_eq!(records, span.records, "the header's count of records");
-        assert_eq!(piece.header.format, 77, "the header's format");
-        assert!(piece.header.stream < 3, "the header's stream");
+        assert_eq!(packets.header.format, 77, "the header's format");
+        assert!(packets.header.stream < 3, "the header's stream");
     }
 
     /// Control comes once, requests in order, notices in order with those that follow the same, and all between the records
