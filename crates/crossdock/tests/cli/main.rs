@@ -12,6 +12,7 @@ mod check;
 mod demo;
 mod encodings;
 mod endings;
+mod files;
 mod http;
 mod killed;
 mod mailbox;
