@@ -62,7 +62,7 @@ pub mod xml;
 #[cfg(feature = "avro")]
 pub mod avro;
 pub mod cbor;
-#[cfg(any(feature = "arrow", feature = "protobuf"))]
+#[cfg(any(feature = "arrow", feature = "avro", feature = "protobuf"))]
 mod guard;
 #[cfg(any(feature = "avro", feature = "protobuf"))]
 mod identifiers;
@@ -75,6 +75,8 @@ pub mod protobuf;
 mod reader;
 mod shape;
 mod window;
+#[cfg(any(feature = "arrow", feature = "avro"))]
+mod zstandard;
 
 use std::fmt;
 use std::io::BufRead;
