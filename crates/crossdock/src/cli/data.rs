@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use crossdock_format::csv::CsvOptions;
-use crossdock_format::encoding::{Encoding, EncodingOptions, Loss};
+use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss};
 use crossdock_nectarine::Transport;
 use crossdock_runtime::{Overflow, Unreadable};
 
@@ -179,6 +179,10 @@ pub(crate) struct Explain {
 
 pub(super) fn parse_encoding() -> impl TypedValueParser<Value = Encoding> {
     PossibleValuesParser::new(Encoding::ALL.map(Encoding::name)).try_map(|word| word.parse::<Encoding>())
+}
+
+pub(super) fn parse_framing() -> impl TypedValueParser<Value = Framing> {
+    PossibleValuesParser::new(Framing::ALL.map(Framing::name)).try_map(|word| word.parse::<Framing>())
 }
 
 pub(super) fn parse_loss() -> impl TypedValueParser<Value = Loss> {

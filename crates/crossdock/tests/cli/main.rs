@@ -17,6 +17,7 @@ mod http;
 mod killed;
 mod mailbox;
 mod manual;
+mod messages;
 mod morph;
 mod place;
 mod platform;

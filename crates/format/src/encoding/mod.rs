@@ -26,7 +26,8 @@
 //! one nullable field of that name: JSON, CBOR, MessagePack, Avro, Arrow and Parquet are read so that the field is the
 //! element itself, or null.
 //!
-//! [`decoder`] and [`encoder`] make one for an [`Encoding`] and a format; [`open`] does for an input that carries its own
+//! [`decoder`] and [`encoder`] make one for an [`Encoding`] and a format, [`message_decoder`] and [`message_encoder`] for
+//! messages that lie in a field each; [`open`] does for an input that carries its own
 //! schema. [`Schema`] holds the schemas of other systems, which formats are imported from.
 //!
 //! ```
@@ -51,9 +52,11 @@
 #[cfg(feature = "arrow")]
 pub mod arrow;
 pub mod binary;
+mod confluent;
 mod dispatch;
 mod error;
 mod foreign;
+mod message;
 mod schema;
 mod text;
 #[cfg(feature = "xml")]
@@ -85,8 +88,10 @@ use std::str::FromStr;
 use crate::csv::CsvOptions;
 use crate::record::Record;
 
+pub use confluent::RegisteredSchema;
 pub use dispatch::{decoder, encoder, open};
 pub use error::{EncodingError, EncodingProblem};
+pub use message::{Framing, FramingNameError, MessageForm, message_decoder, message_encoder};
 pub use schema::{Schema, SchemaLanguage};
 
 /// Reads records of one format from an input.

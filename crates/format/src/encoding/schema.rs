@@ -80,10 +80,18 @@ impl Schema {
 impl Schema {
     /// The message type of a `.proto`.
     pub(super) fn protobuf(&self) -> Result<super::protobuf::ProtobufSchema, EncodingError> {
+        super::protobuf::ProtobufSchema::import(&self.files(), self.message.as_deref())
+    }
+
+    /// The messages that a `.proto` declares: by which indexes each is found, and its full name.
+    pub(super) fn protobuf_messages(&self) -> Result<Vec<(Vec<u32>, String)>, EncodingError> {
+        super::protobuf::ProtobufSchema::declared(&self.files())
+    }
+
+    fn files(&self) -> Vec<(&str, &str)> {
         let own = (self.name.as_str(), self.text.as_str());
         let imports = self.imports.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-        let files: Vec<(&str, &str)> = std::iter::once(own).chain(imports).collect();
-        super::protobuf::ProtobufSchema::import(&files, self.message.as_deref())
+        std::iter::once(own).chain(imports).collect()
     }
 }
 

@@ -46,28 +46,25 @@ impl ProtobufSchema {
     /// The files do not compile; there is no such message type, or more than one to choose from; it has what a format
     /// has not.
     pub fn import(files: &[(&str, &str)], message: Option<&str>) -> Result<Self, EncodingError> {
-        let bytes: usize = files.iter().map(|(_, source)| source.len()).sum();
-        if bytes > MAX_SOURCE_BYTES {
-            return Err(refusal(format!("the files have {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
-        }
-        let Some((first, _)) = files.first() else {
-            return Err(refusal("there is no `.proto` file".to_owned()));
-        };
-        if files.len() > MAX_FILES {
-            return Err(refusal(format!("there are {} files, expected at most {MAX_FILES}", files.len())));
-        }
-        for (name, source) in files {
-            nesting::check(source).map_err(|why| refusal(format!("{name}: {why}")))?;
-        }
-        let mut resolver = ChainFileResolver::new();
-        let owned = files.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
-        resolver.add(Sources(owned.collect()));
-        resolver.add(GoogleFileResolver::new());
-        let mut compiler = Compiler::with_file_resolver(resolver);
-        compiler.include_imports(true).include_source_info(true);
-        guarded(refusal, || compiler.open_file(first).map(|_| ()).map_err(|error| format!("{error:?}")))?;
-        let pool = compiler.descriptor_pool();
+        let (pool, first) = compile(files)?;
         Importer::import(&choose(&pool, first, message)?)
+    }
+
+    /// The messages that the first of these files declares, as far as they are no entries of maps: by which indexes each is
+    /// found, among those of the file and of the messages that it lies in, and its full name.
+    ///
+    /// # Errors
+    /// The files do not compile.
+    pub fn declared(files: &[(&str, &str)]) -> Result<Vec<(Vec<u32>, String)>, EncodingError> {
+        let (pool, first) = compile(files)?;
+        let mut found = Vec::new();
+        let all = pool.all_messages().filter(|message| message.parent_file().name() == first);
+        for message in all.filter(|message| !message.is_map_entry()).take(MAX_MESSAGES) {
+            // A path alternates between the number of a field of the descriptor and an index in it.
+            let indexes = message.path().iter().skip(1).step_by(2).map(|index| index.unsigned_abs());
+            found.push((indexes.collect(), message.full_name().to_owned()));
+        }
+        Ok(found)
     }
 
     /// Takes a message type from a compiled set of files (`protoc --include_imports -o FILE`).
@@ -83,6 +80,31 @@ impl ProtobufSchema {
         let last = pool.files().last().map(|file| file.name().to_owned()).unwrap_or_default();
         Importer::import(&choose(&pool, &last, message)?)
     }
+}
+
+/// Compiles files; the name of the first of them.
+fn compile<'f>(files: &[(&'f str, &str)]) -> Result<(DescriptorPool, &'f str), EncodingError> {
+    let bytes: usize = files.iter().map(|(_, source)| source.len()).sum();
+    if bytes > MAX_SOURCE_BYTES {
+        return Err(refusal(format!("the files have {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
+    }
+    let Some((first, _)) = files.first() else {
+        return Err(refusal("there is no `.proto` file".to_owned()));
+    };
+    if files.len() > MAX_FILES {
+        return Err(refusal(format!("there are {} files, expected at most {MAX_FILES}", files.len())));
+    }
+    for (name, source) in files {
+        nesting::check(source).map_err(|why| refusal(format!("{name}: {why}")))?;
+    }
+    let mut resolver = ChainFileResolver::new();
+    let owned = files.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
+    resolver.add(Sources(owned.collect()));
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).include_source_info(true);
+    guarded(refusal, || compiler.open_file(first).map(|_| ()).map_err(|error| format!("{error:?}")))?;
+    Ok((compiler.descriptor_pool(), first))
 }
 
 fn refusal(message: String) -> EncodingError {
