@@ -199,6 +199,16 @@ fn schemas_that_cannot_be_are_refused_when_the_handler_is_made() {
 }
 
 #[test]
+fn a_file_of_very_many_messages_is_refused() {
+    let text: String = (0..300).map(|number| format!("message M{number} {{ int32 bid = 1; }}\n")).collect();
+    let schema = Schema::new("m.proto", format!("syntax = \"proto3\";\n{text}"), None);
+    let codec = Codec { registered: vec![RegisteredSchema { id: 1, schema }], ..confluent(Encoding::Protobuf) };
+    let to = Format::parse_schema("bid i32").unwrap();
+    let error = DecodeHandler::new(&envelope(), &codec, &to).err().expect("a refusal").to_string();
+    assert!(error.contains("schema 1: the file declares 300 messages, expected at most 256"), "{error}");
+}
+
+#[test]
 fn schemas_may_refer_to_others_of_the_registry() {
     let own = serde_text("syntax = \"proto3\";\nimport \"c.proto\";\nmessage Q { C c = 1; }\n");
     let other = serde_text("syntax = \"proto3\";\nmessage C { int32 x = 1; }\n");

@@ -7,7 +7,11 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
+#[cfg(feature = "protobuf")]
+use super::message::bare_protobuf_of;
 use super::message::{Framing, MessageForm, message_decoder, read_message};
+#[cfg(feature = "protobuf")]
+use super::protobuf::DeclaredMessage;
 use super::reader::{Reader, unzigzag};
 use super::{Decoder, Encoding, EncodingError, EncodingOptions, Schema, SchemaLanguage};
 use crate::format::Format;
@@ -190,22 +194,19 @@ impl Written {
         schema: &Schema,
         options: &EncodingOptions,
     ) -> Result<Vec<Self>, EncodingError> {
-        let decoder = |schema: &Schema| {
-            // JSON is read by the format alone.
-            let schema = Some(schema).filter(|schema| schema.language != SchemaLanguage::JsonSchema);
-            let form = MessageForm { encoding, framing: Framing::None, schema, registered: &[] };
-            message_decoder(form, format, options).map_err(|error| error.to_string())
-        };
         #[cfg(feature = "protobuf")]
         if encoding == Encoding::Protobuf {
-            let messages = schema.protobuf_messages()?;
-            let written = messages.into_iter().map(|(indexes, name)| {
-                let schema = Schema { message: Some(name), ..schema.clone() };
-                Self { indexes, decoder: decoder(&schema) }
+            let written = schema.protobuf_messages()?.into_iter().map(|DeclaredMessage { indexes, schema }| {
+                let decoder = schema.and_then(|schema| bare_protobuf_of(format, &schema, options));
+                Self { indexes, decoder: decoder.map_err(|error| error.to_string()) }
             });
             return Ok(written.collect());
         }
-        Ok(vec![Self { indexes: Vec::new(), decoder: decoder(schema) }])
+        // JSON is read by the format alone.
+        let schema = Some(schema).filter(|schema| schema.language != SchemaLanguage::JsonSchema);
+        let form = MessageForm { encoding, framing: Framing::None, schema, registered: &[] };
+        let decoder = message_decoder(form, format, options).map_err(|error| error.to_string());
+        Ok(vec![Self { indexes: Vec::new(), decoder }])
     }
 }
 

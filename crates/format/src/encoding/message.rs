@@ -164,9 +164,18 @@ fn bare_protobuf(
     options: &EncodingOptions,
 ) -> Result<Box<dyn Decoder>, EncodingError> {
     let schema = super::dispatch::protobuf_schema(schema)?;
-    let schema = schema.unwrap_or_else(|| ProtobufSchema::of(format));
+    bare_protobuf_of(format, &schema.unwrap_or_else(|| ProtobufSchema::of(format)), options)
+}
+
+/// The same, of messages of this type.
+#[cfg(feature = "protobuf")]
+pub(super) fn bare_protobuf_of(
+    format: &Format,
+    schema: &ProtobufSchema,
+    options: &EncodingOptions,
+) -> Result<Box<dyn Decoder>, EncodingError> {
     let natural = if format.is_foreign() { format.natural_format() } else { format };
-    let decoder = ProtobufDecoder::new(natural, options, Some(&schema))?;
+    let decoder = ProtobufDecoder::new(natural, options, Some(schema))?;
     let bare = Bare { decoder, message: Vec::new(), is_read: false, most: options.max_item_bytes };
     Ok(match format.is_foreign() {
         true => Box::new(ForeignDecoder::new(format, Box::new(bare))),

@@ -143,7 +143,7 @@ pub trait Encoder: Send {
 /// The encodings that Crossdock reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Encoding {
-    /// JSON, an object a line.
+    /// JSON: an object a line, or an array of objects.
     Json,
     /// Comma-separated values with a header.
     Csv,

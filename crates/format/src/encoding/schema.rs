@@ -83,8 +83,8 @@ impl Schema {
         super::protobuf::ProtobufSchema::import(&self.files(), self.message.as_deref())
     }
 
-    /// The messages that a `.proto` declares: by which indexes each is found, and its full name.
-    pub(super) fn protobuf_messages(&self) -> Result<Vec<(Vec<u32>, String)>, EncodingError> {
+    /// The message types that a `.proto` declares.
+    pub(super) fn protobuf_messages(&self) -> Result<Vec<super::protobuf::DeclaredMessage>, EncodingError> {
         super::protobuf::ProtobufSchema::declared(&self.files())
     }
 

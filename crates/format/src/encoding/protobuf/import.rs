@@ -23,6 +23,8 @@ const MAX_SOURCE_BYTES: usize = 4 << 20;
 const MAX_FILES: usize = 256;
 /// Most message types that one may be made of.
 const MAX_MESSAGES: usize = 1 << 12;
+/// Most message types that a file may declare where each may be the one that is read.
+pub const MAX_DECLARED: usize = 256;
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
 /// The files as they were handed in.
@@ -35,6 +37,15 @@ impl FileResolver for Sources {
             None => Err(protox::Error::file_not_found(name)),
         }
     }
+}
+
+/// A message type of a file.
+#[derive(Debug)]
+pub struct DeclaredMessage {
+    /// Its index among the file's types; of a type in another one, the index of that one first.
+    pub indexes: Vec<u32>,
+    /// The type, or why it cannot be read.
+    pub schema: Result<ProtobufSchema, EncodingError>,
 }
 
 impl ProtobufSchema {
@@ -50,21 +61,25 @@ impl ProtobufSchema {
         Importer::import(&choose(&pool, first, message)?)
     }
 
-    /// The messages that the first of these files declares, as far as they are no entries of maps: by which indexes each is
-    /// found, among those of the file and of the messages that it lies in, and its full name.
+    /// The message types that the first of these files declares, as far as they are no entries of maps: by which indexes each
+    /// is found, among those of the file and of the types that it lies in, and the type, or why it cannot be read.
     ///
     /// # Errors
-    /// The files do not compile.
-    pub fn declared(files: &[(&str, &str)]) -> Result<Vec<(Vec<u32>, String)>, EncodingError> {
+    /// The files do not compile; there are more than [`MAX_DECLARED`] types.
+    pub fn declared(files: &[(&str, &str)]) -> Result<Vec<DeclaredMessage>, EncodingError> {
         let (pool, first) = compile(files)?;
-        let mut found = Vec::new();
         let all = pool.all_messages().filter(|message| message.parent_file().name() == first);
-        for message in all.filter(|message| !message.is_map_entry()).take(MAX_MESSAGES) {
+        let messages: Vec<MessageDescriptor> = all.filter(|message| !message.is_map_entry()).collect();
+        if messages.len() > MAX_DECLARED {
+            let found = messages.len();
+            return Err(refusal(format!("the file declares {found} messages, expected at most {MAX_DECLARED}")));
+        }
+        let declared = messages.iter().map(|message| {
             // A path alternates between the number of a field of the descriptor and an index in it.
             let indexes = message.path().iter().skip(1).step_by(2).map(|index| index.unsigned_abs());
-            found.push((indexes.collect(), message.full_name().to_owned()));
-        }
-        Ok(found)
+            DeclaredMessage { indexes: indexes.collect(), schema: Importer::import(message) }
+        });
+        Ok(declared.collect())
     }
 
     /// Takes a message type from a compiled set of files (`protoc --include_imports -o FILE`).
