@@ -19,6 +19,7 @@ pub mod import_proto;
 pub mod items;
 pub mod json_decode;
 pub mod kept_handlers;
+pub mod messages;
 pub mod packet_header;
 pub mod parquet;
 pub mod protobuf_items;

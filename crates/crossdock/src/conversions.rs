@@ -1,10 +1,13 @@
 //! `crossdock conversions` and `crossdock paths`: how records of one format become those of another.
 
+use std::path::Path;
+
 use crossdock_format::convert::{Codec, Conversion};
+use crossdock_format::encoding::{Encoding, RegisteredSchema};
 use crossdock_runtime::info::{ConversionInfo, PathInfo, PathStep};
 use crossdock_runtime::{FormatName, KeptConversion};
 
-use crate::cli::{AddConversion, Conversions, ConversionsCommand, List, RemoveConversion};
+use crate::cli::{AddConversion, Conversions, ConversionsCommand, List, MessageCoding, RemoveConversion};
 use crate::failure::{Failure, Outcome};
 use crate::handlers::{chains, tree};
 use crate::http::Changed;
@@ -73,20 +76,10 @@ pub(crate) fn named(id: &str, version: Option<u32>) -> String {
 /// `crossdock conversions add`.
 fn keep(arguments: &AddConversion) -> Outcome {
     let AddConversion { stream, from, to, sql, rule, file, decode, encode, message, control } = arguments;
-    let codec = |encoding| -> Outcome<Codec> {
-        let schema = message.schema.as_deref().map(schema::read).transpose()?;
-        Ok(Codec {
-            encoding,
-            field: message.field.clone(),
-            ignore_unknown: message.ignore_unknown,
-            allow: message.allow.clone(),
-            schema: schema.map(|file| file.schema),
-        })
-    };
     let conversion = match (sql, file, decode, encode) {
         (Some(sql), ..) => sql.clone(),
-        (_, _, Some(encoding), _) => Conversion::Decode(codec(*encoding)?).to_string(),
-        (_, _, _, Some(encoding)) => Conversion::Encode(codec(*encoding)?).to_string(),
+        (_, _, Some(encoding), _) => Conversion::Decode(codec(*encoding, message)?).to_string(),
+        (_, _, _, Some(encoding)) => Conversion::Encode(codec(*encoding, message)?).to_string(),
         (_, Some(path), ..) => std::fs::read_to_string(path).map_err(|error| {
             Failure::usage(format!("cannot read the conversion {}: {error}", path.display()))
                 .hint("the file has a query, or rules such as `rename old new`, one per line")
@@ -98,6 +91,36 @@ fn keep(arguments: &AddConversion) -> Outcome {
     let Changed { note } = Client::new(control)?.post("/v1/conversions", &kept)?;
     note.into_iter().for_each(out::say);
     Ok(())
+}
+
+/// How messages are written down.
+fn codec(encoding: Encoding, arguments: &MessageCoding) -> Outcome<Codec> {
+    let MessageCoding { field, framing, keep, schema, schemas, allow, ignore_unknown } = arguments;
+    let schema = schema.as_deref().map(schema::read).transpose()?;
+    let registered = match schemas {
+        Some(path) => read_schemas(path, encoding)?,
+        None => Vec::new(),
+    };
+    Ok(Codec {
+        encoding,
+        field: field.clone(),
+        framing: *framing,
+        keep: keep.clone(),
+        ignore_unknown: *ignore_unknown,
+        allow: allow.clone(),
+        schema: schema.map(|file| file.schema),
+        registered,
+    })
+}
+
+/// The schemas of a registry that are of this encoding.
+fn read_schemas(path: &Path, encoding: Encoding) -> Outcome<Vec<RegisteredSchema>> {
+    let shown = path.display();
+    let hint = "the file has the answer of a schema registry to GET /schemas: \
+                [{\"id\": 7, \"schemaType\": \"PROTOBUF\", \"schema\": \"...\"}, ...]";
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read the schemas {shown}: {error}")).hint(hint))?;
+    RegisteredSchema::read_list(&text, encoding).map_err(|error| Failure::usage(format!("{shown}: {error}")).hint(hint))
 }
 
 /// `crossdock conversions remove`.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crossdock_format::Format;
-use crossdock_format::csv::{CsvOptions, InferOptions, infer_csv_sample};
+use crossdock_format::csv::{InferOptions, infer_csv_sample};
 use crossdock_format::encoding::parquet::{ParquetDecoder, ReadAt};
 use crossdock_format::encoding::{self, Decoder, Encoding, EncodingError, EncodingOptions, EncodingProblem, Schema};
 use crossdock_format::json::{JsonInferOptions, infer_json_sample};
@@ -25,6 +25,8 @@ use crate::signals::Interrupt;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Rows that a schema is inferred from.
 const SAMPLE_ROWS: usize = 1000;
+/// Lines that a row of a JSON document is taken to have.
+const LINES_PER_ROW: usize = 20;
 /// Bytes that a schema is inferred from, where rows are so long that there are fewer of them.
 const SAMPLE_BYTES: usize = 4 << 20;
 
@@ -110,19 +112,21 @@ impl Input {
         Ok(match (magic, first) {
             (Some((_, encoding)), _) => *encoding,
             (None, Some(b'{')) => Encoding::Json,
+            (None, Some(b'[')) if is_array(start) => Encoding::Json,
             (None, Some(b'<')) => Encoding::Xml,
             (None, _) => Encoding::Csv,
         })
     }
 
-    /// Infers the format of CSV or, without options for that, of JSON lines from the first rows, which stay to be read.
-    pub(crate) fn infer(&mut self, csv: Option<&CsvOptions>) -> Outcome<Format> {
-        let (sample, whole) = self.peek_rows().map_err(|error| cannot_read(&self.name, &error))?;
+    /// Infers the format of CSV or, without options for that, of JSON from the first rows, which stay to be read.
+    pub(crate) fn infer(&mut self, csv: Option<&EncodingOptions>) -> Outcome<Format> {
+        let (sample, whole) = self.peek_rows(csv.is_none()).map_err(|error| cannot_read(&self.name, &error))?;
         // The sample proves nothing about nulls further down.
         let format = match csv {
-            Some(csv) => {
-                let infer = InferOptions { all_nullable: true, ..InferOptions::default() };
-                infer_csv_sample(&sample, whole, csv, &infer).map_err(|error| error.to_string())
+            Some(options) => {
+                let no_header = !options.csv_header;
+                let infer = InferOptions { all_nullable: true, no_header, ..InferOptions::default() };
+                infer_csv_sample(&sample, whole, &options.csv, &infer).map_err(|error| error.to_string())
             }
             None => {
                 let infer = JsonInferOptions { all_nullable: true };
@@ -136,20 +140,29 @@ impl Input {
     }
 
     /// The header and the first rows, and whether that is all.
-    fn peek_rows(&mut self) -> io::Result<(Vec<u8>, bool)> {
+    fn peek_rows(&mut self, is_json: bool) -> io::Result<(Vec<u8>, bool)> {
         let mut sample = Vec::new();
-        for _ in 0..=SAMPLE_ROWS {
-            if sample.len() >= SAMPLE_BYTES {
-                break;
-            }
+        let (mut lines, mut most_lines) = (0, SAMPLE_ROWS);
+        while lines <= most_lines && sample.len() < SAMPLE_BYTES {
             let most = (SAMPLE_BYTES - sample.len()) as u64;
             if self.reader.by_ref().take(most).read_until(b'\n', &mut sample)? == 0 {
                 return Ok((sample, true));
             }
+            // Of an array, and of an object over several lines, a line is only a part of a row.
+            if is_json && lines == 0 && matches!(sample.trim_ascii(), [b'[', ..] | b"{") {
+                most_lines *= LINES_PER_ROW;
+            }
+            lines += 1;
         }
         let whole = self.reader.fill_buf()?.is_empty();
         Ok((sample, whole))
     }
+}
+
+/// Whether a text that starts with `[` is an array of objects rather than CSV, whose first column may be called so.
+fn is_array(start: &[u8]) -> bool {
+    let mut words = start.iter().filter(|byte| !byte.is_ascii_whitespace()).skip(1);
+    words.next().is_none_or(|byte| matches!(byte, b'{' | b'[' | b']'))
 }
 
 fn cannot_read(name: &str, error: &io::Error) -> Failure {

@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
 
 /// The input's rows, their format, and whether that was inferred.
 fn rows(arguments: &Publish, mut input: Input, encoding: Encoding, bar: &ProgressBar) -> Outcome<(Format, Rows, bool)> {
-    let options = encoding_options(arguments);
+    let options = encoding_options(arguments, &input.name);
     if let Some(path) = &arguments.coding.schema {
         let SchemaFile { format, schema } = schema::read(path)?;
         let rows = Rows::new(input, encoding, &format, Some(&schema), &options)?;
@@ -89,22 +89,25 @@ fn rows(arguments: &Publish, mut input: Input, encoding: Encoding, bar: &Progres
         let (format, rows) = Rows::open(input, encoding, &options)?;
         return Ok((format, rows, false));
     }
-    let format = infer(&mut input, encoding, &options.csv, bar)?;
+    let format = infer(&mut input, encoding, &options, bar)?;
     let rows = Rows::new(input, encoding, &format, None, &options)?;
     Ok((format, rows, true))
 }
 
-fn encoding_options(arguments: &Publish) -> EncodingOptions {
-    let mut null_words = arguments.null_words.clone();
-    if !null_words.iter().any(String::is_empty) {
-        null_words.insert(0, String::new());
-    }
-    let csv = CsvOptions { delimiter: arguments.delimiter, null_words, ..CsvOptions::default() };
-    EncodingOptions { csv, ignore_unknown: arguments.ignore_unknown, ..arguments.coding.options() }
+fn encoding_options(arguments: &Publish, name: &str) -> EncodingOptions {
+    let csv = match &arguments.null_words {
+        Some(words) => {
+            let null_words = std::iter::once(String::new()).chain(words.iter().cloned()).collect();
+            CsvOptions { null_words, value_null_words: Vec::new(), ..CsvOptions::default() }
+        }
+        None => CsvOptions::default(),
+    };
+    let options = EncodingOptions { csv, ignore_unknown: arguments.ignore_unknown, ..arguments.coding.options() };
+    arguments.csv.apply(name, options)
 }
 
 /// The format of a CSV or JSON input, which is shown in the notation that `--schema` reads.
-fn infer(input: &mut Input, encoding: Encoding, csv: &CsvOptions, bar: &ProgressBar) -> Outcome<Format> {
+fn infer(input: &mut Input, encoding: Encoding, options: &EncodingOptions, bar: &ProgressBar) -> Outcome<Format> {
     if !matches!(encoding, Encoding::Csv | Encoding::Json) {
         return Err(Failure::usage(format!("{}: {} needs a schema", input.name, encoding.name())).hint(
             "write its fields to a file, one line `name type` or `name type null` for each, and name that with \
@@ -112,7 +115,7 @@ fn infer(input: &mut Input, encoding: Encoding, csv: &CsvOptions, bar: &Progress
              a .proto, .avsc or .json (JSON Schema) file (or say --input csv, if it is CSV)",
         ));
     }
-    let format = input.infer((encoding == Encoding::Csv).then_some(csv))?;
+    let format = input.infer((encoding == Encoding::Csv).then_some(options))?;
     let fields = format.schema().trim_end().replace('\n', "\n  ");
     bar.suspend(|| {
         out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"));

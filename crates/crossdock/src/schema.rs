@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crossdock_format::Format;
+use crossdock_format::csv::CsvOptions;
 use crossdock_format::encoding::{Encoding, EncodingOptions, Schema, SchemaLanguage};
 
 use crate::failure::{Failure, Outcome};
@@ -56,9 +57,10 @@ fn says_fields(encoding: Encoding, path: &Path) -> bool {
 /// The format of a file of data: what it says itself, else what its first rows look like.
 fn of_data(path: &Path, encoding: Encoding) -> Outcome<Format> {
     let mut input = Input::peek(path)?;
-    let options = EncodingOptions::default();
+    let csv = CsvOptions::of_name(&input.name);
+    let options = EncodingOptions { csv, ..EncodingOptions::default() };
     match encoding {
-        Encoding::Csv => input.infer(Some(&options.csv)),
+        Encoding::Csv => input.infer(Some(&options)),
         Encoding::Json => input.infer(None),
         _ => Ok(Rows::open(input, encoding, &options)?.0),
     }

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         subscriber,
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
-        options: arguments.coding.options(),
+        options: arguments.csv.apply("", arguments.coding.options()),
         schema,
         printer: None,
         rows: Vec::new(),

@@ -62,6 +62,11 @@ pub trait Handler: Send {
     /// What it has done so far.
     fn counters(&self) -> HandlerCounters;
 
+    /// Why the latest record was a row error, in words, for handlers that know; `None` by default.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+
     /// Reads through what it runs with, and writes what it writes as it is, so that this core has both at hand when the
     /// first batch comes: it was made on another. Nothing changes.
     fn warm(&mut self) {}

@@ -4,14 +4,16 @@
 mod support;
 
 use crossdock_engine::{DecodeHandler, EncodeHandler, Handler, MAX_RECORDS_PER_MESSAGE, Messages, Verdict};
-use crossdock_format::convert::MESSAGE_FIELD;
-use crossdock_format::encoding::{Encoding, EncodingOptions};
+use crossdock_format::convert::{Codec, MESSAGE_FIELD};
+use crossdock_format::encoding::Encoding;
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
 use proptest::prelude::*;
 use support::batch;
 
-const ENCODINGS: [Encoding; 3] = [Encoding::Json, Encoding::Csv, Encoding::Xml];
+/// Encodings whose messages may have several items.
+const ENCODINGS: [Encoding; 6] =
+    [Encoding::Json, Encoding::Csv, Encoding::Xml, Encoding::Cbor, Encoding::MessagePack, Encoding::Avro];
 
 fn format() -> Format {
     Format::parse_schema("id u32\nname string null").unwrap()
@@ -45,8 +47,12 @@ fn run(handler: &mut dyn Handler, records: &[Vec<u8>]) -> (Verdict, Vec<Vec<u8>>
     (verdict, out)
 }
 
+fn in_body(encoding: Encoding) -> Codec {
+    Codec { field: "body".to_owned(), ..Codec::new(encoding) }
+}
+
 fn decoder(encoding: Encoding) -> DecodeHandler {
-    DecodeHandler::new(&messages(), "body", encoding, &format(), None, &EncodingOptions::default()).unwrap()
+    DecodeHandler::new(&messages(), &in_body(encoding), &format()).unwrap()
 }
 
 /// The one field of an encoder's records.
@@ -61,17 +67,16 @@ fn what_is_encoded_is_decoded_to_the_same_records() {
     let records: Vec<Vec<u8>> = (0..7).map(|id| record(id, (id % 2 == 0).then_some("a <b> \"c\", d"))).collect();
     for encoding in ENCODINGS {
         for each in [Messages::EachRecord, Messages::EachBatch] {
-            let mut encode = EncodeHandler::new(&format(), encoding, each, None, &EncodingOptions::default()).unwrap();
+            let codec = Codec::new(encoding);
+            let mut encode = EncodeHandler::new(&format(), &codec, each).unwrap();
             assert_eq!(encode.output().fields()[0].name, MESSAGE_FIELD);
             let (verdict, encoded) = run(&mut encode, &records);
             let count = if each == Messages::EachBatch { 1 } else { 7 };
             assert_eq!((verdict, encoded.len()), (Verdict::Emit(count), count), "{encoding}");
             assert_eq!((encode.counters().records_in, encode.counters().passed), (7, 7));
 
-            let options = EncodingOptions::default();
-            let output = format();
             let input = encode.output().clone();
-            let mut decode = DecodeHandler::new(&input, MESSAGE_FIELD, encoding, &output, None, &options).unwrap();
+            let mut decode = DecodeHandler::new(&input, &codec, &format()).unwrap();
             let (verdict, decoded) = run(&mut decode, &encoded);
             assert_eq!((verdict, decoded), (Verdict::Emit(7), records.clone()), "{encoding} {each:?}");
             assert_eq!(decode.counters().row_errors, 0);
@@ -113,8 +118,7 @@ fn messages_have_any_number_of_items_and_what_is_wrong_is_counted() {
 #[test]
 fn only_what_is_selected_is_looked_at() {
     let records: Vec<Vec<u8>> = (0..4).map(|id| record(id, None)).collect();
-    let options = EncodingOptions::default();
-    let mut handler = EncodeHandler::new(&format(), Encoding::Json, Messages::EachBatch, None, &options).unwrap();
+    let mut handler = EncodeHandler::new(&format(), &Codec::new(Encoding::Json), Messages::EachBatch).unwrap();
     let mut selection = Selection::all(4);
     selection.narrow(|index| index % 2 == 1);
     let mut out: Vec<Vec<u8>> = Vec::new();
@@ -129,8 +133,7 @@ fn only_what_is_selected_is_looked_at() {
 fn a_record_that_cannot_be_encoded_costs_the_others_nothing() {
     let records = [record(1, Some("a")), record(2, Some("\u{1}")), record(3, Some("c"))];
     for (messages, count) in [(Messages::EachBatch, 1), (Messages::EachRecord, 2)] {
-        let options = EncodingOptions::default();
-        let mut handler = EncodeHandler::new(&format(), Encoding::Xml, messages, None, &options).unwrap();
+        let mut handler = EncodeHandler::new(&format(), &Codec::new(Encoding::Xml), messages).unwrap();
         let (verdict, out) = run(&mut handler, &records);
         assert_eq!((verdict, out.len()), (Verdict::Emit(count), count));
         let text: String =
@@ -154,10 +157,10 @@ fn a_message_makes_a_bounded_number_of_records() {
 
 #[test]
 fn what_cannot_be_is_refused_by_name() {
-    let options = EncodingOptions::default();
     let refused = |field: &str, schema: &str| {
         let input = Format::parse_schema(schema).unwrap();
-        let made = DecodeHandler::new(&input, field, Encoding::Json, &format(), None, &options);
+        let codec = Codec { field: field.to_owned(), ..Codec::new(Encoding::Json) };
+        let made = DecodeHandler::new(&input, &codec, &format());
         made.err().expect("a refusal").to_string()
     };
     assert!(
@@ -165,7 +168,7 @@ fn what_cannot_be_is_refused_by_name() {
     );
     assert!(refused("body", "body i64").contains("and this one is i64"));
     let named = Format::parse_schema("\"a b\" u8").unwrap();
-    assert!(EncodeHandler::new(&named, Encoding::Xml, Messages::EachRecord, None, &options).is_err());
+    assert!(EncodeHandler::new(&named, &Codec::new(Encoding::Xml), Messages::EachRecord).is_err());
 }
 
 proptest! {

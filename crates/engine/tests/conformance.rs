@@ -9,8 +9,8 @@ use crossdock_engine::{
     DecodeHandler, EncodeHandler, Handler, HandlerProgram, HandlerState, Made, Messages, Natives, ParameterValues,
     Sink, Verdict,
 };
-use crossdock_format::convert::MESSAGE_FIELD;
-use crossdock_format::encoding::{Encoding, EncodingOptions};
+use crossdock_format::convert::{Codec, MESSAGE_FIELD};
+use crossdock_format::encoding::Encoding;
 use crossdock_format::{Format, Record, RecordBuilder};
 use crossdock_mailbox::{Batch, Selection};
 use proptest::prelude::*;
@@ -65,15 +65,14 @@ fn case(program: HandlerProgram) -> Case {
 
 fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = programs().into_iter().map(case).collect();
-    let options = EncodingOptions::default();
     let decoded = Format::parse_schema("id u32\nname string null").unwrap();
     let output = decoded.clone();
-    let decode = move || DecodeHandler::new(&format(), "body", Encoding::Json, &decoded, None, &options).unwrap();
+    let codec = Codec { field: "body".to_owned(), ..Codec::new(Encoding::Json) };
+    let decode = move || DecodeHandler::new(&format(), &codec, &decoded).unwrap();
     let make: Box<dyn Fn() -> Box<dyn Handler>> = Box::new(move || Box::new(decode()));
     cases.push(Case { name: "decode".to_owned(), make, output, is_one_to_one: false });
     for messages in [Messages::EachRecord, Messages::EachBatch] {
-        let options = EncodingOptions::default();
-        let encode = move || EncodeHandler::new(&format(), Encoding::Json, messages, None, &options).unwrap();
+        let encode = move || EncodeHandler::new(&format(), &Codec::new(Encoding::Json), messages).unwrap();
         let output = encode().output().clone();
         assert_eq!(output.fields()[0].name, MESSAGE_FIELD);
         let make: Box<dyn Fn() -> Box<dyn Handler>> = Box::new(move || Box::new(encode()));

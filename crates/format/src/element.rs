@@ -6,6 +6,9 @@ use std::ops::Range;
 use crate::field::Field;
 use crate::format::Format;
 
+/// The name of the one field of records that stand for their value.
+pub(crate) const VALUE: &str = "value";
+
 /// Symbols and their numbers.
 #[derive(Clone, Debug)]
 pub struct Enumeration {
@@ -106,6 +109,18 @@ impl Element {
             Some(field) if !self.is_record => ElementKind::Scalar(field),
             _ => ElementKind::Record(&self.format),
         }
+    }
+
+    /// Whether an element is a record of nothing but one nullable field of the name [`VALUE`]: what stands for a value that
+    /// may be null, in lists of other systems.
+    pub(crate) fn is_nullable_value(&self) -> bool {
+        let fields = self.format.fields();
+        let nullable = match self.format.tree() {
+            [Member::Leaf(index)] => fields.get(*index).is_some_and(|field| field.name == VALUE && field.nullable),
+            [Member::Group(group)] => group.name == VALUE && group.nullable,
+            _ => false,
+        };
+        self.is_record && nullable
     }
 
     /// The layout of an element; one of a single value has one field, at its start, which is the value.

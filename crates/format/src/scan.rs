@@ -13,6 +13,8 @@ const fn each(byte: u8) -> u64 {
 const TOP_BITS: u64 = each(0x80);
 /// As many digits as a float's digits may be, so that they are exact.
 const EXACT_DIGITS: usize = 15;
+/// As many digits as an `f32` has for every integer.
+const NARROW_DIGITS: usize = 7;
 const POWERS: [u64; EXACT_DIGITS + 1] = {
     let mut powers = [1; EXACT_DIGITS + 1];
     let mut at = 1;
@@ -218,7 +220,12 @@ impl<'a> Scan<'a> {
                 digits = digits.wrapping_mul(*power).wrapping_add(fraction);
             }
         }
-        if count + places > EXACT_DIGITS || matches!(rest, [b'e' | b'E', ..]) {
+        let has_exponent = matches!(rest, [b'e' | b'E', ..]);
+        if count > EXACT_DIGITS && places == 0 && !has_exponent {
+            // An integer that may be between two floats.
+            return None;
+        }
+        if count + places > EXACT_DIGITS || has_exponent {
             return self.any_float(zeros, str::parse).filter(|value: &f64| value.is_finite());
         }
         self.rest = rest;
@@ -229,6 +236,12 @@ impl<'a> Scan<'a> {
 
     /// Takes a number, to the nearest `f32` there is: by way of an `f64` it would be rounded twice.
     pub(crate) fn narrow_float(&mut self, zeros: Zeros) -> Option<f32> {
+        let (_, unsigned) = self.sign();
+        let (_, count) = whole(unsigned, zeros)?;
+        if count > NARROW_DIGITS && !matches!(unsigned.get(count), Some(b'.' | b'e' | b'E')) {
+            // An integer that may be between two floats.
+            return None;
+        }
         self.any_float(zeros, str::parse).filter(|value: &f32| value.is_finite())
     }
 

@@ -4,8 +4,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use jiff::fmt::temporal::{DateTimeParser, DateTimePrinter};
+use jiff::tz::TimeZone;
 
 use crate::builder::RecordBuilder;
+use crate::encoding::Loss;
 use crate::field::{Field, FieldType};
 use crate::record::{Record, Value};
 
@@ -50,6 +52,59 @@ fn flaw(value: Value<'_>, path: String) -> Option<(String, String)> {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Unfit;
 
+/// What happens to an integer that is to become a float and is between two of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rounding {
+    /// It is no value of the field.
+    Refused,
+    /// It becomes the nearest float.
+    Allowed,
+}
+
+impl Rounding {
+    /// Whether an option allows it.
+    pub(crate) const fn of(is_allowed: bool) -> Self {
+        if is_allowed { Self::Allowed } else { Self::Refused }
+    }
+
+    /// An integer as a float of this type, which is a float type.
+    #[inline]
+    pub(crate) fn float(self, number: i128, ty: FieldType) -> Option<f64> {
+        let float = if ty == FieldType::F32 { f64::from(number as f32) } else { number as f64 };
+        // Up to here each integer is a float of its own, and floats beyond `i128` are cut when they are compared.
+        let is_exact = number.unsigned_abs() <= 1 << 24 || (float.abs() < 1e38 && float as i128 == number);
+        (is_exact || self == Self::Allowed).then_some(float)
+    }
+}
+
+/// Whether a float is one of `f32`.
+fn is_narrow(wide: f64) -> bool {
+    f64::from(wide as f32).to_bits() == wide.to_bits()
+}
+
+/// Whether a text of a number is an integer that would be another one when it has become a float of this type. One that comes
+/// back digit by digit is taken, as JavaScript writes large floats: 12345678901234567000.
+#[inline]
+pub(crate) fn is_inexact(text: &[u8], ty: FieldType) -> bool {
+    let text = text.trim_ascii();
+    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+    if digits.len() <= 7 || !matches!(ty, FieldType::F32 | FieldType::F64) || !digits.iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let number: Option<i128> = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    if number.is_some_and(|number| Rounding::Refused.float(number, ty).is_some()) {
+        return false;
+    }
+    let is_back = |back: String| back.as_bytes() == digits;
+    let wide = parse::<f64>(digits).unwrap_or(f64::INFINITY);
+    match ty {
+        // As itself, or as the `f64` that is equal to it.
+        FieldType::F32 if is_back((wide as f32).to_string()) => false,
+        FieldType::F32 => !is_narrow(wide) || !is_back(wide.to_string()),
+        _ => !is_back(wide.to_string()),
+    }
+}
+
 /// Reads a text as a value of the field's type. `scratch` is room for what must be decoded.
 #[inline]
 pub(crate) fn set_from_text(
@@ -58,6 +113,7 @@ pub(crate) fn set_from_text(
     field: usize,
     ty: FieldType,
     text: &[u8],
+    rounding: Rounding,
 ) -> Result<(), Unfit> {
     // What nearly all texts are, each with as little as it takes.
     let is_set = match ty {
@@ -68,6 +124,9 @@ pub(crate) fn set_from_text(
     };
     if is_set {
         return Ok(());
+    }
+    if rounding == Rounding::Refused && is_inexact(text, ty) {
+        return Err(Unfit);
     }
     set_any_from_text(builder, scratch, field, ty, text)
 }
@@ -86,7 +145,7 @@ fn set_any_from_text(
         FieldType::U64 => builder.set_u64(field, parse(text)?),
         FieldType::F64 => builder.set_f64(field, parse_f64(text).ok_or(Unfit)?),
         FieldType::F32 => builder.set_f64(field, parse_f32(text).ok_or(Unfit)?.into()),
-        FieldType::Timestamp => builder.set_timestamp(field, parse_timestamp(text.trim_ascii()).ok_or(Unfit)?),
+        FieldType::Timestamp => builder.set_timestamp(field, parse_time(text.trim_ascii()).ok_or(Unfit)?),
         FieldType::Char(_) | FieldType::String => builder.set_text(field, str::from_utf8(text).map_err(|_| Unfit)?),
         FieldType::Bytes => {
             decode_base64(text, scratch)?;
@@ -242,6 +301,24 @@ pub(crate) fn parse_timestamp(text: &[u8]) -> Option<i64> {
     i64::try_from(timestamp.as_nanosecond()).ok()
 }
 
+/// As [`parse_timestamp`]; a date, and a date and time without a zone, are of UTC, as in SQL.
+#[inline]
+pub(crate) fn parse_time(text: &[u8]) -> Option<i64> {
+    parse_timestamp(text).or_else(|| parse_civil(text))
+}
+
+#[cold]
+fn parse_civil(text: &[u8]) -> Option<i64> {
+    // The library also takes digits alone for a date, and passes over an offset or the name of a zone.
+    let is_date = matches!(text, [_, _, _, _, b'-', _, _, b'-', _, _, ..]);
+    let of_time = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b':' | b'.' | b'T' | b't' | b' ');
+    if !is_date || !text.iter().skip(10).all(of_time) {
+        return None;
+    }
+    let zoned = TIMESTAMP_PARSER.parse_datetime(text).ok()?.to_zoned(TimeZone::UTC).ok()?;
+    i64::try_from(zoned.timestamp().as_nanosecond()).ok()
+}
+
 /// Standard base64 with its padding, into `bytes`.
 pub(crate) fn decode_base64(text: &[u8], bytes: &mut Vec<u8>) -> Result<(), Unfit> {
     bytes.resize(base64::decoded_len_estimate(text.len()), 0);
@@ -297,6 +374,17 @@ pub(crate) fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.resize(start + base64::encoded_len(bytes.len(), true).unwrap_or(0), 0);
     let written = BASE64_STANDARD.encode_slice(bytes, &mut out[start..]).unwrap_or(0);
     out.truncate(start + written);
+}
+
+/// What a field takes, in words for error messages about this text.
+pub(crate) fn expected_not(found: &[u8], field: &Field, timestamp_hint: &str) -> String {
+    let expected = expected(field, timestamp_hint);
+    if is_inexact(found, field.ty) { format!("{expected}, {}", exactly(field.ty)) } else { expected }
+}
+
+/// What an integer must be that goes into a field of floats, and what has it go there all the same.
+pub(crate) fn exactly(ty: FieldType) -> String {
+    format!("and an integer that {ty} holds exactly; --allow {} has it rounded", Loss::Rounding)
 }
 
 /// What a field takes, in words for error messages.

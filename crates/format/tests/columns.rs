@@ -152,7 +152,8 @@ fn elements_that_are_null_are_errors_of_their_row() {
     list.append_value([Some(1), None]);
     list.append_value([Some(2)]);
     let batch = batch(vec![("n", Arc::new(list.finish()))]);
-    let null = "field `n[1]`: found null, expected an element: the elements of lists are never null";
+    let null = "field `n[1]`: found null, expected an element; a schema takes null elements where it has \
+                `record { value TYPE null }[]` for the list";
     for (encoding, bytes) in [(Encoding::ArrowStream, arrow(&batch)), (Encoding::Parquet, parquet(&batch))] {
         let (_, found) = show(encoding, &bytes).unwrap();
         let expected =

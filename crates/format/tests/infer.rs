@@ -39,7 +39,10 @@ fn each_type_is_found_by_what_its_values_look_like() {
         (&["2013-01-01T10:00:00Z", "NA"], "x timestamp null"),
         (&["2013-01-01"], "x string"),
         (&["1", "a"], "x string"),
-        (&["NA", "NA"], "x string null"),
+        (&["NA", "NA"], "x string"),
+        (&["NA", "ab"], "x string"),
+        (&["NA", "true"], "x bool null"),
+        (&["", "ab"], "x string null"),
         (&[], "x string"),
     ];
     for (values, expected) in cases {
@@ -77,7 +80,7 @@ fn quotes_do_not_make_text_and_quoted_null_words_are_null_only_elsewhere() {
     assert_eq!(infer(sample, &InferOptions::default()), "n i64 null\nt string\n");
     let csv = CsvOptions { quoted_nulls: true, ..CsvOptions::default() };
     let format = infer_csv_sample(sample.as_bytes(), true, &csv, &InferOptions::default()).unwrap();
-    assert_eq!(format.schema(), "n i64 null\nt string null\n");
+    assert_eq!(format.schema(), "n i64 null\nt string\n");
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn every_sample_can_be_read_with_the_format_it_gave() {
             text.push_str(&format!("{a},{b}\n"));
         }
         let csv = CsvOptions::default();
-        let options = InferOptions { all_nullable, narrow_integers, codes_as_char };
+        let options = InferOptions { all_nullable, narrow_integers, codes_as_char, no_header: false };
         let format: Format = infer_csv_sample(text.as_bytes(), true, &csv, &options).unwrap();
         let mut input = text.as_bytes();
         let mut decoder = CsvDecoder::from_header(&format, &mut input, &csv).unwrap();

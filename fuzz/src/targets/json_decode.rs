@@ -52,8 +52,11 @@ fn decode(format: &Format, text: &[u8], buffer_bytes: usize, options: &JsonOptio
             Ok(Some(record)) => payload.extend_from_slice(record),
             Ok(None) => return (payload, errors),
             Err(error) => {
-                assert!(error.is_row());
                 errors.push(error.to_string());
+                // What stands between the elements of an array.
+                if !error.is_row() {
+                    return (payload, errors);
+                }
             }
         }
     }

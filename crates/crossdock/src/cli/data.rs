@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
-use crossdock_format::encoding::{Encoding, EncodingOptions, Loss};
+use crossdock_format::csv::CsvOptions;
+use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss};
 use crossdock_nectarine::Transport;
 use crossdock_runtime::{Overflow, Unreadable};
 
@@ -49,12 +50,12 @@ pub(crate) struct Publish {
     /// What to do about a row that does not match the schema
     #[arg(long, value_name = "POLICY", default_value = "stop")]
     pub(crate) on_error: OnError,
-    /// CSV values that mean null, comma-separated, in addition to the empty value
-    #[arg(long, value_name = "WORDS", value_delimiter = ',', default_value = "NA")]
-    pub(crate) null_words: Vec<String>,
-    /// Separator of CSV values
-    #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = parse_delimiter)]
-    pub(crate) delimiter: u8,
+    /// CSV values that mean null in every nullable field, comma-separated, in addition to the empty value [default: NA, and
+    /// only in fields of numbers, bool and times]
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    pub(crate) null_words: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(crate) csv: CsvCoding,
     /// Longest time that a record waits for other records to share its packet
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = parse_duration)]
     pub(crate) linger: Duration,
@@ -88,6 +89,29 @@ impl Coding {
     }
 }
 
+/// How CSV is written down.
+#[derive(Debug, Args)]
+pub(crate) struct CsvCoding {
+    /// Separator of CSV values, or `tab` [default: a comma, and a tab for files that end in .tsv]
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
+    pub(crate) delimiter: Option<u8>,
+    /// CSV has no header row: its columns are the schema's fields, in their order
+    #[arg(long)]
+    pub(crate) no_header: bool,
+    /// CSV has a header row with the names of the columns, which is the default
+    #[arg(long, overrides_with = "no_header")]
+    pub(crate) header: bool,
+}
+
+impl CsvCoding {
+    /// The encodings' options with these, for an input or output of this name.
+    pub(crate) fn apply(&self, name: &str, options: EncodingOptions) -> EncodingOptions {
+        let delimiter = self.delimiter.unwrap_or_else(|| CsvOptions::of_name(name).delimiter);
+        let csv_header = !self.no_header || self.header;
+        EncodingOptions { csv: CsvOptions { delimiter, ..options.csv }, csv_header, ..options }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnError {
     /// Report the row and exit with 1; the rows before it have been published
@@ -106,6 +130,8 @@ pub(crate) struct Subscribe {
     pub(crate) output: Encoding,
     #[command(flatten)]
     pub(crate) coding: Coding,
+    #[command(flatten)]
+    pub(crate) csv: CsvCoding,
     /// End after N records
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
@@ -153,6 +179,10 @@ pub(crate) struct Explain {
 
 pub(super) fn parse_encoding() -> impl TypedValueParser<Value = Encoding> {
     PossibleValuesParser::new(Encoding::ALL.map(Encoding::name)).try_map(|word| word.parse::<Encoding>())
+}
+
+pub(super) fn parse_framing() -> impl TypedValueParser<Value = Framing> {
+    PossibleValuesParser::new(Framing::ALL.map(Framing::name)).try_map(|word| word.parse::<Framing>())
 }
 
 pub(super) fn parse_loss() -> impl TypedValueParser<Value = Loss> {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 use crossdock_format::convert::MESSAGE_FIELD;
-use crossdock_format::encoding::{Encoding, Loss};
+use crossdock_format::encoding::{Encoding, Framing, Loss};
 use crossdock_format::registry::Policy;
 
-use super::data::{parse_encoding, parse_loss};
+use super::data::{parse_encoding, parse_framing, parse_loss};
 use super::{Control, List};
 use crate::formats::parse_policy;
 
@@ -131,7 +131,7 @@ pub(crate) struct Conversions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConversionsCommand {
     /// Adds a conversion, in place of the one that the daemon keeps between the same formats
-    Add(AddConversion),
+    Add(Box<AddConversion>),
     /// Removes a conversion that the daemon keeps
     Remove(RemoveConversion),
 }
@@ -171,9 +171,19 @@ pub(crate) struct MessageCoding {
     /// Field that holds the messages
     #[arg(long, value_name = "NAME", default_value = MESSAGE_FIELD)]
     pub(crate) field: String,
+    /// What precedes each message in its field: none; length, the message's length (Protobuf); or confluent, the id of its
+    /// schema in a schema registry (with --decode only)
+    #[arg(long, value_name = "FRAMING", default_value = "none", value_parser = parse_framing())]
+    pub(crate) framing: Framing,
+    /// With --decode, fields beside the message, comma-separated, that the target's records have too, such as topic,key
+    #[arg(long, value_name = "FIELD", value_delimiter = ',')]
+    pub(crate) keep: Vec<String>,
     /// File with the messages' schema (.proto, .avsc), for encodings that need one
     #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
+    /// With --framing confluent, JSON file with the schemas by their ids, as a registry answers `GET /schemas`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) schemas: Option<PathBuf>,
     /// Losses that the encoding may cause, by name, comma-separated
     #[arg(long, value_name = "LOSS", value_delimiter = ',', value_parser = parse_loss())]
     pub(crate) allow: Vec<Loss>,

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 
 pub(crate) use self::data::{Explain, OnError, Publish, Subscribe};
 pub(crate) use self::formats::{
-    AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, Formats, FormatsCommand,
+    AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, Formats, FormatsCommand, MessageCoding,
     RemoveConversion, SetPolicy, ShowFormat,
 };
 use self::formats::{FORMATS, LAYOUTS};

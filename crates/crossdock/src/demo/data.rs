@@ -86,7 +86,8 @@ impl Replay {
     /// Makes records of CSV.
     pub(crate) fn decode(csv: &[u8], format: &Format) -> Outcome<Replay> {
         let mut rows = csv;
-        let mut decoder = CsvDecoder::from_header(format, &mut rows, &CsvOptions::default()).map_err(broken)?;
+        let options = CsvOptions { null_words: vec!["NA".to_owned()], ..CsvOptions::default() };
+        let mut decoder = CsvDecoder::from_header(format, &mut rows, &options).map_err(broken)?;
         let mut replay = Replay { format: format.clone(), records: 0, bytes: Vec::with_capacity(csv.len() * 2) };
         while let Some(record) = decoder.next_record(&mut rows).map_err(broken)? {
             replay.bytes.extend_from_slice(record);

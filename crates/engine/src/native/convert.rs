@@ -1,7 +1,7 @@
 //! `convert`: records of one format as records of another.
 
 use crossdock_format::Format;
-use crossdock_format::convert::{Codec, Conversion, MESSAGE_FIELD, Plan, Rules};
+use crossdock_format::convert::{Conversion, MESSAGE_FIELD, Plan, Rules};
 use crossdock_mailbox::{Batch, Selection};
 
 use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
@@ -36,22 +36,19 @@ fn make(input: &Format, arguments: &Arguments) -> Result<Native, MakeError> {
         Conversion::ByName(rules) => by_name(input, &format(arguments)?, &rules, arguments),
         Conversion::Sql(_) => Err(arguments.refuse("by", "a query is a handler by itself: deploy it as SQL")),
         Conversion::Decode(codec) => {
-            let (to, codec) = (format(arguments)?, carried(codec, arguments)?);
-            let Codec { encoding, field, schema, .. } = &codec;
-            let handler = DecodeHandler::new(input, field, *encoding, &to, schema.as_ref(), &codec.options())
-                .map_err(|error| arguments.refuse("by", error.to_string()))?;
+            let to = format(arguments)?;
+            let handler = DecodeHandler::new(input, &codec, &to);
+            let handler = handler.map_err(|error| arguments.refuse("by", error.to_string()))?;
             Ok((Box::new(handler), to))
         }
         Conversion::Encode(codec) => {
-            let codec = carried(codec, arguments)?;
             if codec.field != MESSAGE_FIELD || !arguments.text("to").is_empty() {
                 let problem =
                     format!("messages are made in a field `{MESSAGE_FIELD}`, the only one: leave out FIELD and `to`");
                 return Err(arguments.refuse("by", problem));
             }
-            let (schema, options) = (codec.schema.as_ref(), codec.options());
-            let handler = EncodeHandler::new(input, codec.encoding, Messages::EachRecord, schema, &options)
-                .map_err(|error| arguments.refuse("by", error.to_string()))?;
+            let handler = EncodeHandler::new(input, &codec, Messages::EachRecord);
+            let handler = handler.map_err(|error| arguments.refuse("by", error.to_string()))?;
             let output = handler.output().clone();
             Ok((Box::new(handler), output))
         }
@@ -65,14 +62,6 @@ fn format(arguments: &Arguments) -> Result<Format, MakeError> {
     }
     let schema = Format::parse_schema(text);
     schema.or_else(|error| Format::parse(text).map_err(|_| arguments.refuse("to", error.to_string())))
-}
-
-/// A message has no room for what stands around the records of a file.
-fn carried(codec: Codec, arguments: &Arguments) -> Result<Codec, MakeError> {
-    match codec.encoding.carries_schema() {
-        false => Ok(codec),
-        true => Err(arguments.refuse("by", format!("{} is for files, and messages are none", codec.encoding))),
-    }
 }
 
 fn by_name(input: &Format, to: &Format, rules: &Rules, arguments: &Arguments) -> Result<Native, MakeError> {

@@ -101,6 +101,21 @@ impl RecordBuilder {
         self.copy_members(own.tree(), other.tree(), record)
     }
 
+    /// Gives some members of the format's [tree](crate::Format::tree) the values of members of a record, whose types are the
+    /// same: each by the index of the member here and the index there.
+    ///
+    /// # Errors
+    /// As [`RecordBuilder::set`].
+    pub fn copy_some(&mut self, record: &Record<'_>, members: &[(usize, usize)]) -> Result<(), ValueError> {
+        let (own, other) = (self.format.clone(), record.format());
+        for (to, from) in members {
+            if let (Some(to), Some(from)) = (own.tree().get(*to), other.tree().get(*from)) {
+                self.copy_members(std::slice::from_ref(to), std::slice::from_ref(from), record)?;
+            }
+        }
+        Ok(())
+    }
+
     fn copy_members(&mut self, own: &[Member], other: &[Member], record: &Record<'_>) -> Result<(), ValueError> {
         for (own, other) in own.iter().zip(other) {
             match (own, other) {

@@ -12,7 +12,7 @@ use crate::element::{Count, Element, Group, Member};
 use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::{Format, Specs};
 use crate::record::Record;
-use crate::text;
+use crate::text::{self, Rounding};
 use rules_by_path::{RulesByPath, holds, stale};
 
 /// Where each field of `to` comes from, as far as it can be had, and what is in the way. For a foreign target, the body is
@@ -423,7 +423,8 @@ fn constant(field: &Field, text: &str) -> Result<Constant, PlanProblem> {
     }
     let format = Format::natural([FieldSpec::new("value", field.type_spec())]).map_err(|_| refused())?;
     let mut builder = RecordBuilder::new(&format);
-    text::set_from_text(&mut builder, &mut Vec::new(), 0, field.ty, text.as_bytes()).map_err(|_| refused())?;
+    let set = text::set_from_text(&mut builder, &mut Vec::new(), 0, field.ty, text.as_bytes(), Rounding::Refused);
+    set.map_err(|_| refused())?;
     let record = builder.finish().map_err(|_| refused())?;
     Constant::of(Record::assume_checked(&format, record).get(0)).ok_or_else(refused)
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use super::codec::Codec;
-use crate::encoding::{EncodingNameError, LossNameError};
+use crate::encoding::{EncodingNameError, FramingNameError, LossNameError};
 
 /// Most rules that a conversion may have.
 pub const MAX_RULES: usize = 4096;
@@ -309,6 +309,9 @@ pub enum RulesProblem {
     /// It names no loss.
     #[error(transparent)]
     Loss(LossNameError),
+    /// It names no framing.
+    #[error(transparent)]
+    Framing(FramingNameError),
     /// There are too many.
     #[error("a conversion has at most {MAX_RULES} rules; one that needs more is better written as SQL")]
     TooMany,

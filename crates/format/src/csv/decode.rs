@@ -10,7 +10,7 @@ use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
 use crate::record::Record;
-use crate::text::{self, Unfit};
+use crate::text::{self, Rounding, Unfit};
 
 /// Reads CSV rows into records of one format, without allocating once its buffers have grown to the rows' sizes.
 ///
@@ -45,11 +45,12 @@ struct JsonList {
 }
 
 impl JsonList {
-    fn of(field: &Field) -> Option<Self> {
+    fn of(field: &Field, csv: &CsvOptions) -> Option<Self> {
         let ty = (field.ty == FieldType::List).then(|| field.type_spec())?;
         let format = Format::natural([FieldSpec::new("list", ty)]).ok()?;
         // The row has a bound of its own.
-        let options = JsonOptions { max_line_bytes: usize::MAX, ..JsonOptions::default() };
+        let rounds_integers = csv.rounds_integers;
+        let options = JsonOptions { max_line_bytes: usize::MAX, rounds_integers, ..JsonOptions::default() };
         Some(Self { decoder: JsonDecoder::new(&format, &options), object: Vec::new(), format })
     }
 
@@ -116,7 +117,7 @@ impl CsvDecoder {
         let columns = map_columns(format, header, options)?;
         let builder = RecordBuilder::new(format);
         let fields = format.fields().iter().enumerate();
-        let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field)?))).collect();
+        let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field, options)?))).collect();
         let plain = Plain::of(format, columns.iter().map(|column| column.field), options);
         let options = options.clone();
         let convert = Convert { plain, is_plain: false, builder, columns, options, scratch: Vec::new(), lists };
@@ -179,7 +180,7 @@ impl Convert {
             return Ok(());
         };
         let Some(field) = column.field else { return Ok(()) };
-        if column.nullable && self.options.is_null_word(text) {
+        if column.nullable && self.options.is_null_word(text, column.ty) {
             let text_or_bytes = column.ty.is_text() || matches!(column.ty, FieldType::Bytes | FieldType::List);
             if !quoted || self.options.quoted_nulls || !text_or_bytes {
                 // Unset is null.
@@ -189,7 +190,8 @@ impl Convert {
         if column.ty == FieldType::List {
             return self.list(field, text).map_err(|_| RowFlaw::Value { column: index });
         }
-        text::set_from_text(&mut self.builder, &mut self.scratch, field, column.ty, text)
+        let rounding = Rounding::of(self.options.rounds_integers);
+        text::set_from_text(&mut self.builder, &mut self.scratch, field, column.ty, text, rounding)
             .map_err(|Unfit| RowFlaw::Value { column: index })
     }
 
@@ -225,17 +227,19 @@ impl Convert {
         let Some(field) = self.builder.format().fields().get(index) else {
             return CsvError { line, column: None, problem: CsvProblem::MissingColumn };
         };
-        let mut expected = text::expected(field, "RFC 3339, such as 2013-01-01T10:00:00Z");
+        let mut expected = text::expected_not(text, field, "RFC 3339, such as 2013-01-01T10:00:00Z");
         if let Some(JsonError { field, problem, .. }) = list {
             // Of the path, what is behind the object's only member.
             let path = field.as_deref().and_then(|path| path.strip_prefix("list")).unwrap_or_default();
             let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
             expected = format!("{expected}, as a JSON array ({place}{problem})");
         }
-        if field.nullable && !self.options.null_words.is_empty() {
-            expected = format!("{expected}, or {} for null", self.options.null_words_text());
-        } else if !field.nullable && self.options.is_null_word(fields.get(column).map_or(b"", |field| field.0)) {
-            expected.push_str("; the field is not nullable");
+        match self.options.null_words_text(field.ty) {
+            Some(words) if field.nullable => expected = format!("{expected}, or {words} for null"),
+            _ if !field.nullable && self.options.is_null_word(text, field.ty) => {
+                expected.push_str("; the field is not nullable");
+            }
+            _ => {}
         }
         CsvError { line, column: Some(field.name.clone()), problem: CsvProblem::Value { found, expected } }
     }

@@ -126,7 +126,7 @@ impl CsvEncoder {
     #[inline]
     fn push_text(&self, out: &mut Vec<u8>, value: &[u8], is_value: bool) {
         let quote = value.iter().any(|byte| self.special[usize::from(*byte)])
-            || (is_value && self.options.is_null_word(value))
+            || (is_value && self.options.is_null_word(value, FieldType::String))
             || (value.is_empty() && self.types.len() == 1)
             || value.starts_with(b"\xef\xbb\xbf");
         if quote {
@@ -150,7 +150,7 @@ impl CsvEncoder {
         text::push_base64(out, value);
         // Base64 has none of CSV's special bytes, unless the delimiter is one of its own.
         let word = out.get(start..).unwrap_or_default();
-        if self.quote_values || word.is_empty() || self.options.is_null_word(word) {
+        if self.quote_values || word.is_empty() || self.options.is_null_word(word, FieldType::Bytes) {
             out.insert(start, b'"');
             out.push(b'"');
         }

@@ -15,6 +15,8 @@ use crate::text;
 /// `i64` whatever the range, `string` whatever the length. The options trade that for smaller and faster records.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InferOptions {
+    /// The first row is no header: the columns are called by their numbers, `column_1` and so on.
+    pub no_header: bool,
     /// Every field nullable, though the sample may have no null in it.
     pub all_nullable: bool,
     /// The smallest signed integer type that holds the sample's values, instead of `i64`.
@@ -54,7 +56,7 @@ where
     to_format(header, &columns, options)
 }
 
-/// As [`infer_csv`], from the first bytes of a file with a header row; `whole` if they are all of it, otherwise the
+/// As [`infer_csv`], from the first bytes of a file, with a header row unless the options say otherwise; `whole` if they are all of it, otherwise the
 /// last row is left out, since it may be cut off. Rows that are wrong are left out too.
 ///
 /// # Errors
@@ -68,7 +70,10 @@ pub fn infer_csv_sample(
     let end = if whole { sample.len() } else { memchr::memrchr(b'\n', sample).map_or(0, |end| end + 1) };
     let mut input = sample.get(..end).unwrap_or_default();
     let mut rows = RowReader::new(csv)?;
-    let header = read_header(&mut rows, &mut input)?;
+    let header = match options.no_header {
+        true => number_columns(csv, input)?,
+        false => read_header(&mut rows, &mut input)?,
+    };
     let mut columns = vec![Column::default(); header.len()];
     loop {
         let outcome = rows.read(&mut input, |_, row| {
@@ -89,11 +94,20 @@ pub fn infer_csv_sample(
     to_format(&header, &columns, options)
 }
 
+/// As many names as the first row has columns.
+fn number_columns(csv: &CsvOptions, mut input: &[u8]) -> Result<Vec<String>, CsvError> {
+    let columns = RowReader::new(csv)?.read(&mut input, |_, row| row.fields().len())?;
+    let columns = columns.ok_or_else(|| CsvError::at_header(CsvProblem::NoHeader))?;
+    Ok((1..=columns).map(|number| format!("column_{number}")).collect())
+}
+
 /// What the values of a column have in common.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     values: u64,
     nulls: u64,
+    /// Words that are null if the column turns out not to be text.
+    value_nulls: u64,
     /// Null words in quotes: null if the column turns out not to be text.
     quoted_nulls: u64,
     bool: bool,
@@ -113,6 +127,7 @@ impl Default for Column {
         Self {
             values: 0,
             nulls: 0,
+            value_nulls: 0,
             quoted_nulls: 0,
             bool: true,
             integer: true,
@@ -129,7 +144,7 @@ impl Default for Column {
 
 impl Column {
     fn see(&mut self, value: &[u8], quoted: bool, csv: &CsvOptions) {
-        if csv.is_null_word(value) {
+        if csv.is_null_word(value, FieldType::String) {
             if quoted && !csv.quoted_nulls {
                 self.quoted_nulls += 1;
             } else {
@@ -137,9 +152,13 @@ impl Column {
             }
             return;
         }
-        self.values += 1;
         self.shortest = self.shortest.min(value.len());
         self.longest = self.longest.max(value.len());
+        if csv.is_null_word(value, FieldType::I64) {
+            self.value_nulls += 1;
+            return;
+        }
+        self.values += 1;
         let word = value.trim_ascii();
         self.bool &= word.eq_ignore_ascii_case(b"true") || word.eq_ignore_ascii_case(b"false");
         match integer(word) {
@@ -159,7 +178,7 @@ impl Column {
 
     fn spec(&self, name: &str, options: &InferOptions) -> FieldSpec {
         let ty = self.ty(options);
-        let nulls = if ty.is_text() { self.nulls } else { self.nulls + self.quoted_nulls };
+        let nulls = if ty.is_text() { self.nulls } else { self.nulls + self.value_nulls + self.quoted_nulls };
         FieldSpec { name: name.to_owned(), ty: ty.into(), nullable: options.all_nullable || nulls > 0 }
     }
 

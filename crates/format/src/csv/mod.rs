@@ -6,9 +6,9 @@
 //!
 //! What is read: RFC 4180, with any one-byte delimiter, rows ended by LF, CRLF or CR, a byte order mark, blank lines
 //! (skipped). Numbers and `true`/`false` (any case, also `t`/`f`, `1`/`0`) may have blanks around them; timestamps are
-//! RFC 3339; bytes are base64. In a nullable field a *null word* (by default nothing, and `NA`) is null. A quoted null
-//! word is that word where the field is text or bytes, so that the two stay distinct; an option makes it null too. A
-//! list is a JSON array.
+//! RFC 3339, and where they lack a zone they are of UTC; bytes are base64. In a nullable field a *null word* is null: by
+//! default nothing, and `NA` where the field holds numbers, `bool` or times. A quoted null word is that word where the
+//! field is text or bytes, so that the two stay distinct; an option makes it null too. A list is a JSON array.
 
 mod decode;
 mod encode;
@@ -19,6 +19,7 @@ mod rows;
 use std::{fmt, io};
 
 use crate::builder::ValueProblem;
+use crate::field::FieldType;
 use crate::format::FormatError;
 
 pub use decode::CsvDecoder;
@@ -30,13 +31,18 @@ pub use infer::{InferOptions, infer_csv, infer_csv_sample};
 pub struct CsvOptions {
     /// What stands between two fields: any byte but a double quote, CR or LF. A comma by default.
     pub delimiter: u8,
-    /// Words that are null in a nullable field: by default nothing at all, and `NA`. The first is what an encoder
-    /// writes. None has a delimiter, quote or line end in it.
+    /// Words that are null in a nullable field of any type: by default nothing at all. The first is what an encoder writes.
+    /// None has a delimiter, quote or line end in it.
     pub null_words: Vec<String>,
+    /// Words that are null as well in a nullable field of numbers, `bool` or times, where they can be nothing else: by
+    /// default `NA`, which as a text may be Namibia.
+    pub value_null_words: Vec<String>,
     /// Whether a null word in quotes is null in text and bytes fields too: for files whose writer quotes everything.
     pub quoted_nulls: bool,
     /// Whether columns that the format has no field for are passed over; by default they are an error.
     pub ignore_extra_columns: bool,
+    /// Whether an integer becomes the nearest float where its field has none equal to it; by default it is an error.
+    pub rounds_integers: bool,
     /// Longest row in bytes, 1 MiB by default: how far a quote that is never closed can reach.
     pub max_row_bytes: usize,
 }
@@ -45,36 +51,60 @@ impl Default for CsvOptions {
     fn default() -> Self {
         Self {
             delimiter: b',',
-            null_words: vec![String::new(), "NA".to_owned()],
+            null_words: vec![String::new()],
+            value_null_words: vec!["NA".to_owned()],
             quoted_nulls: false,
             ignore_extra_columns: false,
+            rounds_integers: false,
             max_row_bytes: 1 << 20,
         }
     }
 }
 
 impl CsvOptions {
+    /// The defaults for a file of this name: tabs between the fields where it ends in `.tsv`, behind which there may be a
+    /// `.gz`.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        let is_tsv = name.strip_suffix(".gz").unwrap_or(&name).ends_with(".tsv");
+        Self { delimiter: if is_tsv { b'\t' } else { b',' }, ..Self::default() }
+    }
+
     fn check(&self) -> Result<(), CsvError> {
         if matches!(self.delimiter, b'"' | b'\r' | b'\n') {
             return Err(CsvError::at_header(CsvProblem::Delimiter { found: self.delimiter }));
         }
         let is_special = |byte| byte == self.delimiter || matches!(byte, b'"' | b'\r' | b'\n');
-        match self.null_words.iter().find(|word| word.bytes().any(is_special)) {
+        match self.all_null_words().find(|word| word.bytes().any(is_special)) {
             Some(word) => Err(CsvError::at_header(CsvProblem::NullWord { found: word.clone() })),
             None => Ok(()),
         }
     }
 
-    fn is_null_word(&self, field: &[u8]) -> bool {
-        self.null_words.iter().any(|word| word.as_bytes() == field)
+    fn all_null_words(&self) -> impl Iterator<Item = &String> {
+        self.null_words.iter().chain(&self.value_null_words)
     }
 
-    /// The null words, for error messages.
-    fn null_words_text(&self) -> String {
-        let words: Vec<&str> =
-            self.null_words.iter().map(|word| if word.is_empty() { "nothing" } else { word }).collect();
-        words.join(" or ")
+    /// Whether a word is null in a nullable column of this type.
+    #[inline]
+    fn is_null_word(&self, field: &[u8], ty: FieldType) -> bool {
+        let is = |words: &[String]| words.iter().any(|word| word.as_bytes() == field);
+        is(&self.null_words) || (!is_words(ty) && is(&self.value_null_words))
     }
+
+    /// The words that are null in a column of this type, for error messages; `None` if there are none.
+    fn null_words_text(&self, ty: FieldType) -> Option<String> {
+        let words = self.all_null_words().filter(|word| self.is_null_word(word.as_bytes(), ty));
+        let mut words: Vec<&str> = words.map(|word| if word.is_empty() { "nothing" } else { word }).collect();
+        words.dedup();
+        (!words.is_empty()).then(|| words.join(" or "))
+    }
+}
+
+/// Whether a column of this type may have any word in it.
+fn is_words(ty: FieldType) -> bool {
+    ty.is_text() || matches!(ty, FieldType::Bytes | FieldType::List | FieldType::Enum { .. })
 }
 
 /// What was wrong with CSV, and where.

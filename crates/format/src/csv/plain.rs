@@ -40,7 +40,7 @@ impl Plain {
         if format.is_foreign()
             || !format.is_flat()
             || is_of_number(options.delimiter)
-            || options.null_words.iter().any(has_digit)
+            || options.all_null_words().any(has_digit)
         {
             return None;
         }
@@ -53,7 +53,7 @@ impl Plain {
         };
         let columns = fields.map(column).collect::<Option<Box<[Column]>>>()?;
         let builder = DirectBuilder::new(format, std::iter::empty(), &[]);
-        let longest_null = options.null_words.iter().map(String::len).max().unwrap_or(0);
+        let longest_null = options.all_null_words().map(String::len).max().unwrap_or(0);
         Some(Self { columns, builder, longest_null })
     }
 
@@ -90,7 +90,7 @@ impl Plain {
             scan = before;
             let (run, is_ascii) = scan.up_to(options.delimiter);
             // Unset is null.
-            if *nullable && run.bytes.len() <= *longest_null && options.is_null_word(run.bytes) {
+            if *nullable && run.bytes.len() <= *longest_null && options.is_null_word(run.bytes, target.place.ty) {
                 continue;
             }
             match target.place.ty {
@@ -99,7 +99,7 @@ impl Plain {
                     builder.put_run(target.place, run).ok()?;
                 }
                 FieldType::Timestamp => {
-                    let nanoseconds = text::parse_timestamp(run.bytes.trim_ascii())?;
+                    let nanoseconds = text::parse_time(run.bytes.trim_ascii())?;
                     builder.put(target.place, nanoseconds.to_le_bytes()).ok()?;
                 }
                 FieldType::Bool => builder.put(target.place, [u8::from(text::parse_bool(run.bytes)?)]).ok()?,

@@ -149,7 +149,9 @@ fn avro_schema(schema: Option<&Schema>) -> Result<Option<super::avro::AvroSchema
 
 /// The message type that a schema says, if it is one of Protobuf.
 #[cfg(feature = "protobuf")]
-fn protobuf_schema(schema: Option<&Schema>) -> Result<Option<super::protobuf::ProtobufSchema>, EncodingError> {
+pub(super) fn protobuf_schema(
+    schema: Option<&Schema>,
+) -> Result<Option<super::protobuf::ProtobufSchema>, EncodingError> {
     schema.filter(|schema| schema.language == super::SchemaLanguage::Protobuf).map(Schema::protobuf).transpose()
 }
 

@@ -22,9 +22,12 @@
 //!
 //! *Mended*: its wrong bytes are replaced by U+FFFD, where [`Loss::InvalidText`] is allowed. *An error* is one of the
 //! item, which tells the field; what follows is read or written. A symbol that is unknown is an error everywhere, and so
-//! is an element of a list that is null: who has such lists declares their elements as records of one nullable field.
+//! is an element of a list that is null, except where the elements are declared as `record { value TYPE null }`, records of
+//! one nullable field of that name: JSON, CBOR, MessagePack, Avro, Arrow and Parquet are read so that the field is the
+//! element itself, or null.
 //!
-//! [`decoder`] and [`encoder`] make one for an [`Encoding`] and a format; [`open`] does for an input that carries its own
+//! [`decoder`] and [`encoder`] make one for an [`Encoding`] and a format, [`message_decoder`] and [`message_encoder`] for
+//! messages that lie in a field each; [`open`] does for an input that carries its own
 //! schema. [`Schema`] holds the schemas of other systems, which formats are imported from.
 //!
 //! ```
@@ -49,9 +52,11 @@
 #[cfg(feature = "arrow")]
 pub mod arrow;
 pub mod binary;
+mod confluent;
 mod dispatch;
 mod error;
 mod foreign;
+mod message;
 mod schema;
 mod text;
 #[cfg(feature = "xml")]
@@ -60,7 +65,7 @@ pub mod xml;
 #[cfg(feature = "avro")]
 pub mod avro;
 pub mod cbor;
-#[cfg(any(feature = "arrow", feature = "protobuf"))]
+#[cfg(any(feature = "arrow", feature = "avro", feature = "protobuf"))]
 mod guard;
 #[cfg(any(feature = "avro", feature = "protobuf"))]
 mod identifiers;
@@ -73,6 +78,8 @@ pub mod protobuf;
 mod reader;
 mod shape;
 mod window;
+#[cfg(any(feature = "arrow", feature = "avro"))]
+mod zstandard;
 
 use std::fmt;
 use std::io::BufRead;
@@ -81,8 +88,10 @@ use std::str::FromStr;
 use crate::csv::CsvOptions;
 use crate::record::Record;
 
+pub use confluent::RegisteredSchema;
 pub use dispatch::{decoder, encoder, open};
 pub use error::{EncodingError, EncodingProblem};
+pub use message::{Framing, FramingNameError, MessageForm, message_decoder, message_encoder};
 pub use schema::{Schema, SchemaLanguage};
 
 /// Reads records of one format from an input.
@@ -134,7 +143,7 @@ pub trait Encoder: Send {
 /// The encodings that Crossdock reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Encoding {
-    /// JSON, an object a line.
+    /// JSON: an object a line, or an array of objects.
     Json,
     /// Comma-separated values with a header.
     Csv,
@@ -285,6 +294,9 @@ pub enum Loss {
     Enum,
     /// Lists become JSON inside of a text, which is a list again only for who has the schema. CSV, written.
     ListAsJson,
+    /// Integers become the nearest float, where a field of floats has none equal to them. All that are read by a format
+    /// with such a field, except Avro and Protobuf, which have no integers for it.
+    Rounding,
     /// Text that is no UTF-8, or has characters that the encoding lacks, has these replaced by U+FFFD. All that write text
     /// or read it, as [the table](self#what-is-hard-to-say) says; `binary` has bytes as they are.
     InvalidText,
@@ -292,8 +304,8 @@ pub enum Loss {
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Loss; 6] =
-        [Self::IntegerType, Self::Decimal, Self::Null, Self::Enum, Self::ListAsJson, Self::InvalidText];
+    pub const ALL: [Loss; 7] =
+        [Self::IntegerType, Self::Decimal, Self::Null, Self::Enum, Self::ListAsJson, Self::Rounding, Self::InvalidText];
 
     /// The name that allows it.
     #[must_use]
@@ -304,6 +316,7 @@ impl Loss {
             Self::Null => "null",
             Self::Enum => "enum",
             Self::ListAsJson => "list-as-json",
+            Self::Rounding => "rounding",
             Self::InvalidText => "invalid-text",
         }
     }
@@ -317,7 +330,7 @@ impl fmt::Display for Loss {
 
 /// A word that names no loss.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{found}` names no loss; known: integer-type, decimal, null, enum, list-as-json, invalid-text")]
+#[error("`{found}` names no loss; known: integer-type, decimal, null, enum, list-as-json, rounding, invalid-text")]
 pub struct LossNameError {
     /// The word that was found.
     pub found: String,

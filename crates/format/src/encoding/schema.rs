@@ -80,10 +80,18 @@ impl Schema {
 impl Schema {
     /// The message type of a `.proto`.
     pub(super) fn protobuf(&self) -> Result<super::protobuf::ProtobufSchema, EncodingError> {
+        super::protobuf::ProtobufSchema::import(&self.files(), self.message.as_deref())
+    }
+
+    /// The message types that a `.proto` declares.
+    pub(super) fn protobuf_messages(&self) -> Result<Vec<super::protobuf::DeclaredMessage>, EncodingError> {
+        super::protobuf::ProtobufSchema::declared(&self.files())
+    }
+
+    fn files(&self) -> Vec<(&str, &str)> {
         let own = (self.name.as_str(), self.text.as_str());
         let imports = self.imports.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-        let files: Vec<(&str, &str)> = std::iter::once(own).chain(imports).collect();
-        super::protobuf::ProtobufSchema::import(&files, self.message.as_deref())
+        std::iter::once(own).chain(imports).collect()
     }
 }
 

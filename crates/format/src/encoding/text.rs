@@ -15,6 +15,7 @@ use crate::text::NotText;
 pub(super) fn json_options(options: &EncodingOptions) -> JsonOptions {
     JsonOptions {
         ignore_unknown_fields: options.ignore_unknown,
+        rounds_integers: options.allows(Loss::Rounding),
         max_line_bytes: options.max_item_bytes,
         ..JsonOptions::default()
     }
@@ -74,6 +75,7 @@ impl CsvInput {
     pub(super) fn new(format: &Format, options: &EncodingOptions) -> Self {
         let csv = CsvOptions {
             ignore_extra_columns: options.ignore_unknown || options.csv.ignore_extra_columns,
+            rounds_integers: options.csv.rounds_integers || options.allows(Loss::Rounding),
             max_row_bytes: options.csv.max_row_bytes.min(options.max_item_bytes),
             ..options.csv.clone()
         };

@@ -1,5 +1,6 @@
 //! JSON lines to records.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::BufRead;
 
@@ -9,30 +10,21 @@ use serde_json::value::RawValue;
 
 use super::plain::Plain;
 use super::shape::{Entry, Item, Shape, What};
+use super::values::ValueReader;
 use super::{JsonError, JsonOptions, JsonProblem, MAX_DEPTH};
 use crate::builder::{RecordBuilder, ValueError, ValueProblem};
-use crate::element::Group;
+use crate::element::{Group, VALUE};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
-use crate::input::Input;
-use crate::text::{self, Unfit};
+use crate::text::{self, Rounding, Unfit};
 
-/// Reads JSON lines into records of one format, without allocating once its buffers have grown to the lines' sizes.
+/// Reads objects into records of one format, without allocating once its buffers have grown to the objects' sizes: an
+/// object a line, or the elements of an array over any number of lines, which is read element by element.
 #[derive(Debug)]
 pub struct JsonDecoder {
-    lines: LineReader,
+    values: ValueReader,
     shape: Shape,
     convert: Convert,
-}
-
-/// Lines out of bytes.
-#[derive(Debug, Default)]
-struct LineReader {
-    input: Input,
-    /// The line that is next.
-    line: u64,
-    /// A line that the reader's buffer does not hold whole.
-    carried: Vec<u8>,
 }
 
 /// What makes a record of an object.
@@ -65,33 +57,32 @@ impl JsonDecoder {
             scratch: Vec::new(),
             flaw: None,
         };
-        Self { lines: LineReader::default(), shape, convert }
+        Self { values: ValueReader::default(), shape, convert }
     }
 
-    /// The next line as a record; blank lines are skipped; `None` at the end of the input. Always give it the same
+    /// The next object as a record; blank lines are skipped; `None` at the end of the input. Always give it the same
     /// input.
     ///
     /// # Errors
-    /// The line is wrong, and the next call goes on with the line after it ([`JsonError::is_row`]); or the input cannot
+    /// The object is wrong, and the next call goes on with what follows it ([`JsonError::is_row`]); or the input cannot
     /// be read.
     #[inline]
     pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, JsonError> {
-        let Self { lines, shape, convert } = self;
+        let Self { values, shape, convert } = self;
         loop {
-            match lines.read(input, convert.options.max_line_bytes, |line, bytes| convert.line(shape, line, bytes))? {
+            let most = convert.options.max_line_bytes;
+            match values.read(input, most, |line, bytes| convert.line(shape, line, bytes).map(|there| (line, there)))? {
                 None => return Ok(None),
-                Some(Ok(false)) => {}
-                Some(Ok(true)) => break,
+                Some(Ok((_, false))) => {}
+                Some(Ok((line, true))) => return convert.finish(line).map(Some),
                 Some(Err(error)) => return Err(error),
             }
         }
-        let line = lines.line;
-        convert.finish(line).map(Some)
     }
 
     /// Forgets the input: the next call is given the start of another.
     pub fn restart(&mut self) {
-        self.lines = LineReader::default();
+        self.values = ValueReader::default();
     }
 
     /// One object as a record, without an input around it; errors are of line 1.
@@ -101,59 +92,13 @@ impl JsonDecoder {
     pub fn decode(&mut self, object: &[u8]) -> Result<&[u8], JsonError> {
         if object.len() > self.convert.options.max_line_bytes {
             let problem = JsonProblem::LineTooLong { most: self.convert.options.max_line_bytes };
-            return Err(JsonError { line: 1, field: None, problem });
+            return Err(JsonError::at(1, problem));
         }
         if !self.convert.line(&self.shape, 1, object)? {
             let problem = JsonProblem::Syntax { column: 1, message: "found nothing, expected an object".to_owned() };
-            return Err(JsonError { line: 1, field: None, problem });
+            return Err(JsonError::at(1, problem));
         }
         self.convert.finish(1)
-    }
-}
-
-impl LineReader {
-    /// Reads a line and shows it to `visit`, with its number and without its end. `None` at the end.
-    #[inline]
-    fn read<R: BufRead + ?Sized, T>(
-        &mut self,
-        reader: &mut R,
-        most: usize,
-        visit: impl FnOnce(u64, &[u8]) -> T,
-    ) -> Result<Option<T>, JsonError> {
-        self.line += 1;
-        let line = self.line;
-        let io_error = |error| JsonError { line, field: None, problem: JsonProblem::Io(error) };
-        self.carried.clear();
-        let mut is_too_long = false;
-        loop {
-            let chunk = self.input.fill(reader).map_err(io_error)?;
-            let end = memchr::memchr(b'\n', chunk);
-            let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or_default();
-            let is_last = end.is_some() || chunk.is_empty();
-            if chunk.is_empty() && self.carried.is_empty() && !is_too_long {
-                return Ok(None);
-            }
-            is_too_long |= self.carried.len() + part.len() > most;
-            let consumed = part.len() + usize::from(end.is_some());
-            if is_last && !is_too_long && self.carried.is_empty() {
-                let result = visit(line, part);
-                self.input.consume(reader, consumed);
-                return Ok(Some(result));
-            }
-            if is_too_long {
-                // Nothing is kept of it but where it ends.
-                self.carried.clear();
-            } else {
-                self.carried.extend_from_slice(part);
-            }
-            self.input.consume(reader, consumed);
-            if is_last && is_too_long {
-                return Err(JsonError { line, field: None, problem: JsonProblem::LineTooLong { most } });
-            }
-            if is_last {
-                return Ok(Some(visit(line, &self.carried)));
-            }
-        }
     }
 }
 
@@ -196,11 +141,11 @@ impl Convert {
         if let Some((field, problem)) = self.flaw.take() {
             return JsonError { line, field, problem };
         }
-        // The parser's place is of its own one line: said once, in our words.
+        // The parser's place is within the value: said once, in our words.
         let message = error.to_string();
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
         let problem = JsonProblem::Syntax { column: error.column(), message: message.to_owned() };
-        JsonError { line, field: None, problem }
+        JsonError::at(line + (error.line() as u64).saturating_sub(1), problem)
     }
 
     /// Puts the parser's error in the place of what the builder says.
@@ -392,14 +337,53 @@ impl<'de> DeserializeSeed<'de> for One<'_> {
                 Member { convert, field: 0, ty: *ty }.deserialize(parser)?;
                 convert.builder.end_value();
             }
-            Item::Record(shape) => {
+            Item::Record(shape) | Item::Nullable(shape) => {
                 convert.builder.begin_element().map_err(|error| convert.refuse::<D::Error>(&error))?;
-                parser.deserialize_map(Object { convert, shape })?;
+                match item {
+                    Item::Nullable(_) => Bare { convert, shape }.deserialize(parser)?,
+                    _ => parser.deserialize_map(Object { convert, shape })?,
+                }
                 convert.builder.end_element().map_err(|error| convert.refuse::<D::Error>(&error))?;
             }
         }
         Ok(())
     }
+}
+
+/// The value of a record that has no other: as the record's only member, or without the record around it.
+struct Bare<'c> {
+    convert: &'c mut Convert,
+    shape: &'c Shape,
+}
+
+impl<'de> DeserializeSeed<'de> for Bare<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
+        let Self { convert, shape } = self;
+        // Read twice, since only what is in an object tells whether it is the record or its value.
+        let text = <&RawValue>::deserialize(parser)?.get();
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let outcome = match shape.entries.first().map(|entry| &entry.what) {
+            _ if text == "null" => Ok(()),
+            Some(What::Group(..)) if text.starts_with('{') && is_wrapped(text) => {
+                parser.deserialize_map(Object { convert, shape })
+            }
+            Some(What::Group(group, inner)) => Nested { convert, group, shape: inner }.deserialize(&mut parser),
+            _ if text.starts_with('{') => parser.deserialize_map(Object { convert, shape }),
+            Some(What::List(field, item)) => Elements { convert, field: *field, item }.deserialize(&mut parser),
+            Some(What::Value(field, ty)) => Member { convert, field: *field, ty: *ty }.deserialize(&mut parser),
+            None => Ok(()),
+        };
+        outcome.map_err(D::Error::custom)
+    }
+}
+
+/// Whether an object has one member, [`VALUE`], which is an object or null.
+fn is_wrapped(object: &str) -> bool {
+    let members: Result<HashMap<String, &RawValue>, _> = serde_json::from_str(object);
+    let is_value = |value: &&RawValue| value.get() == "null" || value.get().starts_with('{');
+    members.is_ok_and(|members| members.len() == 1 && members.get(VALUE).is_some_and(is_value))
 }
 
 /// The value of a field.
@@ -415,23 +399,24 @@ impl<'de> DeserializeSeed<'de> for Member<'_> {
     #[inline]
     fn deserialize<D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
         match self.ty {
-            FieldType::F32 | FieldType::Decimal { .. } => self.deserialize_digits(parser),
+            FieldType::F32 | FieldType::F64 | FieldType::Decimal { .. } => self.deserialize_digits(parser),
             _ => parser.deserialize_any(self),
         }
     }
 }
 
 impl Member<'_> {
-    /// An `f32` comes from its digits, not by way of `f64`: rounded twice, 7.038531e-26 is another number. So does a
-    /// decimal.
+    /// A number that comes from its digits. By way of `f64` an `f32` would be rounded twice, which makes 7.038531e-26
+    /// another number; a decimal would be rounded, and an integer beyond `u64` would be without anybody's notice.
     fn deserialize_digits<'de, D: Deserializer<'de>>(self, parser: D) -> Result<(), D::Error> {
         let text = <&RawValue>::deserialize(parser)?.get();
         if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
             let mut parser = serde_json::Deserializer::from_str(text);
             return parser.deserialize_any(self).map_err(D::Error::custom);
         }
-        let Convert { builder, scratch, .. } = &mut *self.convert;
-        match text::set_from_text(builder, scratch, self.field, self.ty, text.as_bytes()) {
+        let Convert { builder, scratch, options, .. } = &mut *self.convert;
+        let rounding = Rounding::of(options.rounds_integers);
+        match text::set_from_text(builder, scratch, self.field, self.ty, text.as_bytes(), rounding) {
             Ok(()) => Ok(()),
             Err(Unfit) => self.refuse(text::shorten(text.as_bytes())),
         }
@@ -442,7 +427,8 @@ impl Member<'_> {
     fn refuse<E: serde::de::Error>(self, found: String) -> Result<(), E> {
         let field: Option<Field> = self.convert.builder.format().fields().get(self.field).cloned();
         if let Some(field) = &field {
-            let mut expected = text::expected(field, "an RFC 3339 string, such as \"2013-01-01T10:00:00Z\"");
+            let times = "an RFC 3339 string, such as \"2013-01-01T10:00:00Z\"";
+            let mut expected = text::expected_not(found.as_bytes(), field, times);
             expected.push_str(if field.nullable { ", or null" } else { "" });
             let problem = JsonProblem::Value { found, expected };
             let path = match self.convert.builder.path() {
@@ -472,20 +458,18 @@ impl<'de> Visitor<'de> for Member<'_> {
 
     #[inline]
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        let outcome = match self.ty {
-            FieldType::F64 => self.convert.builder.set_f64(self.field, value as f64),
-            _ => self.convert.builder.set_i64(self.field, value),
-        };
-        if outcome.is_err() { self.refuse(value.to_string()) } else { Ok(()) }
+        match self.convert.builder.set_i64(self.field, value) {
+            Ok(()) => Ok(()),
+            Err(_) => self.refuse(value.to_string()),
+        }
     }
 
     #[inline]
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        let outcome = match self.ty {
-            FieldType::F64 => self.convert.builder.set_f64(self.field, value as f64),
-            _ => self.convert.builder.set_u64(self.field, value),
-        };
-        if outcome.is_err() { self.refuse(value.to_string()) } else { Ok(()) }
+        match self.convert.builder.set_u64(self.field, value) {
+            Ok(()) => Ok(()),
+            Err(_) => self.refuse(value.to_string()),
+        }
     }
 
     #[inline]
@@ -522,7 +506,12 @@ impl<'de> Visitor<'de> for Member<'_> {
             FieldType::F32 | FieldType::F64 => !value.bytes().any(|byte| byte.is_ascii_digit()),
             _ => false,
         };
-        match if is_text { text::set_from_text(builder, scratch, field, ty, value.as_bytes()) } else { Err(Unfit) } {
+        let rounding = Rounding::of(options.rounds_integers);
+        let outcome = match is_text {
+            true => text::set_from_text(builder, scratch, field, ty, value.as_bytes(), rounding),
+            false => Err(Unfit),
+        };
+        match outcome {
             Ok(()) => Ok(()),
             Err(Unfit) => self.refuse(format!("\"{}\"", text::shorten(value.as_bytes()))),
         }

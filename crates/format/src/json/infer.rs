@@ -1,8 +1,16 @@
-//! A format for JSON lines, from some of them.
+//! A format for JSON, from some of its objects.
 
-use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
+use std::fmt;
 
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::numbers::Numbers;
+use super::values::{Layout, ValueReader};
 use super::{JsonError, JsonProblem};
+use crate::element::VALUE;
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
@@ -30,46 +38,52 @@ enum Kind {
     #[default]
     Nothing,
     Bool,
-    /// Whether one is below zero, and whether one is beyond `i64`.
-    Integer {
-        negative: bool,
-        large: bool,
-    },
-    Float,
+    Number(Numbers),
     Timestamp,
     Text,
     List(Box<Seen>),
     Record(Members),
 }
 
-/// The members of objects; those of the first object first, by their names.
+/// The members of objects; those of the first object first, in its order.
 #[derive(Clone, Debug, Default)]
 struct Members {
     members: Vec<(String, Seen)>,
     objects: u64,
 }
 
-/// Finds a format for the objects of a sample, an object a line; `whole` if it is all of the input, otherwise the last
-/// line is left out, since it may be cut off. Lines that are no objects are left out too.
+/// Finds a format for the objects of a sample, an object a line or in an array; `whole` if it is all of the input, otherwise
+/// the last line is left out, since it may be cut off. What is no object is left out too.
 ///
-/// Whole numbers are `i64` (`u64` where one needs it), other numbers `f64`; strings that are all RFC 3339 are
-/// `timestamp`, else `string`; objects are nested records, arrays are lists. Numbers of several kinds are `f64`; a member
-/// that is null or missing in a line is nullable; one that is null in all of them is a nullable `string`. Fields come in
-/// the order of their names, those that the first object lacks last.
+/// Whole numbers are `i64` (`u64` where one needs it); numbers with a point or an exponent among them make the type `f64`. Where
+/// that would round a whole number, and where one is beyond 64 bits, it is a `decimal` that holds all of them. Strings that are
+/// all RFC 3339 are `timestamp`, else `string`; objects are nested records, arrays are lists. A member that is null or missing
+/// in an object is nullable; one that is null in all of them is a nullable `string`. Where an array has a null in it, its elements
+/// are records of one nullable field, `value`. Fields come in the order of the first object, those that it lacks last.
 ///
 /// # Errors
-/// A member holds values that no type holds together, or null in an array; there is no object; the names make no format.
+/// A member holds values that no type holds together; there is no object; the names make no format.
 pub fn infer_json_sample(sample: &[u8], whole: bool, options: &JsonInferOptions) -> Result<Format, JsonError> {
-    let end = if whole { sample.len() } else { memchr::memrchr(b'\n', sample).map_or(0, |end| end + 1) };
-    let sample = sample.get(..end).unwrap_or_default();
-    let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
-    let mut seen = Members::default();
-    for (line, text) in (1..).zip(sample.split(|byte| *byte == b'\n')) {
-        if let Ok(Json::Object(object)) = serde_json::from_slice(text) {
-            seen.see(&object, "", 0).map_err(|(path, problem)| JsonError { line, field: Some(path), problem })?;
-        }
+    let is_lines = Layout::of(sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample)) == Some(Layout::Lines);
+    let end = match is_lines && !whole {
+        true => memchr::memrchr(b'\n', sample).map_or(0, |end| end + 1),
+        false => sample.len(),
+    };
+    let mut sample = sample.get(..end).unwrap_or_default();
+    let (mut values, mut seen) = (ValueReader::default(), Members::default());
+    // What stands wrongly between objects is for who reads them to tell.
+    while let Ok(Some(outcome)) = values.read(&mut sample, usize::MAX, |line, text| {
+        let object = serde_json::from_slice(text).ok();
+        let object = object.and_then(|text| Json::parse(text).ok());
+        let outcome = match object {
+            Some(Json::Object(object)) => seen.see(&object, "", 0),
+            _ => Ok(()),
+        };
+        outcome.map_err(|(path, problem)| JsonError { line, field: Some(path), problem })
+    }) {
+        outcome?;
     }
-    let no_format = |problem| JsonError { line: 0, field: None, problem };
+    let no_format = |problem| JsonError::at(0, problem);
     if seen.members.is_empty() {
         let message = "found no object to infer a format from".to_owned();
         return Err(no_format(JsonProblem::Syntax { column: 1, message }));
@@ -80,11 +94,60 @@ pub fn infer_json_sample(sample: &[u8], whole: bool, options: &JsonInferOptions)
     })
 }
 
+/// A value of the sample: numbers as they are written, members in their order, and what is in it not looked into yet.
+enum Json<'a> {
+    Null,
+    Bool,
+    Number(&'a str),
+    Text(Cow<'a, str>),
+    Array(Vec<&'a RawValue>),
+    Object(Object<'a>),
+}
+
+/// The members of an object.
+struct Object<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Json<'a> {
+    fn parse(text: &'a RawValue) -> Result<Self, serde_json::Error> {
+        let text = text.get();
+        Ok(match text.as_bytes().first() {
+            Some(b'n') => Self::Null,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'"') => Self::Text(Cow::Owned(serde_json::from_str(text)?)),
+            Some(b'[') => Self::Array(serde_json::from_str(text)?),
+            Some(b'{') => Self::Object(serde_json::from_str(text)?),
+            _ => Self::Number(text),
+        })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(parser: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs)
+            }
+        }
+        parser.deserialize_map(Pairs).map(Object)
+    }
+}
+
 /// What is wrong, and where.
 type Flaw = (String, JsonProblem);
 
 impl Members {
-    fn see(&mut self, object: &Map<String, Json>, path: &str, depth: usize) -> Result<(), Flaw> {
+    fn see(&mut self, Object(object): &Object<'_>, path: &str, depth: usize) -> Result<(), Flaw> {
         if depth >= MAX_DEPTH {
             return Err((path.to_owned(), JsonProblem::TooDeep));
         }
@@ -107,7 +170,7 @@ impl Members {
             self.members[at].1.see(value, &path, depth)?;
         }
         for (name, seen) in &mut self.members {
-            seen.nulls |= !object.contains_key(name);
+            seen.nulls |= !object.iter().any(|(known, _)| known == name);
         }
         Ok(())
     }
@@ -122,20 +185,20 @@ impl Members {
 }
 
 impl Seen {
-    fn see(&mut self, value: &Json, path: &str, depth: usize) -> Result<(), Flaw> {
-        let kind = match value {
+    fn see(&mut self, value: &RawValue, path: &str, depth: usize) -> Result<(), Flaw> {
+        let value = Json::parse(value).map_err(|error| {
+            let problem = JsonProblem::Syntax { column: error.column(), message: error.to_string() };
+            (path.to_owned(), problem)
+        })?;
+        let kind = match &value {
             Json::Null => {
                 self.nulls = true;
                 return Ok(());
             }
-            Json::Bool(_) => Kind::Bool,
-            Json::Number(number) if number.is_i64() => {
-                Kind::Integer { negative: number.as_i64().is_some_and(|value| value < 0), large: false }
-            }
-            Json::Number(number) if number.is_u64() => Kind::Integer { negative: false, large: true },
-            Json::Number(_) => Kind::Float,
-            Json::String(word) if text::parse_timestamp(word.as_bytes()).is_some() => Kind::Timestamp,
-            Json::String(_) => Kind::Text,
+            Json::Bool => Kind::Bool,
+            Json::Number(digits) => return self.see_number(digits, path),
+            Json::Text(word) if text::parse_timestamp(word.as_bytes()).is_some() => Kind::Timestamp,
+            Json::Text(_) => Kind::Text,
             Json::Array(values) => return self.see_all(values, path, depth),
             Json::Object(object) => {
                 if matches!(self.kind, Kind::Nothing) {
@@ -150,10 +213,6 @@ impl Seen {
         self.kind = match (std::mem::take(&mut self.kind), kind) {
             (Kind::Nothing, kind) => kind,
             (Kind::Bool, Kind::Bool) => Kind::Bool,
-            (Kind::Integer { negative, large }, Kind::Integer { negative: also, large: too }) => {
-                Kind::Integer { negative: negative | also, large: large | too }
-            }
-            (Kind::Integer { .. } | Kind::Float, Kind::Integer { .. } | Kind::Float) => Kind::Float,
             (Kind::Timestamp, Kind::Timestamp) => Kind::Timestamp,
             (Kind::Text | Kind::Timestamp, Kind::Text | Kind::Timestamp) => Kind::Text,
             (before, kind) => return Err(before.mixed(path, kind.word())),
@@ -161,7 +220,22 @@ impl Seen {
         Ok(())
     }
 
-    fn see_all(&mut self, values: &[Json], path: &str, depth: usize) -> Result<(), Flaw> {
+    fn see_number(&mut self, digits: &str, path: &str) -> Result<(), Flaw> {
+        if matches!(self.kind, Kind::Nothing) {
+            self.kind = Kind::Number(Numbers::default());
+        }
+        let Kind::Number(numbers) = &mut self.kind else { return Err(self.kind.mixed(path, "a number")) };
+        numbers.see(digits);
+        if numbers.ty().is_some() {
+            return Ok(());
+        }
+        let found = text::shorten(digits.as_bytes());
+        let expected = "a number that one type holds together with those before, none of them rounded; a schema can name \
+                        the type (f64 rounds, where that is allowed; string is for texts)";
+        Err((path.to_owned(), JsonProblem::Value { found, expected: expected.to_owned() }))
+    }
+
+    fn see_all(&mut self, values: &[&RawValue], path: &str, depth: usize) -> Result<(), Flaw> {
         if depth >= MAX_DEPTH {
             return Err((path.to_owned(), JsonProblem::TooDeep));
         }
@@ -171,10 +245,6 @@ impl Seen {
         let Kind::List(element) = &mut self.kind else { return Err(self.kind.mixed(path, "an array")) };
         let path = format!("{path}[]");
         for value in values {
-            if value.is_null() {
-                let expected = "a value; the elements of a list are never null".to_owned();
-                return Err((path, JsonProblem::Value { found: "null".to_owned(), expected }));
-            }
             element.see(value, &path, depth + 1)?;
         }
         Ok(())
@@ -185,10 +255,12 @@ impl Seen {
         Some(match &self.kind {
             Kind::Nothing | Kind::Text => FieldType::String.into(),
             Kind::Bool => FieldType::Bool.into(),
-            Kind::Integer { negative: false, large: true } => FieldType::U64.into(),
-            Kind::Integer { large: false, .. } => FieldType::I64.into(),
-            Kind::Integer { .. } | Kind::Float => FieldType::F64.into(),
+            Kind::Number(numbers) => numbers.ty()?.into(),
             Kind::Timestamp => FieldType::Timestamp.into(),
+            Kind::List(element) if element.nulls => {
+                let value = FieldSpec { name: VALUE.to_owned(), ty: element.type_spec(options)?, nullable: true };
+                TypeSpec::list(TypeSpec::Record(vec![value]))
+            }
             Kind::List(element) => TypeSpec::list(element.type_spec(options)?),
             Kind::Record(members) => {
                 let specs = members.specs(options);
@@ -206,7 +278,7 @@ impl Kind {
         match self {
             Self::Nothing => "null",
             Self::Bool => "a bool",
-            Self::Integer { .. } | Self::Float => "a number",
+            Self::Number(_) => "a number",
             Self::Timestamp | Self::Text => "a string",
             Self::List(_) => "an array",
             Self::Record(_) => "an object",

@@ -1,9 +1,10 @@
-//! JSON lines in and out: one object a line, one member a field.
+//! JSON in and out: one object a record, one member a field.
 //!
-//! [`JsonDecoder`] reads lines from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between;
-//! a line that is wrong is one error, with line and field, after which the next line can be read. [`JsonEncoder`]
-//! writes records as lines that read back as the same records. Lines of single values are mostly read in one go by what
-//! is compiled for the format; `serde_json` reads all others, and is the judge of what is wrong.
+//! [`JsonDecoder`] reads objects from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between:
+//! an object a line, or, where the input starts with `[` or with a line that is no more than `{`, the elements of an array
+//! or objects over several lines. An object that is wrong is one error, with line and field, after which the next one can
+//! be read. [`JsonEncoder`] writes records as lines that read back as the same records. Objects of single values are mostly
+//! read in one go by what is compiled for the format; `serde_json` reads all others, and is the judge of what is wrong.
 //!
 //! Numbers are numbers; floats that JSON has no number for are the strings `"NaN"`, `"inf"` and `"-inf"`. Timestamps
 //! are RFC 3339 strings; bytes are base64 strings; null is null. A nullable field may be missing. Decimals are numbers,
@@ -13,9 +14,11 @@
 mod decode;
 mod encode;
 mod infer;
+mod numbers;
 mod plain;
 mod schema;
 mod shape;
+mod values;
 
 use std::{fmt, io};
 
@@ -27,20 +30,22 @@ pub(crate) use encode::JsonValue;
 pub use infer::{JsonInferOptions, infer_json_sample};
 pub use schema::{JsonSchemaError, import_json_schema};
 
-/// How JSON lines are read.
+/// How JSON is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JsonOptions {
     /// Whether members that the format has no field for are passed over; by default they are an error.
     pub ignore_unknown_fields: bool,
     /// Strings that are null in a nullable field, such as `NA`; none by default.
     pub null_words: Vec<String>,
+    /// Whether an integer becomes the nearest float where its field has none equal to it; by default it is an error.
+    pub rounds_integers: bool,
     /// Longest line in bytes, 1 MiB by default.
     pub max_line_bytes: usize,
 }
 
 impl Default for JsonOptions {
     fn default() -> Self {
-        Self { ignore_unknown_fields: false, null_words: Vec::new(), max_line_bytes: 1 << 20 }
+        Self { ignore_unknown_fields: false, null_words: Vec::new(), rounds_integers: false, max_line_bytes: 1 << 20 }
     }
 }
 
@@ -59,10 +64,14 @@ pub struct JsonError {
 }
 
 impl JsonError {
-    /// Whether reading can go on with the next line. If not, the input cannot be read.
+    fn at(line: u64, problem: JsonProblem) -> Self {
+        Self { line, field: None, problem }
+    }
+
+    /// Whether reading can go on with the next object. If not, the input cannot be read.
     #[must_use]
     pub fn is_row(&self) -> bool {
-        !matches!(self.problem, JsonProblem::Io(_))
+        !matches!(self.problem, JsonProblem::Io(_) | JsonProblem::Between { .. })
     }
 }
 
@@ -124,8 +133,16 @@ pub enum JsonProblem {
     /// Arrays and objects lie in each other too deep.
     #[error("found arrays or objects more than {MAX_DEPTH} deep")]
     TooDeep,
-    /// The line is longer than allowed.
-    #[error("found a line of more than {most} bytes")]
+    /// Between the elements of an array, or behind it, is what does not belong there.
+    #[error("found {found}, expected {expected}")]
+    Between {
+        /// What was found.
+        found: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// The line, or the element of an array, is longer than allowed.
+    #[error("found an object of more than {most} bytes")]
     LineTooLong {
         /// The bound, in bytes.
         most: usize,

@@ -199,7 +199,7 @@ impl Plain {
         match place.ty {
             FieldType::String | FieldType::Char(_) => builder.put_run(place, run),
             FieldType::Timestamp => {
-                let nanoseconds = text::parse_timestamp(run.bytes.trim_ascii())?;
+                let nanoseconds = text::parse_time(run.bytes.trim_ascii())?;
                 builder.put(place, nanoseconds.to_le_bytes())
             }
             FieldType::Bytes => {

@@ -40,6 +40,8 @@ pub(super) enum Item {
     Value(FieldType),
     List(Box<Item>),
     Record(Shape),
+    /// A record of one nullable value, which is there without the record too.
+    Nullable(Shape),
 }
 
 impl Shape {
@@ -89,7 +91,8 @@ impl Item {
     fn of(element: &Element, words: &mut usize) -> Item {
         let format = element.format();
         if element.is_record {
-            return Item::Record(Shape::of_members(format, format.tree(), 0, words));
+            let shape = Shape::of_members(format, format.tree(), 0, words);
+            return if element.is_nullable_value() { Item::Nullable(shape) } else { Item::Record(shape) };
         }
         let value: Option<&Field> = format.fields().first();
         match value.and_then(Field::element) {

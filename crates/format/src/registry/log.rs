@@ -20,6 +20,10 @@ const _: () = assert!(crate::MAX_DESCRIPTION_BYTES + MAX_CONVERSION_BYTES + MAX_
 
 /// One change of a registry.
 #[derive(Clone, PartialEq, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "entries are written and taken one after the other, and few are there at once"
+)]
 pub enum Entry {
     /// A format became known.
     Format(Format),

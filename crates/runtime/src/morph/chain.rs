@@ -12,6 +12,7 @@ use crossdock_format::Format;
 use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use crossdock_transport::MAX_MESSAGE_BYTES;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Records that a plan is given at a time.
@@ -69,8 +70,26 @@ pub(crate) struct Tally {
     pub(crate) too_long: Gauge,
     /// Those of both that the context has counted.
     counted: [Gauge; 2],
-    /// Why the latest of them was refused, where a plan did.
-    why: Mutex<Option<ConvertError>>,
+    /// Why the latest of them was refused, where that is known.
+    why: Mutex<Option<Why>>,
+}
+
+/// Why a record was refused.
+#[derive(Debug)]
+enum Why {
+    /// By a plan.
+    Plan(ConvertError),
+    /// By a handler, which says it in words.
+    Handler(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Plan(error) => error.fmt(f),
+            Why::Handler(text) => f.write_str(text),
+        }
+    }
 }
 
 impl Tally {
@@ -205,8 +224,8 @@ struct Output<'a> {
     sink: &'a mut dyn Sink,
     /// Records that went out.
     made: usize,
-    /// Why the latest record was refused, if a plan did.
-    why: Option<ConvertError>,
+    /// Why the latest record was refused, if that is known.
+    why: Option<Why>,
 }
 
 impl Output<'_> {
@@ -215,7 +234,7 @@ impl Output<'_> {
             ConvertProblem::RecordTooLong => self.tally.too_long.add(1),
             _ => self.tally.refused.add(1),
         }
-        self.why = Some(error);
+        self.why = Some(Why::Plan(error));
     }
 }
 
@@ -253,6 +272,11 @@ fn run(stages: &mut [Stage], batch: &Batch, selection: &mut Selection, output: &
             }
             let errors = handler.counters().row_errors - errors;
             hand_on.output.tally.refused.add(errors);
+            if errors > 0
+                && let Some(text) = handler.refusal()
+            {
+                hand_on.output.why = Some(Why::Handler(text));
+            }
         }
     }
     hand_on.all(out);

@@ -34,28 +34,29 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
+    /// The indices of the fields that decoding reads: the message's, and those of all that is kept beside it.
+    fn reads(&self) -> Vec<usize> {
+        let Codec { field, keep, .. } = &self.codec;
+        let is_read = |name: &str| {
+            let in_kept = |kept: &String| {
+                name == kept || name.strip_prefix(kept.as_str()).is_some_and(|rest| rest.starts_with('.'))
+            };
+            name == field || keep.iter().any(in_kept)
+        };
+        let fields = self.from.fields().iter().enumerate();
+        fields.filter(|(_, field)| is_read(&field.name)).map(|(index, _)| index).collect()
+    }
+
     /// The handler.
     ///
     /// # Errors
     /// The mismatch, in words.
     pub(crate) fn handler(&self) -> Result<Box<dyn Handler + Send>, String> {
         let Messages { from, to, codec, encodes } = self;
-        let (schema, options) = (codec.schema.as_ref(), codec.options());
-        if codec.encoding.carries_schema() {
-            return Err(format!(
-                "{} is an encoding of files: a message cannot contain a file's header and footer",
-                codec.encoding
-            ));
-        }
         let each = crossdock_engine::Messages::EachRecord;
         Ok(match encodes {
-            true => Box::new(
-                EncodeHandler::new(from, codec.encoding, each, schema, &options).map_err(|error| error.to_string())?,
-            ),
-            false => Box::new(
-                DecodeHandler::new(from, &codec.field, codec.encoding, to, schema, &options)
-                    .map_err(|error| error.to_string())?,
-            ),
+            true => Box::new(EncodeHandler::new(from, codec, each).map_err(|error| error.to_string())?),
+            false => Box::new(DecodeHandler::new(from, codec, to).map_err(|error| error.to_string())?),
         })
     }
 }
@@ -155,7 +156,7 @@ impl Part {
             Part::Messages(messages) => {
                 let reads: Vec<usize> = match messages.encodes {
                     true => (0..messages.from.fields().len()).collect(),
-                    false => messages.from.field(&messages.codec.field).into_iter().collect(),
+                    false => messages.reads(),
                 };
                 vec![(reads, true); messages.to.fields().len()]
             }

@@ -12,6 +12,7 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_ipc::{Message, MessageHeader, root_as_message};
 use arrow_schema::{DataType, SchemaRef};
 
+use super::unpacked::{self, is_zstandard};
 use super::{BatchReader, BatchWriter, MAX_ROWS, import};
 use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem};
@@ -161,6 +162,11 @@ impl Messages {
                 check_batch(&batch, body, self.max_block_bytes)?;
                 let (schema, version) = (Arc::clone(schema), message.version());
                 let dictionaries = &self.dictionaries;
+                let unpacked = if is_zstandard(&batch) { Some(unpacked::batch(&batch, body)?) } else { None };
+                let (batch, body) = match &unpacked {
+                    Some((batch, body)) => (read_root(batch)?, body),
+                    None => (batch, body),
+                };
                 let read = || read_record_batch(body, batch, schema, dictionaries, Some(columns), &version);
                 guarded(EncodingError::syntax, read).map(Some)
             }
@@ -177,6 +183,11 @@ impl Messages {
                 }
                 let version = message.version();
                 let dictionaries = &mut self.dictionaries;
+                let unpacked = if is_zstandard(&data) { Some(unpacked::dictionary(&dictionary, body)?) } else { None };
+                let (dictionary, body) = match &unpacked {
+                    Some((dictionary, body)) => (read_root(dictionary)?, body),
+                    None => (dictionary, body),
+                };
                 let read = || read_dictionary(body, dictionary, schema, dictionaries, &version);
                 guarded(EncodingError::syntax, read).map(|()| None)
             }
@@ -245,11 +256,18 @@ fn as_message(bytes: &[u8]) -> Result<Message<'_>, EncodingError> {
     root_as_message(bytes).map_err(|error| EncodingError::syntax(format!("found no Arrow message: {error}")))
 }
 
+/// A table that was built here.
+fn read_root<'b, T: flatbuffers::Follow<'b, Inner = T> + flatbuffers::Verifiable + 'b>(
+    bytes: &'b [u8],
+) -> Result<T, EncodingError> {
+    flatbuffers::root::<T>(bytes).map_err(|_| broken())
+}
+
 fn body_length(message: &Message<'_>) -> Result<usize, EncodingError> {
     usize::try_from(message.bodyLength()).map_err(|_| broken())
 }
 
-fn broken() -> EncodingError {
+pub(super) fn broken() -> EncodingError {
     EncodingError::syntax("found an Arrow message that does not say what it must")
 }
 

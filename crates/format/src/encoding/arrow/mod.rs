@@ -22,7 +22,7 @@
 //! refused when it is written, or has its wrong bytes replaced with [`Loss::InvalidText`]. NaN is a float like others.
 //!
 //! A file is read from its front, as the stream that it is, and needs no seeking; what stands behind the end of the
-//! stream is not looked at. Buffers may be packed with LZ4; Zstandard is refused, since its library is C.
+//! stream is not looked at. Buffers may be packed with LZ4 or Zstandard.
 //!
 //! Batches are written every [`BATCH_ROWS`] records, or every [`BATCH_BYTES`] of them, and at the end.
 
@@ -30,6 +30,7 @@ mod columns;
 mod ipc;
 mod read;
 mod schema;
+mod unpacked;
 mod write;
 
 #[cfg(doc)]

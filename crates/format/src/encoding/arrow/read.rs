@@ -7,12 +7,12 @@ use super::MAX_ROWS;
 use super::columns::Column;
 use super::schema::{goes_into, variants_of, within};
 use crate::builder::RecordBuilder;
-use crate::element::{Count, Group, Member};
-use crate::encoding::{EncodingError, EncodingOptions};
+use crate::element::{Count, Group, Member, VALUE};
+use crate::encoding::{EncodingError, EncodingOptions, Loss};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
 use crate::record::Value;
-use crate::text;
+use crate::text::{self, Rounding};
 
 /// Gives the rows of batches as records of one format.
 pub(in crate::encoding) struct BatchReader {
@@ -25,6 +25,7 @@ pub(in crate::encoding) struct BatchReader {
     row: usize,
     rows: usize,
     scratch: Vec<u8>,
+    rounding: Rounding,
     /// Rows so far, with those that were wrong.
     items: u64,
 }
@@ -41,6 +42,8 @@ enum Target {
     },
     /// The records that a list has as its elements: for each member, which column in the column it is.
     Element(Vec<(usize, Target)>),
+    /// The records of one nullable value that a list has as its elements, where the column has the value without a record.
+    Nullable(Box<Target>),
     Group {
         group: Group,
         members: Vec<(usize, Target)>,
@@ -60,7 +63,17 @@ impl BatchReader {
         let targets = members(format, format.tree(), 0, schema.fields(), options)?;
         let (projection, targets) = targets.into_iter().unzip();
         let builder = RecordBuilder::new(format);
-        Ok(Self { builder, projection, targets, columns: Vec::new(), row: 0, rows: 0, scratch: Vec::new(), items: 0 })
+        Ok(Self {
+            builder,
+            projection,
+            targets,
+            columns: Vec::new(),
+            row: 0,
+            rows: 0,
+            scratch: Vec::new(),
+            rounding: Rounding::of(options.allows(Loss::Rounding)),
+            items: 0,
+        })
     }
 
     /// Indices of the columns that [`BatchReader::load`] is to be given, in rising order.
@@ -102,7 +115,7 @@ impl BatchReader {
         self.items += 1;
         let item = self.items;
         self.builder.clear();
-        let mut writer = Writer { builder: &mut self.builder, scratch: &mut self.scratch };
+        let mut writer = Writer { builder: &mut self.builder, scratch: &mut self.scratch, rounding: self.rounding };
         for (target, column) in self.targets.iter().zip(&self.columns) {
             if let Err(error) = writer.fill(target, column, row) {
                 return Some(Err(error.of_item(item)));
@@ -196,12 +209,27 @@ fn target(
     };
     let element = match (of.format().fields().first(), item.data_type()) {
         (Some(scalar), _) if !of.is_record => target(scalar, 0, item, options)?,
+        _ if of.is_nullable_value() && !is_wrapper(item.data_type()) => {
+            let target = match of.format().tree() {
+                [Member::Group(group)] => group_target(of.format(), group, item, options)?,
+                _ => match of.format().fields().first() {
+                    Some(value) => target(value, 0, item, options)?,
+                    None => return Err(other()),
+                },
+            };
+            Target::Nullable(Box::new(target))
+        }
         (_, DataType::Struct(columns)) => {
             Target::Element(members(of.format(), of.format().tree(), 0, columns, options)?)
         }
         _ => return Err(other()),
     };
     Ok(Target::List { field: index, element: Box::new(element) })
+}
+
+/// Whether a column is of records of one value of that name.
+fn is_wrapper(found: &DataType) -> bool {
+    matches!(found, DataType::Struct(columns) if columns.len() == 1 && columns.iter().all(|column| column.name() == VALUE))
 }
 
 fn group_target(
@@ -226,6 +254,7 @@ fn group_target(
 struct Writer<'a> {
     builder: &'a mut RecordBuilder,
     scratch: &'a mut Vec<u8>,
+    rounding: Rounding,
 }
 
 impl Writer<'_> {
@@ -247,6 +276,7 @@ impl Writer<'_> {
             }
             Target::List { field, element } => self.list(*field, element, column, row),
             Target::Element(members) => self.members(members, column, row),
+            Target::Nullable(value) => self.fill(value, column, row),
         }
     }
 
@@ -268,8 +298,10 @@ impl Writer<'_> {
                 let name = writer.builder.format().fields().get(field).map_or("", |field| field.name.as_str());
                 error.in_field(format!("{name}[{place}]"))
             };
-            if elements.is_null(row) {
-                let error = EncodingError::value("null", "an element: the elements of lists are never null");
+            if elements.is_null(row) && !matches!(element, Target::Nullable(_)) {
+                let expected = "an element; a schema takes null elements where it has `record { value TYPE null }[]` for \
+                                the list";
+                let error = EncodingError::value("null", expected);
                 return Err(at(self, error));
             }
             match element {
@@ -294,8 +326,9 @@ impl Writer<'_> {
     fn push(&mut self, ty: FieldType, column: &Column, row: usize) -> Result<(), EncodingError> {
         let Some(value) = column.value(row) else { return Err(column.beyond()) };
         let value = match (value, ty) {
-            (Value::Int(value), FieldType::F32 | FieldType::F64) => Value::Float(value as f64),
-            (Value::Uint(value), FieldType::F32 | FieldType::F64) => Value::Float(value as f64),
+            (value @ (Value::Int(_) | Value::Uint(_)), FieldType::F32 | FieldType::F64) => {
+                Value::Float(float(value, ty, self.rounding)?)
+            }
             (Value::Bytes(bytes), FieldType::Char(_) | FieldType::String) => Value::Text(checked_text(bytes)?),
             // A symbol, or the number that stands for none.
             (Value::Text(word), FieldType::Enum { .. }) => {
@@ -316,15 +349,19 @@ impl Writer<'_> {
         let outcome = match (value, ty) {
             // Unset is null, or missing.
             (Value::Null, _) => return Ok(()),
-            (Value::Int(value), FieldType::F32 | FieldType::F64) => self.builder.set_f64(field, value as f64),
-            (Value::Uint(value), FieldType::F32 | FieldType::F64) => self.builder.set_f64(field, value as f64),
+            (value @ (Value::Int(_) | Value::Uint(_)), FieldType::F32 | FieldType::F64) => {
+                match float(value, ty, self.rounding) {
+                    Ok(value) => self.builder.set_f64(field, value),
+                    Err(error) => return Err(self.named(field, error)),
+                }
+            }
             (Value::Bytes(bytes), FieldType::Char(_) | FieldType::String) => match checked_text(bytes) {
                 Ok(text) => self.builder.set_text(field, text),
                 Err(error) => return Err(self.named(field, error)),
             },
             // A symbol, or the number that stands for none.
             (Value::Text(word), FieldType::Enum { .. }) => {
-                return text::set_from_text(self.builder, self.scratch, field, ty, word).map_err(|_| {
+                return text::set_from_text(self.builder, self.scratch, field, ty, word, self.rounding).map_err(|_| {
                     let found = format!("`{}`", text::shorten(word));
                     self.named(field, EncodingError::value(found, "a symbol of the enumeration, or its number"))
                 });
@@ -340,6 +377,18 @@ impl Writer<'_> {
             None => error,
         }
     }
+}
+
+/// An integer for a field of floats.
+#[inline]
+fn float(value: Value<'_>, ty: FieldType, rounding: Rounding) -> Result<f64, EncodingError> {
+    let number = match value {
+        Value::Uint(value) => i128::from(value),
+        Value::Int(value) => i128::from(value),
+        _ => 0,
+    };
+    let float = rounding.float(number, ty);
+    float.ok_or_else(|| EncodingError::value(number.to_string(), format!("{ty}, {}", text::exactly(ty))))
 }
 
 fn checked_text(bytes: &[u8]) -> Result<&[u8], EncodingError> {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, Read as _};
 use std::str::FromStr;
 
+use ruzstd::encoding::{CompressionLevel, compress};
 use sha2::{Digest, Sha256};
 
 use super::decode::{Stop, Table};
@@ -10,6 +11,7 @@ use super::encode::{AvroEncoder, push_long};
 use super::schema::AvroSchema;
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
+use crate::encoding::zstandard::unpack as unpack_zstandard;
 use crate::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem};
 use crate::format::Format;
 use crate::record::Record;
@@ -34,6 +36,8 @@ pub enum AvroCodec {
     Deflate,
     /// Snappy, with a checksum behind it.
     Snappy,
+    /// Zstandard.
+    Zstandard,
 }
 
 impl AvroCodec {
@@ -44,6 +48,7 @@ impl AvroCodec {
             Self::Null => "null",
             Self::Deflate => "deflate",
             Self::Snappy => "snappy",
+            Self::Zstandard => "zstandard",
         }
     }
 }
@@ -52,11 +57,12 @@ impl FromStr for AvroCodec {
     type Err = EncodingError;
 
     fn from_str(name: &str) -> Result<Self, EncodingError> {
-        [Self::Null, Self::Deflate, Self::Snappy].into_iter().find(|codec| codec.name() == name).ok_or_else(|| {
+        let known = [Self::Null, Self::Deflate, Self::Snappy, Self::Zstandard];
+        known.into_iter().find(|codec| codec.name() == name).ok_or_else(|| {
             let name = text::shorten(name.as_bytes());
             EncodingError::schema(format!(
-                "blocks are packed with `{name}`; known: null, deflate, snappy. Have it written with one of these: \
-                 the libraries of the others are C"
+                "blocks are packed with `{name}`; known: null, deflate, snappy, zstandard. Have it written with one of \
+                 these"
             ))
         })
     }
@@ -293,6 +299,7 @@ fn unpack(packed: &[u8], codec: AvroCodec, most: usize, block: &mut Vec<u8>) -> 
                 return Err(EncodingError::syntax("a block whose checksum is not its own"));
             }
         }
+        AvroCodec::Zstandard => unpack_zstandard(packed, most, block)?,
     }
     Ok(())
 }
@@ -359,6 +366,7 @@ impl AvroFileEncoder {
                 self.packed.truncate(len);
                 self.packed.extend_from_slice(&crc32(&self.block).to_be_bytes());
             }
+            AvroCodec::Zstandard => compress(&self.block[..], &mut self.packed, CompressionLevel::Fastest),
         }
         let bytes = if self.codec == AvroCodec::Null { &self.block } else { &self.packed };
         push_long(out, self.count as i64);

@@ -13,7 +13,7 @@ use crate::text;
 /// The attribute that says of a generated field or variant what Avro's own types cannot.
 pub(super) const NOTE: &str = "crossdock";
 /// The name of the only field of a record that stands for a single value.
-pub(super) const VALUE: &str = "value";
+pub(super) use crate::element::VALUE;
 /// Most bytes that a schema may have.
 const MAX_BYTES: usize = 4 << 20;
 /// How deep types may lie in each other.

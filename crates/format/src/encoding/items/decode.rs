@@ -13,7 +13,7 @@ use crate::encoding::{EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
 use crate::record::Value;
-use crate::text;
+use crate::text::{self, Rounding};
 
 /// What CBOR says that a text is a time, that a number is seconds, that bytes are an integer (a positive one, a negative
 /// one), that an array is a decimal.
@@ -43,6 +43,7 @@ struct State {
     depth: usize,
     ignore_unknown: bool,
     repairs_text: bool,
+    rounding: Rounding,
 }
 
 /// Why an item is no record.
@@ -72,6 +73,7 @@ impl<D: Dialect> ItemDecoder<D> {
             depth: 0,
             ignore_unknown: options.ignore_unknown,
             repairs_text: options.allows(Loss::InvalidText),
+            rounding: Rounding::of(options.allows(Loss::Rounding)),
         };
         let (window, scan, members) = (Window::default(), Scan::default(), Members::of(format));
         Self { window, scan, members, state, most: options.max_item_bytes, dialect: PhantomData }
@@ -226,6 +228,38 @@ impl State {
                 }
                 other => Err(wrong(&format!("{path}[]"), describe(other), "a map")),
             },
+            Element::Nullable(members) => {
+                self.builder.begin_element()?;
+                self.nullable::<D>(members, reader)?;
+                Ok(self.builder.end_element()?)
+            }
+        }
+    }
+
+    /// The value of a record that has no other: as the map's only member, without a map around it, or null.
+    fn nullable<D: Dialect>(&mut self, members: &Members, reader: &mut Reader<'_>) -> Result<(), Stop> {
+        let Some(entry) = members.entries.first() else { return Ok(()) };
+        let mut ahead = *reader;
+        let is_record = match (token::<D>(&mut ahead)?.1, &entry.target) {
+            (Token::Null, _) => {
+                *reader = ahead;
+                return Ok(());
+            }
+            // A map of maps is the record if it looks like one, and else its value.
+            (Token::Map(len), Target::Group(..)) => {
+                len == Some(1)
+                    && matches!(token::<D>(&mut ahead)?.1, Token::Text(name) if name == entry.name)
+                    && matches!(token::<D>(&mut ahead)?.1, Token::Map(_) | Token::Null)
+            }
+            (Token::Map(_), _) => true,
+            _ => false,
+        };
+        if !is_record {
+            return self.value::<D>(entry, false, reader);
+        }
+        match token::<D>(reader)?.1 {
+            Token::Map(len) => self.map::<D>(members, len, reader),
+            _ => Ok(()),
         }
     }
 
@@ -237,6 +271,7 @@ impl State {
         (tag, found): (Option<u64>, Token<'_>),
         reader: &mut Reader<'_>,
     ) -> Result<(), Stop> {
+        let rounding = self.rounding;
         let builder = &mut self.builder;
         let mut put = |value: Value<'_>| match is_element {
             true => builder.push(value),
@@ -267,11 +302,15 @@ impl State {
             (Token::Null, _) => Some(Value::Null),
             (Token::Bool(value), FieldType::Bool) => Some(Value::Bool(value)),
             (found, FieldType::Timestamp) => time(found, tag).map(Value::Timestamp),
-            (found, ty) => number(found, ty, tag),
+            (found, ty) => number(found, ty, tag, rounding),
         };
         match value {
             Some(value) => Ok(put(value)?),
-            None => Err(wrong(&entry.path, describe(found), &text::expected(field, TIMES))),
+            None => {
+                let found = describe(found);
+                let expected = text::expected_not(found.as_bytes(), field, TIMES);
+                Err(wrong(&entry.path, found, &expected))
+            }
         }
     }
 }
@@ -291,7 +330,7 @@ fn time(found: Token<'_>, tag: Option<u64>) -> Option<i64> {
 }
 
 /// A value for a field of numbers.
-fn number<'a>(found: Token<'a>, ty: FieldType, tag: Option<u64>) -> Option<Value<'a>> {
+fn number<'a>(found: Token<'a>, ty: FieldType, tag: Option<u64>, rounding: Rounding) -> Option<Value<'a>> {
     let found = match found {
         Token::Bytes(bytes) if matches!(tag, Some(TAG_POSITIVE | TAG_NEGATIVE)) => {
             Token::Int(big(bytes, tag == Some(TAG_NEGATIVE))?)
@@ -304,11 +343,7 @@ fn number<'a>(found: Token<'a>, ty: FieldType, tag: Option<u64>) -> Option<Value
         (Token::Text(found), FieldType::Decimal { .. }) => {
             text::parse_decimal(found).map(|(unscaled, scale)| Value::Decimal { unscaled, scale })
         }
-        (Token::Int(number), FieldType::F32 | FieldType::F64) => {
-            let float = number as f64;
-            let is_exact = float as i128 == number && (ty == FieldType::F64 || f64::from(float as f32) == float);
-            is_exact.then_some(Value::Float(float))
-        }
+        (Token::Int(number), FieldType::F32 | FieldType::F64) => rounding.float(number, ty).map(Value::Float),
         (Token::Float(value), FieldType::F32 | FieldType::F64) => Some(Value::Float(value)),
         (Token::Int(number), _) if is_whole => match (i64::try_from(number), u64::try_from(number)) {
             (Ok(number), _) => Some(Value::Int(number)),

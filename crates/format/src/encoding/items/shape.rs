@@ -32,6 +32,8 @@ pub(super) enum Target {
 pub(super) enum Element {
     Scalar(Entry),
     Record(Members),
+    /// A record of one nullable value, which is there without the record too.
+    Nullable(Members),
 }
 
 impl Members {
@@ -68,6 +70,9 @@ impl Entry {
                 Some(element) if field.ty == FieldType::List => {
                     let element = match Items::of(element, &named.path) {
                         Items::Scalar(named) => Element::Scalar(Entry::of(&named)),
+                        Items::Record(members) if element.is_nullable_value() => {
+                            Element::Nullable(Members::named(&members))
+                        }
                         Items::Record(members) => Element::Record(Members::named(&members)),
                     };
                     Target::List(*index, Box::new(element))

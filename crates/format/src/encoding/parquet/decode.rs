@@ -4,19 +4,17 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
+use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::basic::Compression;
-use parquet::column::page::PageReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
-use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::pages::{self, Largest};
-use super::{MAX_GATHERED_BYTES, ReadAt, lengths};
+use super::{MAX_GATHERED_BYTES, ReadAt, lengths, unpacked};
 use crate::encoding::arrow::{BatchReader, import};
 use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
@@ -148,8 +146,18 @@ impl OpenFile {
         let rows = (most as u64 / largest.dictionary.max(1)).clamp(1, BATCH_ROWS as u64) as usize;
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), self.metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), self.rows.projection().iter().copied());
-        let builder = builder.with_row_groups(vec![index]).with_projection(mask).with_batch_size(rows);
-        guarded(EncodingError::syntax, || builder.build()).map(Some)
+        if !group.columns().iter().any(unpacked::is_zstandard) {
+            let builder = builder.with_row_groups(vec![index]).with_projection(mask).with_batch_size(rows);
+            return guarded(EncodingError::syntax, || builder.build()).map(Some);
+        }
+        let (source, metadata) = (self.source.clone(), Arc::clone(self.metadata.metadata()));
+        let group = unpacked::Group { source, metadata, index, most };
+        guarded(EncodingError::syntax, || {
+            let fields = self.metadata.schema().fields();
+            let levels = parquet_to_arrow_field_levels(builder.parquet_schema(), mask, Some(fields))?;
+            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &group, rows, None)
+        })
+        .map(Some)
     }
 
     fn largest(&self, group: &RowGroupMetaData, most: usize) -> Result<Largest, EncodingError> {
@@ -164,6 +172,7 @@ impl OpenFile {
                     | Compression::GZIP(_)
                     | Compression::LZ4
                     | Compression::LZ4_RAW
+                    | Compression::ZSTD(_)
             ) {
                 let message = format!("it is packed with {}, which is not read", column.compression());
                 return Err(EncodingError::schema(message).in_field(path()));
@@ -183,7 +192,7 @@ impl OpenFile {
                 return Err(EncodingError::new(problem).in_field(path()));
             }
             if found.has_coded_lengths && projection.contains(&schema.get_column_root_idx(leaf)) {
-                self.check_lengths(group, column).map_err(|error| error.in_field(path()))?;
+                self.check_lengths(group, column, most).map_err(|error| error.in_field(path()))?;
             }
             largest.page = largest.page.max(found.page);
             largest.dictionary = largest.dictionary.max(found.dictionary);
@@ -192,10 +201,15 @@ impl OpenFile {
     }
 
     /// Looks at the counts of lengths in a column's pages.
-    fn check_lengths(&self, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<(), EncodingError> {
+    fn check_lengths(
+        &self,
+        group: &RowGroupMetaData,
+        column: &ColumnChunkMetaData,
+        most: usize,
+    ) -> Result<(), EncodingError> {
         let rows = usize::try_from(group.num_rows()).unwrap_or_default();
         let sound = guarded(EncodingError::syntax, || {
-            let mut pages = SerializedPageReader::new(Arc::new(self.source.clone()), column, rows, None)?;
+            let mut pages = unpacked::pages(&self.source, column, rows, most)?;
             while let Some(page) = pages.get_next_page()? {
                 if !lengths::are_sound(&page, column.column_descr()) {
                     return Ok(false);
@@ -213,7 +227,7 @@ fn damaged() -> EncodingError {
 
 /// A source as the library wants it.
 #[derive(Clone)]
-struct Chunks(Arc<dyn ReadAt>);
+pub(super) struct Chunks(Arc<dyn ReadAt>);
 
 impl Length for Chunks {
     fn len(&self) -> u64 {
@@ -240,7 +254,7 @@ impl ChunkReader for Chunks {
 }
 
 /// A source from some place on.
-struct At {
+pub(super) struct At {
     source: Chunks,
     at: u64,
 }

@@ -6,7 +6,7 @@
 //! whole file is gathered first, up to [`MAX_GATHERED_BYTES`].
 //!
 //! Files are written with Snappy, in groups of at most [`GROUP_ROWS`] records or about [`GROUP_BYTES`]; read with
-//! Snappy, LZ4, gzip or nothing. Zstandard and Brotli are refused: a library in C, and one that nothing else needs.
+//! Snappy, LZ4, gzip, Zstandard or nothing. Brotli is refused: a library that nothing else needs.
 //!
 //! The headers of a group's pages are looked at before the library reads them, so that none has it make room for more
 //! than [`EncodingOptions::max_block_bytes`](super::EncodingOptions::max_block_bytes); where a page says how many lengths of texts
@@ -17,6 +17,7 @@ mod decode;
 mod encode;
 mod lengths;
 mod pages;
+mod unpacked;
 
 use std::io;
 

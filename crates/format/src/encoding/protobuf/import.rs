@@ -23,6 +23,8 @@ const MAX_SOURCE_BYTES: usize = 4 << 20;
 const MAX_FILES: usize = 256;
 /// Most message types that one may be made of.
 const MAX_MESSAGES: usize = 1 << 12;
+/// Most message types that a file may declare where each may be the one that is read.
+pub const MAX_DECLARED: usize = 256;
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
 /// The files as they were handed in.
@@ -37,6 +39,15 @@ impl FileResolver for Sources {
     }
 }
 
+/// A message type of a file.
+#[derive(Debug)]
+pub struct DeclaredMessage {
+    /// Its index among the file's types; of a type in another one, the index of that one first.
+    pub indexes: Vec<u32>,
+    /// The type, or why it cannot be read.
+    pub schema: Result<ProtobufSchema, EncodingError>,
+}
+
 impl ProtobufSchema {
     /// Compiles `.proto` files, each with the name by which others import it, and takes one of their message types.
     /// Without a name, that is the only one of the first file that no other type is made of. Protobuf's own files
@@ -46,28 +57,29 @@ impl ProtobufSchema {
     /// The files do not compile; there is no such message type, or more than one to choose from; it has what a format
     /// has not.
     pub fn import(files: &[(&str, &str)], message: Option<&str>) -> Result<Self, EncodingError> {
-        let bytes: usize = files.iter().map(|(_, source)| source.len()).sum();
-        if bytes > MAX_SOURCE_BYTES {
-            return Err(refusal(format!("the files have {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
-        }
-        let Some((first, _)) = files.first() else {
-            return Err(refusal("there is no `.proto` file".to_owned()));
-        };
-        if files.len() > MAX_FILES {
-            return Err(refusal(format!("there are {} files, expected at most {MAX_FILES}", files.len())));
-        }
-        for (name, source) in files {
-            nesting::check(source).map_err(|why| refusal(format!("{name}: {why}")))?;
-        }
-        let mut resolver = ChainFileResolver::new();
-        let owned = files.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
-        resolver.add(Sources(owned.collect()));
-        resolver.add(GoogleFileResolver::new());
-        let mut compiler = Compiler::with_file_resolver(resolver);
-        compiler.include_imports(true).include_source_info(true);
-        guarded(refusal, || compiler.open_file(first).map(|_| ()).map_err(|error| format!("{error:?}")))?;
-        let pool = compiler.descriptor_pool();
+        let (pool, first) = compile(files)?;
         Importer::import(&choose(&pool, first, message)?)
+    }
+
+    /// The message types that the first of these files declares, as far as they are no entries of maps: by which indexes each
+    /// is found, among those of the file and of the types that it lies in, and the type, or why it cannot be read.
+    ///
+    /// # Errors
+    /// The files do not compile; there are more than [`MAX_DECLARED`] types.
+    pub fn declared(files: &[(&str, &str)]) -> Result<Vec<DeclaredMessage>, EncodingError> {
+        let (pool, first) = compile(files)?;
+        let all = pool.all_messages().filter(|message| message.parent_file().name() == first);
+        let messages: Vec<MessageDescriptor> = all.filter(|message| !message.is_map_entry()).collect();
+        if messages.len() > MAX_DECLARED {
+            let found = messages.len();
+            return Err(refusal(format!("the file declares {found} messages, expected at most {MAX_DECLARED}")));
+        }
+        let declared = messages.iter().map(|message| {
+            // A path alternates between the number of a field of the descriptor and an index in it.
+            let indexes = message.path().iter().skip(1).step_by(2).map(|index| index.unsigned_abs());
+            DeclaredMessage { indexes: indexes.collect(), schema: Importer::import(message) }
+        });
+        Ok(declared.collect())
     }
 
     /// Takes a message type from a compiled set of files (`protoc --include_imports -o FILE`).
@@ -83,6 +95,31 @@ impl ProtobufSchema {
         let last = pool.files().last().map(|file| file.name().to_owned()).unwrap_or_default();
         Importer::import(&choose(&pool, &last, message)?)
     }
+}
+
+/// Compiles files; the name of the first of them.
+fn compile<'f>(files: &[(&'f str, &str)]) -> Result<(DescriptorPool, &'f str), EncodingError> {
+    let bytes: usize = files.iter().map(|(_, source)| source.len()).sum();
+    if bytes > MAX_SOURCE_BYTES {
+        return Err(refusal(format!("the files have {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
+    }
+    let Some((first, _)) = files.first() else {
+        return Err(refusal("there is no `.proto` file".to_owned()));
+    };
+    if files.len() > MAX_FILES {
+        return Err(refusal(format!("there are {} files, expected at most {MAX_FILES}", files.len())));
+    }
+    for (name, source) in files {
+        nesting::check(source).map_err(|why| refusal(format!("{name}: {why}")))?;
+    }
+    let mut resolver = ChainFileResolver::new();
+    let owned = files.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned()));
+    resolver.add(Sources(owned.collect()));
+    resolver.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true).include_source_info(true);
+    guarded(refusal, || compiler.open_file(first).map(|_| ()).map_err(|error| format!("{error:?}")))?;
+    Ok((compiler.descriptor_pool(), first))
 }
 
 fn refusal(message: String) -> EncodingError {

@@ -64,4 +64,5 @@ mod wire;
 
 pub use decode::ProtobufDecoder;
 pub use encode::ProtobufEncoder;
+pub use import::{DeclaredMessage, MAX_DECLARED};
 pub use schema::ProtobufSchema;

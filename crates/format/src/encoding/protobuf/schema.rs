@@ -11,7 +11,7 @@ use crate::spec::{FieldSpec, TypeSpec};
 /// What stands in a comment behind a field of a generated `.proto`, in front of the field in our notation.
 pub(super) const NOTE: &str = "crossdock:";
 /// The name of the only field of a message that stands for a list, where a list itself cannot stand.
-pub(super) const VALUE: &str = "value";
+pub(super) use crate::element::VALUE;
 
 /// A Protobuf message type, imported from `.proto` files or made for a format.
 #[derive(Clone, PartialEq, Debug)]

@@ -11,12 +11,12 @@ use super::ITEM;
 use super::decode::{Bounded, Flaw, is_blank, local, too_deep};
 use crate::builder::{RecordBuilder, ValueError};
 use crate::element::{Element, ElementKind, Group, Member};
-use crate::encoding::{EncodingError, EncodingOptions, EncodingProblem};
+use crate::encoding::{EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::record::Value;
 use crate::spec::{FieldSpec, TypeSpec};
-use crate::text::{self, Unfit};
+use crate::text::{self, Rounding, Unfit};
 
 /// What makes a record of an element.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(super) struct Convert {
     builder: RecordBuilder,
     nodes: Vec<Node>,
     ignore_unknown: bool,
+    rounding: Rounding,
     /// The elements that are open.
     open: Vec<Open>,
     /// How many elements have been opened: each has a number of its own.
@@ -100,6 +101,7 @@ impl Convert {
             builder: RecordBuilder::new(format),
             nodes,
             ignore_unknown: options.ignore_unknown,
+            rounding: Rounding::of(options.allows(Loss::Rounding)),
             open: Vec::new(),
             opened: 0,
             text: Vec::new(),
@@ -292,9 +294,9 @@ impl Convert {
             }
             Kind::Item { of: Item::Value(ty), .. } => {
                 let text = std::mem::take(&mut self.text);
-                if closed.is_nil || push(&mut self.builder, &mut self.scratch, ty, &text).is_err() {
+                if closed.is_nil || push(&mut self.builder, &mut self.scratch, ty, &text, self.rounding).is_err() {
                     let found = if closed.is_nil { "null".to_owned() } else { format!("`{}`", text::shorten(&text)) };
-                    self.refuse(Some(node), found, ty.to_string());
+                    self.refuse(Some(node), found, exactly(ty.to_string(), &text, ty));
                 }
                 self.text = text;
             }
@@ -316,13 +318,14 @@ impl Convert {
     }
 
     fn value(&mut self, field: usize, ty: FieldType, node: usize, text: &[u8]) {
+        let rounding = self.rounding;
         let Self { builder, scratch, .. } = self;
         let outcome = match ty {
-            FieldType::Bytes => text::set_from_text(builder, scratch, field, ty, &without_blanks(text)),
-            _ => text::set_from_text(builder, scratch, field, ty, text),
+            FieldType::Bytes => text::set_from_text(builder, scratch, field, ty, &without_blanks(text), rounding),
+            _ => text::set_from_text(builder, scratch, field, ty, text, rounding),
         };
         if outcome.is_err() {
-            let expected = self.expected(node);
+            let expected = exactly(self.expected(node), text, ty);
             self.refuse(Some(node), format!("`{}`", text::shorten(text)), expected);
         }
     }
@@ -528,15 +531,29 @@ fn without_blanks(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// What was expected, with what an integer must be that would be rounded.
+fn exactly(expected: String, found: &[u8], ty: FieldType) -> String {
+    if text::is_inexact(found, ty) { format!("{expected}, {}", text::exactly(ty)) } else { expected }
+}
+
 /// Puts a text at the end of the open list, as a value of its elements' type.
-fn push(builder: &mut RecordBuilder, scratch: &mut Vec<u8>, ty: FieldType, text: &[u8]) -> Result<(), Unfit> {
+fn push(
+    builder: &mut RecordBuilder,
+    scratch: &mut Vec<u8>,
+    ty: FieldType,
+    text: &[u8],
+    rounding: Rounding,
+) -> Result<(), Unfit> {
+    if rounding == Rounding::Refused && text::is_inexact(text, ty) {
+        return Err(Unfit);
+    }
     let trimmed = str::from_utf8(text).map_err(|_| Unfit)?.trim();
     let value = match ty {
         FieldType::Char(_) | FieldType::String => Value::Text(text),
         FieldType::Bool => Value::Bool(text::parse_bool(text).ok_or(Unfit)?),
         FieldType::F32 => Value::Float(text::parse_f32(text).ok_or(Unfit)?.into()),
         FieldType::F64 => Value::Float(text::parse_f64(text).ok_or(Unfit)?),
-        FieldType::Timestamp => Value::Timestamp(text::parse_timestamp(trimmed.as_bytes()).ok_or(Unfit)?),
+        FieldType::Timestamp => Value::Timestamp(text::parse_time(trimmed.as_bytes()).ok_or(Unfit)?),
         FieldType::Bytes => {
             text::decode_base64(&without_blanks(text), scratch)?;
             Value::Bytes(scratch)

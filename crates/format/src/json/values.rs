@@ -1,0 +1,268 @@
+//! Where one value of an input ends and the next begins: lines, or the elements of an array and objects over several
+//! lines.
+
+use std::io::BufRead;
+
+use super::{JsonError, JsonProblem};
+use crate::input::Input;
+
+/// Most blanks in front of the first value: what is looked through before anything is known of the input.
+const MAX_BLANKS: usize = 1 << 16;
+
+/// How the values of an input are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Layout {
+    /// A value a line, so that a line that is wrong ends where the line does.
+    Lines,
+    /// Elements of arrays, or values one after the other, over any number of lines.
+    Documents,
+}
+
+impl Layout {
+    /// The layout of an input that starts with these bytes; `None` while they do not tell. An object whose first line has
+    /// no more than its brace goes on in the next.
+    pub(super) fn of(start: &[u8]) -> Option<Self> {
+        let mut rest = start.trim_ascii_start().iter();
+        match rest.next()? {
+            b'[' => Some(Self::Documents),
+            b'{' => match rest.find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'))? {
+                b'\n' => Some(Self::Documents),
+                _ => Some(Self::Lines),
+            },
+            _ => Some(Self::Lines),
+        }
+    }
+}
+
+/// What may come next where no value is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Place {
+    /// A value or an array of values; or the end.
+    #[default]
+    Top,
+    /// An array's first element, or its end.
+    First,
+    /// An element, behind a comma.
+    Element,
+    /// A comma, or the array's end.
+    Behind,
+}
+
+/// Values out of bytes.
+#[derive(Debug, Default)]
+pub(super) struct ValueReader {
+    input: Input,
+    /// Not known before the first value.
+    layout: Option<Layout>,
+    place: Place,
+    /// The line of the value that was read last; in documents, the line that was read up to.
+    pub(super) line: u64,
+    /// A value that the reader's buffer does not hold whole.
+    carried: Vec<u8>,
+}
+
+impl ValueReader {
+    /// Reads a value, which in lines may be blank, and shows it to `visit`, with the number of its first line. `None` at the
+    /// end.
+    #[inline]
+    pub(super) fn read<R: BufRead + ?Sized, T>(
+        &mut self,
+        reader: &mut R,
+        most: usize,
+        visit: impl FnOnce(u64, &[u8]) -> T,
+    ) -> Result<Option<T>, JsonError> {
+        match self.layout {
+            Some(Layout::Lines) => self.line(reader, most, visit),
+            Some(Layout::Documents) => self.element(reader, most, visit),
+            None => match self.find_layout(reader)? {
+                Layout::Lines => self.line(reader, most, visit),
+                Layout::Documents => self.element(reader, most, visit),
+            },
+        }
+    }
+
+    #[cold]
+    fn find_layout<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<Layout, JsonError> {
+        let found = loop {
+            let chunk = self.input.fill(reader).map_err(|error| JsonError::at(1, JsonProblem::Io(error)))?;
+            let layout = if self.carried.is_empty() { Layout::of(chunk) } else { None };
+            if let Some(layout) = layout {
+                break layout;
+            }
+            let length = chunk.len();
+            self.carried.extend_from_slice(chunk);
+            self.input.consume(reader, length);
+            match Layout::of(&self.carried) {
+                Some(layout) => break layout,
+                None if length == 0 || self.carried.len() > MAX_BLANKS => break Layout::Lines,
+                None => {}
+            }
+        };
+        self.input.put_back(&self.carried);
+        self.carried.clear();
+        self.line = u64::from(found == Layout::Documents);
+        self.layout = Some(found);
+        Ok(found)
+    }
+
+    #[inline]
+    fn line<R: BufRead + ?Sized, T>(
+        &mut self,
+        reader: &mut R,
+        most: usize,
+        visit: impl FnOnce(u64, &[u8]) -> T,
+    ) -> Result<Option<T>, JsonError> {
+        self.line += 1;
+        let line = self.line;
+        self.carried.clear();
+        let mut is_too_long = false;
+        loop {
+            let chunk = self.input.fill(reader).map_err(|error| JsonError::at(line, JsonProblem::Io(error)))?;
+            let end = memchr::memchr(b'\n', chunk);
+            let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or_default();
+            let is_last = end.is_some() || chunk.is_empty();
+            if chunk.is_empty() && self.carried.is_empty() && !is_too_long {
+                return Ok(None);
+            }
+            is_too_long |= self.carried.len() + part.len() > most;
+            let consumed = part.len() + usize::from(end.is_some());
+            if is_last && !is_too_long && self.carried.is_empty() {
+                let result = visit(line, part);
+                self.input.consume(reader, consumed);
+                return Ok(Some(result));
+            }
+            if is_too_long {
+                // Nothing is kept of it but where it ends.
+                self.carried.clear();
+            } else {
+                self.carried.extend_from_slice(part);
+            }
+            self.input.consume(reader, consumed);
+            if is_last && is_too_long {
+                return Err(JsonError::at(line, JsonProblem::LineTooLong { most }));
+            }
+            if is_last {
+                return Ok(Some(visit(line, &self.carried)));
+            }
+        }
+    }
+
+    /// The next element of an array, or value outside of one.
+    fn element<R: BufRead + ?Sized, T>(
+        &mut self,
+        reader: &mut R,
+        most: usize,
+        visit: impl FnOnce(u64, &[u8]) -> T,
+    ) -> Result<Option<T>, JsonError> {
+        if !self.skip_to_value(reader)? {
+            return Ok(None);
+        }
+        let line = self.line;
+        self.carried.clear();
+        let (mut extent, mut is_too_long) = (Extent::default(), false);
+        loop {
+            let chunk = self.input.fill(reader).map_err(|error| JsonError::at(line, JsonProblem::Io(error)))?;
+            let (taken, is_whole) = extent.of(chunk);
+            let part = chunk.get(..taken).unwrap_or_default();
+            let is_last = is_whole || chunk.is_empty();
+            is_too_long |= self.carried.len() + part.len() > most;
+            self.line += memchr::memchr_iter(b'\n', part).count() as u64;
+            if is_last && !is_too_long && self.carried.is_empty() {
+                let result = visit(line, part);
+                self.input.consume(reader, taken);
+                return Ok(Some(result));
+            }
+            if is_too_long {
+                self.carried.clear();
+            } else {
+                self.carried.extend_from_slice(part);
+            }
+            self.input.consume(reader, taken);
+            if is_last && is_too_long {
+                return Err(JsonError::at(line, JsonProblem::LineTooLong { most }));
+            }
+            if is_last {
+                return Ok(Some(visit(line, &self.carried)));
+            }
+        }
+    }
+
+    /// Passes over what stands between values; false at the input's end.
+    fn skip_to_value<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<bool, JsonError> {
+        loop {
+            let line = self.line;
+            let chunk = self.input.fill(reader).map_err(|error| JsonError::at(line, JsonProblem::Io(error)))?;
+            let Some(byte) = chunk.first().copied() else {
+                return match self.place {
+                    Place::Top => Ok(false),
+                    _ => Err(self.between("the end of the input".to_owned(), "`]` at the end of the array")),
+                };
+            };
+            let next = match (self.place, byte) {
+                (place, b' ' | b'\t' | b'\r' | b'\n') => place,
+                (Place::Top, b'[') => Place::First,
+                (Place::First | Place::Behind, b']') => Place::Top,
+                (Place::Behind, b',') => Place::Element,
+                (Place::Behind, _) => return Err(self.between(shown(byte), "`,` or `]`")),
+                (place, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+                    self.place = if place == Place::Top { Place::Top } else { Place::Behind };
+                    return Ok(true);
+                }
+                _ => return Err(self.between(shown(byte), "an object")),
+            };
+            self.place = next;
+            self.line += u64::from(byte == b'\n');
+            self.input.consume(reader, 1);
+        }
+    }
+
+    #[cold]
+    fn between(&self, found: String, expected: &'static str) -> JsonError {
+        JsonError::at(self.line, JsonProblem::Between { found, expected })
+    }
+}
+
+fn shown(byte: u8) -> String {
+    format!("`{}`", crate::text::shorten(&[byte]))
+}
+
+/// How far a value reaches, of which not all bytes need be there. What it is made of is not judged.
+#[derive(Default)]
+struct Extent {
+    /// Arrays and objects that are open.
+    depth: usize,
+    in_text: bool,
+    is_escaped: bool,
+    /// What the value starts with.
+    first: Option<u8>,
+}
+
+impl Extent {
+    /// How many of these bytes, which follow those before, belong to the value; and whether it ends with them.
+    fn of(&mut self, bytes: &[u8]) -> (usize, bool) {
+        for (at, byte) in bytes.iter().enumerate() {
+            let first = *self.first.get_or_insert(*byte);
+            if self.in_text {
+                match (self.is_escaped, byte) {
+                    (true, _) => self.is_escaped = false,
+                    (false, b'\\') => self.is_escaped = true,
+                    (false, b'"') => self.in_text = false,
+                    _ => {}
+                }
+            } else {
+                match byte {
+                    b'"' => self.in_text = true,
+                    b'{' | b'[' => self.depth += 1,
+                    b'}' | b']' if self.depth > 0 => self.depth -= 1,
+                    // A number or a word ends where something else begins.
+                    b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => return (at, true),
+                    _ => continue,
+                }
+            }
+            if self.depth == 0 && !self.in_text && matches!(first, b'{' | b'[' | b'"') {
+                return (at + 1, true);
+            }
+        }
+        (bytes.len(), false)
+    }
+}
