@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli::{OnError, Publish};
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, RowError, Rows};
-use crate::quantity::{bytes, count, counted, rate, seconds, way};
+use crate::quantity::{bytes, count, counted, rate, seconds, slower_way, way};
 use crate::schema::{self, SchemaFile};
 use crate::signals::Interrupt;
 use crate::{out, progress};
@@ -67,6 +67,9 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         .reconnect(arguments.daemon.reconnect)
         .connect()
         .map_err(link_failure)?;
+    if let Some(reason) = publisher.not_attached() {
+        bar.suspend(|| out::say(slower_way(&reason)));
+    }
     let interrupter = publisher.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();

@@ -165,6 +165,11 @@ pub(crate) fn way(transport: Transport) -> &'static str {
     }
 }
 
+/// What a command shows once if its records go by UDP although shared memory was tried.
+pub(crate) fn slower_way(not_attached: &str) -> String {
+    format!("records go by UDP, which takes more processor time than shared memory: {not_attached}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

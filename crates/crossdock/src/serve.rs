@@ -20,7 +20,7 @@ use crate::http::token::Token;
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
 use crate::systemd::{self, Passed};
-use crate::{out, schema, version};
+use crate::{check, out, schema, version};
 
 /// How often the daemon looks whether its context is still there: rarely, for that wakes it.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -67,6 +67,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let streams = read_schemas(&config.stream, directory)?;
     let token = config.control.token_file.as_ref().map(|path| Token::read(&directory.join(path))).transpose()?;
     start_log(config.log.level);
+    if let Err(few) = check::raise_open_files(&config, directory) {
+        tracing::warn!("{few}");
+    }
     let interrupt = Interrupt::install()?;
     interrupt.arm();
 

@@ -11,7 +11,7 @@ use crossdock_runtime::FormatName;
 use crate::cli::Subscribe;
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::{bytes, counted, seconds, way};
+use crate::quantity::{bytes, counted, seconds, slower_way, way};
 use crate::signals::Interrupt;
 use crate::{out, schema};
 
@@ -59,6 +59,9 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         }
         _ => link_failure(error),
     })?;
+    if let Some(reason) = subscriber.not_attached() {
+        out::say(slower_way(&reason));
+    }
     let interrupter = subscriber.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();

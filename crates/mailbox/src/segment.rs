@@ -38,8 +38,9 @@ pub(crate) struct Segment {
     bytes: usize,
     writable: bool,
     huge_pages: HugePages,
+    /// Absent once it was passed on.
     #[cfg(not(any(loom, miri)))]
-    memfd: OwnedFd,
+    memfd: Option<OwnedFd>,
     /// Lets loom find a segment that is never freed.
     #[cfg(loom)]
     _alive: crate::sync::Arc<()>,
@@ -62,7 +63,7 @@ impl Segment {
     /// or, where they cannot be had, on others.
     pub(crate) fn shared(bytes: usize, wanted: HugePages) -> io::Result<Segment> {
         let segment = Segment::mapped_new(bytes, wanted)?;
-        fcntl_add_seals(&segment.memfd, SealFlags::SEAL)?;
+        fcntl_add_seals(segment.fd()?, SealFlags::SEAL)?;
         Ok(segment)
     }
 
@@ -76,7 +77,7 @@ impl Segment {
     pub(crate) fn shared_for_readers(bytes: usize, wanted: HugePages) -> io::Result<Segment> {
         let segment = Segment::mapped_new(bytes, wanted)?;
         // Only now: the seal lets stand what is mapped already, and refuses to map or write by descriptor afterwards.
-        fcntl_add_seals(&segment.memfd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+        fcntl_add_seals(segment.fd()?, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         Ok(segment)
     }
 
@@ -99,8 +100,20 @@ impl Segment {
     }
 
     /// The descriptor to pass on; it stays open as long as the segment lives.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.memfd.as_fd()
+    ///
+    /// # Errors
+    /// It was taken out of the segment.
+    pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.memfd.as_ref().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the segment has no descriptor any more"))
+    }
+
+    /// The segment without its descriptor, which a mapping does not need, and the descriptor.
+    ///
+    /// # Errors
+    /// It was taken out before.
+    pub(crate) fn into_parts(mut self) -> io::Result<(Segment, OwnedFd)> {
+        let memfd = self.memfd.take().ok_or_else(|| io::Error::other("the segment has no descriptor any more"))?;
+        Ok((self, memfd))
     }
 
     /// A memfd of a length that cannot change any more, mapped; seals may still be added.
@@ -128,7 +141,7 @@ impl Segment {
         // length, so every byte of the mapping stays backed for as long as it exists.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, allowed, MapFlags::SHARED, &memfd, 0)? };
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        let mut segment = Segment { base, bytes, writable, huge_pages: HugePages::None, memfd };
+        let mut segment = Segment { base, bytes, writable, huge_pages: HugePages::None, memfd: Some(memfd) };
         if wanted != HugePages::None && bytes >= HUGE_PAGE_BYTES && shared_huge_pages_allowed() {
             // SAFETY: advice on a range that this segment has mapped changes no byte of it.
             let advised = unsafe { madvise(segment.base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
@@ -318,17 +331,17 @@ mod mapping_tests {
 
     #[allow(clippy::unwrap_used)] // a test that fails may panic
     fn copy_of(segment: &Segment) -> OwnedFd {
-        segment.fd().try_clone_to_owned().unwrap()
+        segment.fd().unwrap().try_clone_to_owned().unwrap()
     }
 
     #[test]
     fn nobody_can_change_its_length_or_its_seals() {
         for segment in [Segment::new(8192).unwrap(), Segment::new_for_readers(8192).unwrap()] {
-            let seals = fcntl_get_seals(segment.fd()).unwrap();
+            let seals = fcntl_get_seals(segment.fd().unwrap()).unwrap();
             assert!(seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL));
-            assert!(ftruncate(segment.fd(), 0).is_err());
-            assert!(ftruncate(segment.fd(), 1 << 20).is_err());
-            assert!(fcntl_add_seals(segment.fd(), SealFlags::WRITE).is_err());
+            assert!(ftruncate(segment.fd().unwrap(), 0).is_err());
+            assert!(ftruncate(segment.fd().unwrap(), 1 << 20).is_err());
+            assert!(fcntl_add_seals(segment.fd().unwrap(), SealFlags::WRITE).is_err());
         }
         for bytes in [0, usize::MAX] {
             assert!(Segment::new(bytes).is_err() && Segment::new_for_readers(bytes).is_err());
@@ -354,9 +367,9 @@ mod mapping_tests {
         assert!(ours.write_from(0, b"before"));
         let refused = Segment::map(copy_of(&ours), 8192, true).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-        assert!(rustix::io::pwrite(ours.fd(), b"by descriptor", 0).is_err());
+        assert!(rustix::io::pwrite(ours.fd().unwrap(), b"by descriptor", 0).is_err());
         // Not by way of the descriptor's name either.
-        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&ours.fd()));
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&ours.fd().unwrap()));
         let again = std::fs::OpenOptions::new().read(true).write(true).open(name);
         assert!(again.is_err() || Segment::map(again.unwrap().into(), 8192, true).is_err());
 

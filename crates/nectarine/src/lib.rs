@@ -89,6 +89,7 @@ mod keeper;
 mod link;
 mod node;
 mod outgoing;
+mod owner;
 mod packing;
 mod post;
 mod publisher;

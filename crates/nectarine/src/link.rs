@@ -102,6 +102,8 @@ pub(crate) struct Link {
     sessions: u64,
     backoff_ns: u64,
     lost_because: String,
+    /// Why the session goes by packets, where shared memory was tried first.
+    not_attached: Option<String>,
     fault: Option<Error>,
     /// Sent at the start of every session: announce or subscribe.
     opening: Vec<Request>,
@@ -151,6 +153,7 @@ impl Link {
             sessions: 0,
             backoff_ns: BACKOFF_NS.0,
             lost_because: String::new(),
+            not_attached: None,
             fault: None,
             opening: Vec::new(),
             ending: Vec::new(),
@@ -233,6 +236,11 @@ impl Link {
         self.carrier.transport()
     }
 
+    /// Why it does not go by shared memory, where that was tried; in words.
+    pub(crate) fn not_attached(&self) -> Option<&str> {
+        self.not_attached.as_deref()
+    }
+
     /// The attachment, where the session goes by shared memory.
     pub(crate) fn attachment(&self) -> Option<&Attachment> {
         self.carrier.attachment()
@@ -262,7 +270,9 @@ impl Link {
         let timeout = if self.sessions == 0 { Duration::from_nanos(timeout_ns) } else { ATTACH_AGAIN };
         match (self.attach(timeout), self.place.packets) {
             (Ok(()), _) => self.come_up(),
-            (Err(_), Some(peer)) => {
+            (Err(reason), Some(peer)) => {
+                // Without any address there is nothing that was tried.
+                self.not_attached = (!self.place.shared.is_empty()).then_some(reason);
                 if !self.carrier.reopen(now_ns) {
                     self.carrier = Box::new(Udp::open(peer, self.settings.uses_mailboxes, now_ns)?);
                     self.descriptor += 1;
@@ -283,7 +293,9 @@ impl Link {
     fn attach(&mut self, timeout: Duration) -> Result<(), String> {
         let request = AttachRequest { uses_mailboxes: self.settings.uses_mailboxes };
         // No time at all would mean without an end.
-        let memory = Memory::attach(&self.place.shared, request, timeout.max(Duration::from_millis(1)))?;
+        let memory =
+            Memory::attach(&self.place.shared, self.place.port, request, timeout.max(Duration::from_millis(1)))?;
+        self.not_attached = None;
         self.carrier.close();
         self.carrier = Box::new(memory);
         self.descriptor += 1;

@@ -258,6 +258,12 @@ impl Publisher {
         conversions::wanted(&mut self.client, timeout)
     }
 
+    /// Why the records go by packets, where shared memory was tried first: in words, for people.
+    #[must_use]
+    pub fn not_attached(&self) -> Option<String> {
+        self.client.shared.lock().link.not_attached().map(str::to_owned)
+    }
+
     /// The way that the records go now: [`Transport::Shm`] or [`Transport::Udp`].
     #[must_use]
     pub fn transport(&self) -> Transport {

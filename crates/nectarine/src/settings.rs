@@ -95,6 +95,8 @@ pub(crate) use setting_methods;
 pub(crate) struct Place {
     /// Where it can be attached to, if this process may share memory with it; the likeliest first.
     pub(crate) shared: Vec<AttachAddr>,
+    /// The UDP port that these addresses follow from, if they were not given by name.
+    pub(crate) port: Option<u16>,
     /// Where it takes packets, if it may be spoken to by packets.
     pub(crate) packets: Option<SocketAddr>,
 }
@@ -111,7 +113,8 @@ impl Place {
             if settings.transport == Transport::Udp {
                 return Err(wrong("a daemon's address for packets is host:port"));
             }
-            return Ok(Place { shared: vec![addr.parse().map_err(|reason: String| wrong(&reason))?], packets: None });
+            let named = addr.parse().map_err(|reason: String| wrong(&reason))?;
+            return Ok(Place { shared: vec![named], port: None, packets: None });
         }
         let plain = addr.strip_prefix("udp://");
         let transport = match (plain, settings.transport) {
@@ -132,7 +135,8 @@ impl Place {
             // Of another machine's address, who listens under its name here is not its daemon.
             shared.extend(found.into_iter().filter(|addr| is_own(addr.ip())).flat_map(candidates));
         }
-        Ok(Place { shared, packets: (transport != Transport::Shm).then_some(first) })
+        let packets = (transport != Transport::Shm).then_some(first);
+        Ok(Place { shared, port: Some(first.port()), packets })
     }
 }
 

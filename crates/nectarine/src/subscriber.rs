@@ -110,7 +110,7 @@ pub enum Event {
         /// Publishers that are still there.
         publishers_left: u32,
     },
-    /// Records were dropped in the daemon.
+    /// Records were dropped in the daemon, or were invalid.
     Dropped {
         /// How many.
         records: u64,
@@ -293,7 +293,7 @@ impl Subscriber {
         Ok(match incoming {
             Incoming::Records(arrived) => {
                 self.consumed = arrived.data_end;
-                Some(Event::Records(self.records(arrived)?))
+                Some(self.records(arrived)?)
             }
             Incoming::Reconnected => Some(Event::Reconnected),
             Incoming::Subscribed { format } => {
@@ -324,19 +324,40 @@ impl Subscriber {
         })
     }
 
-    /// Checks records that arrived.
-    fn records(&self, arrived: Arrived) -> Result<Records, Error> {
+    /// Checks records that arrived. Those in an attached publisher's memory were not read by the daemon: if they are invalid, it is
+    /// told, and they are lost.
+    fn records(&self, arrived: Arrived) -> Result<Event, Error> {
         let Arrived { bytes, header, spans, .. } = arrived;
         let Some(format) = self.formats.iter().find(|f| f.id().0 == header.format) else {
             return Err(Error::Malformed(format!("format {:016x} was never announced", header.format)));
         };
-        let payloads: Vec<Range<usize>> = spans.iter().map(crossdock_transport::header::PayloadSpan::range).collect();
-        let mut count = 0;
-        for payload in &payloads {
-            let checked = format.check_records(&bytes[payload.clone()], |_, _| {});
-            count += checked.map_err(|error| Error::Malformed(error.to_string()))?;
+        let (mut payloads, mut count) = (Vec::with_capacity(spans.len()), 0);
+        for span in &spans {
+            let flaw = match format.check_records(&bytes[span.range()], |_, _| {}) {
+                Ok(found) if found as u64 == u64::from(span.records) => {
+                    count += found;
+                    payloads.push(span.range());
+                    continue;
+                }
+                Ok(found) => format!("the header of a packet names {} records, and it contains {found}", span.records),
+                Err(error) => error.to_string(),
+            };
+            let link = &mut self.client.shared.lock().link;
+            if link.transport() != Transport::Shm {
+                return Err(Error::Malformed(flaw));
+            }
+            link.ask(Request::ReportMalformed { subscription: SUBSCRIPTION });
+            let records = spans.iter().map(|span| u64::from(span.records)).sum();
+            let reason = format!("a publisher's packet contains an invalid record: {flaw}");
+            return Ok(Event::Dropped { records, reason });
         }
-        Ok(Records { format: format.clone(), bytes, payloads, count })
+        Ok(Event::Records(Records { format: format.clone(), bytes, payloads, count }))
+    }
+
+    /// Why the records come by packets, where shared memory was tried first: in words, for people.
+    #[must_use]
+    pub fn not_attached(&self) -> Option<String> {
+        self.client.shared.lock().link.not_attached().map(str::to_owned)
     }
 
     /// The way that the records come now: [`Transport::Shm`] or [`Transport::Udp`].

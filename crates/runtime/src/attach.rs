@@ -12,11 +12,14 @@ mod tests;
 use crate::config::{Allowed, AttachConfig};
 use crate::graph::gauges::ContextGauges;
 use crate::inbox::{Command, Inbox};
+use crate::managers::events::{About, Events};
 use crossdock_device::{Doorbell, Poller, nap};
 use crossdock_mailbox::BellPage;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest, Peer, RequestError, refuse};
 use crossdock_mailbox::host::{ClientKey, DomainSegments, HostConfig, Prepared};
 use placement::Placement;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -30,6 +33,8 @@ use std::time::{Duration, Instant};
 const LISTENER: u64 = 0;
 /// How long to wait after the system refused to take a process, so as not to ask it again and again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Failures are noted once within this time.
+const NOTE_AGAIN: Duration = Duration::from_secs(10);
 /// Processes that have connected and said nothing yet; of more, the oldest is refused. An honest one says what it wants at once.
 const MAX_PENDING: usize = 64;
 
@@ -38,7 +43,7 @@ struct Pending {
     /// In the thread's poller.
     key: u64,
     peer: Peer,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
 }
 
 /// A protection domain, for finding its segments again.
@@ -66,6 +71,45 @@ struct Attaching {
     last_key: u64,
     /// The daemon's own user and group.
     own: (u32, u32),
+    failures: Failures,
+}
+
+/// What the system has refused, and the means to say so.
+struct Failures {
+    events: Events,
+    /// When the last one was noted.
+    noted: Option<Instant>,
+    /// A descriptor that is given up for a moment when no other is left, so that a process can be taken and refused.
+    reserve: Option<OwnedFd>,
+}
+
+impl Failures {
+    fn new(events: Events) -> Failures {
+        Failures { events, noted: None, reserve: reserve() }
+    }
+
+    /// The reason for the process; it is noted among the daemon's events too, unless one was a moment ago.
+    fn note(&mut self, error: &io::Error) -> String {
+        let mut reason = format!("the daemon could not set up the client: {error}");
+        if is_out_of_files(error) {
+            reason.push_str("; raise its limit of open files (`ulimit -n`, or LimitNOFILE of its service)");
+        }
+        if self.noted.is_none_or(|at| at.elapsed() >= NOTE_AGAIN) {
+            self.noted = Some(Instant::now());
+            self.events.note("attach_failed", About::default(), reason.clone());
+        }
+        reason
+    }
+}
+
+/// A descriptor of no use of its own.
+fn reserve() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+/// Whether this process, or the machine, has no more descriptors.
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// A context that takes clients in.
@@ -97,6 +141,8 @@ pub(crate) struct AttachParts {
     pub(crate) contexts: Vec<AttachTarget>,
     /// Of these, the index of the one with the mailboxes, tasks, syncs and host conditions.
     pub(crate) home: usize,
+    /// Where failures are noted.
+    pub(crate) events: Events,
 }
 
 impl AttachThread {
@@ -105,7 +151,7 @@ impl AttachThread {
     /// # Errors
     /// The system's: the address is taken, or may not be had.
     pub(crate) fn start(parts: AttachParts) -> io::Result<AttachThread> {
-        let AttachParts { config, host, address, passed, contexts, home } = parts;
+        let AttachParts { config, host, address, passed, contexts, home, events } = parts;
         let own = (geteuid().as_raw(), getegid().as_raw());
         // A file that only the daemon's user may write needs no more protection than the policy; with more users it
         // must be open.
@@ -116,7 +162,8 @@ impl AttachThread {
         let doorbell = poller.doorbell();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut attaching = Attaching::new(listener, poller, (config, host), contexts, home, own);
+        let failures = Failures::new(events);
+        let mut attaching = Attaching::new((listener, poller), (config, host), (contexts, home), own, failures);
         let run = move || {
             while !stopped.load(Ordering::Acquire) {
                 attaching.turn();
@@ -145,17 +192,17 @@ impl Drop for AttachThread {
 
 impl Attaching {
     fn new(
-        listener: AttachListener,
-        poller: Poller,
+        (listener, poller): (AttachListener, Poller),
         (config, host): (AttachConfig, HostConfig),
-        contexts: Vec<AttachTarget>,
-        home: usize,
+        (contexts, home): (Vec<AttachTarget>, usize),
         own: (u32, u32),
+        failures: Failures,
     ) -> Attaching {
         let gauges = contexts.iter().map(|to| Arc::clone(&to.gauges));
         let placement = Placement::new(gauges, (home, host.max_clients), Instant::now());
         let (domains, pending) = (HashMap::new(), VecDeque::new());
-        Attaching { listener, config, host, poller, contexts, placement, domains, pending, last_key: LISTENER, own }
+        let last_key = LISTENER;
+        Attaching { listener, config, host, poller, contexts, placement, domains, pending, last_key, own, failures }
     }
 
     /// Waits until something comes, and sees to it.
@@ -184,9 +231,29 @@ impl Attaching {
             match self.listener.accept() {
                 Ok(None) => return,
                 Ok(Some((peer, socket))) => self.take(peer, socket),
-                Err(_) => return nap(PAUSE), // for example too many open files; the process waits
+                Err(error) => {
+                    let reason = self.failures.note(&error);
+                    if !is_out_of_files(&error) || !self.refuse_next(&reason) {
+                        return nap(PAUSE);
+                    }
+                }
             }
         }
+    }
+
+    /// Takes a process for which there is no descriptor, and refuses it. False if none could be taken.
+    fn refuse_next(&mut self, reason: &str) -> bool {
+        if self.failures.reserve.take().is_none() {
+            self.failures.reserve = reserve();
+            return false;
+        }
+        let taken = self.listener.accept();
+        if let Ok(Some((_, socket))) = &taken {
+            refuse(socket.as_fd(), reason);
+        }
+        drop(taken);
+        self.failures.reserve = reserve();
+        true
     }
 
     /// Takes one process, if the policy lets it attach.
@@ -196,7 +263,7 @@ impl Attaching {
         }
         self.last_key += 1;
         // Most have said what they want before they are taken.
-        let Some(silent) = self.hear(Pending { key: self.last_key, peer, socket }) else { return };
+        let Some(silent) = self.hear(Pending { key: self.last_key, peer, socket: Arc::new(socket) }) else { return };
         if self.pending.len() >= MAX_PENDING
             && let Some(oldest) = self.pending.pop_front()
             && let Some(oldest) = self.hear_watched(oldest)
@@ -214,7 +281,7 @@ impl Attaching {
     fn wait_for(&mut self, silent: Pending) {
         match self.poller.add(&silent.socket, silent.key) {
             Ok(()) => self.pending.push_back(silent),
-            Err(error) => refuse(silent.socket.as_fd(), &no_means(&error)),
+            Err(error) => refuse(silent.socket.as_fd(), &self.failures.note(&error)),
         }
     }
 
@@ -229,10 +296,10 @@ impl Attaching {
         match AttachRequest::receive(pending.socket.as_fd()) {
             Ok(None) => return Some(pending),
             Ok(Some(request)) => {
-                // The socket itself goes to the context; what is to be said is said over this one.
-                let Ok(to) = pending.socket.try_clone() else { return None };
+                // The context has the socket too.
+                let socket = pending.socket.clone();
                 if let Err(reason) = self.admit(pending.peer, pending.socket, request) {
-                    refuse(to.as_fd(), &reason);
+                    refuse(socket.as_fd(), &reason);
                 }
             }
             Err(RequestError::Malformed(reason)) => refuse(pending.socket.as_fd(), &reason),
@@ -242,11 +309,12 @@ impl Attaching {
     }
 
     /// Hands a process over to the context that is for it.
-    fn admit(&mut self, peer: Peer, socket: OwnedFd, request: AttachRequest) -> Result<(), String> {
+    fn admit(&mut self, peer: Peer, socket: Arc<OwnedFd>, request: AttachRequest) -> Result<(), String> {
         let at = self.placement.choose(request.uses_mailboxes, Instant::now());
-        let domain = self.domain_of(peer.uid, at).map_err(|error| no_means(&error))?;
+        let domain = self.domain_of(peer.uid, at).map_err(|error| self.failures.note(&error))?;
         let AttachTarget { inbox, bell, .. } = &self.contexts[at];
-        let (prepared, reply) = Prepared::new(peer, socket, &domain, bell).map_err(|error| no_means(&error))?;
+        let prepared = Prepared::new(peer, socket, &domain, bell);
+        let (prepared, reply) = prepared.map_err(|error| self.failures.note(&error))?;
         let client = hand_over(inbox, prepared)?;
         self.placement.note_placed(at);
         if reply.send(client).is_err() {
@@ -308,8 +376,4 @@ fn hand_over(inbox: &Inbox, prepared: Prepared) -> Result<ClientKey, String> {
     let (answer, wait) = oneshot::channel();
     inbox.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
     wait.recv().map_err(|_| gone())?
-}
-
-fn no_means(error: &io::Error) -> String {
-    format!("the daemon could not set up the client: {error}")
 }

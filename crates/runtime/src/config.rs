@@ -69,7 +69,7 @@ pub struct ContextConfig {
     /// Socket buffers to ask for, in bytes, each way.
     #[serde(deserialize_with = "within::<_, u32, 65_536, 1_073_741_824>")]
     pub socket_buffer_bytes: u32,
-    /// Memory for buffers, in bytes, and once to twice as much for records that are longer than a packet; only what is used is ever
+    /// Memory for buffers, in bytes, and up to as much again for records that are longer than a packet; only what is used is ever
     /// touched. A record may have a quarter of this memory, and 16 MiB at most.
     #[serde(deserialize_with = "within::<_, u64, 4_194_304, 1_099_511_627_776>")]
     pub buffer_bytes: u64,

@@ -222,6 +222,7 @@ impl Context {
     pub(crate) fn disconnect_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
         if let Some(stream) = self.streams.present_mut(stream) {
             stream.malformed += records;
+            stream.is_suspect = false;
         }
         self.net.count_drop(DropReason::Malformed, records);
         let reason = format!("a packet contains an invalid record: {flaw}");

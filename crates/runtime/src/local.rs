@@ -3,7 +3,8 @@
 //! A packet lies in memory that its domain's processes can still write. Its header is copied and checked, and only that
 //! copy is trusted. Where every subscriber takes the stream unchanged and is of the publisher's domain, the message is
 //! handed on by reference, and its payload is neither read nor copied. For all other subscribers it is copied once,
-//! into a buffer of the context's own, and is then processed like a packet from the network.
+//! into a buffer of the context's own, and is then processed like a packet from the network. A subscriber checks what it gets by
+//! reference, and reports invalid records: the stream's packets are then checked here too, up to those of the faulty publisher.
 
 use crate::Overflow;
 use crate::context::Context;
@@ -154,7 +155,7 @@ impl Context {
         whole.extend(stream.subscriptions.iter().copied().filter(passes));
         let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions.len();
         let is_unclaimed = !self.graph.takes(stream_key as u32);
-        let copies = is_handled || stream.wants_sample(header.format, self.net.now_ns());
+        let copies = is_handled || stream.is_suspect || stream.wants_sample(header.format, self.net.now_ns());
         let left = if copies && self.net.is_short_of_buffers() {
             Some(message)
         } else {

@@ -37,6 +37,7 @@ impl Context {
             Request::ListenForConverters { id, stream } => return self.listen_for_converters(key, id, stream),
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
+            Request::ReportMalformed { subscription } => return self.suspect_stream(key, subscription),
             request @ (Request::CreateMailbox { .. }
             | Request::DeleteMailbox { .. }
             | Request::OpenMailbox { .. }
@@ -89,6 +90,17 @@ impl Context {
         self.flush_subscription(found);
         self.remove_subscription(found);
         Ok(())
+    }
+
+    /// A subscriber got invalid records by reference: its stream's packets are checked from now on.
+    fn suspect_stream(&mut self, key: usize, number: u32) {
+        let Some(peer) = self.net.present_peer(key) else { return };
+        let mut all = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.present(s));
+        // The subscription may have ended before the report came.
+        let Some(stream) = all.find(|s| s.number == number).map(|s| s.stream) else { return };
+        if let Some(stream) = self.streams.present_mut(stream) {
+            stream.is_suspect = true;
+        }
     }
 
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {

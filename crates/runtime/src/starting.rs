@@ -12,6 +12,7 @@ use crate::handle::{PassedSockets, Shared, StartError};
 use crate::host::services::{self, ServiceThread, Services};
 use crate::inbox::{Command, Inbox};
 use crate::io::{HandOver, IoPlace};
+use crate::managers::events::Events;
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
 use crate::managers::request::RequestQueue;
@@ -96,7 +97,8 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         gauges: Arc::clone(&seat.gauges),
         bell: Arc::clone(&context.bell),
     });
-    let attach = attach(&config, passed.attach, local_addr, targets.collect())?;
+    let views = Views::new(config.platform.history_s as usize);
+    let attach = attach(&config, passed.attach, local_addr, (targets.collect(), views.events.clone()))?;
     let handles = inboxes.iter().zip(&io_seats);
     let handles =
         handles.map(|(inbox, (at, _))| IoHandle { inbox: inbox.clone(), at: ContextIndex(*at as u8) }).collect();
@@ -109,7 +111,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
     let kept = Kept::new(config.morph.state_dir.clone());
     let (manager, manager_thread) =
-        start_managers((handles, overlay, watch), &catalog, config.platform, kept, requests)
+        start_managers((handles, overlay, watch), &catalog, config.platform, (kept, views), requests)
             .map_err(system("a thread"))?;
     Ok(Shared {
         local_addr,
@@ -237,10 +239,10 @@ fn start_managers(
     (io, overlay, watch): (Vec<IoHandle>, Overlay, Watch),
     catalog: &CatalogHandle,
     config: PlatformConfig,
-    kept: Kept,
+    (kept, views): (Kept, Views),
     requests: Arc<RequestQueue>,
 ) -> io::Result<(ManagerHandle, JoinHandle<()>)> {
-    let (natives, views) = (Natives::built_in(), Views::new(config.history_s as usize));
+    let natives = Natives::built_in();
     let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
     let catalog = catalog.clone();
     let parts = ManagerParts { io, catalog, overlay, watch, natives, config, kept, views, requests };
@@ -277,7 +279,7 @@ fn attach(
     config: &ContextConfig,
     passed: Option<AttachListener>,
     local_addr: SocketAddr,
-    contexts: Vec<AttachTarget>,
+    (contexts, events): (Vec<AttachTarget>, Events),
 ) -> Result<Option<AttachThread>, StartError> {
     if !config.attach.enabled {
         return Ok(None);
@@ -285,7 +287,8 @@ fn attach(
     let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
     let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
     let (config, host) = (config.attach.clone(), config.host.clone());
-    let parts = AttachParts { config, host, address: address.clone(), passed, contexts, home: IoPlace::home(1).index };
+    let (home, of) = (IoPlace::home(1).index, address.clone());
+    let parts = AttachParts { config, host, address: of, passed, contexts, home, events };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
@@ -379,10 +382,10 @@ fn check_cpu(cpu: usize) -> io::Result<()> {
 }
 
 /// Buffers of each class for records that are longer than a packet, at least.
-const LEAST_LONG: usize = 4;
+const LEAST_LONG: usize = 3;
 
 /// The default classes of buffers, their number scaled to the configured memory; and for records that are longer than a packet
-/// larger ones, each class with as many as a quarter of that memory, or [`LEAST_LONG`].
+/// larger ones, each class with as many as an eighth of that memory, or [`LEAST_LONG`].
 fn pool_config(config: &ContextConfig) -> PoolConfig {
     let (bytes, most) = (config.buffer_bytes, config.most_record_bytes());
     let classes = PoolConfig::default().classes;
@@ -392,6 +395,6 @@ fn pool_config(config: &ContextConfig) -> PoolConfig {
         (size, count.max(64))
     });
     let sizes = [256 << 10, 1 << 20, 4 << 20].into_iter().filter(|size| *size < most).chain([most]);
-    let long = sizes.map(|size| (size, ((bytes / 4) as usize / size).max(LEAST_LONG)));
+    let long = sizes.map(|size| (size, ((bytes / 8) as usize / size).max(LEAST_LONG)));
     PoolConfig { classes: scaled.chain(long).collect() }
 }

@@ -238,6 +238,9 @@ pub(crate) struct Stream {
     pub(crate) bytes_in: u64,
     pub(crate) unclaimed: u64,
     pub(crate) malformed: u64,
+    /// Whether a subscriber got invalid records of it by reference: every packet is checked until the publisher of such records is
+    /// found.
+    pub(crate) is_suspect: bool,
     pub(crate) batches_in: u64,
     /// What subscriptions did that have ended.
     pub(crate) served: Served,
@@ -271,6 +274,7 @@ impl Stream {
             bytes_in: 0,
             unclaimed: 0,
             malformed: 0,
+            is_suspect: false,
             batches_in: 0,
             served: Served::default(),
             peak: Peak::default(),

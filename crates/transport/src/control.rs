@@ -64,6 +64,12 @@ pub enum Request {
         /// The stream's number.
         stream: u32,
     },
+    /// Reports records of a subscription that are invalid: they came in the publisher's memory, which the daemon does not read. From
+    /// then on it checks what attached publishers of the stream put, and disconnects the one that puts such records.
+    ReportMalformed {
+        /// The subscription's number.
+        subscription: u32,
+    },
     /// Offers a conversion between two formats of a stream. It is checked before anything changes, and used from the next batch
     /// on.
     RegisterConversion {
@@ -211,7 +217,7 @@ impl Request {
             | Request::CreateTask { id, .. }
             | Request::EndTask { id, .. }
             | Request::FindNode { id, .. } => Some(*id),
-            Request::GetMessages { .. } | Request::Terminate => None,
+            Request::GetMessages { .. } | Request::ReportMalformed { .. } | Request::Terminate => None,
         }
     }
 }

@@ -104,12 +104,12 @@ mod tests {
     fn open_files_are_raised_by_the_user_as_far_as_the_hard_limit() {
         for (soft, hard, verdict, command) in [
             (NONE, NONE, Verdict::Ok, None),
-            (8384, 8384, Verdict::Ok, None),
-            (1024, 524_288, Verdict::Advice, Some("ulimit -n 8384")),
-            (1024, 4096, Verdict::Advice, Some("sudo prlimit --pid $$ --nofile=8384")),
-            (20, 4096, Verdict::Problem, Some("sudo prlimit --pid $$ --nofile=8384")),
+            (7360, 7360, Verdict::Ok, None),
+            (1024, 524_288, Verdict::Advice, Some("ulimit -n 7360")),
+            (1024, 4096, Verdict::Advice, Some("sudo prlimit --pid $$ --nofile=7360")),
+            (20, 4096, Verdict::Problem, Some("sudo prlimit --pid $$ --nofile=7360")),
         ] {
-            let finding = open_files(Limit { soft, hard }, 8384);
+            let finding = open_files(Limit { soft, hard }, 7360);
             assert_eq!((finding.verdict, finding.command.as_deref()), (verdict, command), "{soft} {hard}");
             assert_eq!(finding.lasting.is_some(), command.is_some());
         }

@@ -12,11 +12,12 @@ use crate::http::socket;
 
 /// Descriptors that the daemon has beside those of clients: its sockets, doorbells, files and HTTP connections.
 const OWN_FILES: u64 = 192;
-/// Descriptors for an attached client: its socket, segments, doorbells and process; and those of a protection domain of its own.
-const CLIENT_FILES: u64 = 8;
+/// Descriptors for an attached client: its socket, doorbell, pipe (two) and process; and the two segments of a protection domain of
+/// its own.
+const CLIENT_FILES: u64 = 7;
 
 /// Buffers of each context for what its handlers make, in bytes.
-const CONTEXT_BYTES: u64 = 70 << 20;
+const CONTEXT_BYTES: u64 = 130 << 20;
 
 /// The demands of a configuration on the machine.
 #[derive(Clone, Debug)]
@@ -61,6 +62,19 @@ impl Wanted {
         OWN_FILES + CLIENT_FILES * clients * self.io_contexts()
     }
 
+    /// What a limit of open files means, if it is lower than [`Wanted::files`].
+    pub(crate) fn few_files(&self, limit: u64) -> Option<String> {
+        let wanted = self.files();
+        (limit < wanted).then(|| {
+            let clients = limit.saturating_sub(OWN_FILES) / CLIENT_FILES;
+            format!(
+                "the limit of open files, {limit}, lets about {clients} clients attach, and not the {} of `max_clients` in [host]: \
+                 raise it to {wanted} (`ulimit -n`, or LimitNOFILE of the service)",
+                self.context.host.max_clients
+            )
+        })
+    }
+
     /// The two segments of one protection domain, in bytes.
     pub(crate) fn domain_bytes(&self) -> u64 {
         match self.attach {
@@ -78,7 +92,8 @@ impl Wanted {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let contexts = 1 + self.context.platform.contexts.len() as u64;
         // Each I/O context has buffers of its own, and segments of the domains of its clients.
-        let of_io_context = self.context.buffer_bytes + self.domains() * self.domain_bytes();
+        // As much again for records that are longer than a packet.
+        let of_io_context = 2 * self.context.buffer_bytes + self.domains() * self.domain_bytes();
         contexts * CONTEXT_BYTES + self.io_contexts() * of_io_context
     }
 
@@ -142,11 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn a_low_limit_of_open_files_is_reported_as_clients() {
+        let wanted = Wanted::of(&Config::default(), Path::new(""));
+        assert_eq!(wanted.few_files(wanted.files()), None);
+        let words = wanted.few_files(1024).unwrap();
+        assert!(words.contains("1024, lets about 118 clients") && words.contains("raise it to 7360"), "{words}");
+        assert!(wanted.few_files(10).unwrap().contains("about 0 clients"));
+    }
+
+    #[test]
     fn without_attaching_there_is_no_memory_and_no_descriptor_for_it() {
         let mut wanted = Wanted::of(&Config::default(), Path::new(""));
-        assert_eq!(wanted.memory_bytes(), (128 + 2 * 70 + 256 + 128) << 20);
-        assert_eq!(wanted.files(), 192 + 8 * 1024);
+        assert_eq!(wanted.memory_bytes(), (2 * 128 + 2 * 130 + 256 + 128) << 20);
+        assert_eq!(wanted.files(), 192 + 7 * 1024);
         wanted.attach = None;
-        assert_eq!((wanted.memory_bytes(), wanted.files()), ((128 + 2 * 70) << 20, 192));
+        assert_eq!((wanted.memory_bytes(), wanted.files()), ((2 * 128 + 2 * 130) << 20, 192));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rustix::process::{Signal, getgid, getuid};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getgid, getrlimit, getuid, prlimit};
 use serde_json::Value;
 
 use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument, io_count, with_io_contexts};
@@ -132,10 +132,36 @@ fn a_daemon_that_lets_nobody_attach_is_reached_by_packets() {
 }
 
 #[test]
+fn a_daemon_without_free_descriptors_reports_it_to_clients_and_in_its_events() {
+    let (place, daemon) = Place::with_daemon();
+    place.write("flights.csv", FLIGHTS_CSV);
+    let pid = daemon.process.pid();
+    let of = Pid::from_raw(pid as i32);
+    let allowed = getrlimit(Resource::Nofile).maximum;
+    let limit = |files| prlimit(of, Resource::Nofile, Rlimit { current: files, maximum: allowed }).unwrap();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+    let publish = ["publish", "A", "flights.csv", "--schema", "a.schema"];
+    // None is free, and too few for a client.
+    for free in [0, 3] {
+        limit(Some(open + free));
+        let ended = place.run(publish.iter().chain(&["--transport", "shm"])).with_code(1);
+        ended.saying(&["limit of open files", "LimitNOFILE"]);
+    }
+    place.run(publish).with_code(0).saying(&[", by UDP", "limit of open files"]);
+    limit(allowed);
+    place.run(publish).with_code(0).saying(&[", by shared memory"]);
+    let events = place.run(["events"]).with_code(0);
+    assert_eq!(events.stdout.matches("attach_failed").count(), 1, "{}", events.stdout);
+}
+
+#[test]
 fn a_client_that_may_not_attach_gets_the_reason_and_uses_packets() {
     let (place, _daemon) = with_sections("[attach]\nuids = [4294967294]\n");
     place.write("flights.csv", FLIGHTS_CSV);
-    place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0).saying(&[", by UDP"]);
+    let said = [", by UDP", "more processor time than shared memory", "may not attach here"];
+    place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0).saying(&said);
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end"]);
+    subscriber.stderr_line(|line| line.contains("may not attach here"));
     let user = getuid().as_raw().to_string();
     place.run(["subscribe", "SELECT * FROM A", "--transport", "shm"]).with_code(1).saying(&[&user, "uids"]);
 }

@@ -5,6 +5,7 @@
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
+use std::sync::Arc;
 
 /// Groups that one process can have (the kernel's `NGROUPS_MAX`).
 const MOST_GROUPS: usize = 65536;
@@ -25,7 +26,7 @@ pub struct Peer {
     /// Its name, as `ps` prints it; empty if unknown. For people to read: a process chooses its own.
     pub process: String,
     /// Becomes readable when the process ends; none where the kernel has no such thing for it.
-    pub pidfd: Option<OwnedFd>,
+    pub pidfd: Option<Arc<OwnedFd>>,
 }
 
 impl Peer {
@@ -40,7 +41,7 @@ impl Peer {
         }
         let [pid, uid, gid] = ucred;
         let groups = peer_groups(socket).unwrap_or_default();
-        let pidfd = peer_pidfd(socket).or_else(|_| open_pidfd(pid)).ok();
+        let pidfd = peer_pidfd(socket).or_else(|_| open_pidfd(pid)).ok().map(Arc::new);
         Ok(Peer { pid, uid, gid, groups, process: process_name(pid), pidfd })
     }
 

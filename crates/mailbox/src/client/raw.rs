@@ -197,7 +197,7 @@ impl RawFile {
     /// # Errors
     /// The system's; a segment cannot have no bytes.
     pub fn open(self) -> io::Result<OwnedFd> {
-        let copy = |segment: Segment| segment.fd().try_clone_to_owned();
+        let copy = |segment: Segment| segment.into_parts().map(|(_, memfd)| memfd);
         match self {
             RawFile::Segment(bytes) => copy(Segment::shared(bytes as usize, HugePages::None)?),
             RawFile::ForReaders(bytes) => copy(Segment::shared_for_readers(bytes as usize, HugePages::None)?),

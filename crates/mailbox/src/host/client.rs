@@ -163,9 +163,9 @@ pub(crate) struct Client {
     pub(crate) attached_ns: u64,
     pub(crate) control: Arc<Segment>,
     /// Its hang-up is the client's end.
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<OwnedFd>,
     /// The client writes it to wake the core. Never read: see the module's page.
-    pub(crate) doorbell: OwnedFd,
+    pub(crate) doorbell: Arc<OwnedFd>,
     pub(crate) wake: WakePipe,
     /// Whether such a client wants a byte in that pipe.
     pub(crate) armed: ArmedFlag,

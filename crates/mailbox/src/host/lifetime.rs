@@ -17,7 +17,8 @@ use crate::shared::{
     Reason, RingReader, RingWriter, SIGNAL_ENTRIES, SLOTS, UPCALL_CONDITION,
 };
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Buffers of a session's writer granted ahead, and their size: super-packets.
 const SESSION_AHEAD: (u32, u32) = (SESSION_GRANTS, SESSION_GRANT_BYTES as u32);
@@ -60,13 +61,13 @@ pub struct Opened {
 
 /// What to watch of a client: either one readable (or hung up) is the client's end, while the doorbell only wakes.
 #[derive(Debug)]
-pub struct Watched<'a> {
+pub struct Watched {
     /// Its socket.
-    pub socket: BorrowedFd<'a>,
+    pub socket: Arc<OwnedFd>,
     /// Its process, where the system gives such a descriptor.
-    pub process: Option<BorrowedFd<'a>>,
+    pub process: Option<Arc<OwnedFd>>,
     /// To be watched edge-triggered, and never read.
-    pub doorbell: BorrowedFd<'a>,
+    pub doorbell: Arc<OwnedFd>,
 }
 
 impl HostInterface {
@@ -149,13 +150,13 @@ impl HostInterface {
         Ok(())
     }
 
-    /// What to watch of a client.
-    pub fn watched(&self, client: ClientKey) -> Option<Watched<'_>> {
+    /// What to watch of a client. The descriptors stay open as long as they are held.
+    pub fn watched(&self, client: ClientKey) -> Option<Watched> {
         let client = self.client(client)?;
         Some(Watched {
-            socket: client.socket.as_fd(),
-            process: client.peer.pidfd.as_ref().map(AsFd::as_fd),
-            doorbell: client.doorbell.as_fd(),
+            socket: client.socket.clone(),
+            process: client.peer.pidfd.clone(),
+            doorbell: client.doorbell.clone(),
         })
     }
 

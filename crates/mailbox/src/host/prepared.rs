@@ -79,13 +79,13 @@ impl DomainSegments {
 pub(crate) struct WakePipe {
     write: OwnedFd,
     /// Also the core's, and never read: without any reader, a write would end a process that does not ignore SIGPIPE.
-    read: OwnedFd,
+    read: Arc<OwnedFd>,
 }
 
 impl WakePipe {
     fn new() -> io::Result<WakePipe> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(WakePipe { write, read })
+        Ok(WakePipe { write, read: Arc::new(read) })
     }
 
     /// Wakes the client. Into a full pipe nothing goes, and needs to: it has woken it already.
@@ -98,22 +98,23 @@ impl WakePipe {
 #[derive(Debug)]
 pub struct Prepared {
     pub(crate) peer: Peer,
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: Arc<OwnedFd>,
     pub(crate) domain: Arc<DomainSegments>,
     pub(crate) control: Arc<Segment>,
-    pub(crate) doorbell: OwnedFd,
+    pub(crate) doorbell: Arc<OwnedFd>,
     pub(crate) wake: WakePipe,
 }
 
-/// What is sent to a client once it is admitted.
+/// What is sent to a client once it is admitted. The control segment's descriptor is only the client's from then on.
 #[derive(Debug)]
 pub struct AttachReply {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     domain: Arc<DomainSegments>,
-    control: Arc<Segment>,
+    control: OwnedFd,
+    control_bytes: u64,
     bell: Arc<Segment>,
-    doorbell: OwnedFd,
-    wake: OwnedFd,
+    doorbell: Arc<OwnedFd>,
+    wake: Arc<OwnedFd>,
 }
 
 impl Prepared {
@@ -123,22 +124,25 @@ impl Prepared {
     /// The system's.
     pub fn new(
         peer: Peer,
-        socket: OwnedFd,
+        socket: impl Into<Arc<OwnedFd>>,
         domain: &Arc<DomainSegments>,
         bell: &BellPage,
     ) -> io::Result<(Prepared, AttachReply)> {
-        let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None)?);
-        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (segment, control) = Segment::shared(ControlLayout::BYTES, HugePages::None)?.into_parts()?;
+        let segment = Arc::new(segment);
+        let doorbell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let wake = WakePipe::new()?;
+        let socket = socket.into();
         let reply = AttachReply {
-            socket: socket.try_clone()?,
+            socket: socket.clone(),
             domain: domain.clone(),
-            control: control.clone(),
+            control,
+            control_bytes: segment.bytes() as u64,
             bell: bell.segment().clone(),
-            doorbell: doorbell.try_clone()?,
-            wake: wake.read.try_clone()?,
+            doorbell: doorbell.clone(),
+            wake: wake.read.clone(),
         };
-        Ok((Prepared { peer, socket, domain: domain.clone(), control, doorbell, wake }, reply))
+        Ok((Prepared { peer, socket, domain: domain.clone(), control: segment, doorbell, wake }, reply))
     }
 }
 
@@ -150,15 +154,15 @@ impl AttachReply {
     pub fn send(self, client: ClientKey) -> io::Result<()> {
         let welcome = Welcome {
             client: client.number(),
-            control_bytes: self.control.bytes() as u64,
+            control_bytes: self.control_bytes,
             shared_bytes: self.domain.shared.bytes() as u64,
             inbox_bytes: self.domain.inbox.bytes() as u64,
         };
         let handles = Handles {
-            control: self.control.fd(),
-            shared: self.domain.shared.fd(),
-            inbox: self.domain.inbox.fd(),
-            bell: self.bell.fd(),
+            control: self.control.as_fd(),
+            shared: self.domain.shared.fd()?,
+            inbox: self.domain.inbox.fd()?,
+            bell: self.bell.fd()?,
             doorbell: self.doorbell.as_fd(),
             wake: self.wake.as_fd(),
         };
@@ -174,7 +178,7 @@ mod tests {
     #[test]
     fn a_client_that_closes_its_end_of_the_pipe_breaks_no_write() {
         let pipe = WakePipe::new().unwrap();
-        drop(pipe.read.try_clone().unwrap());
+        drop(OwnedFd::from(pipe.read.try_clone().unwrap()));
         // Full at last, which is no error either; broken it is never.
         let error = std::iter::repeat_with(|| rustix::io::write(&pipe.write, &[0; 512])).find_map(Result::err);
         assert_eq!(error, Some(rustix::io::Errno::AGAIN));

@@ -47,7 +47,7 @@ impl RawClient {
     pub fn new(domain: &Arc<DomainSegments>, bell: &BellPage) -> io::Result<(RawClient, Prepared)> {
         let (ours, theirs) = UnixStream::pair()?;
         let peer = Peer::of(ours.as_fd())?;
-        let (prepared, _reply) = Prepared::new(peer, theirs.into(), domain, bell)?;
+        let (prepared, _reply) = Prepared::new(peer, OwnedFd::from(theirs), domain, bell)?;
         let control = prepared.control.clone();
         let short = || io::Error::other("the control segment is too short");
         let signal_up = RingWriter::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES).ok_or_else(short)?;

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_sleeping_core_is_rung_once_by_each_client() {
         let page = BellPage::new().unwrap();
-        let theirs = page.segment().fd().try_clone_to_owned().unwrap();
+        let theirs = page.segment().fd().unwrap().try_clone_to_owned().unwrap();
         let theirs = Arc::new(Segment::map(theirs, BELL_PAGE_BYTES, false).unwrap());
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let count = |doorbell: &OwnedFd| {

@@ -149,10 +149,10 @@ fn two_processes_share_all_that_is_handed_over() {
     let [control_bytes, shared_bytes, inbox_bytes] = [control.bytes(), shared.bytes(), inbox.bytes()].map(|n| n as u64);
     let welcome = Welcome { client: 41, control_bytes, shared_bytes, inbox_bytes };
     let handles = Handles {
-        control: control.fd(),
-        shared: shared.fd(),
-        inbox: inbox.fd(),
-        bell: page.segment().fd(),
+        control: control.fd().unwrap(),
+        shared: shared.fd().unwrap(),
+        inbox: inbox.fd().unwrap(),
+        bell: page.segment().fd().unwrap(),
         doorbell: doorbell.as_fd(),
         wake: wake_read.as_fd(),
     };

@@ -163,7 +163,8 @@ impl Daemon for Local {
         let addr = AttachAddr::Abstract(format!("crossdock-conformance-{}-{count}", std::process::id()));
         let listener = AttachListener::bind(&addr, false).unwrap();
         let request = AttachRequest { uses_mailboxes: false };
-        let attach = std::thread::spawn(move || Memory::attach(&[addr], request, Duration::from_secs(20)).unwrap());
+        let attach =
+            std::thread::spawn(move || Memory::attach(&[addr], None, request, Duration::from_secs(20)).unwrap());
         let mut asker = None;
         eventually("somebody attaches", || {
             asker = listener.accept().unwrap();

@@ -7,6 +7,7 @@
 use super::Carrier;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent};
+use crate::owner;
 use crate::settings::Transport;
 use crossdock_device::Idler;
 use crossdock_mailbox::SESSION_GRANT_BYTES;
@@ -34,15 +35,22 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Attaches to the daemon at the first of these addresses that lets this process in, for what `request` names.
+    /// Attaches to the daemon at the first of these addresses that lets this process in, for what `request` names. Addresses that
+    /// follow from a UDP address come with its port: a process of another user than the daemon's may have taken their names.
     ///
     /// # Errors
     /// Why none does, in words.
-    pub(crate) fn attach(addrs: &[AttachAddr], request: AttachRequest, timeout: Duration) -> Result<Memory, String> {
+    pub(crate) fn attach(
+        addrs: &[AttachAddr],
+        port: Option<u16>,
+        request: AttachRequest,
+        timeout: Duration,
+    ) -> Result<Memory, String> {
         let mut why: Option<AttachError> = None;
         for addr in addrs {
             match Attachment::connect_within(addr, request, timeout) {
                 Ok(attachment) => {
+                    port.map_or(Ok(()), |port| owner::check(attachment.daemon().uid, port))?;
                     let (writer, reader) =
                         attachment.session().ok_or("its shared memory has no rings for a session")?;
                     return Ok(Memory { attachment, writer, reader, seq: 0, in_pieces: VecDeque::new() });

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 /// A link without a session.
 fn down() -> Link {
     let settings = Settings::new("127.0.0.1:1");
-    let place = Place { shared: Vec::new(), packets: None };
+    let place = Place { shared: Vec::new(), port: None, packets: None };
     Link::unconnected(settings, place)
 }
 

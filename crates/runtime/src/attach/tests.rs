@@ -72,7 +72,8 @@ fn contexts<const N: usize>() -> (Vec<AttachTarget>, Arc<Heard>) {
 fn thread<const N: usize>(home: usize) -> (AttachThread, Arc<Heard>) {
     let (contexts, heard) = contexts::<N>();
     let (address, host) = (own_address(), small_host());
-    let parts = AttachParts { config: any_user(), host, address, passed: None, contexts, home };
+    let parts =
+        AttachParts { config: any_user(), host, address, passed: None, contexts, home, events: Events::default() };
     (AttachThread::start(parts).unwrap(), heard)
 }
 
@@ -118,7 +119,13 @@ fn attaching_to(contexts: Vec<AttachTarget>, home: usize, config: AttachConfig) 
     let listener = AttachListener::bind(&own_address(), false).unwrap();
     let mut poller = Poller::new().unwrap();
     poller.add(&listener, LISTENER).unwrap();
-    Attaching::new(listener, poller, (config, small_host()), contexts, home, (100, 200))
+    Attaching::new(
+        (listener, poller),
+        (config, small_host()),
+        (contexts, home),
+        (100, 200),
+        Failures::new(Events::default()),
+    )
 }
 
 fn attaching(config: AttachConfig) -> Attaching {
@@ -184,7 +191,7 @@ fn a_context_that_is_gone_is_no_place_to_attach_to() {
     let mut attaching = attaching(any_user());
     let (socket, _other) = pair();
     let request = AttachRequest { uses_mailboxes: true };
-    assert!(attaching.admit(peer(1, 1, &[]), socket, request).unwrap_err().contains("shutting down"));
+    assert!(attaching.admit(peer(1, 1, &[]), socket.into(), request).unwrap_err().contains("shutting down"));
 }
 
 #[test]
@@ -208,7 +215,7 @@ fn a_client_that_is_gone_when_it_is_admitted_is_detached_where_it_was_attached()
     let mut attaching = attaching_to(contexts, 2, any_user());
     let (socket, other) = pair();
     drop(other);
-    attaching.admit(peer(1, 1, &[]), socket, AttachRequest { uses_mailboxes: true }).unwrap();
+    attaching.admit(peer(1, 1, &[]), socket.into(), AttachRequest { uses_mailboxes: true }).unwrap();
     let until = Instant::now() + PATIENCE;
     while heard.detached.lock().unwrap().is_empty() {
         assert!(Instant::now() < until, "it is not detached");

@@ -65,16 +65,16 @@ pub(crate) struct TooManyQueues {
     pub(crate) buffers: usize,
 }
 
-/// Buffers of one context for what its handlers make. 200 MiB of address space; only what is used is ever touched.
+/// Buffers of one context for what its handlers make. 130 MiB of address space; only what is used is ever touched.
 ///
 /// | class | count | for |
 /// |---|---|---|
 /// | 512 B | 4096 | single records on their way, through queues of 256 batches to a few contexts |
 /// | 4 KiB | 1024 | small batches |
 /// | 64 KiB | 1024 | full ones: three quarters of them in queues, the rest being made and delivered |
-/// | 256 KiB, 1, 4, 16 MiB | 64, 16, 8, 4 | records that are longer than a packet, each alone |
+/// | 256 KiB, 1, 4, 16 MiB | 16, 8, 4, 2 | records that are longer than a packet, each alone |
 pub(crate) fn pool() -> PoolConfig {
-    let long = [(256 << 10, 64), (1 << 20, 16), (4 << 20, 8), (MAX_MESSAGE_BYTES, 4)];
+    let long = [(256 << 10, 16), (1 << 20, 8), (4 << 20, 4), (MAX_MESSAGE_BYTES, 2)];
     PoolConfig { classes: [(512, 4096), (4 << 10, 1024), (64 << 10, 1024)].into_iter().chain(long).collect() }
 }
 

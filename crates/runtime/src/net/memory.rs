@@ -8,12 +8,13 @@ use crossdock_mailbox::Batch;
 use crossdock_mailbox::attach::Farewell;
 use crossdock_mailbox::host::{
     ClientKey, Draft, Hold, HostError, HostInterface, Message, Opened, Owner, PortOptions, SESSION_GRANTS, Side,
+    Watched,
 };
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{Cut, Follows, Header, Kind, MAX_SUPER_BYTES, Origin, TrafficClass};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::{fmt, io};
 
 /// Set in the poller's keys of clients' descriptors; below it lies the client's number, and whether readiness is its
@@ -108,11 +109,8 @@ pub(crate) struct Attached {
     late_bytes: u64,
     /// Bytes of control messages that it was ever sent.
     control_bytes: u64,
-    /// Its socket, its doorbell and, where there is one, its process: of the daemon's own, so that they can be taken
-    /// out of the poller after the client was detached.
-    socket: OwnedFd,
-    doorbell: OwnedFd,
-    process: Option<OwnedFd>,
+    /// Held so that they can be taken out of the poller after the client was detached.
+    watched: Watched,
 }
 
 impl Attached {
@@ -135,9 +133,7 @@ impl Attached {
             late: VecDeque::new(),
             late_bytes: 0,
             control_bytes: 0,
-            socket: watched.socket.try_clone_to_owned()?,
-            doorbell: watched.doorbell.try_clone_to_owned()?,
-            process: watched.process.map(|process| process.try_clone_to_owned()).transpose()?,
+            watched,
         };
         let key = CLIENT | u64::from(client.number()) << 1;
         let watched = attached.watch(poller, key);
@@ -148,14 +144,15 @@ impl Attached {
     }
 
     fn watch(&self, poller: &mut Poller, key: u64) -> io::Result<()> {
-        poller.add_edge(&self.doorbell, key)?;
-        poller.add(&self.socket, key | IS_END)?;
-        self.process.iter().try_for_each(|process| poller.add(process, key | IS_END))
+        let Watched { socket, process, doorbell } = &self.watched;
+        poller.add_edge(doorbell, key)?;
+        poller.add(socket, key | IS_END)?;
+        process.iter().try_for_each(|process| poller.add(process, key | IS_END))
     }
 
     fn unwatch(&self, poller: &mut Poller) {
-        for fd in [self.doorbell.as_fd(), self.socket.as_fd()].into_iter().chain(self.process.as_ref().map(AsFd::as_fd))
-        {
+        let Watched { socket, process, doorbell } = &self.watched;
+        for fd in [doorbell, socket].into_iter().chain(process) {
             // One that was never added is none to remove.
             let _removed = poller.remove(fd);
         }
@@ -393,7 +390,7 @@ impl Carrier for Attached {
         wire.counters.detach(why);
         self.unwatch(wire.poller);
         if let Some(Close { again, reason }) = close {
-            Farewell { again, reason }.say(self.socket.as_fd());
+            Farewell { again, reason }.say(self.watched.socket.as_fd());
         }
         wire.host.client_info(self.client).iter().for_each(|client| wire.counters.gone.add(client));
         wire.host.detach(self.client);

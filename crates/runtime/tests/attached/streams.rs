@@ -1,6 +1,6 @@
 //! Publishing and subscribing over shared memory, beside packets.
 
-use crate::session::{Came, Session, await_that, numbers, start};
+use crate::session::{Came, Session, await_that, numbers, payloads, start};
 use crossdock_format::{Format, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_transport::control::{Implementation, Overflow};
@@ -268,6 +268,41 @@ fn an_attached_publisher_whose_records_are_none_is_sent_away() {
     good.finish(1);
     assert_eq!(reader.collect(1, &format).0, (0..100).collect::<Vec<_>>());
     assert_eq!(collect_packets(&mut beside), (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_attached_publisher_of_invalid_records_is_disconnected_and_its_readers_are_not() {
+    let (context, addr) = start(|_| {});
+    let mut good = Session::attach(&context);
+    good.announce(1, "N");
+    // With only such a reader no packet is read in the daemon.
+    let builder = Subscriber::builder(&addr).sql("SELECT * FROM N").transport(Transport::Shm);
+    let mut reader = builder.connect().unwrap();
+    let numbered = Header { stream: 1, format: numbers().id().0, ..Header::new(Kind::Data, 0) };
+    // A header that names other records than there are, and bytes that are no record.
+    let (one, _) = payloads(0, 1, 1 << 10).remove(0);
+    for (records, payload, words) in [(2, &one[..], "names 2 records"), (3, &[0xff; 64][..], "invalid record")] {
+        let mut faulty = Session::attach(&context);
+        faulty.announce(1, "N");
+        faulty.send(Header { records, ..numbered }, payload).unwrap();
+        // At another context than its reader's each packet is checked.
+        if crate::contexts::further().next().is_none() {
+            let (lost, reason) = loop {
+                match reader.next_event(Some(Duration::from_secs(20))).unwrap().expect("something within 20 s") {
+                    Event::Dropped { records, reason } => break (records, reason),
+                    other => assert!(!matches!(other, Event::Records(_)), "{other:?}"),
+                }
+            };
+            assert_eq!(lost, u64::from(records));
+            assert!(reason.contains(words), "{reason}");
+        }
+        // It goes on, and is found.
+        await_that("the end", || faulty.send(Header { records, ..numbered }, payload).is_err());
+        assert!(faulty.attachment.gone().unwrap().to_string().contains("an invalid record"));
+    }
+    good.publish(1, 0, 100).unwrap();
+    good.finish(1);
+    assert_eq!(collect_packets(&mut reader), (0..100).collect::<Vec<_>>());
 }
 
 #[test]

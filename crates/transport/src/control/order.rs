@@ -33,6 +33,7 @@ impl Request {
             | Request::CreateMailbox { .. }
             | Request::OpenMailbox { .. }
             | Request::GetMessages { .. }
+            | Request::ReportMalformed { .. }
             | Request::CreateTask { .. }
             | Request::FindNode { .. } => Follows::Nothing,
         }

@@ -4,8 +4,9 @@ use super::*;
 
 #[test]
 fn messages_come_back_and_unknown_keys_are_ignored() {
-    let messages: [ControlMessage; 4] = [
+    let messages: [ControlMessage; 5] = [
         Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into() }.into(),
+        Request::ReportMalformed { subscription: 3 }.into(),
         Request::Terminate.into(),
         Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
         Notice::Dropped { subscription: 3, records: 4, reason: "queue full".into() }.into(),
