@@ -10,6 +10,7 @@ use super::piece::{Head, MAX_PIECES, Piece, PieceLen, Spot, reach};
 use super::place::{Placer, Scope, align_of};
 use super::span::shared;
 use super::write::Put;
+use crate::MAX_FIXED_BYTES;
 use crate::field::Field;
 use crate::notation::{Node, Quoted, shorten};
 use crate::problem::{FormatError, FormatProblem};
@@ -64,6 +65,9 @@ impl Placer<'_> {
         attributes: &Attributes,
         align: u32,
     ) -> Result<Spot, FormatError> {
+        if self.head.mode == Mode::Explicit {
+            return Err(self.refuse(node, name, "it needs its place: `at N`"));
+        }
         if self.is_lost {
             let flaw =
                 "nothing lies behind a union whose variants have no constant length, unless it says where: `at N`";
@@ -82,6 +86,12 @@ impl Placer<'_> {
             return Ok(last.start);
         }
         Ok(Spot { offset: self.at.offset.next_multiple_of(align), ..self.at })
+    }
+
+    /// Where a field ends that starts here, or its head.
+    pub(super) fn end_of(&self, node: &Node<'_>, name: &str, at: Spot, kind: &Kind) -> Result<u32, FormatError> {
+        let end = at.offset.checked_add(kind.size).filter(|end| *end as usize <= MAX_FIXED_BYTES);
+        end.ok_or_else(|| self.refuse(node, name, "it ends beyond the first MiB of the record"))
     }
 
     /// A place, as it is written down.

@@ -236,20 +236,7 @@ impl Kind {
                 return Err("it is no single value");
             }
             Ty::Scalar(FieldType::Enum { .. }) => return Err("an enumeration has braces"),
-            Ty::Scalar(FieldType::String) if attributes.until_nul => {
-                (kind.ty, kind.size, kind.read) = (FieldType::String, 1, Template::Nul);
-            }
-            Ty::Scalar(ty @ (FieldType::String | FieldType::Bytes)) if attributes.inline.is_some() => {
-                let count = Count::Inline { width: attributes.inline.unwrap_or(Width::Varint), stride: 1 };
-                (kind.ty, kind.size, kind.read) = (*ty, count.head(), Template::Here(count));
-            }
-            Ty::Scalar(ty @ (FieldType::String | FieldType::Bytes)) => {
-                let (start, len) = attributes.slot.ok_or(NO_PLACE)?;
-                kind.ty = *ty;
-                kind.size = u32::from(start) + u32::from(len);
-                kind.align = u32::from(start.max(len)).next_power_of_two();
-                kind.read = Template::Slot { start, len, base: attributes.base.unwrap_or(0) };
-            }
+            Ty::Scalar(ty @ (FieldType::String | FieldType::Bytes)) => kind.set_text(*ty, attributes)?,
             Ty::Scalar(ty) => {
                 kind.ty = *ty;
                 kind.size = attributes.size.map_or(ty.size() as u32, u32::from);
@@ -287,6 +274,24 @@ impl Kind {
         }
         kind.attributes = attributes.text();
         Ok(kind)
+    }
+
+    /// Text or bytes of any length.
+    fn set_text(&mut self, ty: FieldType, attributes: &Attributes) -> Result<(), &'static str> {
+        self.ty = ty;
+        (self.size, self.read) = match (attributes.inline, attributes.slot) {
+            _ if attributes.until_nul && ty == FieldType::String => (1, Template::Nul),
+            (Some(width), _) => {
+                let count = Count::Inline { width, stride: 1 };
+                (count.head(), Template::Here(count))
+            }
+            (None, Some((start, len))) => {
+                self.align = u32::from(start.max(len)).next_power_of_two();
+                (u32::from(start) + u32::from(len), Template::Slot { start, len, base: attributes.base.unwrap_or(0) })
+            }
+            (None, None) => return Err(NO_PLACE),
+        };
+        Ok(())
     }
 
     /// Refuses attributes that say nothing of such a field.

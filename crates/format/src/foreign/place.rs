@@ -378,14 +378,9 @@ impl<'a> Placer<'a> {
         let align = if self.head.mode == Mode::Aligned { kind.align } else { 1 };
         let at = match self.stated_place(node, &name, attributes, scope)? {
             Some(at) => at,
-            None if self.head.mode == Mode::Explicit => {
-                return Err(self.refuse(node, &name, "it needs its place: `at N`"));
-            }
             None => self.next_place(node, &name, &kind, attributes, align)?,
         };
-        let Some(end) = at.offset.checked_add(kind.size).filter(|end| *end as usize <= MAX_FIXED_BYTES) else {
-            return Err(self.refuse(node, &name, "it ends beyond the first MiB of the record"));
-        };
+        let end = self.end_of(node, &name, at, &kind)?;
         let mut tests = scope.tests.clone();
         let order = if kind.has_order { if kind.is_big { " be" } else { " le" } } else { "" };
         let _ = write!(self.body, "{}{}{order}{}", kind.text, self.place_text(at), kind.attributes);
