@@ -57,7 +57,7 @@ After a type:
   inline u16, inline varint        string, bytes, lists: length in front
   until nul                        string that ends with a NUL byte
   varint, zigzag                   LEB128, unsigned and signed
-  group u16 u8, head N             list as in SBE: block length and count in front
+  group u16 u8, head N             SBE's lists: block length and count in front
   length FIELD +N                  record of as many bytes as FIELD says
   after FIELD                      `at N` counts from that field's end
 Fields that describe others (type, flags and lengths here) are computed when a

@@ -1,6 +1,6 @@
 //! How long a foreign record is, whether all that it refers to lies in it, and whether its times are any.
 
-use super::piece::{At, Flaw, MAX_PIECES, Piece, Spot, Starts, UNKNOWN, walk_to};
+use super::piece::{At, Flaw, MAX_PIECES, Piece, PieceLen, Spot, Starts, UNKNOWN, walk_to};
 use super::place::fits;
 use super::write::Put;
 use super::{Access, Length, Number, Read, Tests, any_null, is_time, slot_of};
@@ -61,10 +61,13 @@ pub(crate) enum LengthRule {
 }
 
 impl ForeignLayout {
-    /// Whether a field says how long the record is, or how many elements a list has.
+    /// Whether a field says how long the record is, or a record in it, or how many elements a list has.
     pub(crate) fn determines_size(&self, field: usize) -> bool {
         let counts = |put: &Put| matches!(put.read, Read::Here { count: Length::Field { of, .. }, .. } if of == field);
-        matches!(self.rule, LengthRule::Field { of, .. } if of == field) || self.puts.iter().any(counts)
+        let blocks = |piece: &Piece| matches!(piece.len, PieceLen::Block { of, .. } if of == field);
+        matches!(self.rule, LengthRule::Field { of, .. } if of == field)
+            || self.puts.iter().any(counts)
+            || self.pieces.iter().any(blocks)
     }
 
     /// The length of the record that `bytes` start with; `None` if it is unknown, or more than `bytes` has.

@@ -283,14 +283,24 @@ pub(crate) fn any_walks(tests: &Tests) -> bool {
     tests.iter().any(Test::walks)
 }
 
-/// Notes that a field ends here, by anchor.
-pub(super) fn reach(ends: &mut Vec<u32>, end: Spot) {
-    let anchor = usize::from(end.anchor);
-    ends.resize(ends.len().max(anchor + 1), 0);
-    ends[anchor] = ends[anchor].max(end.offset);
+/// By anchor, where the last field ends.
+pub(super) type Ends = std::collections::BTreeMap<u8, u32>;
+
+/// Notes that a field ends here.
+pub(super) fn reach(ends: &mut Ends, end: Spot) {
+    let known = ends.entry(end.anchor).or_default();
+    *known = (*known).max(end.offset);
+}
+
+/// Where the last field ends that has a constant place.
+pub(super) fn fixed_end(ends: &Ends) -> u32 {
+    ends.get(&0).copied().unwrap_or(0)
 }
 
 /// What lies behind pieces: anchors, and where the last field ends from there on.
-pub(super) fn tails(ends: &[u32]) -> Box<[Spot]> {
-    (0..).zip(ends).skip(1).map(|(anchor, end)| Spot { anchor, offset: *end }).collect()
+pub(super) fn tails(ends: &Ends) -> Box<[Spot]> {
+    ends.iter()
+        .filter(|(anchor, _)| **anchor != 0)
+        .map(|(anchor, end)| Spot { anchor: *anchor, offset: *end })
+        .collect()
 }

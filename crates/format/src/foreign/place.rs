@@ -8,7 +8,7 @@ use super::attributes::{Attributes, Null, whole};
 use super::check::{ForeignLayout, LengthRule, Variant};
 use super::head::{Head, Length as HeadLength, Mode};
 use super::kind::{self, Count as Run, Kind, Template};
-use super::piece::{Piece, PieceLen, Spot, reach, tails};
+use super::piece::{Ends, Piece, PieceLen, Spot, fixed_end, reach, tails};
 use super::span::Span;
 use super::write::Put;
 use super::{Access, Length, Number, Read, Test, Tests};
@@ -64,9 +64,9 @@ pub(super) struct Placer<'a> {
     pub(super) pieces: Vec<Piece>,
     pub(super) piece_names: Vec<String>,
     /// By anchor, where the last field ends that every record has.
-    pub(super) fixed: Vec<u32>,
+    pub(super) fixed: Ends,
     /// By anchor, where the last field ends, of those in the union's variant.
-    pub(super) ends: Vec<u32>,
+    pub(super) ends: Ends,
     align: u32,
     pub(super) body: String,
 }
@@ -109,8 +109,8 @@ impl<'a> Placer<'a> {
             is_lost: false,
             pieces: Vec::new(),
             piece_names: Vec::new(),
-            fixed: vec![0],
-            ends: vec![0],
+            fixed: Ends::new(),
+            ends: Ends::new(),
             align: 1,
             body: String::new(),
         }
@@ -270,15 +270,20 @@ impl<'a> Placer<'a> {
             inner.tests.push(Test::OneOf { of: leaf, load, values: values.into() });
             inner.variants.push((union, index));
             (self.at, self.is_lost) = (start, false);
-            let before = std::mem::replace(&mut self.ends, vec![0]);
+            let before = std::mem::take(&mut self.ends);
             members.push(self.member(variant, &inner, true)?);
             is_lost |= self.is_lost || self.at.anchor != start.anchor;
             end.offset = end.offset.max(if self.at.anchor == start.anchor { self.at.offset } else { 0 });
             let ends = std::mem::replace(&mut self.ends, before);
-            for (anchor, end) in ends.iter().enumerate() {
-                reach(&mut self.ends, Spot { anchor: anchor as u8, offset: *end });
+            for (anchor, end) in &ends {
+                reach(&mut self.ends, Spot { anchor: *anchor, offset: *end });
             }
-            self.variants.push(Variant { union, tests: inner.tests.into(), end: ends[0], tails: tails(&ends) });
+            self.variants.push(Variant {
+                union,
+                tests: inner.tests.into(),
+                end: fixed_end(&ends),
+                tails: tails(&ends),
+            });
         }
         (self.at, self.is_lost) = (end, is_lost);
         self.body.push_str("}\n");
@@ -590,7 +595,7 @@ impl Placer<'_> {
             }
         };
         let align = if self.head.mode == Mode::Aligned { inner.align } else { 1 };
-        let least = inner.ends[0];
+        let least = fixed_end(&inner.ends);
         let needed = least.next_multiple_of(align);
         let stride = attributes.stride.unwrap_or(needed);
         if stride < least || stride as usize > MAX_FIXED_BYTES {
@@ -613,14 +618,14 @@ impl Placer<'_> {
         match head.length {
             HeadLength::Needed if !self.pieces.is_empty() => Ok((LengthRule::Variant, "size variant".to_owned())),
             HeadLength::Needed => {
-                let len = self.ends[0].next_multiple_of(align);
+                let len = fixed_end(&self.ends).next_multiple_of(align);
                 Ok((LengthRule::Fixed(len), format!("size {len}")))
             }
-            HeadLength::Fixed(len) if len >= self.ends[0] && len as usize <= MAX_FIXED_BYTES => {
+            HeadLength::Fixed(len) if len >= fixed_end(&self.ends) && len as usize <= MAX_FIXED_BYTES => {
                 Ok((LengthRule::Fixed(len), format!("size {len}")))
             }
             HeadLength::Fixed(len) => {
-                Err(wrong(format!("a size of {len} bytes, expected at least {}, at most 1 MiB", self.ends[0])))
+                Err(wrong(format!("a size of {len} bytes, expected at least {}, at most 1 MiB", fixed_end(&self.ends))))
             }
             HeadLength::Variant if self.variants.is_empty() && self.pieces.is_empty() => {
                 Err(wrong("`size variant` needs a union, or a field of variable length".to_owned()))
@@ -658,7 +663,7 @@ impl Placer<'_> {
                     element.count == Count::Slot || inner.is_some_and(|foreign| foreign.needs_walk)
                 })
         });
-        let fixed = if let LengthRule::Fixed(len) = rule { len } else { self.fixed[0] };
+        let fixed = if let LengthRule::Fixed(len) = rule { len } else { fixed_end(&self.fixed) };
         let has_ties = self.derive(rule);
         let Self { fields, access, puts, groups, unions, variants, pieces, body, fixed: all, .. } = self;
         let foreign = ForeignLayout {
