@@ -333,6 +333,36 @@ pub enum RecordProblem {
         /// What it counts, in nanoseconds.
         unit_ns: i64,
     },
+    /// What has no constant length does not end within the record of a foreign layout.
+    #[error("field {}: it starts at byte {start}, and has no end within the record's {available} bytes", field + 1)]
+    NoEnd {
+        /// Index of the field; of a record, its first one.
+        field: usize,
+        /// Where it starts, in bytes from the start of the record.
+        start: usize,
+        /// The record's bytes.
+        available: usize,
+    },
+    /// A number in a foreign layout's record takes more bits than its type has.
+    #[error("field {}: its number is beyond {bits} bits (found {found}, as it stands there)", field + 1)]
+    Varint {
+        /// Index of the field.
+        field: usize,
+        /// The number, with the sign where `zigzag` puts it.
+        found: u64,
+        /// Bits of the field's type.
+        bits: u8,
+    },
+    /// A group's elements, or a record with a length, have fewer bytes than their fields.
+    #[error("field {}: blocks of {found} bytes, expected at least {least}, which its fields take", field + 1)]
+    Block {
+        /// Index of the field; of a record, its first one.
+        field: usize,
+        /// The length as stated, in bytes.
+        found: u64,
+        /// Bytes of the fields.
+        least: u32,
+    },
     /// A union has more than one variant, or none.
     #[error("field {}: its union has {found} variants, expected 1", field + 1)]
     Union {
@@ -359,6 +389,9 @@ impl RecordProblem {
             Self::SharedBytes { .. } => "record_shared_bytes",
             Self::Bool { .. } => "record_bool",
             Self::Timestamp { .. } => "record_timestamp",
+            Self::NoEnd { .. } => "record_no_end",
+            Self::Varint { .. } => "record_varint",
+            Self::Block { .. } => "record_block",
             Self::Union { .. } => "record_union",
             Self::PayloadTooLong { .. } => "payload_too_long",
         }
@@ -371,6 +404,9 @@ impl RecordProblem {
             Self::Slot { field, .. }
             | Self::Bool { field, .. }
             | Self::Timestamp { field, .. }
+            | Self::NoEnd { field, .. }
+            | Self::Varint { field, .. }
+            | Self::Block { field, .. }
             | Self::Union { field, .. } => Some(*field),
             _ => None,
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::check::RecordError;
 use crate::element::{Count, Element, Group, Member};
 use crate::field::FieldType;
-use crate::foreign::{Access, any_null};
+use crate::foreign::{Access, At, any_null};
 use crate::format::{Bit, Cell, CellKind, Format, RECORD_ALIGN};
 
 /// A value of one field, borrowed from the record.
@@ -146,7 +146,7 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn is_null(&self, field: usize) -> bool {
         self.cells.get(field).is_none_or(|cell| match cell.kind {
-            CellKind::Foreign => self.access(field).is_none_or(|access| any_null(&access.tests, self.bytes, self.base)),
+            CellKind::Foreign => self.access(field).is_none_or(|access| any_null(&access.tests, &self.place())),
             _ => self.cell_is_null(cell),
         })
     }
@@ -207,7 +207,7 @@ impl<'a> Record<'a> {
                         (start as usize, len as u32)
                     }
                 };
-                Value::List(List { element, bytes: self.bytes, at, len })
+                Value::List(List { element, bytes: self.bytes, at, len, stride: element.stride })
             }),
             _ => Value::Null,
         }
@@ -230,7 +230,7 @@ impl<'a> Record<'a> {
     pub(crate) fn optional_is_null(&self, optional: usize) -> bool {
         let layout = self.format.layout();
         if let Some(foreign) = &layout.foreign {
-            return foreign.groups.get(optional).is_some_and(|tests| any_null(tests, self.bytes, self.base));
+            return foreign.groups.get(optional).is_some_and(|tests| any_null(tests, &self.place()));
         }
         layout.groups.get(optional).is_some_and(|cell| cell.null.is_set(self.bytes, self.base))
     }
@@ -262,11 +262,17 @@ impl<'a> Record<'a> {
     fn foreign_value(&self, field: usize) -> Value<'a> {
         let Some(ty) = self.format.fields().get(field).map(|field| field.ty) else { return Value::Null };
         match self.access(field) {
-            Some(access) if !any_null(&access.tests, self.bytes, self.base) => {
-                access.value(self.format.layout(), field, ty, self.bytes, self.base)
+            Some(access) if !any_null(&access.tests, &self.place()) => {
+                access.value(self.format.layout(), field, ty, &self.place())
             }
             _ => Value::Null,
         }
+    }
+
+    /// What it takes to find places of a foreign layout.
+    #[inline]
+    fn place(&self) -> At<'a> {
+        At::of(self.bytes, self.base, self.format.layout().foreign.as_ref().map_or(&[], |foreign| &foreign.pieces))
     }
 
     #[inline]
@@ -328,11 +334,13 @@ pub struct List<'a> {
     bytes: &'a [u8],
     at: usize,
     len: u32,
+    /// Bytes from one element to the next: the element's own number, unless a record of a foreign layout has its own.
+    stride: u32,
 }
 
 impl<'a> List<'a> {
-    pub(crate) fn of(element: &'a Element, bytes: &'a [u8], at: usize, len: u32) -> List<'a> {
-        List { element, bytes, at, len }
+    pub(crate) fn of(element: &'a Element, bytes: &'a [u8], at: usize, len: u32, stride: u32) -> List<'a> {
+        List { element, bytes, at, len, stride }
     }
 
     /// How many elements there are.
@@ -359,7 +367,7 @@ impl<'a> List<'a> {
     #[inline]
     #[must_use]
     pub fn record(&self, index: usize) -> Option<Record<'a>> {
-        let base = index.checked_mul(self.element.stride as usize)?.checked_add(self.at)?;
+        let base = index.checked_mul(self.stride as usize)?.checked_add(self.at)?;
         // Behind the bytes there is nothing to be read, whatever the slot says.
         (index < self.len() && base < self.bytes.len()).then(|| Record::element(&self.element.format, self.bytes, base))
     }
@@ -380,13 +388,18 @@ impl<'a> List<'a> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Value<'a>> + use<'a> {
         let list = *self;
         // Of a list that was not checked, no more than there are bytes for.
-        let room = list.bytes.len().saturating_sub(list.at).div_ceil(list.element.stride.max(1) as usize);
+        let room = list.bytes.len().saturating_sub(list.at).div_ceil(list.stride.max(1) as usize);
         (0..list.len().min(room)).map(move |index| list.get(index))
     }
 
     /// Where the elements start in the record's bytes.
     pub(crate) fn at(&self) -> usize {
         self.at
+    }
+
+    /// Bytes from one element to the next.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride as usize
     }
 
     /// The bytes of the record that the list lies in.

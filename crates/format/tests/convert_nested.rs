@@ -112,7 +112,7 @@ const FOREIGN: [&str; 6] = [
 ];
 
 /// The same fields in two foreign layouts, and those of them that are not the same in both: sizes, and bits that tell of nulls.
-const RELAID: [(&str, &str, &[&str]); 3] = [
+const RELAID: [(&str, &str, &[&str]); 4] = [
     (
         FOREIGN[0],
         "layout foreign little packed length n +2\nk char[1]\nn u16\nu union on k { 'B' => w string slot u16 u16; \
@@ -124,6 +124,11 @@ const RELAID: [(&str, &str, &[&str]); 3] = [
         FOREIGN[5],
         "layout foreign little packed\ne u8\nh i32 null if = 99999999\ng record { y char[4]; x i64 } null bit 3 of e\nf u8",
         &["e"],
+    ),
+    (
+        "layout foreign little packed\nk u8\na string until nul\nb u32 varint\nl record { o u8; p u16 }[] group u8 u8\nc i16 zigzag",
+        "layout foreign big packed length n\nn u16\nl record { p u16; o u8 }[] inline varint\na string inline u16\nk u8\nc i16\nb u32",
+        &[],
     ),
 ];
 

@@ -204,7 +204,44 @@ fn what_cannot_be_is_refused_with_the_line_and_the_field() {
             "line 2: field `r.x`: there are two fields of this name",
         ),
         ("layout foreign big packed\nr u8[1000][2000]", "line 2: field `r`: it ends beyond the first MiB"),
-        ("layout foreign big packed\nn u8\nr u8[] count n\ns u8", "line 4: field `s`: it shares bytes with `r`"),
+        ("layout foreign big packed\nn u8\nr u8[] count n\ns u8 at 3", "line 4: field `s`: it shares bytes with `r`"),
+        ("layout foreign big packed\na u8\nb u8 after a", "line 3: field `b`: `a` is no field of variable length"),
+        ("layout foreign big packed\na i8 varint", "line 2: field `a`: a number without a sign is a `varint`"),
+        ("layout foreign big packed\na u8 varint bits 0..3", "line 2: field `a`: a varint has as many bytes"),
+        ("layout foreign big packed\na f32 zigzag", "line 2: field `a`: `varint` and `zigzag` are for numbers"),
+        ("layout foreign big packed\na bytes until nul", "line 2: field `a`: it lies behind a slot"),
+        ("layout foreign big packed\na u8 inline u8", "line 2: field `a`: `inline` is for string"),
+        ("layout foreign big packed\na u8[] inline u8 group u8 u8", "line 2: field `a`: how many elements it has"),
+        ("layout foreign big packed\na u8[] group u8 u8 head 1", "line 2: found `a u8[] group u8 u8 head 1`"),
+        (
+            "layout foreign big packed\na record { b string inline u8 }[2]",
+            "line 2: field `a[].b`: in an element of a list",
+        ),
+        (
+            "layout foreign big packed\nf u8\na record { b string inline u8 } null bit 0 of f",
+            "line 3: field `a.b`: in an element of a list, and in a record that may be null",
+        ),
+        ("layout foreign big packed\nf u8 varint\na u8 null bit 0 of f", "line 3: field `a`: `f` has 8 bits"),
+        (
+            "layout foreign big packed\nk u8\nu union on k { 1 => a string until nul; 2 => b u8 }\nc u8",
+            "line 4: field `c`: nothing lies behind a union whose variants have no constant length",
+        ),
+        (
+            "layout foreign little aligned\na string until nul\nb u32",
+            "line 3: field `b`: behind a field of variable length there is no alignment",
+        ),
+        (
+            "layout foreign big packed\na string until nul\nb string slot u8 u8",
+            "line 1: field `layout`: slots, and fields of variable length",
+        ),
+        (
+            "layout foreign big packed\nn u8\na record { b string inline u8 } length n",
+            "line 3: field `a`: in a record with a `length`, fields have constant lengths",
+        ),
+        (
+            &format!("layout foreign big packed\n{}", (0..65).map(|n| format!("a{n} u8 varint\n")).collect::<String>()),
+            "line 66: field `a64`: a layout has at most 64 fields of variable length",
+        ),
         ("a u24", "line 1: `u24` is no field type"),
         ("a union on b { 1 => c u8 }", "line 1: found `a union on b { 1 => c u8 }`, expected a variant without values"),
     ];

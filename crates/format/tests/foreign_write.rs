@@ -155,6 +155,44 @@ proptest! {
     }
 }
 
+#[test]
+fn the_layouts_have_all_that_a_layout_may_have() {
+    let texts: String = (0..300).map(|seed| layout(seed).text).collect();
+    let words =
+        ["slot", "count n", "inline u", "inline varint", "group", "head 8", "until nul", " varint", "zigzag", "union"];
+    assert_eq!(words.map(|word| texts.contains(word)), [true; 10]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    /// What the check lets through is read without a panic, and what is copied out of it is bounded by its bytes.
+    #[test]
+    fn any_bytes_are_refused_or_read(seed in any::<u64>(), values in any::<u64>(), changes in any::<[(u16, u8); 3]>()) {
+        let layout = layout(seed);
+        let format = &layout.format;
+        let mut row = RecordBuilder::new(format);
+        layout.fill(&mut row, &mut Source(values));
+        let mut bytes = row.finish().map_err(|error| TestCaseError::fail(error.to_string()))?.to_vec();
+        for (at, value) in changes {
+            let at = usize::from(at) % bytes.len();
+            bytes[at] = value;
+            match Record::check(format, &bytes) {
+                Ok(record) => {
+                    JsonEncoder::new(format).record(&record, &mut Vec::new());
+                    let mut copy = RecordBuilder::new(format.natural_format());
+                    if copy.copy(&record).is_ok() && let Ok(copied) = copy.finish() {
+                        prop_assert!(copied.len() <= format.natural_format().fixed_bytes() + 64 * (bytes.len() + 1));
+                    }
+                }
+                Err(error) => drop((error.to_string(), error.field_path(format))),
+            }
+            // Of bytes that were not checked, too, reading makes values of some kind.
+            JsonEncoder::new(format).record(&Record::assume_checked(format, &bytes), &mut Vec::new());
+        }
+    }
+}
+
 /// A line of JSON as a record of the layout.
 fn write(layout: &str, line: &str) -> Result<Vec<u8>, String> {
     let format = Format::parse_schema(layout).unwrap_or_else(|error| panic!("{error}\n{layout}"));
@@ -288,8 +326,9 @@ fn what_the_layout_cannot_hold_is_refused_with_the_path() {
             "field `l[1].b[1].c`: found 4, expected a number of 2 bits",
         ),
         ("big packed\nl u24[2]", "{\"l\":[1,16777216]}", "field `l[1]`: found 16777216"),
+        ("little packed\nn u8\nl u8[] count n", "{\"l\":[1]}", ""),
         (
-            "little packed\nn u8\nl u8[] count n",
+            "little packed size 1\nn u8\nl u8[] count n",
             "{\"l\":[1]}",
             "field `l`: found what would end at byte 2, expected at most byte 1",
         ),
@@ -343,6 +382,24 @@ fn what_the_layout_cannot_hold_is_refused_with_the_path() {
         ),
         ("little packed\nk u8\nm union on k { 0 => a u8; 1 => b u8 }", "{}", ""),
         ("little packed\na u16", "{}", "field `a`: the object lacks this member"),
+        ("little packed\na string until nul", "{\"a\":\"b\\u0000\"}", "field `a`: found a text with a NUL in it"),
+        ("little packed\na u8 varint", "{\"a\":256}", "field `a`"),
+        (
+            "little packed\na u8[] inline u8",
+            &format!("{{\"a\":[{}0]}}", "0,".repeat(255)),
+            "field `a`: found 256, expected",
+        ),
+        (
+            "little packed\nk u8 varint\nm union on k { 1 => a u8; 2 => b u8 }",
+            "{\"m\":{\"a\":1}}",
+            "field `k`: found a varint that is left out",
+        ),
+        ("little packed\nk u8 varint\nm union on k { 1 => a u8; 2 => b u8 }", "{\"k\":1,\"m\":{\"a\":1}}", ""),
+        (
+            "little packed\nn u8\nb record { c u16 } length n\nd u8",
+            "{\"n\":1,\"b\":{\"c\":1},\"d\":1}",
+            "field `n`: found a length that ends the record at byte 1, expected at least byte 2",
+        ),
     ];
     for (layout, line, message) in cases {
         match write(&format!("layout foreign {layout}"), &format!("{line}\n")) {

@@ -13,6 +13,11 @@ static FORMATS: LazyLock<Vec<Format>> = LazyLock::new(|| {
          u union on k { 'A' => x record { y u24; z f32 null if = nan }; 'B' => w string slot u8 u8 }",
         "layout foreign little packed size variant\nk u8 bits 0..4\nl u8 bits 4..8\n\
          u union on k { 1 => a u32; 2 => b record { m u8; n bool null unless bit 1 of m; t timestamp size 6 unit ms } }",
+        "layout foreign little packed\nb u16\nk u8\nu union on k { 1 => g record { r record { i u16 } length b\n\
+         x record { p i32; q u8[2] }[] group u16 u8\ny record { o u64 }[] group u16 u8 head 8\nt string inline u16\nc u32 }\n\
+         2 => s string until nul }",
+        "layout foreign big packed length n\nn u8\na u32 varint\nb i16 zigzag null if = -1\nc string inline varint\n\
+         d string until nul\nf u24[] count a\ne timestamp varint unit ms\nl u16[] inline u8\ng char[2]",
         "layout foreign little aligned length n +1\nn u16 be\nm u8\nc record { o u8; p u16 }[] count m",
     ]
     .map(|schema| Format::parse_schema(schema).expect("a sound schema"))

@@ -54,6 +54,12 @@ After a type:
   slot u16 u16, base N             string, bytes and lists: offset and length
   count FIELD, stride N            lists in place: number of elements, distance
   overlay                          shares its bytes with other fields
+  inline u16, inline varint        string, bytes, lists: length in front
+  until nul                        string that ends with a NUL byte
+  varint, zigzag                   LEB128, unsigned and signed
+  group u16 u8, head N             SBE's lists: block length and count in front
+  length FIELD +N                  record of as many bytes as FIELD says
+  after FIELD                      `at N` counts from that field's end
 Fields that describe others (type, flags and lengths here) are computed when a
 record is written, unless they are set. `crossdock explain` shows what it costs to
 read each field in place.";

@@ -15,6 +15,7 @@ mod endings;
 mod files;
 mod http;
 mod killed;
+mod layouts;
 mod mailbox;
 mod manual;
 mod messages;

@@ -178,6 +178,14 @@ pub enum ValueProblem {
     /// A text that is ambiguous with its padding.
     #[error("found a text that ends in a blank, expected none: `pad space` cannot tell it from padding")]
     EndsInBlank,
+    /// A text with a NUL where NUL ends it.
+    #[error("found a text with a NUL in it, expected none: `until nul` reads it up to there")]
+    HoldsNul,
+    /// A varint that follows from what lies behind it, whose length is not known before.
+    #[error(
+        "found a varint that is left out, expected a number: it is not worked out from the fields that it speaks of"
+    )]
+    DerivedVarint,
     /// A value that reads as null.
     #[error("found the value that stands for null, expected another")]
     StandsForNull,

@@ -122,7 +122,7 @@ impl ListCode {
 
     /// Makes the elements, whose rows lie `place` bytes into the record.
     fn fill(&self, found: &List<'_>, count: usize, out: &mut Vec<u8>, start: usize, place: usize) -> Option<()> {
-        let (stride, row_bytes) = (found.element().stride as usize, self.code.blank.len());
+        let (stride, row_bytes) = (found.stride(), self.code.blank.len());
         let bytes = found.bytes();
         if self.is_copied {
             let source = bytes.get(found.at()..)?.get(..count * stride)?;

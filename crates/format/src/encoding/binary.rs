@@ -2,8 +2,9 @@
 //!
 //! Nothing is decoded, so nothing is lost: each record is checked ([`Record::check`]) and handed on as it is. One
 //! that is not sound is one error, with its number, its place and the path of the field, and reading goes on behind it:
-//! its length gives its end. If the length is unknown (no variant of the layout is there, a length that no record has),
-//! the input ends with an error.
+//! its length gives its end. If the length is unknown (with `size variant`: no variant of the layout is there; a length
+//! that no record has), the input ends with an error. In a layout with `length FIELD`, a message of another type has an end,
+//! too: it is a record without a variant.
 
 use std::io::BufRead;
 
@@ -42,7 +43,8 @@ impl Decoder for BinaryDecoder {
             }
             Extent::Short { at_least } => Ok(Attempt::Short { at_least }),
             Extent::Unknown => Err(EncodingError::syntax(
-                "the record's length cannot be read from its bytes, so what follows cannot be found: is it of this format?",
+                "the record's length cannot be read from its bytes, so what follows cannot be found: is it of this format? \
+                 Messages of types that the layout does not list have an end if it has `length FIELD`",
             )),
         })?;
         match sound {

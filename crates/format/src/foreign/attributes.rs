@@ -24,6 +24,26 @@ pub(super) struct Attributes {
     pub(super) base: Option<u32>,
     pub(super) stride: Option<u32>,
     pub(super) overlay: bool,
+    /// The field of variable length behind which its place counts.
+    pub(super) after: Option<String>,
+    /// A number of seven bits a byte; true for one whose sign is the lowest bit.
+    pub(super) varint: Option<bool>,
+    /// Text up to a NUL.
+    pub(super) until_nul: bool,
+    /// What a length or count in front takes.
+    pub(super) inline: Option<Width>,
+    /// What the head of a group takes: bytes of an element's length, bytes of the count, and bytes of both and what lies
+    /// between them.
+    pub(super) group: Option<(u8, u8, u32)>,
+    /// Of a record: which field says how many bytes it has, and how many more there are.
+    pub(super) length: Option<(String, i64)>,
+}
+
+/// How a length is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Width {
+    Bytes(u8),
+    Varint,
 }
 
 /// When a field is null.
@@ -39,7 +59,8 @@ pub(super) enum Null {
 pub(super) const UNITS: [(&str, i64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 const KNOWN: &str = "known: at N, be, le, bits A..B, null if = VALUE, null [unless] bit B of FIELD, pad space, unit s|ms|us|ns, \
-                     size N, count FIELD, slot uN uN, base N, stride N, overlay";
+                     size N, count FIELD, slot uN uN, base N, stride N, overlay, after FIELD, varint, zigzag, until nul, \
+                     inline uN|varint, group uN uN [head N], length FIELD [+N]";
 
 impl Attributes {
     pub(super) fn of(node: &Node<'_>) -> Result<Self, FormatError> {
@@ -54,7 +75,11 @@ impl Attributes {
                 };
                 FormatError { line: Some(node.line), problem }
             };
-            let kind = if word == "le" { "be" } else { word };
+            let kind = match word {
+                "le" => "be",
+                "zigzag" => "varint",
+                word => word,
+            };
             if seen.contains(&kind) {
                 return Err(wrong());
             }
@@ -70,6 +95,22 @@ impl Attributes {
                 "be" => found.is_big = Some(true),
                 "le" => found.is_big = Some(false),
                 "overlay" => found.overlay = true,
+                "after" => found.after = Some(words.next().ok_or_else(wrong)?.to_owned()),
+                "varint" => found.varint = Some(false),
+                "zigzag" => found.varint = Some(true),
+                "until" if words.next() == Some("nul") => found.until_nul = true,
+                "inline" => {
+                    found.inline = Some(match words.next().ok_or_else(wrong)? {
+                        "varint" => Width::Varint,
+                        word => Width::Bytes(width(word).ok_or_else(wrong)?),
+                    });
+                }
+                "group" => found.group = Some(group(&mut words).ok_or_else(wrong)?),
+                "length" => {
+                    let of = words.next().ok_or_else(wrong)?.to_owned();
+                    let add = words.next_if(|word| word.starts_with(['+', '-'])).map_or(Ok(0), str::parse);
+                    found.length = Some((of, add.map_err(|_| wrong())?));
+                }
                 "pad" if words.next() == Some("space") => found.pads_space = true,
                 "count" => found.count = Some(words.next().ok_or_else(wrong)?.to_owned()),
                 "bits" => found.bits = Some(words.next().and_then(bits).ok_or_else(wrong)?),
@@ -115,6 +156,17 @@ fn width(word: &str) -> Option<u8> {
         "u64" => Some(8),
         _ => None,
     }
+}
+
+/// `uN uN`, and `head N` if there is more between them.
+fn group<'w>(words: &mut std::iter::Peekable<impl Iterator<Item = &'w str>>) -> Option<(u8, u8, u32)> {
+    let (stride, count) = (width(words.next()?)?, width(words.next()?)?);
+    let least = u32::from(stride) + u32::from(count);
+    let head = match words.next_if_eq(&"head") {
+        Some(_) => next_number(words)?,
+        None => least,
+    };
+    (least..=64).contains(&head).then_some((stride, count, head))
 }
 
 /// `if = VALUE`, `bit B of FIELD`, `unless bit B of FIELD`.

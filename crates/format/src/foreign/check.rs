@@ -1,5 +1,7 @@
 //! How long a foreign record is, whether all that it refers to lies in it, and whether its times are any.
 
+use super::piece::{At, Flaw, MAX_PIECES, Piece, PieceLen, Spot, Starts, UNKNOWN, walk_to};
+use super::place::fits;
 use super::write::Put;
 use super::{Access, Length, Number, Read, Tests, any_null, is_time, slot_of};
 use crate::check::{ElementPath, RecordError, RecordProblem};
@@ -24,6 +26,10 @@ pub(crate) struct ForeignLayout {
     pub(crate) variants: Box<[Variant]>,
     /// What makes each union null with the records that it lies in.
     pub(crate) unions: Box<[Tests]>,
+    /// What has no constant length.
+    pub(crate) pieces: Box<[Piece]>,
+    /// Behind pieces that every record has, where the last field ends.
+    pub(crate) tails: Box<[Spot]>,
     /// Whether there is more to check than the length.
     pub(crate) needs_walk: bool,
     /// How long records are, in the words of the notation.
@@ -39,6 +45,8 @@ pub(crate) struct Variant {
     pub(crate) tests: Tests,
     /// Where it ends, in bytes from the start of the record.
     pub(crate) end: u32,
+    /// The same, for what lies in it behind pieces.
+    pub(crate) tails: Box<[Spot]>,
 }
 
 /// How to see where a record ends.
@@ -48,15 +56,18 @@ pub(crate) enum LengthRule {
     Fixed(u32),
     /// Field `of` says so, and so much is added to what it says.
     Field { of: usize, load: Number, add: i64 },
-    /// It is as long as its variants need.
+    /// It is as long as its variants, and its fields of variable length, need.
     Variant,
 }
 
 impl ForeignLayout {
-    /// Whether a field says how long the record is, or how many elements a list has.
+    /// Whether a field says how long the record is, or a record in it, or how many elements a list has.
     pub(crate) fn determines_size(&self, field: usize) -> bool {
         let counts = |put: &Put| matches!(put.read, Read::Here { count: Length::Field { of, .. }, .. } if of == field);
-        matches!(self.rule, LengthRule::Field { of, .. } if of == field) || self.puts.iter().any(counts)
+        let blocks = |piece: &Piece| matches!(piece.len, PieceLen::Block { of, .. } if of == field);
+        matches!(self.rule, LengthRule::Field { of, .. } if of == field)
+            || self.puts.iter().any(counts)
+            || self.pieces.iter().any(blocks)
     }
 
     /// The length of the record that `bytes` start with; `None` if it is unknown, or more than `bytes` has.
@@ -69,152 +80,248 @@ impl ForeignLayout {
 
     /// Where the record ends that `bytes` start with, of which more may come.
     pub(crate) fn extent(&self, fixed: usize, bytes: &[u8]) -> Extent {
-        let short = |at_least| Extent::Short { at_least };
         let len = match self.rule {
-            LengthRule::Fixed(len) => Some(len as usize),
+            LengthRule::Fixed(len) => Ok(len as usize),
             LengthRule::Field { load, add, .. } => {
-                let end = load.offset as usize + usize::from(load.bytes);
-                if bytes.len() < end {
-                    return short(end);
-                }
-                usize::try_from(load.value(bytes, 0) + i128::from(add)).ok()
+                let place = At::of(bytes, 0, &self.pieces);
+                let stated = load.read(&place).map(|_| usize::try_from(load.value(&place) + i128::from(add)));
+                stated.and_then(|len| len.map_err(|_| Flaw::Unreadable))
             }
-            LengthRule::Variant if bytes.len() < fixed => return short(fixed),
-            // The field that tells of one variant may lie in another, which may not have come yet.
-            LengthRule::Variant => match self.variants_end(fixed, bytes) {
-                None if self.variants.iter().any(|variant| variant.end as usize > bytes.len()) => {
-                    return short(bytes.len() + 1);
-                }
-                end => end,
-            },
+            LengthRule::Variant => self.needed(fixed, bytes).map_err(|(flaw, _)| flaw),
         };
         match len {
-            None | Some(0) => Extent::Unknown,
-            Some(len) if len > bytes.len() => short(len),
-            Some(len) => Extent::Whole(len),
+            Ok(0) => Extent::Unknown,
+            Ok(len) if len > bytes.len() => Extent::Short { at_least: len },
+            Ok(len) => Extent::Whole(len),
+            Err(Flaw::Short { at_least }) => Extent::Short { at_least },
+            Err(_) => Extent::Unknown,
         }
     }
 
-    /// Where the last variant that is there ends; `None` if a union has none.
-    pub(super) fn variants_end(&self, fixed: usize, bytes: &[u8]) -> Option<usize> {
-        let mut end = fixed;
+    /// Where the last thing ends that is in the record: fields, what has no constant length, the variants that are there.
+    ///
+    /// # Errors
+    /// That it is not in `bytes`, or that it cannot be found, with the piece that has no end.
+    pub(super) fn needed(&self, fixed: usize, bytes: &[u8]) -> Result<usize, (Flaw, Option<&Piece>)> {
+        let has_room = |end: usize| match end <= bytes.len() {
+            true => Ok(end),
+            false => Err((Flaw::Short { at_least: end }, None)),
+        };
+        let mut end = has_room(fixed)?;
+        let mut starts = [UNKNOWN; MAX_PIECES + 1];
+        starts[0] = 0;
+        let tail = |spot: &Spot, starts: &mut Starts| {
+            let start = walk_to(bytes, &self.pieces, spot.anchor, starts)?;
+            has_room(start.saturating_add(spot.offset as usize))
+        };
+        for spot in &self.tails {
+            end = end.max(tail(spot, &mut starts)?);
+        }
+        // Unions come before those that lie in their variants, so what tells of a variant was found to be there.
         for (index, within) in self.unions.iter().enumerate() {
-            if any_null(within, bytes, 0) {
+            let place = At { bytes, base: 0, pieces: &self.pieces, starts: &starts };
+            if any_null(within, &place) {
                 continue;
             }
             let mut variants = self.variants.iter().filter(|variant| variant.union == index);
-            let there = variants.find(|variant| !any_null(&variant.tests, bytes, 0))?;
-            end = end.max(there.end as usize);
+            let Some(there) = variants.find(|variant| !any_null(&variant.tests, &place)) else {
+                // Where the length is known otherwise, no variant need be.
+                if self.rule == LengthRule::Variant {
+                    return Err((Flaw::NoVariant, None));
+                }
+                continue;
+            };
+            end = end.max(has_room(there.end as usize)?);
+            for spot in &there.tails {
+                end = end.max(tail(spot, &mut starts)?);
+            }
         }
-        Some(end)
+        Ok(end)
     }
 
     /// The first record of `bytes`, if it is sound.
     pub(crate) fn check<'a>(&self, layout: &Layout, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let fixed = layout.blank.len();
         let record = bytes.get(..self.record_len(fixed, bytes)?)?;
-        if record.len() < fixed || !self.has_room(record) {
+        if record.len() < fixed || !self.has_room(fixed, record) {
             return None;
         }
-        (!self.needs_walk || Walk::of(record).part(layout, 0).is_ok()).then_some(record)
+        (!self.needs_walk || Walk::of(record, self).part(layout, 0).is_ok()).then_some(record)
     }
 
-    /// Whether the variants that are there lie in the record.
-    fn has_room(&self, record: &[u8]) -> bool {
-        let fits = |end: u32| end as usize <= record.len();
-        // Those that lie in another variant are behind it, and are there only if it is.
-        self.variants.iter().all(|variant| fits(variant.end) || any_null(&variant.tests, record, 0))
+    /// Whether all that is there lies in the record.
+    fn has_room(&self, fixed: usize, record: &[u8]) -> bool {
+        match self.rule {
+            // Its length is what they need.
+            LengthRule::Variant => true,
+            // What has a constant place lies in it.
+            LengthRule::Fixed(_) if self.pieces.is_empty() => true,
+            _ => self.needed(fixed, record).is_ok(),
+        }
     }
 
     /// Why [`ForeignLayout::check`] refused these bytes, which are those from `at` on.
     #[cold]
     pub(crate) fn error(&self, layout: &Layout, at: usize, bytes: &[u8]) -> RecordError {
         let fixed = layout.blank.len();
+        let refuse = |problem| RecordError { at, path: ElementPath::default(), problem };
         let len = self.record_len(fixed, bytes).filter(|len| *len >= fixed);
-        let record = len.and_then(|len| bytes.get(..len)).filter(|record| self.has_room(record));
-        let Some(record) = record else {
+        let found = len.and_then(|len| bytes.get(..len));
+        // Of a record whose length is what its fields need, these tell why it has none.
+        let whole = if self.rule == LengthRule::Variant { Some(bytes) } else { found };
+        match whole.map(|record| (record, self.needed(fixed, record))) {
+            Some((record, Err((flaw, Some(piece))))) => return refuse(self.piece_problem(piece, flaw, record)),
+            Some((record, Err((Flaw::Short { .. }, None)))) => {
+                if let Some(problem) = self.cut_field(layout, record) {
+                    return refuse(problem);
+                }
+            }
+            _ => {}
+        }
+        let Some(record) = found.filter(|record| self.has_room(fixed, record)) else {
             let stated = match self.rule {
                 LengthRule::Fixed(len) => Some(len),
-                LengthRule::Field { load, .. } => u32::try_from(load.raw(bytes, 0)).ok(),
+                LengthRule::Field { load, .. } => u32::try_from(load.raw(&At::of(bytes, 0, &self.pieces))).ok(),
                 LengthRule::Variant => None,
             };
-            let problem = RecordProblem::ForeignLength { stated, available: bytes.len(), fixed };
-            return RecordError { at, path: ElementPath::default(), problem };
+            return refuse(RecordProblem::ForeignLength { stated, available: bytes.len(), fixed });
         };
-        let mut walk = Walk::of(record);
+        let mut walk = Walk::of(record, self);
         let problem = match walk.part(layout, 0) {
             Err(problem) => problem,
             Ok(()) => RecordProblem::SharedBytes { claimed: walk.claimed, available: record.len() },
         };
         RecordError { at, path: walk.path, problem }
     }
+
+    /// The first field behind a piece that the record's end cuts off.
+    fn cut_field(&self, layout: &Layout, record: &[u8]) -> Option<RecordProblem> {
+        let place = At::of(record, 0, &self.pieces);
+        self.access.iter().zip(&self.puts).enumerate().find_map(|(field, (access, put))| {
+            let access = access.as_ref().filter(|_| put.anchor != 0)?;
+            let size = layout.cells.get(field)?.offset + put.size;
+            let end = place.spot(Spot { anchor: put.anchor, offset: size });
+            let is_cut = end > record.len() && !any_null(&access.tests, &place);
+            let start = end.saturating_sub(put.size as usize);
+            is_cut.then_some(RecordProblem::NoEnd { field, start, available: record.len() })
+        })
+    }
+
+    fn piece_problem(&self, piece: &Piece, flaw: Flaw, record: &[u8]) -> RecordProblem {
+        let (field, available) = (piece.field, record.len());
+        match flaw {
+            Flaw::Block { found, least } => RecordProblem::Block { field, found, least },
+            _ => {
+                let start = At::of(record, 0, &self.pieces).spot(piece.start);
+                RecordProblem::NoEnd { field, start, available }
+            }
+        }
+    }
 }
 
 /// A walk over all that a record refers to, and its times. No two slots may share bytes, so it takes no more steps than there are.
 struct Walk<'a> {
     record: &'a [u8],
+    /// Where the record's anchors are; elements have none.
+    pieces: &'a [Piece],
+    starts: Starts,
     claimed: u64,
     path: ElementPath,
 }
 
 impl<'a> Walk<'a> {
-    fn of(record: &'a [u8]) -> Self {
-        Self { record, claimed: 0, path: ElementPath::default() }
+    fn of(record: &'a [u8], foreign: &'a ForeignLayout) -> Self {
+        let mut starts = [UNKNOWN; MAX_PIECES + 1];
+        starts[0] = 0;
+        Self { record, pieces: &foreign.pieces, starts, claimed: 0, path: ElementPath::default() }
+    }
+
+    /// Finds the place that a field counts from.
+    fn find(&mut self, anchor: u8) -> bool {
+        anchor == 0 || walk_to(self.record, self.pieces, anchor, &mut self.starts).is_ok()
     }
 
     fn part(&mut self, layout: &Layout, base: usize) -> Result<(), RecordProblem> {
         let Some(foreign) = &layout.foreign else { return Ok(()) };
         for (field, access) in foreign.access.iter().enumerate() {
             let Some(access) = access else { continue };
-            let (start, len) = match &access.read {
-                Read::Number { load, unit } => {
-                    let found = load.value(self.record, base);
-                    if !is_time(found, *unit) && *unit > 1 && !any_null(&access.tests, self.record, base) {
-                        let found = found as i64;
-                        return Err(RecordProblem::Timestamp { field, found, unit_ns: *unit });
-                    }
-                    continue;
-                }
-                Read::Slot { start, len, base: from } => slot_of(start, len, *from, self.record, base),
-                Read::Here { offset, count: Length::Fixed(count) } => {
-                    (base as u64 + u64::from(*offset), u64::from(*count))
-                }
-                Read::Here { offset, count: Length::Field { load, .. } } => {
-                    (base as u64 + u64::from(*offset), load.raw(self.record, base))
-                }
-                _ => continue,
-            };
-            if any_null(&access.tests, self.record, base) {
+            let anchor = foreign.puts.get(field).map_or(0, |put| put.anchor);
+            if anchor != 0 && any_null(&access.tests, &self.at(base)) {
                 continue;
             }
-            let element = layout.element(field);
-            let stride = element.map_or(1, |element| u64::from(element.stride));
-            let bytes = len.saturating_mul(stride);
-            if start.saturating_add(bytes) > self.record.len() as u64 {
-                let (start, len) = (start.min(u32::MAX.into()) as u32, len.min(u32::MAX.into()) as u32);
-                return Err(RecordProblem::Slot { field, start, len });
+            if !self.find(anchor) {
+                return Err(RecordProblem::NoEnd { field, start: base, available: self.record.len() });
             }
-            // Elements of a fixed number lie in what was claimed before: the record, or the element that they are in.
-            let is_own = !matches!(access.read, Read::Here { count: Length::Fixed(_), .. });
-            self.claimed += if is_own { bytes } else { 0 };
-            if self.claimed > self.record.len() as u64 {
-                return Err(RecordProblem::SharedBytes { claimed: self.claimed, available: self.record.len() });
-            }
-            if let Some(element) = element {
-                self.elements(field, element, start as usize, len as usize)?;
-            }
+            self.field(layout, field, access, base)?;
         }
         Ok(())
     }
 
-    fn elements(&mut self, field: usize, element: &Element, start: usize, count: usize) -> Result<(), RecordProblem> {
+    /// A part of the record, with the anchors that were found.
+    fn at(&self, base: usize) -> At<'_> {
+        At { bytes: self.record, base, pieces: self.pieces, starts: &self.starts }
+    }
+
+    fn field(&mut self, layout: &Layout, field: usize, access: &Access, base: usize) -> Result<(), RecordProblem> {
+        let place = self.at(base);
+        let (start, len, stride) = match &access.read {
+            Read::Number { load, unit } if *unit > 1 || load.form.is_varint() => {
+                let found = load.value(&place);
+                let is_there = !any_null(&access.tests, &place);
+                if load.form.is_varint() && is_there && (load.read(&place).is_err() || !fits(*load, found)) {
+                    return Err(RecordProblem::Varint { field, found: load.raw(&place), bits: load.bits });
+                }
+                if !is_time(found, *unit) && *unit > 1 && is_there {
+                    return Err(RecordProblem::Timestamp { field, found: found as i64, unit_ns: *unit });
+                }
+                return Ok(());
+            }
+            Read::Slot { start, len, base: from } => {
+                let (start, len) = slot_of(start, len, *from, &place);
+                (start, len, layout.element(field).map_or(1, |element| element.stride))
+            }
+            Read::Here { at, head, count, stride } => {
+                let start = place.spot(*at);
+                let start = start.saturating_add(head.len(&place, start).unwrap_or(0)) as u64;
+                (start, count.value(&place), stride.value(&place))
+            }
+            _ => return Ok(()),
+        };
+        if any_null(&access.tests, &place) {
+            return Ok(());
+        }
+        let bytes = len.saturating_mul(stride.into());
+        if start.saturating_add(bytes) > self.record.len() as u64 {
+            let (start, len) = (start.min(u32::MAX.into()) as u32, len.min(u32::MAX.into()) as u32);
+            return Err(RecordProblem::Slot { field, start, len });
+        }
+        // Elements of a fixed number lie in what was claimed before: the record, or the element that they are in.
+        let is_own = !matches!(access.read, Read::Here { count: Length::Fixed(_), .. });
+        self.claimed += if is_own { bytes } else { 0 };
+        if self.claimed > self.record.len() as u64 {
+            return Err(RecordProblem::SharedBytes { claimed: self.claimed, available: self.record.len() });
+        }
+        match layout.element(field) {
+            Some(element) => self.elements(field, element, start as usize, len as usize, stride as usize),
+            None => Ok(()),
+        }
+    }
+
+    fn elements(
+        &mut self,
+        field: usize,
+        element: &Element,
+        start: usize,
+        count: usize,
+        stride: usize,
+    ) -> Result<(), RecordProblem> {
         let layout = element.format.layout();
         if !layout.foreign.as_ref().is_some_and(|foreign| foreign.needs_walk) {
             return Ok(());
         }
         for index in 0..count {
             self.path.push(field, index);
-            self.part(layout, start + index * element.stride as usize)?;
+            self.part(layout, start + index * stride)?;
             self.path.pop();
         }
         Ok(())

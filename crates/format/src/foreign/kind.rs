@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::attributes::{Attributes, UNITS, whole};
+use super::attributes::{Attributes, UNITS, Width, whole};
+use super::piece::{Head, PieceLen, Spot, Stride};
 use super::place::fits;
-use super::{Access, Length, Number, Read, Test};
+use super::{Access, Form, Length, Number, Read, Test};
 use crate::field::{Detail, FieldType};
 use crate::natural;
 use crate::notation::{Quoted, Ty};
@@ -18,6 +19,8 @@ pub(super) struct Kind {
     pub(super) size: u32,
     pub(super) align: u32,
     pub(super) is_big: bool,
+    /// Set for a varint; true for one whose sign is the lowest bit.
+    pub(super) varint: Option<bool>,
     /// Whether there is more than one byte to put in order.
     pub(super) has_order: bool,
     pub(super) read: Template,
@@ -33,31 +36,102 @@ pub(super) enum Template {
     Wide,
     Text { pads_space: bool },
     Slot { start: u8, len: u8, base: u32 },
-    Here(Length),
+    Nul,
+    Here(Count),
+}
+
+/// How many elements or bytes lie there, and how far they are apart.
+pub(super) enum Count {
+    Fixed(u32, u32),
+    Field { of: usize, load: Number, stride: u32 },
+    Inline { width: Width, stride: u32 },
+    Group { stride: u8, count: u8, head: u32, least: u32 },
+}
+
+impl Count {
+    /// The words for it, behind the place.
+    pub(super) fn text(attributes: &Attributes) -> String {
+        let mut text = match attributes.inline {
+            Some(Width::Varint) => " inline varint".to_owned(),
+            Some(Width::Bytes(bytes)) => format!(" inline u{}", u32::from(bytes) * 8),
+            None => String::new(),
+        };
+        if let Some((stride, count, head)) = attributes.group {
+            let _ = write!(text, " group u{} u{} head {head}", u32::from(stride) * 8, u32::from(count) * 8);
+        }
+        text
+    }
+
+    /// Bytes in front of the elements, at least.
+    pub(super) fn head(&self) -> u32 {
+        match self {
+            Self::Fixed(..) | Self::Field { .. } => 0,
+            Self::Inline { width: Width::Bytes(bytes), .. } => (*bytes).into(),
+            Self::Inline { width: Width::Varint, .. } => 1,
+            Self::Group { head, .. } => *head,
+        }
+    }
+
+    fn read_at(&self, at: Spot, is_big: bool) -> Read {
+        let number = |offset: u32, bytes: u8| Number {
+            at: Spot { offset: at.offset + offset, ..at },
+            bytes,
+            form: Form::of(is_big && bytes > 1),
+            signed: false,
+            shift: 0,
+            bits: bytes * 8,
+        };
+        let (head, count, stride) = match *self {
+            Self::Fixed(count, stride) => (Head::Bytes(0), Length::Fixed(count), Stride::Fixed(stride)),
+            Self::Field { of, load, stride } => (Head::Bytes(0), Length::Field { of, load }, Stride::Fixed(stride)),
+            Self::Inline { width: Width::Bytes(bytes), stride } => {
+                (Head::Bytes(bytes.into()), Length::Head(number(0, bytes)), Stride::Fixed(stride))
+            }
+            Self::Inline { width: Width::Varint, stride } => {
+                let count = Number { form: Form::Varint, bits: 64, ..number(0, 0) };
+                (Head::Varint, Length::Head(count), Stride::Fixed(stride))
+            }
+            Self::Group { stride, count, head, least } => {
+                let stride = Stride::Stated { load: number(0, stride), least };
+                (Head::Bytes(head), Length::Head(number(head - u32::from(count), count)), stride)
+            }
+        };
+        Read::Here { at, head, count, stride }
+    }
 }
 
 impl Kind {
-    fn load(&self, at: u32, signed: bool, bits: Option<(u8, u8)>) -> Number {
+    fn load(&self, at: Spot, signed: bool, bits: Option<(u8, u8)>) -> Number {
+        if let Some(has_sign) = self.varint {
+            let form = if has_sign { Form::Zigzag } else { Form::Varint };
+            let bits = match self.ty {
+                FieldType::Timestamp if !has_sign => 63,
+                ty => ty.size() as u8 * 8,
+            };
+            return Number { at, bytes: 0, form, signed: has_sign, shift: 0, bits };
+        }
         let (low, high) = bits.unwrap_or((0, self.size as u8 * 8));
-        let is_big = self.is_big && self.has_order;
-        Number { offset: at, bytes: self.size as u8, is_big, signed, shift: low, bits: high - low }
+        let form = Form::of(self.is_big && self.has_order);
+        Number { at, bytes: self.size as u8, form, signed, shift: low, bits: high - low }
     }
 
     /// The field as a number that a discriminator or a count can be.
-    pub(super) fn number(&self, at: u32) -> Option<Number> {
+    pub(super) fn number(&self, at: Spot) -> Option<Number> {
         match self.read {
             Template::Number { signed, bits, .. } => Some(self.load(at, signed, bits)),
             Template::Text { .. } if self.size <= 8 => {
                 let bits = self.size as u8 * 8;
-                Some(Number { offset: at, bytes: self.size as u8, is_big: true, signed: false, shift: 0, bits })
+                Some(Number { at, bytes: self.size as u8, form: Form::Big, signed: false, shift: 0, bits })
             }
             _ => None,
         }
     }
 
     /// How it is read, if one load does not do it.
-    pub(super) fn access(&self, at: u32, tests: Vec<Test>) -> Option<Arc<Access>> {
-        let is_natural = tests.is_empty() && !(self.is_big && self.has_order) && self.size as usize == self.ty.size();
+    pub(super) fn access(&self, at: Spot, tests: Vec<Test>) -> Option<Arc<Access>> {
+        let is_here = at.anchor == 0 && self.varint.is_none();
+        let is_natural =
+            is_here && tests.is_empty() && !(self.is_big && self.has_order) && self.size as usize == self.ty.size();
         match self.read {
             Template::Number { bits: None, unit: 1, .. } if is_natural && self.ty != FieldType::Bool => None,
             Template::Float | Template::Wide | Template::Text { pads_space: false } if is_natural => None,
@@ -66,29 +140,42 @@ impl Kind {
     }
 
     /// Where its bytes are, and what they are.
-    pub(super) fn read_at(&self, at: u32) -> Read {
+    pub(super) fn read_at(&self, at: Spot) -> Read {
         match self.read {
             Template::Number { signed, bits, unit } => Read::Number { load: self.load(at, signed, bits), unit },
             Template::Float => Read::Float(self.load(at, false, None)),
-            Template::Wide => Read::Wide { offset: at, is_big: self.is_big },
-            Template::Text { pads_space } => Read::Text { offset: at, len: self.size as u16, pads_space },
+            Template::Wide => Read::Wide { at, is_big: self.is_big },
+            Template::Text { pads_space } => Read::Text { at, len: self.size as u16, pads_space },
+            Template::Nul => Read::Nul { at },
             Template::Slot { start, len, base } => {
-                let number = |offset, bytes: u8| Number {
-                    offset,
+                let number = |offset: u32, bytes: u8| Number {
+                    at: Spot { offset: at.offset + offset, ..at },
                     bytes,
-                    is_big: self.is_big,
+                    form: Form::of(self.is_big),
                     signed: false,
                     shift: 0,
                     bits: bytes * 8,
                 };
-                Read::Slot { start: number(at, start), len: number(at + u32::from(start), len), base }
+                Read::Slot { start: number(0, start), len: number(start.into(), len), base }
             }
-            Template::Here(count) => Read::Here { offset: at, count },
+            Template::Here(ref count) => count.read_at(at, self.is_big),
+        }
+    }
+
+    /// How long it is, unless that is constant.
+    pub(super) fn piece(&self, read: &Read) -> Option<PieceLen> {
+        match *read {
+            _ if self.varint.is_some() => Some(PieceLen::Varint),
+            Read::Nul { .. } => Some(PieceLen::Nul),
+            Read::Here { head, count: Length::Field { load: count, .. } | Length::Head(count), stride, .. } => {
+                Some(PieceLen::Run { head, count, stride })
+            }
+            _ => None,
         }
     }
 
     /// The test of `null if = VALUE`, and the value as it is written down.
-    pub(super) fn sentinel(&self, at: u32, word: &str) -> Option<(Test, String)> {
+    pub(super) fn sentinel(&self, at: Spot, word: &str) -> Option<(Test, String)> {
         match self.read {
             Template::Number { signed, bits, .. } => {
                 let load = self.load(at, signed, bits);
@@ -120,7 +207,7 @@ impl Kind {
                 let len = self.size as u16;
                 let is_padding = |c: char| c == '\0' || (pads_space && c == ' ');
                 let text = word.trim_end_matches(is_padding);
-                let test = Test::Text { offset: at, len, pads_space, text: text.as_bytes().into() };
+                let test = Test::Text { at, len, pads_space, text: text.as_bytes().into() };
                 (text.len() <= usize::from(len)).then(|| (test, Quoted(text).to_string()))
             }
             _ => None,
@@ -137,6 +224,7 @@ impl Kind {
             size: 0,
             align: 1,
             is_big,
+            varint: attributes.varint,
             has_order: false,
             read: Template::Float,
             text: text_of(ty),
@@ -148,13 +236,7 @@ impl Kind {
                 return Err("it is no single value");
             }
             Ty::Scalar(FieldType::Enum { .. }) => return Err("an enumeration has braces"),
-            Ty::Scalar(ty @ (FieldType::String | FieldType::Bytes)) => {
-                let (start, len) = attributes.slot.ok_or("it lies behind a slot: `slot u16 u16`, offset and length")?;
-                kind.ty = *ty;
-                kind.size = u32::from(start) + u32::from(len);
-                kind.align = u32::from(start.max(len)).next_power_of_two();
-                kind.read = Template::Slot { start, len, base: attributes.base.unwrap_or(0) };
-            }
+            Ty::Scalar(ty @ (FieldType::String | FieldType::Bytes)) => kind.set_text(*ty, attributes)?,
             Ty::Scalar(ty) => {
                 kind.ty = *ty;
                 kind.size = attributes.size.map_or(ty.size() as u32, u32::from);
@@ -182,6 +264,9 @@ impl Kind {
         }
         kind.check(attributes)?;
         kind.has_order = kind.size > 1 && !matches!(kind.ty, FieldType::Char(_));
+        if attributes.varint.is_some() {
+            (kind.size, kind.align, kind.has_order) = (1, 1, false);
+        }
         if let (Some((low, high)), Template::Number { signed, .. }) = (attributes.bits, &kind.read)
             && kind.ty.is_integer()
         {
@@ -191,11 +276,48 @@ impl Kind {
         Ok(kind)
     }
 
+    /// Text or bytes of any length.
+    fn set_text(&mut self, ty: FieldType, attributes: &Attributes) -> Result<(), &'static str> {
+        self.ty = ty;
+        (self.size, self.read) = match (attributes.inline, attributes.slot) {
+            _ if attributes.until_nul && ty == FieldType::String => (1, Template::Nul),
+            (Some(width), _) => {
+                let count = Count::Inline { width, stride: 1 };
+                (count.head(), Template::Here(count))
+            }
+            (None, Some((start, len))) => {
+                self.align = u32::from(start.max(len)).next_power_of_two();
+                (u32::from(start) + u32::from(len), Template::Slot { start, len, base: attributes.base.unwrap_or(0) })
+            }
+            (None, None) => return Err(NO_PLACE),
+        };
+        Ok(())
+    }
+
     /// Refuses attributes that say nothing of such a field.
     fn check(&self, attributes: &Attributes) -> Result<(), &'static str> {
         let is_number = matches!(self.read, Template::Number { .. });
         let is_timestamp = self.ty == FieldType::Timestamp;
+        let is_signed = matches!(self.read, Template::Number { signed: true, .. });
         match attributes {
+            Attributes { varint: Some(_), .. } if !is_number => {
+                Err("`varint` and `zigzag` are for numbers of up to 64 bits")
+            }
+            Attributes { varint: Some(has_sign), .. } if !is_timestamp && *has_sign != is_signed => {
+                Err("a number without a sign is a `varint`, one with a sign a `zigzag`")
+            }
+            Attributes { varint: Some(_), bits: Some(_), .. } | Attributes { varint: Some(_), size: Some(_), .. } => {
+                Err("a varint has as many bytes as its value needs: no `bits`, no `size`")
+            }
+            Attributes { until_nul: true, .. } if !matches!(self.read, Template::Nul) => {
+                Err("`until nul` is for string")
+            }
+            Attributes { inline: Some(_), .. } if !matches!(self.read, Template::Here(_)) => {
+                Err("`inline` is for string, bytes and lists")
+            }
+            Attributes { slot: Some(_), .. } if matches!(self.read, Template::Nul | Template::Here(_)) => Err(NO_PLACE),
+            Attributes { group: Some(_), .. } => Err("`group` is for lists"),
+            Attributes { length: Some(_), .. } => Err("`length` is for records"),
             Attributes { bits: Some(_), .. } if !is_number => Err("`bits` is for whole numbers"),
             Attributes { bits: Some((_, high)), .. } if u32::from(*high) > self.size * 8 => {
                 Err("`bits` goes beyond the number's bytes")
@@ -239,6 +361,13 @@ impl Attributes {
         if let Some(size) = self.size {
             let _ = write!(text, " size {size}");
         }
+        if let Some(has_sign) = self.varint {
+            text.push_str(if has_sign { " zigzag" } else { " varint" });
+        }
+        if self.until_nul {
+            text.push_str(" until nul");
+        }
+        text.push_str(&Count::text(self));
         if let Some((start, len)) = self.slot {
             let _ = write!(text, " slot u{} u{}", u32::from(start) * 8, u32::from(len) * 8);
         }
@@ -248,6 +377,10 @@ impl Attributes {
         text
     }
 }
+
+/// What a string says of its place.
+const NO_PLACE: &str = "it lies behind a slot (`slot u16 u16`, offset and length), behind its length (`inline u16`), or ends with \
+                        a NUL (`until nul`)";
 
 /// The type of whole numbers that holds `bits` bits.
 fn integer(bits: u32, signed: bool) -> FieldType {

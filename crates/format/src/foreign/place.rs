@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::attributes::{Attributes, Null, whole};
 use super::check::{ForeignLayout, LengthRule, Variant};
 use super::head::{Head, Length as HeadLength, Mode};
-use super::kind::{self, Kind, Template};
+use super::kind::{self, Count as Run, Kind, Template};
+use super::piece::{Ends, Piece, PieceLen, Spot, fixed_end, reach, tails};
+use super::span::Span;
 use super::write::Put;
 use super::{Access, Length, Number, Read, Test, Tests};
 use crate::element::{Count, Element, Group, Member, Tag};
@@ -31,48 +33,60 @@ pub(crate) fn parse(line: usize, head: &str, body: &str, is_canonical: bool) -> 
 
 /// What holds for all fields at one place of the text.
 #[derive(Clone, Default)]
-struct Scope {
+pub(super) struct Scope {
     prefix: String,
     tests: Vec<Test>,
     /// Unions on the way, each with the variant.
-    variants: Vec<(usize, usize)>,
+    pub(super) variants: Vec<(usize, usize)>,
 }
 
-/// Bytes that a field takes.
-struct Span {
-    start: u32,
-    end: u32,
-    bits: Option<(u8, u8)>,
-    variants: Vec<(usize, usize)>,
-    overlay: bool,
-    line: usize,
-    name: String,
-}
-
-struct Placer<'a> {
-    head: &'a Head<'a>,
+pub(super) struct Placer<'a> {
+    pub(super) head: &'a Head<'a>,
     /// The path of the list whose elements these are.
-    path: String,
+    pub(super) path: String,
     depth: usize,
     declared: &'a mut Declared,
-    fields: Vec<Field>,
+    pub(super) fields: Vec<Field>,
     access: Vec<Option<Arc<Access>>>,
-    puts: Vec<Put>,
+    pub(super) puts: Vec<Put>,
     /// The fields that are numbers, as such.
     numbers: Vec<Option<Number>>,
     groups: Vec<Tests>,
     unions: Vec<Tests>,
     variants: Vec<Variant>,
     names: HashMap<String, ()>,
-    spans: Vec<Span>,
+    pub(super) spans: Vec<Span>,
     /// Where the next field goes.
-    at: u32,
-    /// Where the last one that every record has ends.
-    fixed: u32,
-    /// Where the last one ends.
-    end: u32,
+    pub(super) at: Spot,
+    /// Whether that is not known: behind a union whose variants have no constant length.
+    pub(super) is_lost: bool,
+    /// What has no constant length, and the fields' and records' names, in the same order.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) piece_names: Vec<String>,
+    /// By anchor, where the last field ends that every record has.
+    pub(super) fixed: Ends,
+    /// By anchor, where the last field ends, of those in the union's variant.
+    pub(super) ends: Ends,
     align: u32,
-    body: String,
+    pub(super) body: String,
+}
+
+impl Scope {
+    /// The whole names that a name may stand for: itself, a neighbour, or a neighbour of a record around.
+    pub(super) fn names(&self, name: &str) -> Vec<String> {
+        let mut prefix = Some(self.prefix.as_str());
+        let mut names = vec![name.to_owned()];
+        while let Some(outer) = prefix.filter(|prefix| !prefix.is_empty()) {
+            names.push(format!("{outer}.{name}"));
+            prefix = outer.rsplit_once('.').map(|(outer, _)| outer);
+        }
+        names
+    }
+
+    /// Whether it is in a record that may be null by a bit.
+    pub(super) fn may_be_null(&self) -> bool {
+        self.tests.iter().any(|test| matches!(test, Test::Bit { .. }))
+    }
 }
 
 impl<'a> Placer<'a> {
@@ -91,15 +105,18 @@ impl<'a> Placer<'a> {
             variants: Vec::new(),
             names: HashMap::new(),
             spans: Vec::new(),
-            at: 0,
-            fixed: 0,
-            end: 0,
+            at: Spot::default(),
+            is_lost: false,
+            pieces: Vec::new(),
+            piece_names: Vec::new(),
+            fixed: Ends::new(),
+            ends: Ends::new(),
             align: 1,
             body: String::new(),
         }
     }
 
-    fn refuse(&self, node: &Node<'_>, name: &str, flaw: impl Into<String>) -> FormatError {
+    pub(super) fn refuse(&self, node: &Node<'_>, name: &str, flaw: impl Into<String>) -> FormatError {
         let name = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
         FormatError { line: Some(node.line), problem: FormatProblem::Foreign { name, flaw: flaw.into() } }
     }
@@ -142,18 +159,6 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Goes to the place of a nested record or union.
-    fn go_to(&mut self, node: &Node<'_>, attributes: &Attributes) {
-        match attributes.at {
-            Some(at) => self.at = at,
-            None if self.head.mode == Mode::Aligned => {
-                let align = node.inner.iter().map(align_of).max().unwrap_or(1);
-                self.at = self.at.next_multiple_of(align);
-            }
-            None => {}
-        }
-    }
-
     fn deeper(&mut self, node: &Node<'_>, name: &str) -> Result<(), FormatError> {
         if node.inner.is_empty() {
             return Err(self.refuse(node, name, "it has no fields"));
@@ -177,7 +182,8 @@ impl<'a> Placer<'a> {
         is_variant: bool,
     ) -> Result<Group, FormatError> {
         self.deeper(node, &path)?;
-        self.go_to(node, attributes);
+        self.go_to(node, &path, attributes, scope)?;
+        let start = self.at;
         let mut inner = Scope { prefix: path.clone(), ..scope.clone() };
         let null = match &attributes.null {
             Some(_) if is_variant => {
@@ -202,9 +208,13 @@ impl<'a> Placer<'a> {
         let leaves = first..self.fields.len();
         if self.head.mode == Mode::Aligned {
             let align = node.inner.iter().map(align_of).max().unwrap_or(1);
-            self.at = self.at.next_multiple_of(align);
+            self.at.offset = self.at.offset.next_multiple_of(align);
         }
-        let _ = writeln!(self.body, "}}{}", null.map(|(_, text)| text).unwrap_or_default());
+        let _ = write!(self.body, "}}{}", null.map(|(_, text)| text).unwrap_or_default());
+        if let Some(length) = &attributes.length {
+            self.block(node, (start, &path, leaves.clone()), length, scope)?;
+        }
+        self.body.push('\n');
         self.depth -= 1;
         Ok(Group { name: node.name.clone(), path, nullable, optional, union: None, members, leaves })
     }
@@ -218,7 +228,7 @@ impl<'a> Placer<'a> {
         scope: &Scope,
     ) -> Result<Group, FormatError> {
         self.deeper(node, &path)?;
-        self.go_to(node, attributes);
+        self.go_to(node, &path, attributes, scope)?;
         let Some(on) = on else {
             let flaw =
                 "a union of a foreign layout names the field that tells the variant: `union on FIELD { 1 => … }`";
@@ -229,6 +239,7 @@ impl<'a> Placer<'a> {
         let (start, first, union) = (self.at, self.fields.len(), self.unions.len());
         self.unions.push(scope.tests.clone().into());
         let mut end = start;
+        let mut is_lost = self.is_lost;
         let mut members = Vec::with_capacity(node.inner.len());
         let mut taken: Vec<i128> = Vec::new();
         for (index, variant) in node.inner.iter().enumerate() {
@@ -258,15 +269,23 @@ impl<'a> Placer<'a> {
             let mut inner = Scope { prefix: path.clone(), ..scope.clone() };
             inner.tests.push(Test::OneOf { of: leaf, load, values: values.into() });
             inner.variants.push((union, index));
-            self.at = start;
-            let before = std::mem::take(&mut self.end);
+            (self.at, self.is_lost) = (start, false);
+            let before = std::mem::take(&mut self.ends);
             members.push(self.member(variant, &inner, true)?);
-            let variant_end = self.end;
-            self.end = self.end.max(before);
-            end = end.max(self.at);
-            self.variants.push(Variant { union, tests: inner.tests.into(), end: variant_end });
+            is_lost |= self.is_lost || self.at.anchor != start.anchor;
+            end.offset = end.offset.max(if self.at.anchor == start.anchor { self.at.offset } else { 0 });
+            let ends = std::mem::replace(&mut self.ends, before);
+            for (anchor, end) in &ends {
+                reach(&mut self.ends, Spot { anchor: *anchor, offset: *end });
+            }
+            self.variants.push(Variant {
+                union,
+                tests: inner.tests.into(),
+                end: fixed_end(&ends),
+                tails: tails(&ends),
+            });
         }
-        self.at = end;
+        (self.at, self.is_lost) = (end, is_lost);
         self.body.push_str("}\n");
         self.depth -= 1;
         let leaves = first..self.fields.len();
@@ -275,13 +294,13 @@ impl<'a> Placer<'a> {
     }
 
     /// The field of a name, as a number: the whole name, or a neighbour, or a neighbour of a record around.
-    fn find_number(&self, node: &Node<'_>, name: &str, scope: &Scope) -> Result<(usize, Number), FormatError> {
-        let mut prefix = Some(scope.prefix.as_str());
-        let mut names = vec![name.to_owned()];
-        while let Some(outer) = prefix.filter(|prefix| !prefix.is_empty()) {
-            names.push(format!("{outer}.{name}"));
-            prefix = outer.rsplit_once('.').map(|(outer, _)| outer);
-        }
+    pub(super) fn find_number(
+        &self,
+        node: &Node<'_>,
+        name: &str,
+        scope: &Scope,
+    ) -> Result<(usize, Number), FormatError> {
+        let names = scope.names(name);
         let leaf = names.iter().find_map(|name| self.fields.iter().position(|field| field.name == *name));
         let number = leaf.and_then(|leaf| Some((leaf, (*self.numbers.get(leaf)?)?)));
         number.ok_or_else(|| {
@@ -320,7 +339,7 @@ impl<'a> Placer<'a> {
             return Err(self.refuse(node, &node.name, "null by a value is for single values"));
         };
         let (leaf, load) = self.find_number(node, of, scope)?;
-        if *bit >= load.bits {
+        if *bit >= load.bits || load.form.is_varint() {
             return Err(self.refuse(node, &node.name, format!("`{of}` has {} bits", load.bits)));
         }
         let unless = if *when { "" } else { "unless " };
@@ -334,7 +353,7 @@ impl<'a> Placer<'a> {
         node: &Node<'_>,
         null: &Null,
         kind: &Kind,
-        at: u32,
+        at: Spot,
         name: &str,
         scope: &Scope,
     ) -> Result<Test, FormatError> {
@@ -362,53 +381,58 @@ impl<'a> Placer<'a> {
     ) -> Result<usize, FormatError> {
         let kind = self.kind(node, ty, &name, attributes, scope)?;
         let align = if self.head.mode == Mode::Aligned { kind.align } else { 1 };
-        let at = match attributes.at {
+        let at = match self.stated_place(node, &name, attributes, scope)? {
             Some(at) => at,
-            None if self.head.mode == Mode::Explicit => {
-                return Err(self.refuse(node, &name, "it needs its place: `at N`"));
-            }
-            None => self.next_place(&kind, attributes, align),
+            None => self.next_place(node, &name, &kind, attributes, align)?,
         };
-        let Some(end) = at.checked_add(kind.size).filter(|end| *end as usize <= MAX_FIXED_BYTES) else {
-            return Err(self.refuse(node, &name, "it ends beyond the first MiB of the record"));
-        };
+        let end = self.end_of(node, &name, at, &kind)?;
         let mut tests = scope.tests.clone();
         let order = if kind.has_order { if kind.is_big { " be" } else { " le" } } else { "" };
-        let _ = write!(self.body, "{} at {at}{order}{}", kind.text, kind.attributes);
+        let _ = write!(self.body, "{}{}{order}{}", kind.text, self.place_text(at), kind.attributes);
         let null = match &attributes.null {
             Some(null) => Some(self.null_test(node, null, &kind, at, &name, scope)?),
             None => None,
         };
         tests.extend(null.clone());
         self.body.push_str(if attributes.overlay { " overlay\n" } else { "\n" });
-        // The end of a list whose count is in a field is not known here: nothing may come behind it.
-        let is_last = matches!(kind.read, Template::Here(Length::Field { .. }));
+        let read = kind.read_at(at);
+        let piece = kind.piece(&read);
         self.spans.push(Span {
             start: at,
-            end: if is_last { u32::MAX } else { end },
+            // Where it ends is not known here, so nothing else may count from the same anchor behind it.
+            end: if piece.is_some() { u32::MAX } else { end },
             bits: attributes.bits,
             variants: scope.variants.clone(),
             overlay: attributes.overlay,
             line: node.line,
             name: name.clone(),
         });
-        self.at = end;
-        self.end = self.end.max(end);
-        if scope.variants.is_empty() {
-            self.fixed = self.fixed.max(end);
-        }
+        (self.at, self.is_lost) = (Spot { offset: end, ..at }, false);
+        self.reach(self.at, scope);
         self.align = self.align.max(align);
         let number = kind.number(at);
         self.numbers.push(number);
         let access = kind.access(at, tests.clone());
         let is_nullable = null.is_some() || is_variant;
-        self.puts.push(Put { read: kind.read_at(at), null, is_nullable, is_derived: attributes.overlay });
+        let piece = match piece {
+            Some(len) => self.piece(node, &name, Piece { start: at, field: self.fields.len(), len }, scope)?,
+            None => 0,
+        };
+        self.puts.push(Put {
+            read,
+            null,
+            is_nullable,
+            is_derived: attributes.overlay,
+            size: kind.size,
+            anchor: at.anchor,
+            piece,
+        });
         let byte_order = if kind.is_big && kind.has_order { ByteOrder::Big } else { ByteOrder::Little };
         self.fields.push(Field {
             name,
             ty: kind.ty,
             nullable: !tests.is_empty(),
-            offset: at,
+            offset: at.offset,
             size: kind.size,
             byte_order,
             null_bit: None,
@@ -417,18 +441,6 @@ impl<'a> Placer<'a> {
         });
         self.access.push(access);
         Ok(self.fields.len() - 1)
-    }
-
-    /// Behind the field before; bits of the same bytes stay with these.
-    fn next_place(&self, kind: &Kind, attributes: &Attributes, align: u32) -> u32 {
-        if let (Some((low, _)), Some(last)) = (attributes.bits, self.spans.last())
-            && last.bits.is_some_and(|(_, high)| high <= low)
-            && last.end - last.start == kind.size
-            && last.end == self.at
-        {
-            return last.start;
-        }
-        self.at.next_multiple_of(align)
     }
 }
 
@@ -488,25 +500,43 @@ impl Placer<'_> {
         scope: &Scope,
         is_big: bool,
     ) -> Result<Kind, FormatError> {
-        let (element, text) = self.element(node, of, name, attributes, fixed)?;
+        if attributes.varint.is_some() || attributes.until_nul || attributes.length.is_some() {
+            return Err(self.refuse(
+                node,
+                name,
+                "elements of lists, and lists, are no varints, text up to a NUL, or blocks",
+            ));
+        }
+        let (element, least, text) = self.element(node, of, name, attributes, fixed)?;
         let (stride, mut about) = (
             element.stride,
             Attributes { slot: attributes.slot, base: attributes.base, ..Attributes::default() }.text(),
         );
-        let (read, size) = match (fixed, &attributes.count, attributes.slot) {
+        let (read, size) = match (fixed, &attributes.count, attributes.slot, attributes.inline, attributes.group) {
             (Some(0), ..) => return Err(self.refuse(node, name, "a list of no elements holds nothing")),
-            (Some(count), None, None) => (Template::Here(Length::Fixed(count)), stride.saturating_mul(count)),
-            (None, Some(of), None) => {
+            (Some(count), None, None, None, None) => {
+                (Template::Here(Run::Fixed(count, stride)), stride.saturating_mul(count))
+            }
+            (None, Some(of), None, None, None) => {
                 let (leaf, load) = self.find_number(node, of, scope)?;
                 let _ = write!(about, " count {}", Quoted(&self.fields[leaf].name));
-                (Template::Here(Length::Field { of: leaf, load }), 0)
+                (Template::Here(Run::Field { of: leaf, load, stride }), 0)
             }
-            (None, None, Some((start, len))) => {
+            (None, None, Some((start, len)), None, None) => {
                 let base = attributes.base.unwrap_or(0);
                 (Template::Slot { start, len, base }, u32::from(start) + u32::from(len))
             }
+            (None, None, None, Some(width), None) => {
+                let run = Run::Inline { width, stride };
+                let head = run.head();
+                (Template::Here(run), head)
+            }
+            (None, None, None, None, Some((width, count, head))) => {
+                (Template::Here(Run::Group { stride: width, count, head, least }), head)
+            }
             _ => {
-                let flaw = "how many elements it has is said once: `[N]`, `count FIELD`, or `slot u16 u16`";
+                let flaw = "how many elements it has is said once: `[N]`, `count FIELD`, `slot u16 u16`, `inline u16`, or \
+                            `group u16 u8`";
                 return Err(self.refuse(node, name, flaw));
             }
         };
@@ -519,6 +549,7 @@ impl Placer<'_> {
             size,
             align,
             is_big,
+            varint: None,
             has_order: true,
             read,
             text,
@@ -534,7 +565,7 @@ impl Placer<'_> {
         name: &str,
         attributes: &Attributes,
         fixed: Option<u32>,
-    ) -> Result<(Element, String), FormatError> {
+    ) -> Result<(Element, u32, String), FormatError> {
         let path = if self.path.is_empty() { format!("{name}[]") } else { format!("{}.{name}[]", self.path) };
         if self.depth >= MAX_DEPTH {
             return Err(FormatError { line: Some(node.line), problem: FormatProblem::TooDeep { name: path } });
@@ -564,16 +595,17 @@ impl Placer<'_> {
             }
         };
         let align = if self.head.mode == Mode::Aligned { inner.align } else { 1 };
-        let needed = inner.end.next_multiple_of(align);
+        let least = fixed_end(&inner.ends);
+        let needed = least.next_multiple_of(align);
         let stride = attributes.stride.unwrap_or(needed);
-        if stride < inner.end || stride as usize > MAX_FIXED_BYTES {
-            let flaw = format!("its elements take {} bytes, more than the stride of {stride}", inner.end);
+        if stride < least || stride as usize > MAX_FIXED_BYTES {
+            let flaw = format!("its elements take {least} bytes, more than the stride of {stride}");
             return Err(inner.refuse(node, "", flaw));
         }
         let format =
             inner.format(members, Frame::ForeignElement, (LengthRule::Fixed(stride), String::new()), node.line)?;
         let count = fixed.map_or(Count::Slot, Count::Fixed);
-        Ok((Element { format, is_record, stride, count }, text))
+        Ok((Element { format, is_record, stride, count }, least, text))
     }
 
     /// How long a record is, with the words for it.
@@ -584,17 +616,20 @@ impl Placer<'_> {
         };
         let align = if head.mode == Mode::Aligned { self.align } else { 1 };
         match head.length {
+            HeadLength::Needed if !self.pieces.is_empty() => Ok((LengthRule::Variant, "size variant".to_owned())),
             HeadLength::Needed => {
-                let len = self.end.next_multiple_of(align);
+                let len = fixed_end(&self.ends).next_multiple_of(align);
                 Ok((LengthRule::Fixed(len), format!("size {len}")))
             }
-            HeadLength::Fixed(len) if len >= self.end && len as usize <= MAX_FIXED_BYTES => {
+            HeadLength::Fixed(len) if len >= fixed_end(&self.ends) && len as usize <= MAX_FIXED_BYTES => {
                 Ok((LengthRule::Fixed(len), format!("size {len}")))
             }
             HeadLength::Fixed(len) => {
-                Err(wrong(format!("a size of {len} bytes, expected at least {}, at most 1 MiB", self.end)))
+                Err(wrong(format!("a size of {len} bytes, expected at least {}, at most 1 MiB", fixed_end(&self.ends))))
             }
-            HeadLength::Variant if self.variants.is_empty() => Err(wrong("`size variant` needs a union".to_owned())),
+            HeadLength::Variant if self.variants.is_empty() && self.pieces.is_empty() => {
+                Err(wrong("`size variant` needs a union, or a field of variable length".to_owned()))
+            }
             HeadLength::Variant => Ok((LengthRule::Variant, "size variant".to_owned())),
             HeadLength::Field { of, add } => {
                 let leaf =
@@ -618,6 +653,7 @@ impl Placer<'_> {
             return Err(FormatError { line: Some(line), problem: FormatProblem::NoFields });
         }
         self.check_overlaps()?;
+        self.check_slots(line)?;
         let is_late = |access: &Access| matches!(&access.read, Read::Number { load, unit } if load.passes_time(*unit));
         let has_times = self.access.iter().flatten().any(|access| is_late(access));
         let has_places = self.fields.iter().any(|field| {
@@ -627,9 +663,9 @@ impl Placer<'_> {
                     element.count == Count::Slot || inner.is_some_and(|foreign| foreign.needs_walk)
                 })
         });
-        let fixed = if let LengthRule::Fixed(len) = rule { len } else { self.fixed };
+        let fixed = if let LengthRule::Fixed(len) = rule { len } else { fixed_end(&self.fixed) };
         let has_ties = self.derive(rule);
-        let Self { fields, access, puts, groups, unions, variants, body, .. } = self;
+        let Self { fields, access, puts, groups, unions, variants, pieces, body, fixed: all, .. } = self;
         let foreign = ForeignLayout {
             rule,
             access: access.into(),
@@ -639,7 +675,9 @@ impl Placer<'_> {
             groups: groups.into(),
             variants: variants.into(),
             unions: unions.into(),
-            needs_walk: has_times || has_places,
+            needs_walk: has_times || has_places || !pieces.is_empty(),
+            tails: tails(&all),
+            pieces: pieces.into(),
             rule_text,
             body,
         };
@@ -657,6 +695,10 @@ impl Placer<'_> {
             Read::Here { count: Length::Field { of, .. }, .. } => Some(of),
             _ => None,
         }));
+        derived.extend(self.pieces.iter().filter_map(|piece| match piece.len {
+            PieceLen::Block { of, .. } => Some(of),
+            _ => None,
+        }));
         if let LengthRule::Field { of, .. } = rule {
             derived.push(of);
         }
@@ -671,51 +713,10 @@ impl Placer<'_> {
         };
         self.puts.iter().any(|put| put.is_derived) || self.fields.iter().any(inner)
     }
-
-    /// Refuses fields that share bytes, unless one of them says that it does, or never both are there.
-    fn check_overlaps(&self) -> Result<(), FormatError> {
-        let mut spans: Vec<&Span> = self.spans.iter().collect();
-        spans.sort_by_key(|span| span.start);
-        let mut open: Vec<&Span> = Vec::new();
-        for span in spans {
-            open.retain(|other| other.end > span.start);
-            if let Some(other) = open.iter().find(|other| other.shares_with(span)) {
-                let (first, second) = if other.line <= span.line { (*other, span) } else { (span, *other) };
-                let flaw = format!("it shares bytes with `{}`; `overlay` says that it may", first.name);
-                let name =
-                    if self.path.is_empty() { second.name.clone() } else { format!("{}.{}", self.path, second.name) };
-                let problem = FormatProblem::Foreign { name, flaw };
-                return Err(FormatError { line: Some(second.line), problem });
-            }
-            open.push(span);
-        }
-        Ok(())
-    }
-}
-
-impl Span {
-    fn shares_with(&self, other: &Span) -> bool {
-        let in_two_variants = self
-            .variants
-            .iter()
-            .any(|(union, variant)| other.variants.iter().any(|(other, another)| union == other && variant != another));
-        let in_two_bits = match (self.bits, other.bits) {
-            (Some(one), Some(two)) => {
-                (self.start, self.end) == (other.start, other.end) && (one.1 <= two.0 || two.1 <= one.0)
-            }
-            _ => false,
-        };
-        self.start < other.end
-            && other.start < self.end
-            && !in_two_variants
-            && !in_two_bits
-            && !self.overlay
-            && !other.overlay
-    }
 }
 
 /// What C aligns a field of this type to.
-fn align_of(node: &Node<'_>) -> u32 {
+pub(super) fn align_of(node: &Node<'_>) -> u32 {
     let slot = node.words.iter().any(|word| word == "slot");
     if slot { 4 } else { align_of_type(&node.ty, node) }
 }

@@ -3,8 +3,9 @@
 //! fixed one, in the order of their fields. What tells of other fields is worked out unless it was set.
 
 use super::check::{ForeignLayout, LengthRule};
+use super::piece::{At, Flaw, Head, MAX_PIECES, PieceLen, Spot, Starts, Stride, varint_bytes, zigzag};
 use super::place::fits;
-use super::{Length, Number, Read, Test, any_null};
+use super::{Form, Length, Number, Read, Test};
 use crate::MAX_RECORD_BYTES;
 use crate::builder::{ValueError, ValueProblem};
 use crate::element::{Element, Group, Member};
@@ -22,6 +23,12 @@ pub(crate) struct Put {
     pub(super) is_nullable: bool,
     /// Whether others tell its value, or lie in the same bytes.
     pub(super) is_derived: bool,
+    /// Bytes in its place, at least.
+    pub(super) size: u32,
+    /// What its place counts from.
+    pub(super) anchor: u8,
+    /// The anchor at its end; 0 where its length is constant, or nothing follows.
+    pub(super) piece: u8,
 }
 
 impl Put {
@@ -72,7 +79,7 @@ fn write_in(format: &Format, record: &Record<'_>, place: &mut [u8]) -> (usize, R
     let Some(foreign) = &format.layout().foreign else {
         return (0, Err(ValueError::new(format, 0, ValueProblem::Foreign)));
     };
-    let mut writer = Writer { place, len: 0, end: 0, variable: 0 };
+    let mut writer = Writer { place, len: 0, end: 0, variable: 0, starts: [0; MAX_PIECES + 1] };
     let outcome = writer.record(format, foreign, record);
     (writer.len, outcome)
 }
@@ -107,9 +114,70 @@ struct Writer<'o> {
     end: usize,
     /// The last field of the record that had a variable part, for messages.
     variable: usize,
+    /// Where the record's anchors are, those of pieces that were written.
+    starts: Starts,
 }
 
 impl Writer<'_> {
+    /// What was written of a part, to be read.
+    fn at<'w>(&'w self, part: &Part<'w>) -> At<'w> {
+        At { bytes: self.bytes(), base: part.base, pieces: &part.foreign.pieces, starts: self.starts_of(part) }
+    }
+
+    /// The anchors of a part: elements have none but their start.
+    fn starts_of(&self, part: &Part<'_>) -> &[usize] {
+        if part.base == 0 { &self.starts } else { &[] }
+    }
+
+    /// Where a place is.
+    fn spot(&self, part: &Part<'_>, spot: Spot) -> usize {
+        let start =
+            if spot.anchor == 0 { part.base } else { self.starts.get(usize::from(spot.anchor)).copied().unwrap_or(0) };
+        start + spot.offset as usize
+    }
+
+    /// Notes that something of no constant place ends here.
+    fn reach(&mut self, part: &Part<'_>, field: usize, end: usize) -> Result<(), ValueError> {
+        self.end = self.end.max(end);
+        self.grow(part, field, self.end)
+    }
+
+    /// Finds where a piece ends that was written: the fields behind it go there.
+    fn pass(&mut self, part: &Part<'_>, field: usize, anchor: u8) -> Result<(), ValueError> {
+        let Some(piece) = usize::from(anchor).checked_sub(1).and_then(|index| part.foreign.pieces.get(index)) else {
+            return Ok(());
+        };
+        let least = self.spot(part, piece.start) + usize::from(matches!(piece.len, PieceLen::Nul | PieceLen::Varint));
+        self.reach(part, field, least)?;
+        let end = match piece.end(&self.at(part)) {
+            Ok(end) => end,
+            Err(Flaw::Short { at_least }) => at_least,
+            Err(_) => return Err(part.refuse(field, ValueProblem::Contradiction)),
+        };
+        self.starts[usize::from(anchor)] = end;
+        self.reach(part, field, end)
+    }
+
+    /// A record that takes as many bytes as a field says: has it say so, and goes on behind it.
+    fn end_block(&mut self, part: &Part<'_>, group: &Group) -> Result<(), ValueError> {
+        for (anchor, piece) in (1..).zip(&part.foreign.pieces) {
+            let PieceLen::Block { of, len, add, least, end } = piece.len else { continue };
+            if (piece.field, end) != (group.leaves.start, group.leaves.end) {
+                continue;
+            }
+            if part.values.is_null(of) {
+                self.store(part, of, len, i128::from(least) - i128::from(add))?;
+            }
+            let stated = len.value(&self.at(part)) + i128::from(add);
+            if stated < least.into() {
+                let problem = ValueProblem::StatedLength { found: stated, expected: least as usize };
+                return Err(part.refuse(of, problem));
+            }
+            self.pass(part, of, anchor)?;
+        }
+        Ok(())
+    }
+
     fn record(&mut self, format: &Format, foreign: &ForeignLayout, values: &Record<'_>) -> Result<(), ValueError> {
         let part = Part { format, foreign, values: *values, base: 0, room: usize::MAX };
         self.end = extent(&part, format.tree());
@@ -133,21 +201,17 @@ impl Writer<'_> {
         match foreign.rule {
             LengthRule::Fixed(len) => self.bound(part, total, len as usize),
             LengthRule::Variant => {
-                let end = foreign.variants_end(part.format.fixed_bytes(), self.bytes());
-                let end = end.ok_or_else(|| part.refuse(self.variable, ValueProblem::NoVariant))?;
+                let end = self.needed(part)?;
+                self.grow(part, self.variable, end)?;
                 self.bound(part, total, end)
             }
             LengthRule::Field { of, load, add } => {
-                for variant in &foreign.variants {
-                    if !any_null(&variant.tests, self.bytes(), 0) {
-                        total = total.max(variant.end as usize);
-                    }
-                }
+                total = total.max(self.needed(part)?);
                 if part.values.is_null(of) {
                     let stated = total as i128 - i128::from(add);
                     self.store(part, of, load, stated)?;
                 } else {
-                    let stated = load.value(self.bytes(), 0) + i128::from(add);
+                    let stated = load.value(&self.at(part)) + i128::from(add);
                     let wrong = ValueProblem::StatedLength { found: stated, expected: total };
                     // More than is needed does no harm.
                     total = usize::try_from(stated)
@@ -156,6 +220,18 @@ impl Writer<'_> {
                         .ok_or_else(|| part.refuse(of, wrong))?;
                 }
                 self.grow(part, of, total)
+            }
+        }
+    }
+
+    /// Where the last thing ends that was written, and the variants that are there.
+    fn needed(&self, part: &Part<'_>) -> Result<usize, ValueError> {
+        match part.foreign.needed(part.format.fixed_bytes(), self.place) {
+            Ok(end) | Err((Flaw::Short { at_least: end }, _)) => Ok(end),
+            Err((Flaw::NoVariant, _)) => Err(part.refuse(self.variable, ValueProblem::NoVariant)),
+            Err((_, piece)) => {
+                let field = piece.map_or(self.variable, |piece| piece.field);
+                Err(part.refuse(field, ValueProblem::Contradiction))
             }
         }
     }
@@ -199,7 +275,11 @@ impl Writer<'_> {
         if let Some(Test::Bit { of, load, bit, when }) = test {
             self.tie_bit(part, *of, load, *bit, *when == is_null, group.leaves.start)?;
         }
-        if is_null { Ok(()) } else { self.members(part, &group.members) }
+        if is_null {
+            return Ok(());
+        }
+        self.members(part, &group.members)?;
+        self.end_block(part, group)
     }
 
     /// Has the discriminator tell which variant is there.
@@ -207,7 +287,7 @@ impl Writer<'_> {
         let there = part.values.variant(union);
         match there.and_then(|variant| determined_by(part, variant)) {
             Some((of, load, values)) => {
-                let now = load.value(self.bytes(), part.base);
+                let now = load.value(&self.at(part));
                 if !part.values.is_null(of) {
                     if !values.contains(&now) {
                         return Err(part.refuse(of, ValueProblem::Discriminator));
@@ -230,7 +310,7 @@ impl Writer<'_> {
         let is_case = |value| {
             union.members.iter().filter_map(|of| determined_by(part, of)).any(|(_, _, values)| values.contains(&value))
         };
-        if !is_case(load.value(self.bytes(), part.base)) {
+        if !is_case(load.value(&self.at(part))) {
             return Ok(());
         }
         if !part.values.is_null(of) {
@@ -246,23 +326,35 @@ impl Writer<'_> {
 
     fn leaf(&mut self, part: &Part<'_>, field: usize) -> Result<(), ValueError> {
         let Some(put) = part.foreign.puts.get(field) else { return Ok(()) };
+        if put.anchor != 0 {
+            let size = part.format.fields().get(field).map_or(0, |field| field.offset + field.size);
+            let end = self.spot(part, Spot { anchor: put.anchor, offset: size });
+            self.reach(part, field, end)?;
+        }
+        self.leaf_value(part, field, put)?;
+        self.pass(part, field, put.piece)
+    }
+
+    fn leaf_value(&mut self, part: &Part<'_>, field: usize, put: &Put) -> Result<(), ValueError> {
         let value = part.values.get(field);
         if let Some(Test::Bit { of, load, bit, when }) = &put.null {
             self.tie_bit(part, *of, load, *bit, *when == value.is_null(), field)?;
         }
         if value.is_null() {
             return match &put.null {
-                Some(test) => {
-                    self.put_null(part, test);
-                    Ok(())
-                }
+                Some(test) => self.put_null(part, field, test),
+                // How many bytes it takes has to be known before what it tells of is written.
+                None if put.is_derived && put.piece != 0 => match counted_by(part, field) {
+                    Some(count) => self.value(part, field, &put.read, Value::Uint(count as u64)),
+                    None => Err(part.refuse(field, ValueProblem::DerivedVarint)),
+                },
                 None if put.is_derived => Ok(()),
                 None => Err(part.refuse(field, ValueProblem::NotSet)),
             };
         }
         self.value(part, field, &put.read, value)?;
         match &put.null {
-            Some(test) if test.of().is_none() && test.is_null(self.bytes(), part.base) => {
+            Some(test) if test.of().is_none() && test.is_null(&self.at(part)) => {
                 Err(part.refuse(field, ValueProblem::StandsForNull))
             }
             _ => Ok(()),
@@ -270,7 +362,6 @@ impl Writer<'_> {
     }
 
     fn value(&mut self, part: &Part<'_>, field: usize, read: &Read, value: Value<'_>) -> Result<(), ValueError> {
-        let at = |offset: u32| part.base + offset as usize;
         match (read, value) {
             (Read::Number { load, unit }, value) => {
                 let number = number(value, *unit).map_err(|problem| part.refuse(field, problem))?;
@@ -278,19 +369,29 @@ impl Writer<'_> {
             }
             (Read::Float(load), Value::Float(value)) => {
                 let bits = if load.bytes == 4 { (value as f32).to_bits().into() } else { value.to_bits() };
-                self.put_number(load, part.base, bits);
+                self.put_number(load, part, bits);
                 Ok(())
             }
-            (Read::Wide { offset, is_big }, Value::Decimal { unscaled, .. }) => {
+            (Read::Wide { at, is_big }, Value::Decimal { unscaled, .. }) => {
                 let bytes = if *is_big { unscaled.to_be_bytes() } else { unscaled.to_le_bytes() };
-                self.put_bytes(at(*offset), &bytes);
+                self.put_bytes(self.spot(part, *at), &bytes);
                 Ok(())
             }
-            (Read::Text { offset, len, pads_space }, Value::Text(text)) => {
+            (Read::Text { at, len, pads_space }, Value::Text(text)) => {
                 if *pads_space && text.last() == Some(&b' ') {
                     return Err(part.refuse(field, ValueProblem::EndsInBlank));
                 }
-                self.put_text(at(*offset), (*len).into(), *pads_space, text);
+                self.put_text(self.spot(part, *at), (*len).into(), *pads_space, text);
+                Ok(())
+            }
+            (Read::Nul { at }, Value::Text(text)) => {
+                if text.contains(&0) {
+                    return Err(part.refuse(field, ValueProblem::HoldsNul));
+                }
+                let at = self.spot(part, *at);
+                self.reach(part, field, at + text.len() + 1)?;
+                self.put_bytes(at, text);
+                self.put_bytes(at + text.len(), &[0]);
                 Ok(())
             }
             (Read::Slot { start, len, base }, Value::Text(bytes) | Value::Bytes(bytes)) => {
@@ -303,24 +404,61 @@ impl Writer<'_> {
                 let at = self.append(part, field, (start, len, *base), list.len(), bytes)?;
                 self.elements(part, field, list, at)
             }
-            (Read::Here { offset, count }, Value::List(list)) => {
-                if let Length::Field { of, load } = count {
-                    self.tie_count(part, *of, *load, list.len())?;
+            (Read::Here { at, head, count, stride }, Value::Text(bytes) | Value::Bytes(bytes)) => {
+                let body = self.head(part, field, *at, (head, count, stride), (bytes.len(), 1))?;
+                self.put_bytes(body, bytes);
+                Ok(())
+            }
+            (Read::Here { at, head, count, stride }, Value::List(list)) => {
+                let apart = element_of(part, field).map_or(0, |element| element.stride);
+                let body = self.head(part, field, *at, (head, count, stride), (list.len(), apart))?;
+                if let Length::Field { .. } = count {
                     if part.base == 0 {
                         self.variable = field;
                     }
-                    let needed = list_end(part, field, *offset, list.len());
+                    let needed = body - part.base + list.len().saturating_mul(apart as usize);
                     if needed > part.room {
                         return Err(part.refuse(field, ValueProblem::NoRoom { found: needed, room: part.room }));
                     }
                 }
-                self.elements(part, field, list, at(*offset))
+                self.elements(part, field, list, body)
             }
             (_, value) => {
                 let ty = part.format.fields().get(field).map_or(FieldType::List, |field| field.ty);
                 Err(part.refuse(field, ValueProblem::WrongType { found: value.kind(), ty }))
             }
         }
+    }
+
+    /// What stands in front of elements or bytes: their number, and how far they are apart. Gives where they go.
+    fn head(
+        &mut self,
+        part: &Part<'_>,
+        field: usize,
+        at: Spot,
+        (head, count, stride): (&Head, &Length, &Stride),
+        (found, apart): (usize, u32),
+    ) -> Result<usize, ValueError> {
+        let bytes = match head {
+            Head::Bytes(bytes) => *bytes as usize,
+            Head::Varint => varint_bytes(found as u64).1,
+        };
+        let body = self.spot(part, at) + bytes;
+        match count {
+            Length::Fixed(_) => return Ok(body),
+            Length::Field { of, load } => self.tie_count(part, *of, *load, found)?,
+            Length::Head(load) => {
+                self.reach(part, field, body)?;
+                self.store(part, field, *load, found as i128)?;
+            }
+        }
+        if let Stride::Stated { load, .. } = stride {
+            self.store(part, field, *load, apart.into())?;
+        }
+        if part.foreign.puts.get(field).is_some_and(|put| put.piece != 0) {
+            self.reach(part, field, body.saturating_add(found.saturating_mul(apart as usize)))?;
+        }
+        Ok(body)
     }
 
     /// The elements of a list, the first at `at`.
@@ -359,7 +497,7 @@ impl Writer<'_> {
             if !fits(*number, value as i128) {
                 return Err(part.refuse(field, ValueProblem::SlotRange { found: value, bits: number.bits }));
             }
-            self.put_number(number, part.base, value as u64);
+            self.put_number(number, part, value as u64);
         }
         Ok(at)
     }
@@ -370,7 +508,12 @@ impl Writer<'_> {
             let problem = ValueProblem::BitRange { found: number, bits: load.bits, signed: load.signed };
             return Err(part.refuse(field, problem));
         }
-        self.put_number(&load, part.base, number as u64);
+        if load.form.is_varint() {
+            let bytes = varint_bytes(if load.form == Form::Zigzag { zigzag(number as i64) } else { number as u64 });
+            let end = self.spot(part, load.at).saturating_add(bytes.1);
+            self.reach(part, field, end)?;
+        }
+        self.put_number(&load, part, number as u64);
         Ok(())
     }
 
@@ -379,7 +522,7 @@ impl Writer<'_> {
         if part.values.is_null(of) {
             return self.store(part, of, load, count as i128);
         }
-        let found = load.value(self.bytes(), part.base);
+        let found = load.value(&self.at(part));
         if found == count as i128 {
             return Ok(());
         }
@@ -398,36 +541,42 @@ impl Writer<'_> {
     ) -> Result<(), ValueError> {
         let one = Number { shift: load.shift + bit, bits: 1, signed: false, ..*load };
         if part.values.is_null(of) {
-            self.put_number(&one, part.base, wanted.into());
-        } else if (one.raw(self.bytes(), part.base) != 0) != wanted {
+            self.put_number(&one, part, wanted.into());
+        } else if (one.raw(&self.at(part)) != 0) != wanted {
             return Err(part.refuse(field, ValueProblem::NullBit));
         }
         Ok(())
     }
 
-    fn put_null(&mut self, part: &Part<'_>, test: &Test) {
+    fn put_null(&mut self, part: &Part<'_>, field: usize, test: &Test) -> Result<(), ValueError> {
         match test {
-            Test::Sentinel { load, value } => self.put_number(load, part.base, *value as u64),
+            Test::Sentinel { load, value } => self.store(part, field, *load, *value)?,
             Test::Float { load, bits } => {
                 let nan = if load.bytes == 4 { f32::NAN.to_bits().into() } else { f64::NAN.to_bits() };
-                self.put_number(load, part.base, bits.unwrap_or(nan));
+                self.put_number(load, part, bits.unwrap_or(nan));
             }
-            Test::Text { offset, len, pads_space, text } => {
-                self.put_text(part.base + *offset as usize, (*len).into(), *pads_space, text);
+            Test::Text { at, len, pads_space, text } => {
+                self.put_text(self.spot(part, *at), (*len).into(), *pads_space, text);
             }
             Test::OneOf { .. } | Test::Bit { .. } => {}
         }
+        Ok(())
     }
 
     /// The low bits of a number in their place; the others there stay.
-    fn put_number(&mut self, load: &Number, base: usize, value: u64) {
-        let at = base + load.offset as usize;
+    fn put_number(&mut self, load: &Number, part: &Part<'_>, value: u64) {
+        let at = self.spot(part, load.at);
+        if load.form.is_varint() {
+            let (bytes, len) = varint_bytes(if load.form == Form::Zigzag { zigzag(value as i64) } else { value });
+            self.put_bytes(at, &bytes[..len]);
+            return;
+        }
         let len = usize::from(load.bytes);
         let Some(place) = self.place.get_mut(at..at + len) else { return };
-        let whole = Number { offset: 0, shift: 0, bits: load.bytes * 8, signed: false, ..*load };
+        let whole = Number { at: Spot::default(), shift: 0, bits: load.bytes * 8, signed: false, ..*load };
         let mask = if load.bits == 64 { u64::MAX } else { (1 << load.bits) - 1 };
-        let word = whole.raw(place, 0) & !(mask << load.shift) | (value & mask) << load.shift;
-        if load.is_big {
+        let word = whole.raw(&At::of(place, 0, &[])) & !(mask << load.shift) | (value & mask) << load.shift;
+        if load.form == Form::Big {
             place.copy_from_slice(&word.to_be_bytes()[8 - len..]);
         } else {
             place.copy_from_slice(&word.to_le_bytes()[..len]);
@@ -472,8 +621,9 @@ fn extent(part: &Part<'_>, members: &[Member]) -> usize {
         Member::Leaf(field) => {
             let end = part.format.fields().get(*field).map_or(0, |field| field.offset as usize + field.size as usize);
             match (part.foreign.puts.get(*field).map(|put| &put.read), part.values.get(*field)) {
-                (Some(Read::Here { offset, count: Length::Field { .. } }), Value::List(list)) => {
-                    list_end(part, *field, *offset, list.len())
+                // Behind pieces nothing is known yet; there are no slots then, which this is for.
+                (Some(Read::Here { at, count: Length::Field { .. }, .. }), Value::List(list)) if at.anchor == 0 => {
+                    list_end(part, *field, at.offset, list.len())
                 }
                 _ => end,
             }
@@ -494,6 +644,16 @@ fn element_of<'a>(part: &Part<'a>, field: usize) -> Option<&'a Element> {
 fn list_end(part: &Part<'_>, field: usize, offset: u32, count: usize) -> usize {
     let stride = element_of(part, field).map_or(0, |element| element.stride as usize);
     count.saturating_mul(stride).saturating_add(offset as usize)
+}
+
+/// How many elements the list has whose number is in a field.
+fn counted_by(part: &Part<'_>, field: usize) -> Option<usize> {
+    let is_counted = |put: &Put| matches!(put.read, Read::Here { count: Length::Field { of, .. }, .. } if of == field);
+    match part.values.get(part.foreign.puts.iter().position(is_counted)?) {
+        Value::List(list) => Some(list.len()),
+        // Null, or in a variant that is not there.
+        _ => Some(0),
+    }
 }
 
 /// The field that tells whether a variant is there, as a number, and its values that say so.

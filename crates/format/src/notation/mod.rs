@@ -47,7 +47,7 @@
 //! | `little`, `big` | the byte order of fields that do not say theirs |
 //! | `packed`, `aligned`, `explicit` | a field lies right behind the one before it; where a C compiler has it; where it says, which each must |
 //! | nothing, `size N` | a record is as long as its fields need, or N bytes |
-//! | `size variant` | it ends where the variants end that are there |
+//! | `size variant` | it ends where the variants, and the fields of variable length, end that are there |
 //! | `length FIELD +N` | it is as long as the field says, and N bytes more (or fewer: `-N`) |
 //!
 //! | behind a field's type | |
@@ -63,6 +63,35 @@
 //! | `count FIELD` | the list has as many elements as the field says, and lies here |
 //! | `stride N` | its elements are N bytes apart |
 //! | `overlay` | it may lie in the bytes of others |
+//! | `inline uN`, `inline varint` | a `string`, `bytes` or list lies here, behind its length (of a list, its count) of such a width |
+//! | `until nul` | a `string` lies here, up to a NUL |
+//! | `varint`, `zigzag` | an unsigned number in LEB128 (seven bits a byte, the lowest first, at most ten bytes); a signed one, whose sign is the lowest bit |
+//! | `group uN uM`, `head N` | a list lies here as groups of SBE do: behind the length of an element's block and the number of elements, of such widths; the two take N bytes if there is more between them. Bytes of a block behind the element's fields are passed over |
+//! | `length FIELD +N` | of a record: it takes as many bytes as the field says, and N more; those behind its fields are passed over |
+//! | `after FIELD` | the place that `at` states counts from the end of this field of variable length |
+//!
+//! # Fields of variable length
+//!
+//! Behind a list with a `count`, and behind what `inline`, `until nul`, `varint`, `group` and `length` describe, fields
+//! have no constant place: in a `packed` layout they follow all the same, otherwise `after FIELD at N` says where they
+//! are. Reading them walks over what lies in front ([`ReadCost::Walked`](crate::ReadCost::Walked)); fields in front of
+//! the first field of variable length are read as ever. A record is refused if one of the lengths leads out of it.
+//!
+//! ```text
+//! layout foreign little packed length size
+//! size u16
+//! block u16
+//! root record { time timestamp; flags u8 } length block
+//! prices record { px i64; qty i32 null if = 2147483647 }[] group u16 u8
+//! orders record { id u64 }[] group u16 u8 head 8
+//! note string inline u16
+//! crc u32
+//! ```
+//!
+//! A layout has at most 64 such fields, and no slots beside them. Elements of lists, records that may be null by a bit and
+//! records with a `length` have none of them, and nothing lies behind a union one of whose variants has one. A field whose
+//! value follows from others, and is a `varint`, is worked out only where it is a list's `count`; otherwise it has to be
+//! set when a record is written.
 //!
 //! ```
 //! use crossdock_format::{Format, Record, RecordBuilder, Value};

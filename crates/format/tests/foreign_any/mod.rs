@@ -62,17 +62,20 @@ enum Kind {
 struct Writer<'s> {
     source: &'s mut Source,
     text: String,
-    /// Whether records have as many bytes as they need.
+    /// Whether there are slots.
     grows: bool,
+    /// Whether there are fields of variable length, with others behind them.
+    has_pieces: bool,
     bits: u8,
     depth: usize,
 }
 
 pub fn layout(seed: u64) -> Layout {
     let mut source = Source(seed);
+    let has_pieces = source.below(3) == 0;
     let grows = source.below(3) > 0;
     let order = ["little", "big"][source.below(2) as usize];
-    let mode = ["packed", "aligned"][source.below(2) as usize];
+    let mode = if has_pieces { "packed" } else { ["packed", "aligned"][source.below(2) as usize] };
     let has_union = source.below(2) == 0;
     let rule = match (grows, has_union) {
         (true, _) => " length head.len +2",
@@ -82,7 +85,8 @@ pub fn layout(seed: u64) -> Layout {
     let mut writer = Writer {
         source: &mut source,
         text: format!("layout foreign {order} {mode}{rule}\n"),
-        grows,
+        grows: grows && !has_pieces,
+        has_pieces,
         bits: 0,
         depth: 0,
     };
@@ -98,7 +102,7 @@ pub fn layout(seed: u64) -> Layout {
         true => Kind::Derived,
         false => Kind::Number { least: 0, greatest: 9, null: None },
     };
-    let has_count = grows && writer.source.below(2) == 0;
+    let has_count = (grows || has_pieces) && writer.source.below(2) == 0;
     let mut fields = vec![];
     for index in 0..1 + writer.source.below(5) {
         fields.push(writer.field(&format!("f{index}")));
@@ -127,7 +131,27 @@ impl Writer<'_> {
     fn field(&mut self, name: &str) -> Shape {
         let start = self.text.len();
         let _ = write!(self.text, "{name} ");
+        let may_vary = self.has_pieces && self.depth == 0;
         match self.source.below(10) {
+            3 if may_vary => {
+                let (ty, is_text) = [("string", true), ("bytes", false)][self.source.below(2) as usize];
+                let place = match self.source.below(4) {
+                    0 if is_text => "until nul",
+                    other => ["inline varint", "inline u16 be", "inline u8", "inline u24"][other as usize],
+                };
+                let _ = write!(self.text, "{ty} {place}");
+                let nullable = self.null_bit();
+                self.text.push('\n');
+                Shape { nullable, kind: Kind::Variable { is_text } }
+            }
+            5 if may_vary => {
+                let mut shape = self.varint();
+                if !shape.nullable {
+                    shape.nullable = self.null_bit();
+                }
+                self.text.push('\n');
+                shape
+            }
             0 if self.depth < 3 => self.record(),
             1 | 2 if self.depth < 3 => self.list(),
             3 if self.grows => {
@@ -190,6 +214,7 @@ impl Writer<'_> {
 
     fn list(&mut self) -> Shape {
         let is_record = self.source.below(2) == 0;
+        let varies = self.has_pieces && self.depth == 0 && self.source.below(3) > 0;
         let place = self.text.len();
         let (element, mut tail) = if is_record {
             self.depth += 1;
@@ -213,8 +238,14 @@ impl Writer<'_> {
             self.text += ty;
             (shape, tail.to_owned())
         };
-        let count = if self.grows && self.source.below(3) > 0 { None } else { Some(1 + self.source.below(3)) };
+        let count =
+            if varies || self.grows && self.source.below(3) > 0 { None } else { Some(1 + self.source.below(3)) };
         let _ = match count {
+            None if varies => {
+                let ways =
+                    ["inline u8", "inline varint", "inline u16", "group u16 u8", "group u16 u24", "group u8 u8 head 8"];
+                write!(self.text, "[] {}{tail}", ways[self.source.below(6) as usize])
+            }
             None => {
                 let slot = self.slot();
                 if slot.ends_with('e') {
@@ -239,7 +270,9 @@ impl Writer<'_> {
         }
         self.depth -= 1;
         self.text += "}\n";
-        Shape { nullable: !self.text.contains("size variant"), kind: Kind::Union(variants) }
+        // Where the record ends with its variant, there is one.
+        let must_be = self.text.contains("size variant") || (self.has_pieces && !self.text.contains("length"));
+        Shape { nullable: !must_be, kind: Kind::Union(variants) }
     }
 
     fn scalar(&mut self) -> Shape {
@@ -282,6 +315,24 @@ impl Writer<'_> {
             }
             _ => self.number(order),
         }
+    }
+
+    /// A number of as many bytes as it needs.
+    fn varint(&mut self) -> Shape {
+        let bytes = [1_u8, 2, 4, 8][self.source.below(4) as usize];
+        let bits = 8 * u32::from(bytes);
+        let signed = self.source.below(2) == 0;
+        let (letter, way) = if signed { ('i', "zigzag") } else { ('u', "varint") };
+        let _ = write!(self.text, "{letter}{bits} {way}");
+        let (least, greatest) = match signed {
+            true => (-(1_i128 << (bits - 1)), (1 << (bits - 1)) - 1),
+            false => (0, (1 << bits) - 1),
+        };
+        let null = (self.source.below(4) == 0).then_some(greatest);
+        if let Some(null) = null {
+            let _ = write!(self.text, " null if = {null}");
+        }
+        Shape { nullable: null.is_some(), kind: Kind::Number { least, greatest, null } }
     }
 
     fn number(&mut self, order: &str) -> Shape {
