@@ -342,3 +342,12 @@ impl Field {
         FieldSpec { name: self.name.clone(), ty: self.type_spec(), nullable: self.nullable }
     }
 }
+
+/// The numbers that an enumeration of `bytes` bytes has room for.
+pub(crate) fn enum_range(bytes: u8, signed: bool) -> (i128, i128) {
+    let bits = u32::from(bytes) * 8;
+    match signed {
+        true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        false => (0, (1 << bits) - 1),
+    }
+}

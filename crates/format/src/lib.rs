@@ -60,7 +60,6 @@ mod check;
 pub mod convert;
 pub mod csv;
 mod description;
-mod direct;
 mod element;
 pub mod encoding;
 mod field;
