@@ -62,12 +62,18 @@ impl<'a> Run<'a> {
     /// Whether this is UTF-8.
     #[inline]
     pub(crate) fn is_text(&self) -> bool {
-        match self.ahead.first_chunk() {
-            Some(block) if self.bytes.len() <= BLOCK => {
-                let used = u128::MAX.checked_shr(8 * (BLOCK - self.bytes.len()) as u32).unwrap_or_default();
-                u128::from_le_bytes(*block) & used & TOP_BITS == 0 || str::from_utf8(self.bytes).is_ok()
+        let len = self.bytes.len();
+        let is_ascii = match (self.ahead.first_chunk(), self.bytes.last_chunk()) {
+            (Some(block), _) if len <= BLOCK => {
+                let used = u128::MAX.checked_shr(8 * (BLOCK - len) as u32).unwrap_or_default();
+                u128::from_le_bytes(*block) & used & TOP_BITS == 0
             }
-            _ => str::from_utf8(self.bytes).is_ok(),
-        }
+            // Two that may overlap.
+            (Some(first), Some(last)) if len <= 2 * BLOCK => {
+                (u128::from_le_bytes(*first) | u128::from_le_bytes(*last)) & TOP_BITS == 0
+            }
+            _ => false,
+        };
+        is_ascii || str::from_utf8(self.bytes).is_ok()
     }
 }
