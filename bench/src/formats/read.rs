@@ -32,6 +32,15 @@ fn use_ours(sum: u64, flight: &Three) -> u64 {
     use_up(sum, flight.dep_delay, flight.origin == *b"JFK", flight.distance)
 }
 
+/// Whether all texts of a flight are UTF-8: the verifier of flatbuffers looks at that, and the check of a record does not.
+#[inline]
+fn is_text(record: &Record<'_>, texts: &[usize]) -> bool {
+    texts.iter().all(|field| match record.get(*field) {
+        Value::Text(text) => std::str::from_utf8(text).is_ok(),
+        _ => true,
+    })
+}
+
 pub(super) fn cases(flights: &Flights) -> Result<Vec<Case<'_>>, Error> {
     let typed = typed(flights)?;
     let three = View::<Three>::bind(&flights.format)?;
@@ -44,10 +53,11 @@ pub(super) fn cases(flights: &Flights) -> Result<Vec<Case<'_>>, Error> {
         return Err("flatbuffers and Crossdock read different flights".into());
     }
     let (checked, view) = (records.clone(), three.clone());
+    let texts: Vec<usize> = (0..format.fields().len()).filter(|field| format.fields()[*field].ty.is_text()).collect();
     let read3 = Case::new("read3", move || {
         checked.iter().fold(0, |sum, record| match Record::check(format, record) {
-            Ok(record) => use_ours(sum, &view.read(&record)),
-            Err(_) => sum,
+            Ok(record) if is_text(&record, &texts) => use_ours(sum, &view.read(&record)),
+            _ => sum,
         })
     });
     let read3 = read3.against("flatbuffers", move || {

@@ -9,7 +9,7 @@ use std::fmt;
 use crate::element::{Count, Element};
 use crate::field::FieldType;
 use crate::format::{Format, Layout};
-use crate::record::{load, record_len, slot};
+use crate::record::{Record, load, record_len, slot};
 
 impl Layout {
     /// The first record of `bytes`, if it is sound. Flaws are gathered without a branch each; [`Layout::error`] finds
@@ -152,6 +152,21 @@ impl<'a> Walk<'a> {
             self.path.pop();
         }
         Ok(())
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Checks the record that `bytes` start with; what follows it is left alone.
+    ///
+    /// # Errors
+    /// The length, a slot, a `bool` or a union is wrong.
+    #[inline]
+    pub fn check(format: &'a Format, bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
+        let layout = format.layout();
+        match layout.check(bytes) {
+            Some(record) => Ok(Record::assume_checked(format, record)),
+            None => Err(layout.error(0, bytes)),
+        }
     }
 }
 

@@ -13,10 +13,7 @@
 //!
 //! There is one text for a format and one format for a text, so the hash of the text names the format everywhere.
 
-use std::fmt::{self, Write as _};
-use std::str::FromStr;
-
-use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 
 use crate::element::Member;
 use crate::field::Field;
@@ -26,41 +23,19 @@ use crate::notation::{self, Dialect, Quoted, shorten};
 /// The first word of every description: the notation and its version.
 const HEAD: &str = "crossdock-format/1";
 
-/// The name of a format that needs no server to give it out: the first 8 bytes of the SHA-256 of its canonical
-/// description, read as a little-endian number. Its text form is that number as 16 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FormatId(
-    /// The number.
-    pub u64,
-);
-
-impl FormatId {
-    /// The id of the format with this canonical description.
-    pub(crate) fn of(description: &str) -> Self {
-        let hash = Sha256::digest(description.as_bytes());
-        Self(hash.iter().take(8).rev().fold(0, |id, byte| id << 8 | u64::from(*byte)))
+impl Format {
+    /// The canonical description: one text for a format, which its id is the hash of.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        describe(self.frame(), self.fields(), self.tree(), self.layout())
     }
-}
 
-impl fmt::Display for FormatId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-/// A word that is no format id.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a format id is 16 hexadecimal digits, such as 00c0ffee00c0ffee")]
-pub struct FormatIdError;
-
-impl FromStr for FormatId {
-    type Err = FormatIdError;
-
-    fn from_str(text: &str) -> Result<Self, FormatIdError> {
-        if text.len() != 16 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(FormatIdError);
-        }
-        u64::from_str_radix(text, 16).map(Self).map_err(|_| FormatIdError)
+    /// Reads a canonical description back.
+    ///
+    /// # Errors
+    /// Any text that [`Format::describe`] does not write, with the line that differs and what it should be.
+    pub fn parse(description: &str) -> Result<Format, FormatError> {
+        parse(description)
     }
 }
 

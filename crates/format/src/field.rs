@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::element::{Count, Element, ElementKind, Enumeration};
 use crate::foreign::{Access, ReadCost};
 use crate::format::Specs;
+use crate::problem::FieldTypeError;
 pub(crate) use crate::spec::{FieldSpec, TypeSpec};
 
 /// The type of a field's values. Its text form (`Display`, `FromStr`) is `bool`, `i8` … `u64`, `f32`, `f64`,
@@ -151,17 +152,6 @@ impl fmt::Display for FieldType {
         };
         f.pad(word)
     }
-}
-
-/// A word that is no field type.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "`{found}` is no field type; known: bool, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, timestamp, char[N] with \
-     N from 1 to 65535, string, bytes, decimal(BYTES, scale N) with BYTES 4, 8 or 16, enum, record, union"
-)]
-pub struct FieldTypeError {
-    /// The word that was found, cut short if it was long.
-    pub found: String,
 }
 
 impl FromStr for FieldType {
@@ -340,5 +330,14 @@ impl Field {
     #[must_use]
     pub fn spec(&self) -> FieldSpec {
         FieldSpec { name: self.name.clone(), ty: self.type_spec(), nullable: self.nullable }
+    }
+}
+
+/// The numbers that an enumeration of `bytes` bytes has room for.
+pub(crate) fn enum_range(bytes: u8, signed: bool) -> (i128, i128) {
+    let bits = u32::from(bytes) * 8;
+    match signed {
+        true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        false => (0, (1 << bits) - 1),
     }
 }

@@ -5,11 +5,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::description::{self, FormatId};
 use crate::element::{Count, Element, Enumeration, Group, Member};
 use crate::field::{Detail, Field, FieldType};
 use crate::foreign::ForeignLayout;
-use crate::natural::{self, Declared};
+use crate::id::FormatId;
 pub(crate) use crate::problem::{FormatError, FormatProblem};
 use crate::spec::{FieldSpec, TypeSpec};
 
@@ -195,57 +194,31 @@ pub(crate) struct Layout {
 }
 
 impl Format {
-    /// Gives the fields their places in the natural layout (see the crate's page), in the order given.
-    ///
-    /// # Errors
-    /// No field or more than [`MAX_FIELDS`](crate::MAX_FIELDS), those of nested records and of lists' elements counted;
-    /// a name that is empty, too long, has control characters or occurs twice; `char[0]`; a type that cannot be; records
-    /// and lists that lie in each other deeper than [`MAX_DEPTH`](crate::MAX_DEPTH); a fixed part over
-    /// [`MAX_FIXED_BYTES`](crate::MAX_FIXED_BYTES); a description over
-    /// [`MAX_DESCRIPTION_BYTES`](crate::MAX_DESCRIPTION_BYTES).
-    pub fn natural(fields: impl IntoIterator<Item = FieldSpec>) -> Result<Format, FormatError> {
-        let specs: Vec<FieldSpec> = fields.into_iter().take(crate::MAX_FIELDS + 1).collect();
-        natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())
-            .map_err(|problem| FormatError { line: None, problem })
-    }
-
-    pub(crate) fn of(
-        frame: Frame,
-        parts: Parts,
-        tree: Vec<Member>,
-        fixed_bytes: usize,
-    ) -> Result<Format, FormatProblem> {
-        let layout = Layout::of(&parts, fixed_bytes);
-        Self::with(frame, parts.fields, tree, layout)
-    }
-
-    pub(crate) fn foreign(
+    /// A format of all its parts; `description` is its canonical one.
+    pub(crate) fn with(
         frame: Frame,
         fields: Vec<Field>,
         tree: Vec<Member>,
-        foreign: ForeignLayout,
-        fixed_bytes: usize,
+        layout: Layout,
+        description: &str,
     ) -> Result<Format, FormatProblem> {
-        let layout = Layout::foreign(&fields, foreign, fixed_bytes);
-        let mut format = Self::with(frame, fields, tree, layout)?;
-        if frame == Frame::Foreign {
-            let specs = format.specs_of(Specs::Natural);
-            let natural_format = natural::lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?;
-            if let Some(foreign) = Arc::get_mut(&mut format.inner).and_then(|inner| inner.layout.foreign.as_mut()) {
-                foreign.natural_format = Some(natural_format);
-            }
-        }
-        Ok(format)
-    }
-
-    fn with(frame: Frame, fields: Vec<Field>, tree: Vec<Member>, layout: Layout) -> Result<Format, FormatProblem> {
         let by_name = fields.iter().enumerate().map(|(index, field)| (field.name.clone(), index)).collect();
-        let description = description::describe(frame, &fields, &tree, &layout);
         if description.len() > crate::MAX_DESCRIPTION_BYTES {
             return Err(FormatProblem::DescriptionTooLong { bytes: description.len() });
         }
-        let id = FormatId::of(&description);
+        let id = FormatId::of(description);
         Ok(Format { inner: Arc::new(Inner { frame, fields, tree, by_name, id, layout }) })
+    }
+
+    /// Gives a foreign layout that nobody else has yet its natural format.
+    pub(crate) fn set_natural_format(&mut self, natural_format: Format) {
+        if let Some(foreign) = Arc::get_mut(&mut self.inner).and_then(|inner| inner.layout.foreign.as_mut()) {
+            foreign.natural_format = Some(natural_format);
+        }
+    }
+
+    pub(crate) fn frame(&self) -> Frame {
+        self.inner.frame
     }
 
     /// The fields in declared order; those of nested records stand where the record is declared.
@@ -352,21 +325,6 @@ impl Format {
         self.inner.layout.blank.len()
     }
 
-    /// The canonical description: one text for a format, which its id is the hash of.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        description::describe(self.inner.frame, &self.inner.fields, &self.inner.tree, &self.inner.layout)
-    }
-
-    /// The format in people's notation, which [`Format::parse_schema`] reads back.
-    #[must_use]
-    pub fn schema(&self) -> String {
-        match &self.inner.layout.foreign {
-            Some(foreign) => format!("layout foreign little explicit {}\n{}", foreign.rule_text, foreign.body),
-            None => crate::notation::schema(&self.specs()),
-        }
-    }
-
     /// Whether records are laid out as another program has it.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
@@ -382,17 +340,6 @@ impl Format {
         self.inner.layout.foreign.as_ref().and_then(|foreign| foreign.natural_format.as_ref()).unwrap_or(self)
     }
 
-    /// The length of the record that `bytes` start with, as it says itself or as the layout has it; `None` if it is none
-    /// that a record can have, or more than there are bytes. Nothing else is checked.
-    #[inline]
-    #[must_use]
-    pub fn record_len(&self, bytes: &[u8]) -> Option<usize> {
-        match &self.inner.layout.foreign {
-            None => crate::record::record_len(bytes),
-            Some(foreign) => foreign.record_len(self.fixed_bytes(), bytes),
-        }
-    }
-
     /// Where the record ends that `bytes` start with, of which more may come.
     pub(crate) fn extent(&self, bytes: &[u8]) -> Extent {
         if let Some(foreign) = &self.inner.layout.foreign {
@@ -404,23 +351,6 @@ impl Format {
             len if len > bytes.len() => Extent::Short { at_least: len },
             len => Extent::Whole(len),
         }
-    }
-
-    /// Reads a canonical description back.
-    ///
-    /// # Errors
-    /// Any text that [`Format::describe`] does not write, with the line that differs and what it should be.
-    pub fn parse(description: &str) -> Result<Format, FormatError> {
-        description::parse(description)
-    }
-
-    /// Reads people's notation, as in files for `--schema`: `name type` a line, ` null` behind it if the field may be
-    /// null; a name that is no plain word stands in double quotes; `#` starts a comment. See [`crate::notation`].
-    ///
-    /// # Errors
-    /// A line that is not so, a type that is not known, or what [`Format::natural`] refuses, with the line.
-    pub fn parse_schema(text: &str) -> Result<Format, FormatError> {
-        crate::notation::parse_schema(text)
     }
 
     #[inline]
@@ -448,7 +378,7 @@ fn own_name<'n>(members: &[Member], tree: &[Member], index: usize, whole: &'n st
 }
 
 impl Layout {
-    fn of(parts: &Parts, fixed_bytes: usize) -> Self {
+    pub(crate) fn of(parts: &Parts, fixed_bytes: usize) -> Self {
         let fields = &parts.fields;
         let group_of = |within: Option<usize>| within.map_or(0, |group| group as u16 + 1);
         let cells: Box<[Cell]> = (fields.iter().zip(&parts.within).zip(&parts.own_null))
@@ -508,7 +438,7 @@ impl Layout {
         }
     }
 
-    fn foreign(fields: &[Field], foreign: ForeignLayout, fixed_bytes: usize) -> Self {
+    pub(crate) fn foreign(fields: &[Field], foreign: ForeignLayout, fixed_bytes: usize) -> Self {
         let cells = fields.iter().map(|field| Cell {
             // What takes more than a load is read as lists are: apart from the loads.
             ty: if field.foreign.is_some() { FieldType::List } else { field.ty },

@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::description::describe;
 use crate::element::{Count, Element, Enumeration, Group, Member, Tag};
 use crate::field::{ByteOrder, Detail, Field, FieldType};
-use crate::format::{Format, FormatProblem, Frame, LENGTH_BYTES, NullBit, Parts, RECORD_ALIGN, Union};
+use crate::foreign::ForeignLayout;
+use crate::format::{
+    Format, FormatError, FormatProblem, Frame, LENGTH_BYTES, Layout, NullBit, Parts, RECORD_ALIGN, Specs, Union,
+};
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::{MAX_DEPTH, MAX_FIELDS, MAX_FIXED_BYTES, MAX_NAME_BYTES};
 
@@ -14,6 +18,50 @@ use crate::{MAX_DEPTH, MAX_FIELDS, MAX_FIXED_BYTES, MAX_NAME_BYTES};
 pub(crate) struct Declared {
     /// Fields, nested records and unions, counted in the order in which they are declared.
     pub(crate) nodes: usize,
+}
+
+impl Format {
+    /// Gives the fields their places in the natural layout (see the crate's page), in the order given.
+    ///
+    /// # Errors
+    /// No field or more than [`MAX_FIELDS`](crate::MAX_FIELDS), those of nested records and of lists' elements counted;
+    /// a name that is empty, too long, has control characters or occurs twice; `char[0]`; a type that cannot be; records
+    /// and lists that lie in each other deeper than [`MAX_DEPTH`](crate::MAX_DEPTH); a fixed part over
+    /// [`MAX_FIXED_BYTES`](crate::MAX_FIXED_BYTES); a description over
+    /// [`MAX_DESCRIPTION_BYTES`](crate::MAX_DESCRIPTION_BYTES).
+    pub fn natural(fields: impl IntoIterator<Item = FieldSpec>) -> Result<Format, FormatError> {
+        let specs: Vec<FieldSpec> = fields.into_iter().take(crate::MAX_FIELDS + 1).collect();
+        lay_out(specs, Frame::Record, "", 0, &mut Declared::default())
+            .map_err(|problem| FormatError { line: None, problem })
+    }
+
+    pub(crate) fn of(
+        frame: Frame,
+        parts: Parts,
+        tree: Vec<Member>,
+        fixed_bytes: usize,
+    ) -> Result<Format, FormatProblem> {
+        let layout = Layout::of(&parts, fixed_bytes);
+        let description = describe(frame, &parts.fields, &tree, &layout);
+        Self::with(frame, parts.fields, tree, layout, &description)
+    }
+
+    pub(crate) fn foreign(
+        frame: Frame,
+        fields: Vec<Field>,
+        tree: Vec<Member>,
+        foreign: ForeignLayout,
+        fixed_bytes: usize,
+    ) -> Result<Format, FormatProblem> {
+        let layout = Layout::foreign(&fields, foreign, fixed_bytes);
+        let description = describe(frame, &fields, &tree, &layout);
+        let mut format = Self::with(frame, fields, tree, layout, &description)?;
+        if frame == Frame::Foreign {
+            let specs = format.specs_of(Specs::Natural);
+            format.set_natural_format(lay_out(specs, Frame::Record, "", 0, &mut Declared::default())?);
+        }
+        Ok(format)
+    }
 }
 
 /// Lays out a record, or, with no length in front, an element of a list. `path` is that of the list.

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::field::FieldTypeError;
-
 /// Why a format was refused, and on which line where it came as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormatError {
@@ -130,6 +128,17 @@ pub enum FormatProblem {
         /// The line as it should be.
         expected: String,
     },
+}
+
+/// A word that is no field type.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{found}` is no field type; known: bool, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, timestamp, char[N] with \
+     N from 1 to 65535, string, bytes, decimal(BYTES, scale N) with BYTES 4, 8 or 16, enum, record, union"
+)]
+pub struct FieldTypeError {
+    /// The word that was found, cut short if it was long.
+    pub found: String,
 }
 
 impl FormatProblem {

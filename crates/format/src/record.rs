@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::check::RecordError;
 use crate::element::{Count, Element, Group, Member};
 use crate::field::FieldType;
 use crate::foreign::{Access, At, any_null};
@@ -93,19 +92,6 @@ impl PartialEq for Record<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// Checks the record that `bytes` start with; what follows it is left alone.
-    ///
-    /// # Errors
-    /// The length, a slot, a `bool` or a union is wrong.
-    #[inline]
-    pub fn check(format: &'a Format, bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
-        let layout = format.layout();
-        match layout.check(bytes) {
-            Some(record) => Ok(Record { format, cells: &layout.cells, bytes: record, base: 0 }),
-            None => Err(layout.error(0, bytes)),
-        }
-    }
-
     /// A view of a record that was checked where it came in. Nothing is looked at again; should the bytes not be what
     /// they were said to be, reading gives zeros, nulls and empty text, and never panics.
     #[inline]
@@ -431,6 +417,19 @@ pub(crate) fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 pub(crate) fn slot(bytes: &[u8], at: usize) -> (u64, u64) {
     let word = u64::from_le_bytes(load(bytes, at));
     (word & 0xffff_ffff, word >> 32)
+}
+
+impl Format {
+    /// The length of the record that `bytes` start with, as it says itself or as the layout has it; `None` if it is none
+    /// that a record can have, or more than there are bytes. Nothing else is checked.
+    #[inline]
+    #[must_use]
+    pub fn record_len(&self, bytes: &[u8]) -> Option<usize> {
+        match &self.layout().foreign {
+            None => record_len(bytes),
+            Some(foreign) => foreign.record_len(self.fixed_bytes(), bytes),
+        }
+    }
 }
 
 /// The length of the record that `bytes` start with, from its first word: at least 8, a multiple of 8, and no more than

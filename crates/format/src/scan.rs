@@ -1,8 +1,8 @@
-//! Parts of a line of JSON or CSV, read where they lie, eight bytes at a time: numbers of the usual size, texts without
+//! Parts of a line of JSON or CSV and other values in text, read where they lie, eight bytes at a time: numbers of the usual size, texts without
 //! escapes. What is anything else is `None`, which says nothing about it: whoever asked has another parser look.
 
-use crate::direct::{DirectBuilder, FieldWriter, Place, Run, enum_range};
-use crate::field::FieldType;
+use crate::builder::{Place, RecordBuilder, Run};
+use crate::field::{FieldType, enum_range};
 use crate::format::Format;
 
 /// A byte in each byte of a word.
@@ -42,9 +42,9 @@ pub(crate) enum Zeros {
 
 /// An integer as it is written: a sign, and digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Integer {
-    pub(crate) is_negative: bool,
-    pub(crate) digits: u64,
+struct Integer {
+    is_negative: bool,
+    digits: u64,
 }
 
 impl<'a> Scan<'a> {
@@ -194,7 +194,7 @@ impl<'a> Scan<'a> {
 
     /// Takes an integer of up to 64 bits and its sign. What follows may make it another number: `None` is not said then.
     #[inline]
-    pub(crate) fn integer(&mut self, zeros: Zeros) -> Option<Integer> {
+    fn integer(&mut self, zeros: Zeros) -> Option<Integer> {
         let (is_negative, unsigned) = self.sign();
         let (digits, count) = whole(unsigned, zeros)?;
         // JSON has a negative zero, which is a float.
@@ -274,37 +274,52 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Where a number goes that was read.
+/// Where a value goes that is read from text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) place: Place,
-    /// The greatest magnitude of an integer: without a sign, and with one. `None` for a type that takes none.
-    most: Option<[u64; 2]>,
+    /// The greatest magnitude of an integer: without a sign, and with one. Zeros for a type that takes none.
+    most: [u64; 2],
 }
 
 impl Target {
-    /// `None` for a type of which no value is read so.
+    /// A field of records, or elements, of this format; `None` if it has no such field.
     pub(crate) fn of(format: &Format, field: usize) -> Option<Self> {
-        let place = Place::of(format, field, false)?;
-        let range = match place.ty {
-            FieldType::Decimal { .. } | FieldType::List => return None,
+        let place = Place::of(format, field)?;
+        let range = match place.ty() {
             FieldType::Enum { bytes, signed } => Some(enum_range(bytes, signed)),
             ty => ty.integer_range(),
         };
-        let most = match range {
-            Some((least, most)) => Some([u64::try_from(most).ok()?, u64::try_from(-least).ok()?]),
-            None => None,
-        };
-        Some(Self { place, most })
+        let (least, most) = range.unwrap_or_default();
+        Some(Self { place, most: [u64::try_from(most).ok()?, u64::try_from(-least).ok()?] })
     }
 
-    /// Puts an integer into the record, if there is room for it.
+    /// The same, with a [promise](Place::promised).
+    pub(crate) fn promised(self) -> Self {
+        Self { place: self.place.promised(), ..self }
+    }
+
+    /// Takes a number, if that is what the field holds, and puts it into the record. What follows it may make it another
+    /// number, which may then be put there instead.
+    #[inline(always)]
+    pub(crate) fn number(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>, zeros: Zeros) -> Option<()> {
+        match self.place.ty() {
+            FieldType::F64 => builder.put(self.place, scan.float(zeros)?.to_le_bytes()),
+            FieldType::F32 => builder.put(self.place, scan.narrow_float(zeros)?.to_le_bytes()),
+            ty if ty.is_integer() => return self.integer(builder, scan, zeros),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Takes an integer, which is one of an integer field or an enumeration, and puts it into the record.
     #[inline]
-    pub(crate) fn put(&self, builder: &mut DirectBuilder, integer: Integer) -> Option<()> {
-        let Integer { is_negative, digits } = integer;
-        (digits <= self.most?[usize::from(is_negative)]).then_some(())?;
+    pub(crate) fn integer(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>, zeros: Zeros) -> Option<()> {
+        let Integer { is_negative, digits } = scan.integer(zeros)?;
+        (digits <= self.most[usize::from(is_negative)]).then_some(())?;
         let sign = u64::from(is_negative).wrapping_neg();
-        builder.put_integer(self.place, (digits ^ sign).wrapping_sub(sign)).ok()
+        builder.put_integer(self.place, (digits ^ sign).wrapping_sub(sign));
+        Some(())
     }
 }
 
@@ -397,4 +412,43 @@ fn many_digits(bytes: &[u8]) -> Option<(u64, usize)> {
         count += 1;
     }
     (count > 0).then_some((number, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn integer(text: &str) -> Option<i128> {
+        let mut scan = Scan::new(text.as_bytes());
+        let Integer { is_negative, digits } = scan.integer(Zeros::Any)?;
+        scan.is_empty().then_some(if is_negative { -i128::from(digits) } else { digits.into() })
+    }
+
+    fn float(text: &str) -> Option<u64> {
+        let mut scan = Scan::new(text.as_bytes());
+        let number = scan.float(Zeros::Any)?;
+        scan.is_empty().then_some(number.to_bits())
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_those_of_the_standard_library(
+            text in prop_oneof!["-?[0-9]{0,20}", "-?[0-9]{1,9}\\.[0-9]{1,9}", "-?[0-9]{0,4}[.eE+ x-]?[0-9]{0,9}"]
+        ) {
+            if let Some(number) = integer(&text) {
+                prop_assert_eq!(text.parse(), Ok(number));
+            }
+            if let Some(number) = float(&text) {
+                prop_assert_eq!(text.parse().map(f64::to_bits), Ok(number));
+            }
+        }
+
+        #[test]
+        fn usual_numbers_are_read(number in -999_999_999_999_999_i64..999_999_999_999_999, places in 0_usize..7) {
+            prop_assert_eq!(integer(&number.to_string()), Some(number.into()));
+            let text = format!("{:.places$}", number as f64 / 1e8);
+            prop_assert_eq!(float(&text), text.parse().ok().map(f64::to_bits));
+        }
+    }
 }

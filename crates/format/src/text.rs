@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use jiff::fmt::temporal::{DateTimeParser, DateTimePrinter};
 use jiff::tz::TimeZone;
 
-use crate::builder::RecordBuilder;
+use crate::builder::{Place, RecordBuilder, Run};
 use crate::encoding::Loss;
 use crate::field::{Field, FieldType};
 use crate::record::{Record, Value};
+use crate::scan::{Scan, Target, Zeros};
 
 static TIMESTAMP_PARSER: DateTimeParser = DateTimeParser::new();
 static TIMESTAMP_PRINTER: DateTimePrinter = DateTimePrinter::new();
@@ -105,116 +106,76 @@ pub(crate) fn is_inexact(text: &[u8], ty: FieldType) -> bool {
     }
 }
 
-/// Reads a text as a value of the field's type. `scratch` is room for what must be decoded.
-#[inline]
+/// Reads a text as a value of a field of the innermost open record. `scratch` is room for what must be decoded.
 pub(crate) fn set_from_text(
     builder: &mut RecordBuilder,
     scratch: &mut Vec<u8>,
     field: usize,
-    ty: FieldType,
     text: &[u8],
     rounding: Rounding,
 ) -> Result<(), Unfit> {
-    // What nearly all texts are, each with as little as it takes.
-    let is_set = match ty {
-        FieldType::F64 => plain_f64(text).is_some_and(|value| builder.try_f64(field, value)),
-        FieldType::Char(_) | FieldType::String => text.is_ascii() && builder.try_text(field, text),
-        _ if ty.is_integer() => plain_i64(text).is_some_and(|value| builder.try_i64(field, value)),
-        _ => false,
-    };
-    if is_set {
-        return Ok(());
-    }
-    if rounding == Rounding::Refused && is_inexact(text, ty) {
-        return Err(Unfit);
-    }
-    set_any_from_text(builder, scratch, field, ty, text)
+    let target = Target::of(builder.format(), field).ok_or(Unfit)?;
+    put_from_text(builder, scratch, &target, Run::alone(text), rounding)
 }
 
-/// As [`set_from_text`], for whatever text there may be.
-#[inline(never)]
-fn set_any_from_text(
+/// As [`set_from_text`], for a field that was looked up.
+#[inline]
+pub(crate) fn put_from_text(
     builder: &mut RecordBuilder,
     scratch: &mut Vec<u8>,
-    field: usize,
-    ty: FieldType,
-    text: &[u8],
+    target: &Target,
+    text: Run<'_>,
+    rounding: Rounding,
 ) -> Result<(), Unfit> {
-    let outcome = match ty {
-        FieldType::Bool => builder.set_bool(field, parse_bool(text).ok_or(Unfit)?),
-        FieldType::U64 => builder.set_u64(field, parse(text)?),
-        FieldType::F64 => builder.set_f64(field, parse_f64(text).ok_or(Unfit)?),
-        FieldType::F32 => builder.set_f64(field, parse_f32(text).ok_or(Unfit)?.into()),
-        FieldType::Timestamp => builder.set_timestamp(field, parse_time(text.trim_ascii()).ok_or(Unfit)?),
-        FieldType::Char(_) | FieldType::String => builder.set_text(field, str::from_utf8(text).map_err(|_| Unfit)?),
+    // What nearly all texts are, each with as little as it takes.
+    if let FieldType::Char(_) | FieldType::String = target.place.ty() {
+        return match text.is_text() {
+            true => builder.put_run(target.place, text).map_err(|_| Unfit),
+            false => Err(Unfit),
+        };
+    }
+    let mut scan = Scan::new(text.bytes);
+    match target.number(builder, &mut scan, Zeros::Any) {
+        Some(()) if scan.is_empty() => Ok(()),
+        _ => put_any_from_text(builder, scratch, target.place, text.bytes, rounding),
+    }
+}
+
+/// As [`put_from_text`], for whatever text there may be.
+#[inline(never)]
+fn put_any_from_text(
+    builder: &mut RecordBuilder,
+    scratch: &mut Vec<u8>,
+    place: Place,
+    text: &[u8],
+    rounding: Rounding,
+) -> Result<(), Unfit> {
+    if rounding == Rounding::Refused && is_inexact(text, place.ty()) {
+        return Err(Unfit);
+    }
+    match place.ty() {
+        FieldType::Bool => builder.put(place, [u8::from(parse_bool(text).ok_or(Unfit)?)]),
+        FieldType::U64 => builder.put(place, parse::<u64>(text)?.to_le_bytes()),
+        FieldType::F64 => builder.put(place, parse_f64(text).ok_or(Unfit)?.to_le_bytes()),
+        FieldType::F32 => builder.put(place, parse_f32(text).ok_or(Unfit)?.to_le_bytes()),
+        FieldType::Timestamp => builder.put(place, parse_time(text.trim_ascii()).ok_or(Unfit)?.to_le_bytes()),
         FieldType::Bytes => {
             decode_base64(text, scratch)?;
-            builder.set_bytes(field, scratch)
+            return builder.put_run(place, Run::alone(scratch)).map_err(|_| Unfit);
         }
         FieldType::Decimal { .. } => {
             let (unscaled, scale) = parse_decimal(text.trim_ascii()).ok_or(Unfit)?;
-            builder.set_decimal(field, unscaled, scale)
+            return builder.put_decimal(place, unscaled, scale).map_err(|_| Unfit);
         }
         // A symbol, or else a number.
-        FieldType::Enum { .. } => match builder.set_text(field, text) {
-            Err(_) => builder.set_i64(field, parse(text)?),
-            outcome => outcome,
+        FieldType::Enum { .. } => match builder.put_symbol(place, text) {
+            Ok(()) => {}
+            Err(_) => return builder.put_number(place, parse(text)?).map_err(|_| Unfit),
         },
-        _ => builder.set_i64(field, parse(text)?),
-    };
-    outcome.map_err(|_| Unfit)
-}
-
-/// A whole number of up to 18 digits and a minus at most; `None` for any other text, which may be a number all the same.
-#[inline]
-fn plain_i64(text: &[u8]) -> Option<i64> {
-    let (is_negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() || digits.len() > 18 {
-        return None;
+        ty if ty.is_integer() => return if builder.put_i64(place, parse(text)?) { Ok(()) } else { Err(Unfit) },
+        _ => return Err(Unfit),
     }
-    let mut number = 0;
-    for byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        number = number * 10 + i64::from(digit);
-    }
-    Some(if is_negative { -number } else { number })
-}
-
-/// A float of up to 15 digits, with a point and a minus at most; `None` for any other text, which may be a float all the
-/// same. Digits and power of ten are exact as floats, so their quotient is rounded once, as it has to be.
-#[inline]
-fn plain_f64(text: &[u8]) -> Option<f64> {
-    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
-    let (is_negative, rest) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    // A digit first and last: what lacks one is for others to judge.
-    let (Some(b'0'..=b'9'), Some(b'0'..=b'9'), ..=16) = (rest.first(), rest.last(), rest.len()) else { return None };
-    let (mut number, mut digits, mut behind_point) = (0_u64, 0, None);
-    for byte in rest {
-        let digit = byte.wrapping_sub(b'0');
-        if digit <= 9 {
-            number = number * 10 + u64::from(digit);
-            digits += 1;
-        } else if *byte == b'.' && behind_point.is_none() {
-            behind_point = Some(digits);
-        } else {
-            return None;
-        }
-    }
-    if digits > 15 {
-        return None;
-    }
-    let power = POWERS.get(behind_point.map_or(0, |before: usize| digits - before))?;
-    let value = number as f64 / power;
-    Some(if is_negative { -value } else { value })
+    Ok(())
 }
 
 /// A number in the standard library's notation, with blanks around it at most.
@@ -422,31 +383,4 @@ pub(crate) fn shorten(found: &[u8]) -> String {
         short.push('…');
     }
     short
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn plain_numbers_are_those_of_the_standard_library(
-            text in prop_oneof!["-?[0-9]{0,20}", "-?[0-9]{1,9}\\.[0-9]{1,9}", "-?[0-9]{0,4}[.eE+ x-]?[0-9]{0,9}"]
-        ) {
-            if let Some(number) = plain_i64(text.as_bytes()) {
-                prop_assert_eq!(text.parse(), Ok(number));
-            }
-            if let Some(number) = plain_f64(text.as_bytes()) {
-                prop_assert_eq!(text.parse().map(f64::to_bits), Ok(number.to_bits()));
-            }
-        }
-
-        #[test]
-        fn usual_numbers_are_plain(integer in -999_999_999_999_999_i64..999_999_999_999_999, places in 0_usize..7) {
-            prop_assert_eq!(plain_i64(integer.to_string().as_bytes()), Some(integer));
-            let float = format!("{:.places$}", integer as f64 / 1e8);
-            prop_assert_eq!(plain_f64(float.as_bytes()).map(f64::to_bits), float.parse().ok().map(f64::to_bits));
-        }
-    }
 }

@@ -1,10 +1,10 @@
 //! Copies of lists and of whole records, and the values of enumerations and decimals.
 
-use super::{RecordBuilder, ValueError, ValueProblem};
+use super::{Place, RecordBuilder, ValueError, ValueProblem};
 use crate::MAX_RECORD_BYTES;
 use crate::element::{Count, Element, Member};
-use crate::field::FieldType;
-use crate::format::{Cell, Layout, RECORD_ALIGN};
+use crate::field::{FieldType, enum_range};
+use crate::format::{Layout, RECORD_ALIGN};
 use crate::record::{List, Record, Value, slot};
 
 impl RecordBuilder {
@@ -15,9 +15,9 @@ impl RecordBuilder {
     /// As [`RecordBuilder::set`]; the elements are of other types, or not as many as are fixed. Unless the types are at
     /// fault at once, the record is then of no use: [`RecordBuilder::clear`] it.
     pub fn set_list(&mut self, field: usize, list: List<'_>) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
+        let place = self.place(field)?;
         let Some(own) = self.format.layout().element(field) else {
-            return Err(self.wrong_type(field, "list", cell.ty));
+            return Err(self.wrong_type(field, "list"));
         };
         let other = list.element();
         if own.format != other.format || own.is_record != other.is_record {
@@ -30,48 +30,48 @@ impl RecordBuilder {
                 Err(self.refuse(field, ValueProblem::ListCount { found: len as u32, expected }))
             }
             Count::Fixed(_) if !has_slots => {
-                let at = self.base + cell.offset as usize;
+                let at = self.at(place);
                 let bytes = elements(other, list.bytes(), list.at(), len);
-                if let Some(place) = self.buffer().get_mut(at..at + bytes.len()) {
-                    place.copy_from_slice(bytes);
+                if let Some(own) = self.buffer().get_mut(at..at + bytes.len()) {
+                    own.copy_from_slice(bytes);
                 }
-                self.mark_set(field, cell);
+                self.mark(place);
                 Ok(())
             }
-            _ => self.set_with_slots(field, cell, count, list),
+            _ => self.set_with_slots(place, count, list),
         }
     }
 
     /// The elements go behind the record with all that they refer to, and from there into their place if that is fixed.
-    fn set_with_slots(&mut self, field: usize, cell: Cell, count: Count, list: List<'_>) -> Result<(), ValueError> {
-        let at = self.base + cell.offset as usize;
+    fn set_with_slots(&mut self, place: Place, count: Count, list: List<'_>) -> Result<(), ValueError> {
+        let at = self.at(place);
         let len = list.iter().len();
         self.has_dead |= count != Count::Slot || slot(self.buffer(), at).1 > 0;
         let before = self.bytes.len();
         let Some(start) = append_list(list.element(), list.bytes(), list.at(), len, &mut self.bytes) else {
             let found = self.bytes.len();
             self.bytes.truncate(before);
-            return Err(self.refuse(field, ValueProblem::RecordTooLong { found }));
+            return Err(self.refuse(place.index(), ValueProblem::RecordTooLong { found }));
         };
         if count == Count::Slot {
-            self.store_list_slot(field, cell, start, len as u32);
+            self.put_list_slot(place, start, len as u32);
             return Ok(());
         }
         let size = len * list.element().stride as usize;
         for offset in 0..size {
             let byte = self.bytes.get(start + offset).copied().unwrap_or(0);
-            if let Some(place) = self.buffer().get_mut(at + offset) {
-                *place = byte;
+            if let Some(own) = self.buffer().get_mut(at + offset) {
+                *own = byte;
             }
         }
-        self.mark_set(field, cell);
+        self.mark(place);
         Ok(())
     }
 
     fn set_each(&mut self, field: usize, list: List<'_>) -> Result<(), ValueError> {
         let own = self.format.layout().element(field);
         if own.is_none_or(|own| own.is_record != list.element().is_record) {
-            return Err(self.wrong_type(field, "list of other elements", FieldType::List));
+            return Err(self.wrong_type(field, "list of other elements"));
         }
         self.begin_list(field)?;
         for value in list.iter() {
@@ -128,7 +128,7 @@ impl RecordBuilder {
                 }
                 (Member::Leaf(own), Member::Leaf(other)) => self.set(*own, record.get(*other))?,
                 (Member::Leaf(field), _) | (_, Member::Leaf(field)) => {
-                    return Err(self.wrong_type(*field, "record", FieldType::List));
+                    return Err(self.wrong_type(*field, "record"));
                 }
             }
         }
@@ -140,46 +140,49 @@ impl RecordBuilder {
     /// # Errors
     /// As [`RecordBuilder::set`]; the symbol is unknown; there is none, and the number does not fit.
     pub fn set_enum(&mut self, field: usize, number: i64, symbol: Option<&str>) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        if !matches!(cell.ty, FieldType::Enum { .. }) {
+        let place = self.place(field)?;
+        if !matches!(place.ty(), FieldType::Enum { .. }) {
             // Where there are no symbols, the text or the number is what is left.
             return match symbol {
-                Some(symbol) if cell.ty.is_text() => self.set_text(field, symbol),
-                _ if cell.ty.is_integer() => self.set_i64(field, number),
-                _ => Err(self.wrong_type(field, "enum", cell.ty)),
+                Some(symbol) if place.ty().is_text() => self.set_text(field, symbol),
+                _ if place.ty().is_integer() => self.set_i64(field, number),
+                _ => Err(self.wrong_type(field, "enum")),
             };
         }
         let own = self.format.layout().enumeration(field);
         match symbol {
             Some(symbol) if own.is_some_and(|own| own.symbol(number) != Some(symbol)) => {
-                self.set_symbol(field, cell, symbol.as_bytes())
+                self.put_symbol(place, symbol.as_bytes())
             }
-            _ => self.set_number(field, cell, number),
+            _ => self.put_number(place, number),
         }
+        .map_err(|problem| self.refuse(field, problem))
     }
 
-    pub(super) fn set_symbol(&mut self, field: usize, cell: Cell, symbol: &[u8]) -> Result<(), ValueError> {
-        let own = self.format.layout().enumeration(field);
+    /// Stores the number of a symbol in a field that is an enumeration.
+    ///
+    /// # Errors
+    /// The symbol is unknown.
+    pub(crate) fn put_symbol(&mut self, place: Place, symbol: &[u8]) -> Result<(), ValueProblem> {
+        let own = self.format.layout().enumeration(place.index());
         match own.and_then(|own| own.number(str::from_utf8(symbol).ok()?)) {
-            Some(number) => self.set_number(field, cell, number),
-            None => Err(self.refuse(field, ValueProblem::UnknownSymbol)),
+            Some(number) => self.put_number(place, number),
+            None => Err(ValueProblem::UnknownSymbol),
         }
     }
 
-    pub(super) fn set_number(&mut self, field: usize, cell: Cell, number: i64) -> Result<(), ValueError> {
-        let fits = match cell.ty {
-            FieldType::Enum { bytes: 1, signed: true } => i64::from(number as i8) == number,
-            FieldType::Enum { bytes: 1, .. } => i64::from(number as u8) == number,
-            FieldType::Enum { bytes: 2, signed: true } => i64::from(number as i16) == number,
-            FieldType::Enum { bytes: 2, .. } => i64::from(number as u16) == number,
-            FieldType::Enum { bytes: 4, signed: true } => i64::from(number as i32) == number,
-            FieldType::Enum { bytes: 4, .. } => i64::from(number as u32) == number,
-            _ => true,
-        };
-        if !fits {
-            return Err(self.refuse(field, ValueProblem::EnumRange { found: number, ty: cell.ty }));
+    /// Stores a number in a field that is an enumeration.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub(crate) fn put_number(&mut self, place: Place, number: i64) -> Result<(), ValueProblem> {
+        if let FieldType::Enum { bytes: bytes @ ..8, signed } = place.ty() {
+            let (least, most) = enum_range(bytes, signed);
+            if !(least..=most).contains(&number.into()) {
+                return Err(ValueProblem::EnumRange { found: number, ty: place.ty() });
+            }
         }
-        self.store_integer(field, cell, number as u64);
+        self.put_integer(place, number as u64);
         Ok(())
     }
 
@@ -188,9 +191,22 @@ impl RecordBuilder {
     /// # Errors
     /// As [`RecordBuilder::set`]; the field does not hold it exactly.
     pub fn set_decimal(&mut self, field: usize, unscaled: i128, scale: u8) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        let FieldType::Decimal { bytes, scale: own } = cell.ty else {
-            return Err(self.wrong_type(field, "decimal", cell.ty));
+        let place = self.place(field)?;
+        match place.ty() {
+            FieldType::Decimal { .. } => {
+                self.put_decimal(place, unscaled, scale).map_err(|problem| self.refuse(field, problem))
+            }
+            _ => Err(self.wrong_type(field, "decimal")),
+        }
+    }
+
+    /// Stores a decimal, whose scale need not be the field's, in a field of decimals.
+    ///
+    /// # Errors
+    /// The field does not hold it exactly.
+    pub(crate) fn put_decimal(&mut self, place: Place, unscaled: i128, scale: u8) -> Result<(), ValueProblem> {
+        let FieldType::Decimal { bytes, scale: own } = place.ty() else {
+            return Err(ValueProblem::WrongType { found: "decimal", ty: place.ty() });
         };
         let fitted = rescale(unscaled, scale, own).filter(|value| match bytes {
             4 => i32::try_from(*value).is_ok(),
@@ -198,30 +214,28 @@ impl RecordBuilder {
             _ => true,
         });
         match (fitted, bytes) {
-            (None, _) => {
-                return Err(self.refuse(field, ValueProblem::DecimalRange { unscaled, scale, ty: cell.ty }));
-            }
-            (Some(value), 4) => self.store(field, cell, (value as i32).to_le_bytes()),
-            (Some(value), 8) => self.store(field, cell, (value as i64).to_le_bytes()),
-            (Some(value), _) => self.store(field, cell, value.to_le_bytes()),
+            (None, _) => return Err(ValueProblem::DecimalRange { unscaled, scale, ty: place.ty() }),
+            (Some(value), 4) => self.put(place, (value as i32).to_le_bytes()),
+            (Some(value), 8) => self.put(place, (value as i64).to_le_bytes()),
+            (Some(value), _) => self.put(place, value.to_le_bytes()),
         }
         Ok(())
     }
 
     /// Makes room for a value of `needed` bytes, if there is some.
     #[cold]
-    pub(super) fn make_room(&mut self, field: usize, cell: Cell, needed: usize) -> Result<(), ValueError> {
+    pub(super) fn make_room(&mut self, place: Place, needed: usize) -> Result<(), ValueProblem> {
         if self.depth == 0 && self.has_dead {
             self.compact();
         }
-        let at = self.base + cell.offset as usize;
+        let at = self.at(place);
         let old = if self.depth == 0 { slot(self.buffer(), at).1 as usize } else { 0 };
         let found = self.bytes.len() - old + needed;
         if found > MAX_RECORD_BYTES - RECORD_ALIGN {
-            return Err(self.refuse(field, ValueProblem::RecordTooLong { found }));
+            return Err(ValueProblem::RecordTooLong { found });
         }
         // The value that goes leaves its room only now that the one that comes is known to fit.
-        self.forget(field, cell);
+        self.forget(place);
         self.compact();
         Ok(())
     }

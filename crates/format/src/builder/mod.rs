@@ -3,16 +3,18 @@
 mod copy;
 mod error;
 mod nested;
-mod quick;
+mod place;
+mod put;
 
-use crate::MAX_RECORD_BYTES;
 use crate::field::FieldType;
-use crate::format::{Cell, Format, RECORD_ALIGN};
-use crate::record::{Record, Value, slot};
+use crate::format::{Format, RECORD_ALIGN};
+use crate::record::{Record, Value};
 
 pub(crate) use copy::rescale;
 pub use error::{ValueError, ValueProblem};
 use nested::Level;
+pub(crate) use place::{Place, Run};
+use put::{store, store_char, store_integer, store_run};
 
 /// Writes records of one format, one after the other, without allocating once its buffer has grown to their size.
 ///
@@ -56,6 +58,10 @@ pub struct RecordBuilder {
     bytes: Vec<u8>,
     /// One bit a field of the innermost open record: those that must be set and have not been.
     missing: Vec<u64>,
+    /// The fixed part of a record of which nothing is set.
+    blank: Box<[u8]>,
+    /// One bit a field of the record: those that must be set.
+    required: Box<[u64]>,
     /// Where the innermost open record starts in its buffer.
     base: usize,
     /// Which buffer that is: `bytes` for 0, else that of the level before this one.
@@ -81,6 +87,8 @@ impl RecordBuilder {
         Self {
             bytes: layout.blank.to_vec(),
             missing: layout.required.to_vec(),
+            blank: layout.blank.clone(),
+            required: layout.required.clone(),
             format: format.clone(),
             base: 0,
             target: 0,
@@ -107,10 +115,9 @@ impl RecordBuilder {
             self.close_all();
         }
         self.has_dead = false;
-        let layout = self.format.layout();
         self.bytes.clear();
-        self.bytes.extend_from_slice(&layout.blank);
-        self.missing.copy_from_slice(&layout.required);
+        self.bytes.extend_from_slice(&self.blank);
+        self.missing.copy_from_slice(&self.required);
     }
 
     /// Gives a field its value. Integers of either sign go into any integer field that has room for them; a float is
@@ -135,10 +142,7 @@ impl RecordBuilder {
             Value::Decimal { unscaled, scale } => self.set_decimal(field, unscaled, scale),
             Value::Enum { number, symbol } => self.set_enum(field, number, symbol),
             Value::List(list) => self.set_list(field, list),
-            Value::Record(_) => match self.cell(field) {
-                Ok(cell) => Err(self.wrong_type(field, "record", cell.ty)),
-                Err(error) => Err(error),
-            },
+            Value::Record(_) => Err(self.wrong_type(field, "record")),
         }
     }
 
@@ -146,27 +150,20 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// The field is not nullable, or there is none.
-    #[inline]
     pub fn set_null(&mut self, field: usize) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        if cell.null_mask == 0 || cell.is_shared() {
-            return self.null_with_its_record(field, cell);
-        }
-        self.forget(field, cell);
-        self.set_bit(cell.null_byte, cell.null_mask);
-        Ok(())
+        let place = self.place(field)?;
+        self.put_null(place).map_err(|problem| self.refuse(field, problem))
     }
 
     /// Gives a `bool` field its value.
     ///
     /// # Errors
     /// As [`RecordBuilder::set`].
-    #[inline]
     pub fn set_bool(&mut self, field: usize, value: bool) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::Bool => self.store(field, cell, [u8::from(value)]),
-            ty => return Err(self.wrong_type(field, "bool", ty)),
+        let place = self.place(field)?;
+        match place.ty() {
+            FieldType::Bool => self.put(place, [u8::from(value)]),
+            _ => return Err(self.wrong_type(field, "bool")),
         }
         Ok(())
     }
@@ -175,23 +172,19 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// As [`RecordBuilder::set`].
-    #[inline]
     pub fn set_i64(&mut self, field: usize, value: i64) -> Result<(), ValueError> {
-        match self.try_i64(field, value) {
+        match self.quick(field, |record, cell| store_integer(record, cell, value)) {
             true => Ok(()),
-            false => self.set_other_i64(field, value),
+            false => self.set_any_i64(field, value),
         }
     }
 
-    /// An integer for a field that is no integer, or has no room for it.
+    /// An integer for any field of any record.
     #[inline(never)]
-    fn set_other_i64(&mut self, field: usize, value: i64) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::Enum { .. } => self.set_number(field, cell, value),
-            FieldType::Decimal { .. } => self.set_decimal(field, value.into(), 0),
-            ty if ty.is_integer() => Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty })),
-            ty => Err(self.wrong_type(field, "integer", ty)),
+    fn set_any_i64(&mut self, field: usize, value: i64) -> Result<(), ValueError> {
+        match Place::of(&self.format, field).is_some_and(|place| self.put_i64(place, value)) {
+            true => Ok(()),
+            false => self.set_other_integer(field, value.into()),
         }
     }
 
@@ -199,19 +192,28 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// As [`RecordBuilder::set`].
-    #[inline]
     pub fn set_u64(&mut self, field: usize, value: u64) -> Result<(), ValueError> {
-        if let Ok(value) = i64::try_from(value) {
-            return self.set_i64(field, value);
+        match i64::try_from(value) {
+            Ok(value) => self.set_i64(field, value),
+            Err(_) => self.set_other_integer(field, value.into()),
         }
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::U64 => self.store(field, cell, value.to_le_bytes()),
-            FieldType::Decimal { .. } => return self.set_decimal(field, value.into(), 0),
-            ty if ty.is_integer() => {
-                return Err(self.refuse(field, ValueProblem::IntegerRange { found: value.into(), ty }));
+    }
+
+    /// An integer for a field that is no integer, or has no room for it as an `i64`.
+    #[inline(never)]
+    fn set_other_integer(&mut self, field: usize, value: i128) -> Result<(), ValueError> {
+        let place = self.place(field)?;
+        match (place.ty(), u64::try_from(value)) {
+            (FieldType::U64, Ok(value)) => self.put(place, value.to_le_bytes()),
+            (ty @ FieldType::Enum { .. }, _) => match i64::try_from(value) {
+                Ok(value) => return self.put_number(place, value).map_err(|problem| self.refuse(field, problem)),
+                Err(_) => return Err(self.refuse(field, ValueProblem::WrongType { found: "integer", ty })),
+            },
+            (FieldType::Decimal { .. }, _) => return self.set_decimal(field, value, 0),
+            (ty, _) if ty.is_integer() => {
+                return Err(self.refuse(field, ValueProblem::IntegerRange { found: value, ty }));
             }
-            ty => return Err(self.wrong_type(field, "integer", ty)),
+            _ => return Err(self.wrong_type(field, "integer")),
         }
         Ok(())
     }
@@ -220,28 +222,31 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// As [`RecordBuilder::set`]; a finite value that would be infinite as `f32` is out of range.
-    #[inline]
     pub fn set_f64(&mut self, field: usize, value: f64) -> Result<(), ValueError> {
-        match self.try_f64(field, value) {
-            true => Ok(()),
-            false => self.set_other_f64(field, value),
-        }
+        let is_set = self.quick(field, |record, cell| {
+            let is_own = cell.ty == FieldType::F64;
+            if is_own {
+                store(record, cell, value.to_le_bytes());
+            }
+            is_own
+        });
+        if is_set { Ok(()) } else { self.set_float(field, value) }
     }
 
-    /// A float for a field that is no `f64`.
+    /// A float for any field.
     #[inline(never)]
-    fn set_other_f64(&mut self, field: usize, value: f64) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::F64 => self.store(field, cell, value.to_le_bytes()),
+    fn set_float(&mut self, field: usize, value: f64) -> Result<(), ValueError> {
+        let place = self.place(field)?;
+        match place.ty() {
+            FieldType::F64 => self.put(place, value.to_le_bytes()),
             FieldType::F32 => {
                 let narrow = value as f32;
                 if narrow.is_infinite() && value.is_finite() {
                     return Err(self.refuse(field, ValueProblem::FloatRange { found: value }));
                 }
-                self.store(field, cell, narrow.to_le_bytes());
+                self.put(place, narrow.to_le_bytes());
             }
-            ty => return Err(self.wrong_type(field, "float", ty)),
+            _ => return Err(self.wrong_type(field, "float")),
         }
         Ok(())
     }
@@ -250,12 +255,11 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// As [`RecordBuilder::set`].
-    #[inline]
     pub fn set_timestamp(&mut self, field: usize, nanoseconds: i64) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::Timestamp => self.store(field, cell, nanoseconds.to_le_bytes()),
-            ty => return Err(self.wrong_type(field, "timestamp", ty)),
+        let place = self.place(field)?;
+        match place.ty() {
+            FieldType::Timestamp => self.put(place, nanoseconds.to_le_bytes()),
+            _ => return Err(self.wrong_type(field, "timestamp")),
         }
         Ok(())
     }
@@ -266,26 +270,28 @@ impl RecordBuilder {
     /// As [`RecordBuilder::set`]; an enumeration takes its symbols. A text that ends in NUL does not go into a `char[N]`: padding is NUL too.
     #[inline]
     pub fn set_text(&mut self, field: usize, text: impl AsRef<[u8]>) -> Result<(), ValueError> {
-        match self.try_text(field, text.as_ref()) {
-            true => Ok(()),
-            false => self.set_other_text(field, text.as_ref()),
-        }
+        self.set_run(field, text.as_ref())
     }
 
-    /// A text for a field that is none, or has no room for it.
+    fn set_run(&mut self, field: usize, text: &[u8]) -> Result<(), ValueError> {
+        let is_set = self.quick(field, |record, cell| match cell.ty {
+            FieldType::Char(room) => store_char(record, cell, room, text),
+            FieldType::String => store_run(record, cell, Run::alone(text)),
+            _ => false,
+        });
+        if is_set { Ok(()) } else { self.set_any_text(field, text) }
+    }
+
+    /// A text for any field.
     #[inline(never)]
-    fn set_other_text(&mut self, field: usize, text: &[u8]) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::String => self.store_variable(field, cell, text),
-            FieldType::Enum { .. } => self.set_symbol(field, cell, text),
-            FieldType::Char(room) => {
-                if text.len() > usize::from(room) {
-                    return Err(self.refuse(field, ValueProblem::TextTooLong { found: text.len(), room }));
-                }
-                Err(self.refuse(field, ValueProblem::EndsInNul))
+    fn set_any_text(&mut self, field: usize, text: &[u8]) -> Result<(), ValueError> {
+        let place = self.place(field)?;
+        match place.ty() {
+            FieldType::String | FieldType::Char(_) => {
+                self.put_run(place, Run::alone(text)).map_err(|problem| self.refuse(field, problem))
             }
-            ty => Err(self.wrong_type(field, "text", ty)),
+            FieldType::Enum { .. } => self.put_symbol(place, text).map_err(|problem| self.refuse(field, problem)),
+            _ => Err(self.wrong_type(field, "text")),
         }
     }
 
@@ -293,12 +299,11 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// As [`RecordBuilder::set`].
-    #[inline]
     pub fn set_bytes(&mut self, field: usize, value: &[u8]) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
-        match cell.ty {
-            FieldType::Bytes => self.store_variable(field, cell, value),
-            ty => Err(self.wrong_type(field, "bytes", ty)),
+        let place = self.place(field)?;
+        match place.ty() {
+            FieldType::Bytes => self.put_run(place, Run::alone(value)).map_err(|problem| self.refuse(field, problem)),
+            _ => Err(self.wrong_type(field, "bytes")),
         }
     }
 
@@ -317,9 +322,10 @@ impl RecordBuilder {
             self.compact();
         }
         let len = self.bytes.len().next_multiple_of(RECORD_ALIGN);
-        self.bytes.resize(len, 0);
+        self.bytes.extend_from_slice(&[0; RECORD_ALIGN]);
+        self.bytes.truncate(len);
         if let Some(word) = self.bytes.first_chunk_mut() {
-            // At most MAX_RECORD_BYTES: see `store_variable`.
+            // At most MAX_RECORD_BYTES: see `put_run`.
             *word = (len as u32).to_le_bytes();
         }
         match &mut self.foreign {
@@ -332,104 +338,44 @@ impl RecordBuilder {
         }
     }
 
+    /// The place of a field of the innermost open record.
     #[inline]
-    fn cell(&self, field: usize) -> Result<Cell, ValueError> {
-        match self.format.layout().cells.get(field) {
-            Some(cell) => Ok(*cell),
-            None => Err(self.refuse(field, ValueProblem::NoSuchField { fields: self.format.fields().len() })),
+    fn place(&self, field: usize) -> Result<Place, ValueError> {
+        match Place::of(&self.format, field) {
+            Some(place) => Ok(place),
+            None => Err(self.no_such_field(field)),
         }
     }
 
-    #[inline]
-    fn store_integer(&mut self, field: usize, cell: Cell, value: u64) {
-        // Two's complement: the low bytes are the value, for signed and unsigned types alike.
-        match cell.ty.size() {
-            1 => self.store(field, cell, (value as u8).to_le_bytes()),
-            2 => self.store(field, cell, (value as u16).to_le_bytes()),
-            4 => self.store(field, cell, (value as u32).to_le_bytes()),
-            _ => self.store(field, cell, value.to_le_bytes()),
-        }
-    }
-
-    #[inline]
-    fn store<const N: usize>(&mut self, field: usize, cell: Cell, value: [u8; N]) {
-        let record = self.record();
-        if let Some(place) = record.get_mut(cell.offset as usize..).and_then(|rest| rest.first_chunk_mut()) {
-            *place = value;
-        }
-        clear_null(record, cell);
-        self.mark_required(field, cell);
-    }
-
-    #[inline]
-    fn store_variable(&mut self, field: usize, cell: Cell, value: &[u8]) -> Result<(), ValueError> {
-        let at = self.base + cell.offset as usize;
-        if slot(self.buffer(), at).1 > 0 {
-            // Taken out when the record is finished.
-            self.has_dead = true;
-        }
-        if self.bytes.len() + value.len() > MAX_RECORD_BYTES - RECORD_ALIGN {
-            self.make_room(field, cell, value.len())?;
-        }
-        let slot = (self.bytes.len() as u64) | (value.len() as u64) << 32;
-        self.bytes.extend_from_slice(value);
-        self.store(field, cell, slot.to_le_bytes());
-        Ok(())
+    #[cold]
+    #[inline(never)]
+    fn no_such_field(&self, field: usize) -> ValueError {
+        self.refuse(field, ValueProblem::NoSuchField { fields: self.format.fields().len() })
     }
 
     /// The buffer that the innermost open record is in.
     #[inline]
     fn buffer(&mut self) -> &mut Vec<u8> {
-        match self.target.checked_sub(1).and_then(|level| self.levels.get_mut(level)) {
-            Some(level) => &mut level.bytes,
-            None => &mut self.bytes,
-        }
-    }
-
-    /// The innermost open record, and what is behind it.
-    #[inline]
-    fn record(&mut self) -> &mut [u8] {
-        let base = self.base;
-        self.buffer().get_mut(base..).unwrap_or_default()
-    }
-
-    /// Notes that a field has a value.
-    fn mark_set(&mut self, field: usize, cell: Cell) {
-        clear_null(self.record(), cell);
-        self.mark_required(field, cell);
-    }
-
-    /// Notes that a field has a value, beside its own null bit.
-    #[inline]
-    fn mark_required(&mut self, field: usize, cell: Cell) {
-        if cell.null_mask != 0 {
-            if cell.group == 0 {
-                return;
-            }
-            self.mark_groups(cell.group);
-        }
-        if let Some(word) = self.missing.get_mut(field / 64) {
-            *word &= !(1 << (field % 64));
+        match self.target {
+            0 => &mut self.bytes,
+            target => match self.levels.get_mut(target - 1) {
+                Some(level) => &mut level.bytes,
+                None => &mut self.bytes,
+            },
         }
     }
 
     #[cold]
-    fn wrong_type(&self, field: usize, found: &'static str, ty: FieldType) -> ValueError {
-        self.refuse(field, ValueProblem::WrongType { found, ty })
+    #[inline(never)]
+    fn wrong_type(&self, field: usize, found: &'static str) -> ValueError {
+        match self.place(field) {
+            Ok(place) => self.refuse(field, ValueProblem::WrongType { found, ty: place.ty() }),
+            Err(error) => error,
+        }
     }
 
     #[cold]
     fn refuse(&self, field: usize, problem: ValueProblem) -> ValueError {
         ValueError { format: self.format.clone(), within: self.path(), is_value: self.is_in_value(), field, problem }
-    }
-}
-
-/// A field of this record is not null.
-#[inline]
-fn clear_null(record: &mut [u8], cell: Cell) {
-    if cell.null_mask != 0
-        && let Some(byte) = record.get_mut(cell.null_byte as usize)
-    {
-        *byte &= !cell.null_mask;
     }
 }

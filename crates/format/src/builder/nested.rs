@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{RecordBuilder, ValueError, ValueProblem};
+use super::{Place, RecordBuilder, ValueError, ValueProblem};
 use crate::MAX_RECORD_BYTES;
 use crate::element::{Count, Group, Member};
 use crate::field::FieldType;
-use crate::format::{Bit, Cell, Format, RECORD_ALIGN};
+use crate::format::{Bit, Format, RECORD_ALIGN};
 use crate::record::{Value, slot};
 
 /// A list that is being written. Elements are gathered in a buffer of their own, since what they refer to goes behind the
@@ -134,21 +134,21 @@ impl RecordBuilder {
             return Err(self.refuse(0, ValueProblem::NotOpen));
         }
         let Level { field, len, count, .. } = self.levels[self.depth - 1];
-        let cell = self.cell(field)?;
-        let at = self.base + cell.offset as usize;
+        let place = self.place(field)?;
+        let at = self.at(place);
         let bytes = std::mem::take(&mut self.levels[self.depth - 1].bytes);
         let outcome = match count {
             Count::Fixed(expected) if expected != len => {
                 Err(self.refuse(field, ValueProblem::ListCount { found: len, expected }))
             }
             Count::Fixed(_) => {
-                if let Some(place) = self.buffer().get_mut(at..at + bytes.len()) {
-                    place.copy_from_slice(&bytes);
+                if let Some(elements) = self.buffer().get_mut(at..at + bytes.len()) {
+                    elements.copy_from_slice(&bytes);
                 }
-                self.mark_set(field, cell);
+                self.mark(place);
                 Ok(())
             }
-            Count::Slot => self.append(field, &bytes).map(|start| self.store_list_slot(field, cell, start, len)),
+            Count::Slot => self.append(field, &bytes).map(|start| self.put_list_slot(place, start, len)),
         };
         self.levels[self.depth - 1].bytes = bytes;
         outcome?;
@@ -168,9 +168,9 @@ impl RecordBuilder {
             return Err(self.refuse(group.leaves.start, ValueProblem::NotNullable));
         }
         for field in group.leaves.clone() {
-            let cell = self.cell(field)?;
-            self.forget(field, cell);
-            self.set_bit(cell.null_byte, cell.null_mask);
+            let place = self.place(field)?;
+            self.forget(place);
+            self.set_bit(place.cell.null_byte, place.cell.null_mask);
         }
         self.set_group_bits(group);
         let required = &self.format.layout().required;
@@ -215,16 +215,6 @@ impl RecordBuilder {
         }
     }
 
-    /// A field that is null only with the nested record that it is in.
-    #[cold]
-    pub(super) fn null_with_its_record(&mut self, field: usize, cell: Cell) -> Result<(), ValueError> {
-        let (null, base) = (Bit { byte: cell.null_byte, mask: cell.null_mask }, self.base);
-        if cell.is_shared() && null.is_set(self.buffer(), base) {
-            return Ok(());
-        }
-        Err(self.refuse(field, ValueProblem::NotNullable))
-    }
-
     #[inline]
     pub(super) fn set_bit(&mut self, byte: u32, mask: u8) {
         let at = self.base + byte as usize;
@@ -235,17 +225,17 @@ impl RecordBuilder {
 
     /// Puts zeros where a value is.
     #[inline]
-    pub(super) fn forget(&mut self, field: usize, cell: Cell) {
-        let at = self.base + cell.offset as usize;
-        let mut size = cell.ty.size();
-        if cell.ty.is_variable() {
+    pub(super) fn forget(&mut self, place: Place) {
+        let at = self.at(place);
+        let mut size = place.ty().size();
+        if place.ty().is_variable() {
             self.has_dead |= slot(self.buffer(), at).1 > 0;
-        } else if cell.ty == FieldType::List {
-            size = self.format.fields().get(field).map_or(0, |field| field.size as usize);
+        } else if place.ty() == FieldType::List {
+            size = self.format.fields().get(place.index()).map_or(0, |field| field.size as usize);
             self.has_dead = true;
         }
-        if let Some(place) = self.buffer().get_mut(at..at + size) {
-            place.fill(0);
+        if let Some(value) = self.buffer().get_mut(at..at + size) {
+            value.fill(0);
         }
     }
 
@@ -268,7 +258,7 @@ impl RecordBuilder {
             while bits != 0 {
                 let field = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                let cell = self.cell(field)?;
+                let cell = self.place(field)?.cell;
                 let (null, base) = (Bit { byte: cell.null_byte, mask: cell.null_mask }, self.base);
                 if !null.is_set(self.buffer(), base) {
                     return Err(self.refuse(field, ValueProblem::NotSet));
@@ -293,15 +283,14 @@ impl RecordBuilder {
     }
 
     fn open_list(&mut self, field: usize) -> Result<(), ValueError> {
-        let cell = self.cell(field)?;
+        let place = self.place(field)?;
         let Some(element) = self.format.layout().element(field) else {
-            return Err(self.wrong_type(field, "list", cell.ty));
+            return Err(self.wrong_type(field, "list"));
         };
         let (format, is_record) = (element.format.clone(), element.is_record);
         let (stride, count, base) = (element.stride, element.count, self.base);
-        if cell.ty == FieldType::List
-            && (count != Count::Slot || slot(self.buffer(), base + cell.offset as usize).1 > 0)
-        {
+        let at = self.at(place);
+        if place.ty() == FieldType::List && (count != Count::Slot || slot(self.buffer(), at).1 > 0) {
             // Taken out when the record is finished.
             self.has_dead = true;
         }
@@ -382,10 +371,10 @@ impl RecordBuilder {
         Ok(start)
     }
 
-    pub(super) fn store_list_slot(&mut self, field: usize, cell: Cell, start: usize, len: u32) {
+    pub(super) fn put_list_slot(&mut self, place: Place, start: usize, len: u32) {
         // Where nothing is, nothing is said of a place.
         let start = if len == 0 { 0 } else { start as u64 };
-        self.store(field, cell, (start | u64::from(len) << 32).to_le_bytes());
+        self.put(place, (start | u64::from(len) << 32).to_le_bytes());
     }
 
     /// The lists and elements that the innermost open record is in; `None` for the record itself.

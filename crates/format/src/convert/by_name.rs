@@ -423,7 +423,7 @@ fn constant(field: &Field, text: &str) -> Result<Constant, PlanProblem> {
     }
     let format = Format::natural([FieldSpec::new("value", field.type_spec())]).map_err(|_| refused())?;
     let mut builder = RecordBuilder::new(&format);
-    let set = text::set_from_text(&mut builder, &mut Vec::new(), 0, field.ty, text.as_bytes(), Rounding::Refused);
+    let set = text::set_from_text(&mut builder, &mut Vec::new(), 0, text.as_bytes(), Rounding::Refused);
     set.map_err(|_| refused())?;
     let record = builder.finish().map_err(|_| refused())?;
     Constant::of(Record::assume_checked(&format, record).get(0)).ok_or_else(refused)

@@ -6,9 +6,9 @@ use super::decimal;
 use super::error::{ConvertProblem, TypeProblem};
 use super::rules::TimeUnit;
 use crate::builder::rescale;
-use crate::direct::enum_range;
 use crate::element::Enumeration;
 use crate::field::FieldType;
+use crate::field::enum_range;
 use crate::record::Value;
 
 /// One conversion on the way of a value: to which type, and what the types do not say.

@@ -201,44 +201,46 @@ impl<'r> Over<'_, 'r> {
     #[inline(always)]
     fn each(self, change: impl Fn(&[u8], &mut [u8])) -> (usize, &'r [u8]) {
         let Over { payload, records, rows, bytes: (from_bytes, to_bytes) } = self;
-        let all = records.iter_mut().zip(rows.chunks_exact_mut(to_bytes));
         let Some((payload, is_noted)) = payload else {
             let mut done = 0;
-            for (record, row) in all {
+            for (record, row) in records.iter().zip(rows.chunks_exact_mut(to_bytes)) {
                 let Some(record) = record.get(..from_bytes) else { break };
                 change(record, row);
                 done += 1;
             }
             return (done, &[]);
         };
-        match is_noted {
-            true => find(payload, from_bytes, all, |record, (place, row)| {
-                change(record, row);
+        // To find the next record waits for the length of this one; meanwhile there is something to do.
+        let (mut rest, mut done) = (payload, 0);
+        for (place, row) in records.iter_mut().zip(Rows { rest: rows, bytes: to_bytes }) {
+            let length = record_len(rest).filter(|length| *length >= from_bytes);
+            let Some((record, after)) = length.and_then(|length| rest.split_at_checked(length)) else { break };
+            change(record, row);
+            if is_noted {
                 *place = record;
-            }),
-            false => find(payload, from_bytes, all, |record, (_, row)| change(record, row)),
+            }
+            rest = after;
+            done += 1;
         }
+        (done, rest)
     }
 }
 
-/// Takes records from a payload, none of them shorter than this, one for each of these: how many, and what is left of the
-/// payload. To find the next record waits for the length of this one; meanwhile there is something to do.
-#[inline(always)]
-fn find<'r, T>(
-    payload: &'r [u8],
-    least: usize,
-    all: impl Iterator<Item = T>,
-    mut with: impl FnMut(&'r [u8], T),
-) -> (usize, &'r [u8]) {
-    let (mut rest, mut done) = (payload, 0);
-    for each in all {
-        let length = record_len(rest).filter(|length| *length >= least);
-        let Some((record, after)) = length.and_then(|length| rest.split_at_checked(length)) else { break };
-        with(record, each);
-        rest = after;
-        done += 1;
+/// Rows of this many bytes. The standard library's chunks are a call for each of them, in a loop of this size.
+struct Rows<'r> {
+    rest: &'r mut [u8],
+    bytes: usize,
+}
+
+impl<'r> Iterator for Rows<'r> {
+    type Item = &'r mut [u8];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (row, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(self.bytes)?;
+        self.rest = rest;
+        Some(row)
     }
-    (done, rest)
 }
 
 #[inline(always)]

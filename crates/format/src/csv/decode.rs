@@ -2,14 +2,14 @@
 
 use std::io::BufRead;
 
-use super::plain::Plain;
 use super::rows::{RawField, Row, RowReader};
 use super::{CsvError, CsvOptions, CsvProblem};
-use crate::builder::RecordBuilder;
+use crate::builder::{RecordBuilder, Run};
 use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
 use crate::record::Record;
+use crate::scan::{Scan, Target, Zeros};
 use crate::text::{self, Rounding, Unfit};
 
 /// Reads CSV rows into records of one format, without allocating once its buffers have grown to the rows' sizes.
@@ -24,16 +24,23 @@ pub struct CsvDecoder {
 /// What makes a record of a row's fields.
 #[derive(Debug)]
 struct Convert {
-    /// What reads most rows; `None` where each needs a closer look.
-    plain: Option<Plain>,
-    /// Whether it has read the last row; if not, the builder has its record.
-    is_plain: bool,
-    builder: RecordBuilder,
     columns: Vec<Column>,
+    values: Values,
+    /// Whether a number is read before it is known where its column ends, and that it is no null word: neither a delimiter
+    /// nor a null word can be part of one.
+    has_plain_numbers: bool,
+}
+
+/// What puts values into a record.
+#[derive(Debug)]
+struct Values {
+    builder: RecordBuilder,
     options: CsvOptions,
     scratch: Vec<u8>,
     /// What reads lists, by the indices of their fields.
     lists: Vec<(usize, JsonList)>,
+    /// Bytes of the longest null word.
+    longest_null: usize,
 }
 
 /// A list, written as a JSON array: read as the only member of an object.
@@ -71,16 +78,15 @@ impl JsonList {
 /// Where a column goes.
 #[derive(Clone, Copy, Debug)]
 struct Column {
-    /// Index of the field; `None` for a column that is passed over.
-    field: Option<usize>,
-    ty: FieldType,
+    /// `None` for a column that is passed over.
+    target: Option<Target>,
     nullable: bool,
 }
 
 /// Why a row made no record; the column is an index.
 enum RowFlaw {
     Value { column: usize },
-    ColumnCount { found: usize },
+    ColumnCount,
 }
 
 impl CsvDecoder {
@@ -115,13 +121,16 @@ impl CsvDecoder {
         options: &CsvOptions,
     ) -> Result<Self, CsvError> {
         let columns = map_columns(format, header, options)?;
-        let builder = RecordBuilder::new(format);
+        let mut builder = RecordBuilder::new(format);
+        columns.iter().filter_map(|column| column.target).for_each(|target| builder.promise(target.place));
         let fields = format.fields().iter().enumerate();
         let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field, options)?))).collect();
-        let plain = Plain::of(format, columns.iter().map(|column| column.field), options);
-        let options = options.clone();
-        let convert = Convert { plain, is_plain: false, builder, columns, options, scratch: Vec::new(), lists };
-        Ok(Self { rows, convert })
+        let is_of_number = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        let has_digit = |word: &String| word.bytes().any(|byte| byte.is_ascii_digit());
+        let has_plain_numbers = !is_of_number(options.delimiter) && !options.all_null_words().any(has_digit);
+        let longest_null = options.all_null_words().map(String::len).max().unwrap_or(0);
+        let values = Values { builder, options: options.clone(), scratch: Vec::new(), lists, longest_null };
+        Ok(Self { rows, convert: Convert { columns, values, has_plain_numbers } })
     }
 
     /// The next row as a record; `None` at the end of the input. Always give it the same input.
@@ -142,31 +151,47 @@ impl CsvDecoder {
 impl Convert {
     #[inline]
     fn row(&mut self, line: u64, row: Row<'_>) -> Result<(), CsvError> {
-        self.is_plain = match (&mut self.plain, row) {
-            (Some(plain), Row::Plain { line, .. }) => plain.read(&self.options, line),
-            _ => false,
+        self.values.builder.clear();
+        let outcome = match row {
+            Row::Plain { line, delimiter } if self.has_plain_numbers => self.plain_row(line, delimiter),
+            row => match row.try_each(|column, field| self.field(column, field)) {
+                Ok(found) if found == self.columns.len() => Ok(()),
+                Ok(_) => Err(RowFlaw::ColumnCount),
+                Err(flaw) => Err(flaw),
+            },
         };
-        if self.is_plain {
-            return Ok(());
-        }
-        let expected = self.columns.len();
-        self.builder.clear();
-        let flaw = match row.try_each(|column, field| self.field(column, field)) {
-            Ok(found) if found == expected => return Ok(()),
-            Ok(found) => RowFlaw::ColumnCount { found },
-            Err(flaw) => flaw,
-        };
-        Err(self.explain(line, row, &flaw))
+        outcome.map_err(|flaw| self.explain(line, row, &flaw))
     }
 
+    /// A row without quotes, in which a column ends where its value has been read.
     #[inline]
-    fn finish(&mut self, line: u64) -> Result<&[u8], CsvError> {
-        match &self.plain {
-            Some(plain) if self.is_plain => return Ok(plain.record()),
-            _ => {}
+    fn plain_row(&mut self, line: &[u8], delimiter: u8) -> Result<(), RowFlaw> {
+        let Self { columns, values, .. } = self;
+        let mut scan = Scan::new(line);
+        let mut is_first = true;
+        for (index, column) in columns.iter().enumerate() {
+            if !std::mem::take(&mut is_first) && scan.next() != Some(delimiter) {
+                return Err(RowFlaw::ColumnCount);
+            }
+            let Some(target) = &column.target else {
+                scan.up_to(delimiter);
+                continue;
+            };
+            let before = scan;
+            let is_number = target.number(&mut values.builder, &mut scan, Zeros::Any).is_some();
+            if is_number && scan.peek().is_none_or(|next| next == delimiter) {
+                continue;
+            }
+            scan = before;
+            let (run, is_ascii) = scan.up_to(delimiter);
+            values.set(column, target, run, is_ascii).map_err(|Unfit| RowFlaw::Value { column: index })?;
         }
+        if scan.is_empty() { Ok(()) } else { Err(RowFlaw::ColumnCount) }
+    }
+
+    fn finish(&mut self, line: u64) -> Result<&[u8], CsvError> {
         // Each value has room in its field, but a union may have two, and a nested record lack one.
-        self.builder.finish().map_err(|error| CsvError {
+        self.values.builder.finish().map_err(|error| CsvError {
             line,
             column: error.path(),
             problem: CsvProblem::Refused { problem: error.problem },
@@ -175,31 +200,19 @@ impl Convert {
 
     #[inline]
     fn field(&mut self, index: usize, (text, quoted): RawField<'_>) -> Result<(), RowFlaw> {
-        let Some(column) = self.columns.get(index) else {
-            // Counted on, so that the error can tell how many there are.
-            return Ok(());
-        };
-        let Some(field) = column.field else { return Ok(()) };
-        if column.nullable && self.options.is_null_word(text, column.ty) {
-            let text_or_bytes = column.ty.is_text() || matches!(column.ty, FieldType::Bytes | FieldType::List);
-            if !quoted || self.options.quoted_nulls || !text_or_bytes {
+        let Self { columns, values, .. } = self;
+        match columns.get(index) {
+            Some(Column { target: Some(target), nullable: true })
+                if values.is_null(text, quoted, target.place.ty()) =>
+            {
                 // Unset is null.
-                return Ok(());
+                Ok(())
             }
-        }
-        if column.ty == FieldType::List {
-            return self.list(field, text).map_err(|_| RowFlaw::Value { column: index });
-        }
-        let rounding = Rounding::of(self.options.rounds_integers);
-        text::set_from_text(&mut self.builder, &mut self.scratch, field, column.ty, text, rounding)
-            .map_err(|Unfit| RowFlaw::Value { column: index })
-    }
-
-    #[inline(never)]
-    fn list(&mut self, field: usize, text: &[u8]) -> Result<(), JsonError> {
-        match self.lists.iter_mut().find(|(index, _)| *index == field) {
-            Some((_, list)) => list.set(&mut self.builder, field, text),
-            None => Ok(()),
+            Some(Column { target: Some(target), .. }) => {
+                values.put(target, Run::alone(text)).map_err(|Unfit| RowFlaw::Value { column: index })
+            }
+            // One that is passed over, or too many: counted on.
+            _ => Ok(()),
         }
     }
 
@@ -211,20 +224,17 @@ impl Convert {
         let expected = self.columns.len();
         let column = match flaw {
             RowFlaw::Value { column } if fields.len() == expected => *column,
-            RowFlaw::Value { .. } => {
+            _ => {
                 let problem = CsvProblem::ColumnCount { found: fields.len(), expected };
-                return CsvError { line, column: None, problem };
-            }
-            RowFlaw::ColumnCount { found } => {
-                let problem = CsvProblem::ColumnCount { found: *found, expected };
                 return CsvError { line, column: None, problem };
             }
         };
         let text = fields.get(column).map_or(&b""[..], |field| field.0);
         let found = text::shorten(text);
-        let index = self.columns.get(column).and_then(|column| column.field).unwrap_or_default();
-        let list = self.list(index, text).err();
-        let Some(field) = self.builder.format().fields().get(index) else {
+        let target = self.columns.get(column).and_then(|column| column.target);
+        let index = target.map_or(0, |target| target.place.index());
+        let list = self.values.list(index, text).err();
+        let Some(field) = self.values.builder.format().fields().get(index) else {
             return CsvError { line, column: None, problem: CsvProblem::MissingColumn };
         };
         let mut expected = text::expected_not(text, field, "RFC 3339, such as 2013-01-01T10:00:00Z");
@@ -234,14 +244,53 @@ impl Convert {
             let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
             expected = format!("{expected}, as a JSON array ({place}{problem})");
         }
-        match self.options.null_words_text(field.ty) {
+        match self.values.options.null_words_text(field.ty) {
             Some(words) if field.nullable => expected = format!("{expected}, or {words} for null"),
-            _ if !field.nullable && self.options.is_null_word(text, field.ty) => {
+            _ if !field.nullable && self.values.options.is_null_word(text, field.ty) => {
                 expected.push_str("; the field is not nullable");
             }
             _ => {}
         }
         CsvError { line, column: Some(field.name.clone()), problem: CsvProblem::Value { found, expected } }
+    }
+}
+
+impl Values {
+    /// The value of a column without quotes.
+    #[inline]
+    fn set(&mut self, column: &Column, target: &Target, run: Run<'_>, is_ascii: bool) -> Result<(), Unfit> {
+        let ty = target.place.ty();
+        if column.nullable && self.is_null(run.bytes, false, ty) {
+            // Unset is null.
+            return Ok(());
+        }
+        match is_ascii && ty.is_text() {
+            true => self.builder.put_run(target.place, run).map_err(|_| Unfit),
+            false => self.put(target, run),
+        }
+    }
+
+    #[inline]
+    fn is_null(&self, text: &[u8], quoted: bool, ty: FieldType) -> bool {
+        let is_word = text.len() <= self.longest_null && self.options.is_null_word(text, ty);
+        let text_or_bytes = ty.is_text() || matches!(ty, FieldType::Bytes | FieldType::List);
+        is_word && (!quoted || self.options.quoted_nulls || !text_or_bytes)
+    }
+
+    fn put(&mut self, target: &Target, run: Run<'_>) -> Result<(), Unfit> {
+        if target.place.ty() == FieldType::List {
+            return self.list(target.place.index(), run.bytes).map_err(|_| Unfit);
+        }
+        let rounding = Rounding::of(self.options.rounds_integers);
+        text::put_from_text(&mut self.builder, &mut self.scratch, target, run, rounding)
+    }
+
+    #[inline(never)]
+    fn list(&mut self, field: usize, text: &[u8]) -> Result<(), JsonError> {
+        match self.lists.iter_mut().find(|(index, _)| *index == field) {
+            Some((_, list)) => list.set(&mut self.builder, field, text),
+            None => Ok(()),
+        }
     }
 }
 
@@ -270,7 +319,7 @@ fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions
         let name = name.as_ref();
         let Some(index) = format.field(name) else {
             if options.ignore_extra_columns {
-                columns.push(Column { field: None, ty: FieldType::Bytes, nullable: true });
+                columns.push(Column { target: None, nullable: true });
                 continue;
             }
             let known: Vec<&str> = format.fields().iter().map(|field| field.name.as_str()).collect();
@@ -279,8 +328,8 @@ fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions
         if std::mem::replace(&mut taken[index], true) {
             return Err(at_column(name, CsvProblem::SameColumn));
         }
-        let field = &format.fields()[index];
-        columns.push(Column { field: Some(index), ty: field.ty, nullable: field.nullable });
+        let target = Target::of(format.natural_format(), index).map(Target::promised);
+        columns.push(Column { target, nullable: format.fields()[index].nullable });
     }
     for (field, taken) in format.fields().iter().zip(taken) {
         if !taken && !field.nullable {

@@ -13,7 +13,6 @@
 mod decode;
 mod encode;
 mod infer;
-mod plain;
 mod rows;
 
 use std::{fmt, io};

@@ -223,3 +223,17 @@ pub enum EncodingProblem {
     #[error("cannot read: {0}")]
     Io(io::Error),
 }
+
+/// What is wrong with a value that was refused, for messages.
+pub(crate) fn refused(problem: ValueProblem, expected: String) -> EncodingProblem {
+    match problem {
+        ValueProblem::NotSet => EncodingProblem::Missing,
+        ValueProblem::NotNullable => EncodingProblem::Value { found: "null".to_owned(), expected },
+        problem => {
+            let text = problem.to_string();
+            let text = text.strip_prefix("found ").unwrap_or(&text);
+            let (found, expected) = text.split_once(", expected ").unwrap_or((text, &expected));
+            EncodingProblem::Value { found: found.to_owned(), expected: expected.to_owned() }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Bytes that are read from their start on, as the binary encodings have them.
 
-use crate::direct::Run;
+use crate::builder::Run;
 
 /// Why nothing could be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

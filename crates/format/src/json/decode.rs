@@ -32,8 +32,6 @@ pub struct JsonDecoder {
 struct Convert {
     /// What reads most lines; `None` for formats with more than single values in them.
     plain: Option<Plain>,
-    /// Whether it has read the last line; if not, the builder has its record.
-    is_plain: bool,
     builder: RecordBuilder,
     options: JsonOptions,
     /// One bit a member: those that the objects on the way to where parsing is had.
@@ -50,7 +48,6 @@ impl JsonDecoder {
         let (shape, words) = Shape::of(format);
         let convert = Convert {
             plain: Plain::of(format, &shape),
-            is_plain: false,
             builder: RecordBuilder::new(format),
             options: options.clone(),
             seen: vec![0; words],
@@ -109,11 +106,10 @@ impl Convert {
         if bytes.trim_ascii().is_empty() {
             return Ok(false);
         }
-        if let Some(plain) = &mut self.plain {
-            self.is_plain = plain.read(shape, &self.options, bytes);
-            if self.is_plain {
-                return Ok(true);
-            }
+        if let Some(plain) = &mut self.plain
+            && plain.read(&mut self.builder, shape, &self.options, bytes)
+        {
+            return Ok(true);
         }
         self.builder.clear();
         let mut parser = serde_json::Deserializer::from_slice(bytes);
@@ -126,10 +122,6 @@ impl Convert {
 
     #[inline]
     fn finish(&mut self, line: u64) -> Result<&[u8], JsonError> {
-        match &self.plain {
-            Some(plain) if self.is_plain => return Ok(plain.record()),
-            _ => {}
-        }
         self.builder.finish().map_err(|error| {
             let (field, problem) = flaw_of(&error);
             JsonError { line, field, problem }
@@ -416,7 +408,7 @@ impl Member<'_> {
         }
         let Convert { builder, scratch, options, .. } = &mut *self.convert;
         let rounding = Rounding::of(options.rounds_integers);
-        match text::set_from_text(builder, scratch, self.field, self.ty, text.as_bytes(), rounding) {
+        match text::set_from_text(builder, scratch, self.field, text.as_bytes(), rounding) {
             Ok(()) => Ok(()),
             Err(Unfit) => self.refuse(text::shorten(text.as_bytes())),
         }
@@ -508,7 +500,7 @@ impl<'de> Visitor<'de> for Member<'_> {
         };
         let rounding = Rounding::of(options.rounds_integers);
         let outcome = match is_text {
-            true => text::set_from_text(builder, scratch, field, ty, value.as_bytes(), rounding),
+            true => text::set_from_text(builder, scratch, field, value.as_bytes(), rounding),
             false => Err(Unfit),
         };
         match outcome {

@@ -10,7 +10,7 @@
 
 use super::JsonOptions;
 use super::shape::{Shape, What};
-use crate::direct::{DirectBuilder, FieldWriter, Run};
+use crate::builder::{RecordBuilder, Run};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::scan::{Needle, Scan, Target, Zeros};
@@ -27,7 +27,6 @@ pub(super) struct Plain {
     /// One bit a member: those without which there is no record.
     required: Box<[u64]>,
     format: Format,
-    builder: DirectBuilder,
     /// A text without its escapes.
     unescaped: Vec<u8>,
     scratch: Vec<u8>,
@@ -61,36 +60,26 @@ impl Plain {
             }
             members.push(member);
         }
-        let builder = DirectBuilder::new(format, std::iter::empty(), &[]);
         let next = (0..=members.len()).collect();
         let seen = required.clone();
         let format = format.clone();
-        Some(Self {
-            members: members.into(),
-            next,
-            seen,
-            required,
-            format,
-            builder,
-            unescaped: Vec::new(),
-            scratch: Vec::new(),
-        })
+        Some(Self { members: members.into(), next, seen, required, format, unescaped: Vec::new(), scratch: Vec::new() })
     }
 
     /// Reads a line; false where the library has to.
     #[inline]
-    pub(super) fn read(&mut self, shape: &Shape, options: &JsonOptions, line: &[u8]) -> bool {
-        self.object(shape, options, line).is_some()
+    pub(super) fn read(
+        &mut self,
+        builder: &mut RecordBuilder,
+        shape: &Shape,
+        options: &JsonOptions,
+        line: &[u8],
+    ) -> bool {
+        self.object(builder, shape, options, line).is_some()
     }
 
-    /// The record of the line that was read last.
-    #[inline]
-    pub(super) fn record(&self) -> &[u8] {
-        self.builder.record()
-    }
-
-    fn object(&mut self, shape: &Shape, options: &JsonOptions, line: &[u8]) -> Option<()> {
-        self.builder.start(line.len()).ok()?;
+    fn object(&mut self, builder: &mut RecordBuilder, shape: &Shape, options: &JsonOptions, line: &[u8]) -> Option<()> {
+        builder.clear();
         self.seen.fill(0);
         let mut scan = Scan::new(line);
         scan.skip_blanks();
@@ -102,7 +91,7 @@ impl Plain {
             match self.member(shape, before, &mut scan)? {
                 Some(index) => {
                     skip_colon(&mut scan)?;
-                    self.value(options, index, &mut scan)?;
+                    self.value(builder, options, index, &mut scan)?;
                     before = index + 1;
                 }
                 None if options.ignore_unknown_fields => {
@@ -120,8 +109,7 @@ impl Plain {
             scan.skip_blanks();
         }
         let is_whole = self.required.iter().zip(&self.seen).all(|(required, seen)| required & !seen == 0);
-        (is_whole && scan.is_empty()).then_some(())?;
-        self.builder.finish().ok()
+        (is_whole && scan.is_empty()).then_some(())
     }
 
     /// Takes the name of a member that was not there before, and notes that it is now; within, `None` for one that the
@@ -156,39 +144,50 @@ impl Plain {
 
     /// Takes the value of a member, and puts it into the record.
     #[inline]
-    fn value(&mut self, options: &JsonOptions, index: usize, scan: &mut Scan<'_>) -> Option<()> {
+    fn value(
+        &mut self,
+        builder: &mut RecordBuilder,
+        options: &JsonOptions,
+        index: usize,
+        scan: &mut Scan<'_>,
+    ) -> Option<()> {
         let member = self.members.get(index)?;
-        let (place, builder) = (member.target.place, &mut self.builder);
+        let place = member.target.place;
         match scan.peek()? {
-            b'"' => return self.put_text(options, index, scan),
+            b'"' => return self.put_text(builder, options, index, scan),
             b'n' => {
                 scan.take(b"null").then_some(())?;
                 return builder.put_null(place).ok();
             }
             _ => {}
         }
-        match place.ty {
-            FieldType::F64 => builder.put(place, scan.float(Zeros::Json)?.to_le_bytes()),
-            FieldType::F32 => builder.put(place, scan.narrow_float(Zeros::Json)?.to_le_bytes()),
+        match place.ty() {
             FieldType::Bool if scan.take(b"true") => builder.put(place, [1]),
             FieldType::Bool if scan.take(b"false") => builder.put(place, [0]),
-            _ => return member.target.put(builder, scan.integer(Zeros::Json)?),
+            FieldType::Enum { .. } => return member.target.integer(builder, scan, Zeros::Json),
+            _ => return member.target.number(builder, scan, Zeros::Json),
         }
-        .ok()
+        Some(())
     }
 
     /// Takes a value in quotes.
     #[inline]
-    fn put_text(&mut self, options: &JsonOptions, index: usize, scan: &mut Scan<'_>) -> Option<()> {
+    fn put_text(
+        &mut self,
+        builder: &mut RecordBuilder,
+        options: &JsonOptions,
+        index: usize,
+        scan: &mut Scan<'_>,
+    ) -> Option<()> {
         scan.next()?;
-        let Self { members, format, builder, unescaped, scratch, .. } = self;
+        let Self { members, format, unescaped, scratch, .. } = self;
         let before = *scan;
         let run = match scan.text() {
             Some(run) => run,
             None => {
                 *scan = before;
                 scan.escaped_text(unescaped)?;
-                Run { bytes: unescaped, ahead: unescaped }
+                Run::alone(unescaped)
             }
         };
         let place = members.get(index)?.target.place;
@@ -196,24 +195,24 @@ impl Plain {
         if is_null_word && builder.put_null(place).is_ok() {
             return Some(());
         }
-        match place.ty {
-            FieldType::String | FieldType::Char(_) => builder.put_run(place, run),
+        match place.ty() {
+            FieldType::String | FieldType::Char(_) => return builder.put_run(place, run).ok(),
             FieldType::Timestamp => {
                 let nanoseconds = text::parse_time(run.bytes.trim_ascii())?;
-                builder.put(place, nanoseconds.to_le_bytes())
+                builder.put(place, nanoseconds.to_le_bytes());
             }
             FieldType::Bytes => {
                 text::decode_base64(run.bytes, scratch).ok()?;
-                builder.put_run(place, Run { bytes: scratch, ahead: scratch })
+                return builder.put_run(place, Run::alone(scratch)).ok();
             }
             FieldType::Enum { .. } => {
                 let enumeration = format.layout().enumeration(place.index())?;
                 let number = enumeration.number(str::from_utf8(run.bytes).ok()?)?;
-                builder.put_integer(place, number as u64)
+                builder.put_integer(place, number as u64);
             }
             _ => return None,
         }
-        .ok()
+        Some(())
     }
 }
 

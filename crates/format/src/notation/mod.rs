@@ -127,6 +127,26 @@ use crate::spec::{FieldSpec, TypeSpec};
 
 pub(crate) use parse::{Dialect, Node, Ty, character, parse_fields, parse_nodes};
 
+impl Format {
+    /// The format in people's notation, which [`Format::parse_schema`] reads back.
+    #[must_use]
+    pub fn schema(&self) -> String {
+        match &self.layout().foreign {
+            Some(foreign) => format!("layout foreign little explicit {}\n{}", foreign.rule_text, foreign.body),
+            None => schema(&self.specs()),
+        }
+    }
+
+    /// Reads people's notation, as in files for `--schema`: `name type` a line, ` null` behind it if the field may be
+    /// null; a name that is no plain word stands in double quotes; `#` starts a comment. See [`crate::notation`].
+    ///
+    /// # Errors
+    /// A line that is not so, a type that is not known, or what [`Format::natural`] refuses, with the line.
+    pub fn parse_schema(text: &str) -> Result<Format, FormatError> {
+        parse_schema(text)
+    }
+}
+
 /// People's notation to a format.
 pub(crate) fn parse_schema(text: &str) -> Result<Format, FormatError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -1,8 +1,9 @@
 //! Reads the notations: people's, and the canonical one, which has places behind the types.
 
 use super::shorten;
-use crate::field::{FieldType, FieldTypeError};
+use crate::field::FieldType;
 use crate::format::{Format, FormatError, FormatProblem};
+use crate::problem::FieldTypeError;
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::{MAX_DEPTH, MAX_FIELDS};
 

@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::{MAX_STREAM_NAME_BYTES, Policy, Registry, RegistryError};
 use crate::convert::{Conversion, MAX_CONVERSION_BYTES};
-use crate::description::FormatId;
 use crate::format::Format;
+use crate::id::FormatId;
 
 /// Bytes in front of an entry's text.
 const HEAD_BYTES: usize = 8;

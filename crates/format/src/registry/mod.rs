@@ -40,8 +40,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::convert::{Conversion, MAX_CONVERSION_BYTES};
-use crate::description::FormatId;
 use crate::format::Format;
+use crate::id::FormatId;
 
 /// Most formats that a registry keeps.
 pub const MAX_FORMATS: usize = 1 << 16;

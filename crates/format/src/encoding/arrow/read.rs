@@ -361,7 +361,7 @@ impl Writer<'_> {
             },
             // A symbol, or the number that stands for none.
             (Value::Text(word), FieldType::Enum { .. }) => {
-                return text::set_from_text(self.builder, self.scratch, field, ty, word, self.rounding).map_err(|_| {
+                return text::set_from_text(self.builder, self.scratch, field, word, self.rounding).map_err(|_| {
                     let found = format!("`{}`", text::shorten(word));
                     self.named(field, EncodingError::value(found, "a symbol of the enumeration, or its number"))
                 });

@@ -4,8 +4,8 @@ use std::io::BufRead;
 
 use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, Step};
 use super::schema::{AvroSchema, Kind};
-use crate::builder::ValueProblem;
-use crate::direct::{Builders, FieldWriter, Place, Refusal, Run, refused};
+use crate::builder::{Place, RecordBuilder, Run, ValueError, ValueProblem};
+use crate::encoding::error::refused;
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
@@ -30,8 +30,7 @@ pub struct AvroDecoder {
 pub(super) struct Table {
     schema: AvroSchema,
     plan: Plan,
-    format: Format,
-    builders: Builders,
+    builder: RecordBuilder,
     repairs_text: bool,
 }
 
@@ -48,8 +47,6 @@ pub(super) enum Stop {
     Cut,
     /// The bytes are none of the schema.
     Bytes(&'static str),
-    /// It needs the slow builder.
-    Slow,
 }
 
 /// A value that does not fit, without allocating: there may be many.
@@ -138,7 +135,6 @@ impl Stop {
         match self {
             Self::Cut => EncodingError::new(EncodingProblem::Cut),
             Self::Bytes(found) => EncodingError::syntax(format!("found {found}: not written by this schema")),
-            Self::Slow => EncodingError::syntax("found a record that is too long"),
         }
     }
 }
@@ -146,22 +142,21 @@ impl Stop {
 impl Table {
     pub(super) fn new(schema: AvroSchema, format: &Format, options: &EncodingOptions) -> Result<Self, EncodingError> {
         let plan = Plan::of(&schema, format, Purpose::Read { ignore_unknown: options.ignore_unknown })?;
-        let builders = Builders::new(format, plan.places.iter().copied(), &[]);
+        let mut builder = RecordBuilder::new(format);
+        plan.places.iter().for_each(|place| builder.promise(*place));
         let repairs_text = options.allows(Loss::InvalidText);
-        Ok(Self { schema, plan, format: format.clone(), builders, repairs_text })
+        Ok(Self { schema, plan, builder, repairs_text })
     }
 
     /// Reads the datum that the bytes start with.
     #[inline]
     pub(super) fn datum(&mut self, bytes: &[u8]) -> Result<Datum, Stop> {
-        let Self { schema, plan, builders, repairs_text, .. } = self;
-        if let Some(direct) = builders.start(bytes.len()) {
-            match read(schema, plan, *repairs_text, bytes, direct) {
-                Err(Stop::Slow) => {}
-                outcome => return outcome,
-            }
-        }
-        read(schema, plan, *repairs_text, bytes, builders.start_slow())
+        let Self { schema, plan, builder, repairs_text } = self;
+        builder.clear();
+        let mut reading =
+            Reading { schema, repairs_text: *repairs_text, reader: Reader::new(bytes), builder, wrong: None };
+        reading.steps(&plan.steps)?;
+        Ok(Datum { bytes: bytes.len() - reading.reader.left(), wrong: reading.wrong })
     }
 
     /// The record of the datum that was read last.
@@ -169,34 +164,21 @@ impl Table {
     pub(super) fn finish(&mut self, datum: Datum) -> Result<&[u8], EncodingError> {
         match datum.wrong {
             Some(wrong) => Err(wrong.explain(&self.plan.labels)),
-            None => self.builders.finish().map_err(|error| error.explain(&self.format)),
+            None => Ok(self.builder.finish()?),
         }
     }
 }
 
-#[inline]
-fn read<S: FieldWriter>(
-    schema: &AvroSchema,
-    plan: &Plan,
-    repairs_text: bool,
-    bytes: &[u8],
-    sink: &mut S,
-) -> Result<Datum, Stop> {
-    let mut reading = Reading { schema, repairs_text, reader: Reader::new(bytes), sink, wrong: None };
-    reading.steps(&plan.steps)?;
-    Ok(Datum { bytes: bytes.len() - reading.reader.left(), wrong: reading.wrong })
-}
-
-struct Reading<'p, 'b, S> {
+struct Reading<'p, 'b> {
     schema: &'p AvroSchema,
     repairs_text: bool,
     reader: Reader<'b>,
-    sink: &'p mut S,
+    builder: &'p mut RecordBuilder,
     /// The first value that does not fit. What follows it is read, so that the next datum is found.
     wrong: Option<Wrong>,
 }
 
-impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
+impl<'b> Reading<'_, 'b> {
     #[inline]
     fn steps(&mut self, steps: &[Step]) -> Result<(), Stop> {
         for step in steps {
@@ -214,28 +196,31 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
             Step::Skip(ty) => self.skip(*ty, MAX_SKIPPED_DEPTH),
             Step::Record(group, steps) => {
                 if let Some(group) = group {
-                    let outcome = self.sink.put_group(group, false);
-                    self.take(0, outcome)?;
+                    let outcome = self.builder.put_group(group, false);
+                    self.take(0, outcome);
                 }
                 self.steps(steps)
             }
             Step::Null(Absent::Leaf(place)) => {
-                let outcome = self.sink.put_null(*place);
-                self.take(0, outcome)
+                let outcome = self.builder.put_null(*place);
+                self.take(0, outcome);
+                Ok(())
             }
             Step::Null(Absent::Group(group)) => {
-                let outcome = self.sink.put_group(group, true);
-                self.take(0, outcome)
+                let outcome = self.builder.put_group(group, true);
+                self.take(0, outcome);
+                Ok(())
             }
             Step::Branches(branches, label) => {
                 let branch = usize::try_from(self.long()?).ok().and_then(|branch| branches.get(branch));
                 match branch.ok_or(Stop::Bytes("a branch that its union does not have"))? {
                     Step::Null(absent) => {
                         let outcome = match absent {
-                            Absent::Leaf(place) => self.sink.put_null(*place),
-                            Absent::Group(group) => self.sink.put_group(group, true),
+                            Absent::Leaf(place) => self.builder.put_null(*place),
+                            Absent::Group(group) => self.builder.put_group(group, true),
                         };
-                        self.take(*label, outcome)
+                        self.take(*label, outcome);
+                        Ok(())
                     }
                     branch => self.step(branch),
                 }
@@ -245,19 +230,19 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
     }
 
     fn list(&mut self, list: &List) -> Result<(), Stop> {
-        let begun = self.sink.begin_list(list.field);
-        self.take(list.label, begun)?;
+        let begun = self.builder.begin_list(list.field);
+        self.note_error(list.label, begun);
         while let Some(count) = self.block()? {
             for _ in 0..count {
-                if list.is_record {
-                    let begun = self.sink.begin_element();
-                    self.take(list.label, begun)?;
-                }
+                let begun = if list.is_record { self.builder.begin_element() } else { self.builder.begin_value() };
+                self.note_error(list.label, begun);
                 let before = self.reader.left();
                 self.steps(&list.steps)?;
                 if list.is_record {
-                    let ended = self.sink.end_element();
-                    self.take(list.label, ended)?;
+                    let ended = self.builder.end_element();
+                    self.note_error(list.label, ended);
+                } else {
+                    self.builder.end_value();
                 }
                 // Elements of no bytes could be any number, and none of them would fit any more.
                 if self.wrong.is_some() && self.reader.left() == before {
@@ -265,8 +250,9 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
                 }
             }
         }
-        let ended = self.sink.end_list();
-        self.take(list.label, ended)
+        let ended = self.builder.end_list();
+        self.note_error(list.label, ended);
+        Ok(())
     }
 
     /// How many elements the next block of an array or a map has; `None` behind the last.
@@ -292,14 +278,16 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
     }
 
     #[inline]
-    fn take(&mut self, label: u32, outcome: Result<(), Refusal>) -> Result<(), Stop> {
-        match outcome {
-            Ok(()) => Ok(()),
-            Err(Refusal::Slow) => Err(Stop::Slow),
-            Err(Refusal::Problem(problem)) => {
-                self.note(label, What::Refused(problem));
-                Ok(())
-            }
+    fn take(&mut self, label: u32, outcome: Result<(), ValueProblem>) {
+        if let Err(problem) = outcome {
+            self.note(label, What::Refused(problem));
+        }
+    }
+
+    #[inline]
+    fn note_error(&mut self, label: u32, outcome: Result<(), ValueError>) {
+        if let Err(error) = outcome {
+            self.note(label, What::Refused(error.problem));
         }
     }
 
@@ -315,28 +303,29 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
             match self.reader.varint()? {
                 // The branch's number, doubled.
                 branch if branch == u64::from(*null) * 2 => {
-                    let outcome = self.sink.put_null(*place);
-                    return self.take(*label, outcome);
+                    let outcome = self.builder.put_null(*place);
+                    self.take(*label, outcome);
+                    return Ok(());
                 }
                 0 | 2 => {}
                 _ => return Err(Stop::Bytes("a branch that its union does not have")),
             }
         }
-        let outcome = match op {
+        match op {
             Op::Bool => {
                 let [byte] = self.reader.fixed()?;
                 if byte > 1 {
                     return Err(Stop::Bytes("a boolean that is neither 0 nor 1"));
                 }
-                self.sink.put(*place, [byte])
+                self.builder.put(*place, [byte]);
             }
             Op::Int32 => match i32::try_from(self.long()?) {
-                Ok(value) => self.sink.put(*place, value.to_le_bytes()),
+                Ok(value) => self.builder.put(*place, value.to_le_bytes()),
                 Err(_) => return Err(Stop::Bytes("an int of more than 32 bits")),
             },
             Op::Int64 => {
                 let value = self.long()?;
-                self.sink.put(*place, value.to_le_bytes())
+                self.builder.put(*place, value.to_le_bytes());
             }
             Op::Integer(least, most) => {
                 let value = self.long()?;
@@ -344,61 +333,62 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
                     self.note(*label, What::Range(value.into()));
                     return Ok(());
                 }
-                self.sink.put_integer(*place, value as u64)
+                self.builder.put_integer(*place, value as u64);
             }
-            Op::Float => self.sink.put(*place, self.reader.fixed::<4>()?),
-            Op::Double => self.sink.put(*place, self.reader.fixed::<8>()?),
+            Op::Float => self.builder.put(*place, self.reader.fixed::<4>()?),
+            Op::Double => self.builder.put(*place, self.reader.fixed::<8>()?),
             Op::Widen => {
                 let value = f32::from_le_bytes(self.reader.fixed()?);
-                self.sink.put(*place, f64::from(value).to_le_bytes())
+                self.builder.put(*place, f64::from(value).to_le_bytes());
             }
             Op::Text => return self.text(*place, *label),
             Op::Bytes => {
                 let len = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a length below zero"))?;
-                self.sink.put_run(*place, self.reader.take(len)?)
+                let run = self.reader.take(len)?;
+                self.put_run(*place, *label, run);
             }
-            Op::Fixed(size) => self.sink.put_run(*place, self.reader.take(*size as u64)?),
+            Op::Fixed(size) => {
+                let run = self.reader.take(*size as u64)?;
+                self.put_run(*place, *label, run);
+            }
             op => return self.rare(op, *place, *label),
-        };
-        self.take(*label, outcome)
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn put_run(&mut self, place: Place, label: u32, run: Run<'_>) {
+        let outcome = self.builder.put_run(place, run);
+        self.take(label, outcome);
     }
 
     #[inline]
     fn text(&mut self, place: Place, label: u32) -> Result<(), Stop> {
         let len = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a length below zero"))?;
         let run = self.reader.take(len)?;
-        let outcome = match run.is_text() {
-            true => self.sink.put_run(place, run),
+        match run.is_text() {
+            true => self.put_run(place, label, run),
             false if self.repairs_text => {
                 let repaired = String::from_utf8_lossy(run.bytes);
-                self.sink.put_run(place, Run { bytes: repaired.as_bytes(), ahead: repaired.as_bytes() })
+                self.put_run(place, label, Run::alone(repaired.as_bytes()));
             }
-            false => {
-                self.note(label, What::Text);
-                return Ok(());
-            }
-        };
-        self.take(label, outcome)
+            false => self.note(label, What::Text),
+        }
+        Ok(())
     }
 
     fn rare(&mut self, op: &Op, place: Place, label: u32) -> Result<(), Stop> {
-        let outcome = match op {
-            Op::Time(unit) => {
-                let Some(value) = self.long()?.checked_mul(*unit) else {
-                    self.note(label, What::Time);
-                    return Ok(());
-                };
-                self.sink.put(place, value.to_le_bytes())
-            }
+        match op {
+            Op::Time(unit) => match self.long()?.checked_mul(*unit) {
+                Some(value) => self.builder.put(place, value.to_le_bytes()),
+                None => self.note(label, What::Time),
+            },
             Op::Symbols(numbers) => {
                 let index = usize::try_from(self.long()?).ok();
                 let number = index.and_then(|index| numbers.get(index));
                 match number.ok_or(Stop::Bytes("a symbol that its enumeration does not have"))? {
-                    Some(number) => self.sink.put_integer(place, *number as u64),
-                    None => {
-                        self.note(label, What::Symbol);
-                        return Ok(());
-                    }
+                    Some(number) => self.builder.put_integer(place, *number as u64),
+                    None => self.note(label, What::Symbol),
                 }
             }
             Op::Decimal(size) => {
@@ -407,20 +397,17 @@ impl<'b, S: FieldWriter> Reading<'_, 'b, S> {
                     None => self.run()?,
                 };
                 let unscaled = big_endian(run.bytes);
-                match (unscaled, place.ty) {
-                    (Some(value), FieldType::Decimal { bytes: 16, .. }) => self.sink.put(place, value.to_le_bytes()),
+                match (unscaled, place.ty()) {
+                    (Some(value), FieldType::Decimal { bytes: 16, .. }) => self.builder.put(place, value.to_le_bytes()),
                     (Some(value), FieldType::Decimal { bytes, .. }) if fits(value, bytes) => {
-                        self.sink.put_integer(place, value as u64)
+                        self.builder.put_integer(place, value as u64);
                     }
-                    _ => {
-                        self.note(label, What::Decimal);
-                        return Ok(());
-                    }
+                    _ => self.note(label, What::Decimal),
                 }
             }
-            _ => Ok(()),
-        };
-        self.take(label, outcome)
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Passes over a value of this type.

@@ -1,11 +1,11 @@
 //! A schema and a format together: for each type of the schema in its order, what is done with its value.
 
 use super::schema::{AvroField, AvroSchema, Kind, Logical, VALUE};
-use crate::direct::{Place, enum_range};
+use crate::builder::Place;
 use crate::element::Group;
 use crate::encoding::shape::{Items, Named, Shape};
 use crate::encoding::{EncodingError, EncodingProblem};
-use crate::field::{Field, FieldType};
+use crate::field::{Field, FieldType, enum_range};
 use crate::format::Format;
 
 /// What is done with a record's values, and how errors name them.
@@ -13,7 +13,7 @@ use crate::format::Format;
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     pub(super) labels: Vec<Label>,
-    /// Those of the fields that lie in no list.
+    /// Those of the fields that lie in no list: Avro has a value for each.
     pub(super) places: Vec<Place>,
 }
 
@@ -98,17 +98,19 @@ pub(super) enum Purpose {
 impl Plan {
     /// What reads or writes records of this format by this schema.
     pub(super) fn of(schema: &AvroSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
+        // The layout that records are built in.
+        let format = if purpose == Purpose::Write { format } else { format.natural_format() };
         let plan = Plan { steps: Vec::new(), labels: Vec::new(), places: Vec::new() };
-        let mut compiler = Compiler { schema, purpose, plan, format };
+        let mut compiler = Compiler { schema, purpose, plan, root: format };
         let members = Named::all(format, "");
-        compiler.plan.steps = compiler.fields(schema.root, &members, "", true)?;
+        compiler.plan.steps = compiler.fields(schema.root, &members, "", format)?;
         Ok(compiler.plan)
     }
 }
 
 struct Compiler<'a> {
     schema: &'a AvroSchema,
-    format: &'a Format,
+    root: &'a Format,
     purpose: Purpose,
     plan: Plan,
 }
@@ -120,13 +122,13 @@ impl Compiler<'_> {
         (self.plan.labels.len() - 1) as u32
     }
 
-    /// The fields of a record of the schema, for these of the format. `is_top` where they lie in no list.
+    /// The fields of a record of the schema, for these of the format, or of the elements of the list that they lie in.
     fn fields(
         &mut self,
         record: usize,
         members: &[Named],
         path: &str,
-        is_top: bool,
+        format: &Format,
     ) -> Result<Vec<Step>, EncodingError> {
         let schema = self.schema;
         let Kind::Record(fields) = &schema.ty(record).kind else {
@@ -139,7 +141,7 @@ impl Compiler<'_> {
             match members.iter().position(|member| member.name == name) {
                 Some(index) => {
                     found[index] = true;
-                    steps.push(self.step(field.ty, &members[index], is_top)?);
+                    steps.push(self.step(field.ty, &members[index], format)?);
                 }
                 None => steps.push(self.unknown(field, &name, members, path)?),
             }
@@ -180,46 +182,46 @@ impl Compiler<'_> {
         }
     }
 
-    fn step(&mut self, ty: usize, target: &Named, is_top: bool) -> Result<Step, EncodingError> {
+    fn step(&mut self, ty: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
         let schema = self.schema;
         match (&schema.ty(ty).kind, &target.shape) {
             (Kind::Union(branches), Shape::Union(group, variants)) => {
-                self.union(branches, target, (group, variants), is_top)
+                self.union(branches, target, (group, variants), format)
             }
             (Kind::Union(branches), Shape::Leaf(_, field)) if branches.len() == 2 && field.ty != FieldType::List => {
-                self.nullable_leaf(ty, branches, target, is_top)
+                self.nullable_leaf(ty, branches, target, format)
             }
             (Kind::Union(branches), _) => {
                 let label = self.label(&target.path, None);
                 let steps: Result<Vec<Step>, EncodingError> =
-                    branches.iter().map(|branch| self.branch(*branch, target, is_top)).collect();
+                    branches.iter().map(|branch| self.branch(*branch, target, format)).collect();
                 Ok(Step::Branches(steps?, label))
             }
             (Kind::Record(_), Shape::Record(group, members)) => {
-                let steps = self.fields(ty, members, &target.path, is_top)?;
+                let steps = self.fields(ty, members, &target.path, format)?;
                 let group = group.optional.is_some().then(|| Box::new(group.clone()));
                 Ok(Step::Record(group, steps))
             }
             (Kind::Record(_), Shape::Leaf(..)) => match schema.wrapped(ty) {
-                Some(inner) => self.step(inner, target, is_top),
+                Some(inner) => self.step(inner, target, format),
                 None => Err(self.mismatch(ty, target)),
             },
             (Kind::Array(element) | Kind::Map(element), Shape::Leaf(index, field)) if field.ty == FieldType::List => {
                 let is_map = matches!(schema.ty(ty).kind, Kind::Map(_));
                 self.list(ty, *element, is_map, *index, field, target)
             }
-            (_, Shape::Leaf(..)) => self.leaf(ty, target, None, is_top),
+            (_, Shape::Leaf(..)) => self.leaf(ty, target, None, format),
             _ => Err(self.mismatch(ty, target)),
         }
     }
 
     /// A branch of a union whose value is the target's, whichever it is.
-    fn branch(&mut self, branch: usize, target: &Named, is_top: bool) -> Result<Step, EncodingError> {
+    fn branch(&mut self, branch: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
         if self.schema.ty(branch).kind != Kind::Null {
-            return self.step(branch, target, is_top);
+            return self.step(branch, target, format);
         }
         Ok(Step::Null(match &target.shape {
-            Shape::Leaf(index, field) => Absent::Leaf(self.place(*index, field, target)),
+            Shape::Leaf(index, _) => Absent::Leaf(self.place(*index, target, format)?),
             Shape::Record(group, _) | Shape::Union(group, _) => Absent::Group(Box::new(group.clone())),
         }))
     }
@@ -229,18 +231,18 @@ impl Compiler<'_> {
         ty: usize,
         branches: &[usize],
         target: &Named,
-        is_top: bool,
+        format: &Format,
     ) -> Result<Step, EncodingError> {
         let null = self.null_branch(ty);
         let other = null.and_then(|null| branches.get(1 - null)).copied();
         match (null, other) {
             (Some(null), Some(other)) if !matches!(self.schema.ty(other).kind, Kind::Null | Kind::Record(_)) => {
-                self.leaf(other, target, u8::try_from(null).ok(), is_top)
+                self.leaf(other, target, u8::try_from(null).ok(), format)
             }
             _ => {
                 let label = self.label(&target.path, None);
                 let steps: Result<Vec<Step>, EncodingError> =
-                    branches.iter().map(|branch| self.branch(*branch, target, is_top)).collect();
+                    branches.iter().map(|branch| self.branch(*branch, target, format)).collect();
                 Ok(Step::Branches(steps?, label))
             }
         }
@@ -251,7 +253,7 @@ impl Compiler<'_> {
         branches: &[usize],
         target: &Named,
         (group, variants): (&Group, &[Named]),
-        is_top: bool,
+        format: &Format,
     ) -> Result<Step, EncodingError> {
         let label = self.label(&target.path, None);
         let mut steps = Vec::with_capacity(branches.len());
@@ -265,7 +267,7 @@ impl Compiler<'_> {
                 let message = format!("the schema's union has a branch `{name}`, and the format's none");
                 return Err(EncodingError::schema(message).in_field(&target.path));
             };
-            steps.push(self.step(*branch, variant, is_top)?);
+            steps.push(self.step(*branch, variant, format)?);
         }
         if self.purpose == Purpose::Write && steps.len() < variants.len() {
             let message = "the schema's union has no branch for some of the format's variants";
@@ -283,64 +285,56 @@ impl Compiler<'_> {
         target: &Field,
         named: &Named,
     ) -> Result<Step, EncodingError> {
-        let Some(items) = target.element().map(|element| Items::of(element, &named.path)) else {
+        let Some(own) = target.element() else {
             return Err(self.mismatch(ty, named));
         };
+        let (items, format) = (Items::of(own, &named.path), own.format());
         let label = self.label(&named.path, Some(target));
         let is_element_record = matches!(self.schema.ty(element).kind, Kind::Record(_));
         let (is_record, steps) = match (&items, is_map) {
             (Items::Record(members), true) => match &members[..] {
-                [key, value] => (true, vec![self.key(key)?, self.step(element, value, false)?]),
+                [key, value] => (true, vec![self.key(key, format)?, self.step(element, value, format)?]),
                 _ => return Err(self.mismatch(ty, named)),
             },
             (Items::Scalar(_), true) => return Err(self.mismatch(ty, named)),
             (Items::Record(members), false) => match &members[..] {
-                [value] if value.name == VALUE && !is_element_record => (true, vec![self.step(element, value, false)?]),
-                members => (true, self.fields(element, members, &format!("{}[]", named.path), false)?),
+                [value] if value.name == VALUE && !is_element_record => {
+                    (true, vec![self.step(element, value, format)?])
+                }
+                members => (true, self.fields(element, members, &format!("{}[]", named.path), format)?),
             },
-            (Items::Scalar(value), false) => (false, vec![self.step(element, value, false)?]),
+            (Items::Scalar(value), false) => (false, vec![self.step(element, value, format)?]),
         };
         Ok(Step::List(Box::new(List { field, is_record, steps, label })))
     }
 
     /// A map's keys are text.
-    fn key(&mut self, target: &Named) -> Result<Step, EncodingError> {
+    fn key(&mut self, target: &Named, format: &Format) -> Result<Step, EncodingError> {
         match &target.shape {
             Shape::Leaf(index, field) if field.ty.is_text() => {
                 let label = self.label(&target.path, Some(field));
-                let place = self.place(*index, field, target);
+                let place = self.place(*index, target, format)?;
                 Ok(Step::Leaf(Leaf { op: Op::Text, place, null: None, label }))
             }
             _ => Err(EncodingError::schema("the keys of Avro's maps are text").in_field(&target.path)),
         }
     }
 
-    fn place(&self, index: usize, field: &Field, target: &Named) -> Place {
-        // An element of single values has no name.
-        match target.name.is_empty() {
-            true => Place::element(field.ty),
-            // Avro has a value for each field, so that nothing can lack one.
-            false => Place::of(self.format, index, false)
-                .filter(|place| place.ty == field.ty)
-                .unwrap_or_else(|| Place::inner(index, field.ty)),
-        }
+    fn place(&self, index: usize, target: &Named, format: &Format) -> Result<Place, EncodingError> {
+        let place = Place::of(format, index)
+            .ok_or_else(|| EncodingError::schema("the format has no such field").in_field(&target.path))?;
+        Ok(if format == self.root { place.promised() } else { place })
     }
 
-    fn leaf(&mut self, ty: usize, target: &Named, null: Option<u8>, is_top: bool) -> Result<Step, EncodingError> {
+    fn leaf(&mut self, ty: usize, target: &Named, null: Option<u8>, format: &Format) -> Result<Step, EncodingError> {
         let Shape::Leaf(index, field) = &target.shape else {
             return Err(self.mismatch(ty, target));
         };
         let Some(op) = self.op(ty, field) else {
             return Err(self.mismatch(ty, target));
         };
-        let place = match is_top {
-            true => self.place(*index, field, target),
-            false if target.name.is_empty() => Place::element(field.ty),
-            false => Place::inner(*index, field.ty),
-        };
-        if is_top {
-            self.plan.places.push(place);
-        }
+        let place = self.place(*index, target, format)?;
+        self.plan.places.push(place);
         let label = self.label(&target.path, Some(field));
         Ok(Step::Leaf(Leaf { op, place, null, label }))
     }

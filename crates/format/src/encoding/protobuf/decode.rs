@@ -6,7 +6,8 @@ use super::nested::Marks;
 use super::plan::{Label, MessagePlan, Number, Op, Plan, Purpose, Range, Step};
 use super::schema::ProtobufSchema;
 use super::wire::{self, Flaw, Wire};
-use crate::direct::{Builders, FieldWriter, Place, Refusal, Run, refused};
+use crate::builder::{Place, RecordBuilder, Run, ValueError, ValueProblem};
+use crate::encoding::error::refused;
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
@@ -19,14 +20,13 @@ use crate::text;
 pub struct ProtobufDecoder {
     window: Window,
     table: Table,
-    builders: Builders,
+    builder: RecordBuilder,
     most: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) plan: Plan,
-    format: Format,
     /// Whether text that is no UTF-8 is mended, and not refused.
     repairs_text: bool,
 }
@@ -47,7 +47,7 @@ pub(super) enum What {
     Text,
     Time,
     Digits,
-    Refused(Refusal),
+    Refused(ValueProblem),
 }
 
 impl What {
@@ -68,9 +68,15 @@ impl From<ReadFlaw> for What {
     }
 }
 
-impl From<Refusal> for What {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+impl From<ValueProblem> for What {
+    fn from(problem: ValueProblem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl From<ValueError> for What {
+    fn from(error: ValueError) -> Self {
+        Self::Refused(error.problem)
     }
 }
 
@@ -98,9 +104,10 @@ impl ProtobufDecoder {
             Some(schema) => Plan::of(schema, format, purpose)?,
             None => Plan::of(&ProtobufSchema::of(format), format, purpose)?,
         };
-        let builders = Builders::new(format, plan.root.steps.iter().map(|step| step.place), &plan.root.zeros);
-        let table = Table { plan, format: format.clone(), repairs_text: options.allows(Loss::InvalidText) };
-        Ok(Self { window: Window::default(), table, builders, most: options.max_item_bytes })
+        let mut builder = RecordBuilder::new(format);
+        plan.root.zeros.iter().for_each(|place| builder.start_from_zero(*place));
+        let table = Table { plan, repairs_text: options.allows(Loss::InvalidText) };
+        Ok(Self { window: Window::default(), table, builder, most: options.max_item_bytes })
     }
 
     /// One message, without its length, as a record.
@@ -109,8 +116,8 @@ impl ProtobufDecoder {
     /// It is no message of the type, or a value does not fit its field.
     #[inline]
     pub fn decode(&mut self, message: &[u8]) -> Result<&[u8], EncodingError> {
-        match self.table.record(&mut self.builders, message) {
-            Ok(()) => self.builders.finish().map_err(|error| error.explain(&self.table.format)),
+        match self.table.record(&mut self.builder, message) {
+            Ok(()) => Ok(self.builder.finish()?),
             Err(wrong) => Err(wrong.explain(&self.table.plan.labels)),
         }
     }
@@ -118,7 +125,7 @@ impl ProtobufDecoder {
 
 impl Decoder for ProtobufDecoder {
     fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError> {
-        let Self { window, table, builders, most } = self;
+        let Self { window, table, builder, most } = self;
         let outcome = window.next(input, *most, |bytes| {
             let mut reader = Reader::new(bytes);
             let len = match reader.varint() {
@@ -133,7 +140,7 @@ impl Decoder for ProtobufDecoder {
             let end = head + len as usize;
             match bytes.get(head..end) {
                 Some(message) => {
-                    let outcome = table.record(builders, message);
+                    let outcome = table.record(builder, message);
                     Ok(Attempt::Done { bytes: end, value: outcome })
                 }
                 None => Ok(Attempt::Short { at_least: end }),
@@ -143,7 +150,7 @@ impl Decoder for ProtobufDecoder {
             None => Ok(None),
             Some(Err(wrong)) => Err(window.place(wrong.explain(&table.plan.labels))),
             Some(Ok(())) => {
-                let record = builders.finish().map_err(|error| window.place(error.explain(&table.format)))?;
+                let record = builder.finish().map_err(|error| window.place(error.into()))?;
                 Ok(Some(record))
             }
         }
@@ -155,35 +162,23 @@ impl Decoder for ProtobufDecoder {
 }
 
 impl Table {
-    /// Puts a message's values into one of the builders.
+    /// Begins a record with a message's values.
     #[inline]
-    fn record(&self, builders: &mut Builders, message: &[u8]) -> Result<(), Wrong> {
-        if let Some(direct) = builders.start(message.len()) {
-            match self.message(direct, &self.plan.root, message) {
-                Err(Wrong { what: What::Refused(Refusal::Slow), .. }) => {}
-                outcome => return outcome,
-            }
-        }
-        let builder = builders.start_slow();
-        self.begin(builder, &self.plan.root)?;
+    fn record(&self, builder: &mut RecordBuilder, message: &[u8]) -> Result<(), Wrong> {
+        builder.clear();
         self.message(builder, &self.plan.root, message)
     }
 
-    /// Puts into a record what it has where a message has nothing.
-    pub(super) fn begin<S: FieldWriter>(&self, sink: &mut S, plan: &MessagePlan) -> Result<(), Wrong> {
+    /// Puts into a nested record what it has where a message has nothing.
+    pub(super) fn begin(&self, builder: &mut RecordBuilder, plan: &MessagePlan) -> Result<(), Wrong> {
         for place in &plan.zeros {
-            sink.put_zero(*place).map_err(|refusal| Wrong { label: None, what: refusal.into() })?;
+            builder.put_zero(*place).map_err(|problem| Wrong { label: None, what: problem.into() })?;
         }
         Ok(())
     }
 
     #[inline]
-    pub(super) fn message<S: FieldWriter>(
-        &self,
-        sink: &mut S,
-        plan: &MessagePlan,
-        message: &[u8],
-    ) -> Result<(), Wrong> {
+    pub(super) fn message(&self, builder: &mut RecordBuilder, plan: &MessagePlan, message: &[u8]) -> Result<(), Wrong> {
         let mut reader = Reader::new(message);
         let mut likely = 0;
         let mut marks = Marks::default();
@@ -204,22 +199,22 @@ impl Table {
             };
             likely += 1;
             if step.oneof > 0 {
-                self.enter_variant(sink, plan, step, &mut marks)?;
+                self.enter_variant(builder, plan, step, &mut marks)?;
             }
             match step.op {
                 Op::Nested { index, .. } => {
-                    self.nested(sink, index, step, (message, tag, &mut reader), &mut marks)?;
+                    self.nested(builder, index, step, (message, tag, &mut reader), &mut marks)?;
                 }
-                _ => self.value(sink, step, tag, &mut reader).map_err(|what| what.at(step.label))?,
+                _ => self.value(builder, step, tag, &mut reader).map_err(|what| what.at(step.label))?,
             }
         }
         Ok(())
     }
 
     #[inline]
-    pub(super) fn value<S: FieldWriter>(
+    pub(super) fn value(
         &self,
-        sink: &mut S,
+        builder: &mut RecordBuilder,
         step: &Step,
         tag: u32,
         reader: &mut Reader<'_>,
@@ -229,27 +224,27 @@ impl Table {
         }
         let place = step.place;
         match step.op {
-            Op::Var32 => sink.put(place, (reader.varint()? as u32).to_le_bytes())?,
-            Op::Var64 => sink.put(place, reader.varint()?.to_le_bytes())?,
-            Op::Zig32 => sink.put(place, (unzigzag(reader.varint()? & 0xffff_ffff) as u32).to_le_bytes())?,
-            Op::Zig64 => sink.put(place, unzigzag(reader.varint()?).to_le_bytes())?,
-            Op::Fixed32 => sink.put(place, reader.fixed::<4>()?)?,
-            Op::Fixed64 => sink.put(place, reader.fixed::<8>()?)?,
-            Op::Bool => sink.put(place, [u8::from(reader.varint()? != 0)])?,
-            Op::Widen => sink.put(place, f64::from(f32::from_le_bytes(reader.fixed()?)).to_le_bytes())?,
-            Op::Integer(number, range) => put_integer(sink, place, range, read_number(reader, number)?)?,
+            Op::Var32 => builder.put(place, (reader.varint()? as u32).to_le_bytes()),
+            Op::Var64 => builder.put(place, reader.varint()?.to_le_bytes()),
+            Op::Zig32 => builder.put(place, (unzigzag(reader.varint()? & 0xffff_ffff) as u32).to_le_bytes()),
+            Op::Zig64 => builder.put(place, unzigzag(reader.varint()?).to_le_bytes()),
+            Op::Fixed32 => builder.put(place, reader.fixed::<4>()?),
+            Op::Fixed64 => builder.put(place, reader.fixed::<8>()?),
+            Op::Bool => builder.put(place, [u8::from(reader.varint()? != 0)]),
+            Op::Widen => builder.put(place, f64::from(f32::from_le_bytes(reader.fixed()?)).to_le_bytes()),
+            Op::Integer(number, range) => put_integer(builder, place, range, read_number(reader, number)?)?,
             Op::Text | Op::Char => {
                 let run = reader.run()?;
                 match run.is_text() {
-                    true => sink.put_run(place, run)?,
-                    false => self.put_wrong_text(sink, place, run)?,
+                    true => builder.put_run(place, run)?,
+                    false => self.put_wrong_text(builder, place, run)?,
                 }
             }
-            Op::Bytes => sink.put_run(place, reader.run()?)?,
-            Op::Timestamp => sink.put(place, timestamp(reader.length_delimited()?)?.to_le_bytes())?,
+            Op::Bytes => builder.put_run(place, reader.run()?)?,
+            Op::Timestamp => builder.put(place, timestamp(reader.length_delimited()?)?.to_le_bytes()),
             Op::Decimal => {
                 let (unscaled, scale) = text::parse_decimal(reader.length_delimited()?).ok_or(What::Digits)?;
-                sink.put_decimal(place, unscaled, scale)?;
+                builder.put_decimal(place, unscaled, scale)?;
             }
             // Whoever calls has looked.
             Op::Nested { .. } => {}
@@ -258,12 +253,12 @@ impl Table {
     }
 
     #[cold]
-    fn put_wrong_text<S: FieldWriter>(&self, sink: &mut S, place: Place, run: Run<'_>) -> Result<(), What> {
+    fn put_wrong_text(&self, builder: &mut RecordBuilder, place: Place, run: Run<'_>) -> Result<(), What> {
         if !self.repairs_text {
             return Err(What::Text);
         }
         let repaired = String::from_utf8_lossy(run.bytes);
-        sink.put_run(place, Run { bytes: repaired.as_bytes(), ahead: repaired.as_bytes() })?;
+        builder.put_run(place, Run::alone(repaired.as_bytes()))?;
         Ok(())
     }
 }
@@ -290,12 +285,12 @@ fn signed(value: u64) -> Result<i64, u64> {
 }
 
 #[inline]
-fn put_integer<S: FieldWriter>(sink: &mut S, place: Place, range: Range, value: Result<i64, u64>) -> Result<(), What> {
+fn put_integer(builder: &mut RecordBuilder, place: Place, range: Range, value: Result<i64, u64>) -> Result<(), What> {
     let value = value.map_err(|value| What::Range(value.into()))?;
     if value < range.least || value > range.most {
         return Err(What::Range(value.into()));
     }
-    sink.put_integer(place, value as u64)?;
+    builder.put_integer(place, value as u64);
     Ok(())
 }
 
@@ -338,8 +333,7 @@ impl Wrong {
             What::Text => value("text that is no UTF-8".to_owned()),
             What::Time => value("a time beyond it".to_owned()),
             What::Digits => value("a text that is no decimal".to_owned()),
-            What::Refused(Refusal::Problem(problem)) => refused(problem, expected),
-            What::Refused(Refusal::Slow) => value("a record that is too long".to_owned()),
+            What::Refused(problem) => refused(problem, expected),
         };
         let error = EncodingError::new(problem);
         match label {

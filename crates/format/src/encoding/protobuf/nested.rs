@@ -3,7 +3,7 @@
 use super::decode::{Table, What, Wrong};
 use super::plan::{ListPlan, MAX_MARKS, MessagePlan, Nested, Op, Step};
 use super::wire::{self, Flaw, Wire};
-use crate::direct::{FieldWriter, Refusal};
+use crate::builder::{RecordBuilder, ValueError};
 use crate::encoding::reader::Reader;
 
 /// What there was in a message so far.
@@ -51,9 +51,9 @@ fn place(mark: u16) -> (usize, u64) {
 
 impl Table {
     /// Takes away the variant that was there before this one.
-    pub(super) fn enter_variant<S: FieldWriter>(
+    pub(super) fn enter_variant(
         &self,
-        sink: &mut S,
+        builder: &mut RecordBuilder,
         plan: &MessagePlan,
         step: &Step,
         marks: &mut Marks,
@@ -63,7 +63,7 @@ impl Table {
         };
         if marks.see(oneof.mark) && !marks.is_seen(step.mark) {
             oneof.marks.iter().for_each(|mark| marks.forget(*mark));
-            sink.put_variants_null(&oneof.group).map_err(|refusal| What::from(refusal).at(step.label))?;
+            builder.put_variants_null(&oneof.group).map_err(|problem| What::from(problem).at(step.label))?;
         }
         if !matches!(step.op, Op::Nested { .. }) {
             marks.see(step.mark);
@@ -72,9 +72,9 @@ impl Table {
     }
 
     /// Reads what is nested: `message` is all of the message that it is in, `reader` behind its tag.
-    pub(super) fn nested<'m, S: FieldWriter>(
+    pub(super) fn nested<'m>(
         &self,
-        sink: &mut S,
+        builder: &mut RecordBuilder,
         index: u32,
         step: &Step,
         (message, tag, reader): (&'m [u8], u32, &mut Reader<'m>),
@@ -92,9 +92,9 @@ impl Table {
                 // Elements that do not follow each other: all of them, once more.
                 marks.finish(step.mark);
                 reader.skip(tag)?;
-                return self.list(sink, list, &mut Reader::new(message), step.label);
+                return self.list(builder, list, &mut Reader::new(message), step.label);
             }
-            return self.list_from(sink, list, tag, reader, step.label);
+            return self.list_from(builder, list, tag, reader, step.label);
         }
         let whole;
         let mut content = content(step, tag, reader).map_err(|what| what.at(step.label))?;
@@ -107,27 +107,29 @@ impl Table {
         match nested {
             Nested::Message { group, plan } => {
                 if let Some(group) = group {
-                    sink.put_group(group, false).map_err(|refusal| What::from(refusal).at(step.label))?;
+                    builder.put_group(group, false).map_err(|problem| What::from(problem).at(step.label))?;
                 }
-                self.begin(sink, plan)?;
-                self.message(sink, plan, content)
+                self.begin(builder, plan)?;
+                self.message(builder, plan, content)
             }
-            Nested::Wrapped(list) | Nested::List(list) => self.list(sink, list, &mut Reader::new(content), step.label),
+            Nested::Wrapped(list) | Nested::List(list) => {
+                self.list(builder, list, &mut Reader::new(content), step.label)
+            }
         }
     }
 
     /// The list whose first element's tag has been read, and the elements that follow at once.
-    fn list_from<S: FieldWriter>(
+    fn list_from(
         &self,
-        sink: &mut S,
+        builder: &mut RecordBuilder,
         list: &ListPlan,
         tag: u32,
         reader: &mut Reader<'_>,
         label: u32,
     ) -> Result<(), Wrong> {
-        let refuse = |refusal: Refusal| What::from(refusal).at(label);
-        sink.begin_list(list.field).map_err(refuse)?;
-        self.elements(sink, list, tag, reader, label)?;
+        let refuse = |error: ValueError| What::from(error).at(label);
+        builder.begin_list(list.field).map_err(refuse)?;
+        self.elements(builder, list, tag, reader, label)?;
         loop {
             let mut ahead = *reader;
             if ahead.is_empty() {
@@ -138,35 +140,35 @@ impl Table {
                 break;
             }
             *reader = ahead;
-            self.elements(sink, list, next, reader, label)?;
+            self.elements(builder, list, next, reader, label)?;
         }
-        sink.end_list().map_err(refuse)
+        builder.end_list().map_err(refuse)
     }
 
     /// All elements of the list in a message.
-    fn list<S: FieldWriter>(
+    fn list(
         &self,
-        sink: &mut S,
+        builder: &mut RecordBuilder,
         list: &ListPlan,
         reader: &mut Reader<'_>,
         label: u32,
     ) -> Result<(), Wrong> {
-        let refuse = |refusal: Refusal| What::from(refusal).at(label);
-        sink.begin_list(list.field).map_err(refuse)?;
+        let refuse = |error: ValueError| What::from(error).at(label);
+        builder.begin_list(list.field).map_err(refuse)?;
         while !reader.is_empty() {
             let tag = reader.tag()?;
             match wire::number(tag) == wire::number(list.element.tag) {
-                true => self.elements(sink, list, tag, reader, label)?,
+                true => self.elements(builder, list, tag, reader, label)?,
                 false => reader.skip(tag)?,
             }
         }
-        sink.end_list().map_err(refuse)
+        builder.end_list().map_err(refuse)
     }
 
     /// What stands behind one tag: an element, or several behind one length.
-    fn elements<S: FieldWriter>(
+    fn elements(
         &self,
-        sink: &mut S,
+        builder: &mut RecordBuilder,
         list: &ListPlan,
         tag: u32,
         reader: &mut Reader<'_>,
@@ -176,28 +178,42 @@ impl Table {
         if tag != element.tag && list.packed.is_some_and(|(packed, _)| packed == tag) {
             let mut inner = Reader::new(reader.length_delimited().map_err(Flaw::from)?);
             while !inner.is_empty() {
-                self.value(sink, element, element.tag, &mut inner).map_err(|what| what.at(element.label))?;
+                self.single(builder, element, element.tag, &mut inner)?;
             }
             return Ok(());
         }
-        let refuse = |refusal: Refusal| What::from(refusal).at(label);
+        let refuse = |error: ValueError| What::from(error).at(label);
         match (&list.record, element.op) {
             (Some(plan), _) => {
                 let content = content(element, tag, reader).map_err(|what| what.at(label))?;
-                sink.begin_element().map_err(refuse)?;
-                self.begin(sink, plan)?;
-                self.message(sink, plan, content)?;
-                sink.end_element().map_err(refuse)
+                builder.begin_element().map_err(refuse)?;
+                self.begin(builder, plan)?;
+                self.message(builder, plan, content)?;
+                builder.end_element().map_err(refuse)
             }
             (None, Op::Nested { index, .. }) => {
                 let content = content(element, tag, reader).map_err(|what| what.at(element.label))?;
                 match self.plan.nested.get(index as usize) {
-                    Some(Nested::Wrapped(inner)) => self.list(sink, inner, &mut Reader::new(content), element.label),
+                    Some(Nested::Wrapped(inner)) => self.list(builder, inner, &mut Reader::new(content), element.label),
                     _ => Ok(()),
                 }
             }
-            (None, _) => self.value(sink, element, tag, reader).map_err(|what| what.at(element.label)),
+            (None, _) => self.single(builder, element, tag, reader),
         }
+    }
+
+    /// An element that is a single value.
+    fn single(
+        &self,
+        builder: &mut RecordBuilder,
+        element: &Step,
+        tag: u32,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), Wrong> {
+        builder.begin_value().map_err(|error| What::from(error).at(element.label))?;
+        self.value(builder, element, tag, reader).map_err(|what| what.at(element.label))?;
+        builder.end_value();
+        Ok(())
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::schema::{Kind, Message, Presence, ProtoField, ProtobufSchema, VALUE};
 use super::wire::{self, Wire};
-use crate::direct::{Place, enum_range};
+use crate::builder::Place;
 use crate::element::{Count, Group};
 use crate::encoding::shape::{Items, Named, Shape};
 use crate::encoding::{EncodingError, EncodingProblem};
-use crate::field::{Field, FieldType};
+use crate::field::{Field, FieldType, enum_range};
 use crate::format::Format;
 
 /// Most lists, nested messages and `oneof` fields that one message may have.
@@ -149,9 +149,11 @@ pub(super) enum Purpose {
 impl Plan {
     /// What reads or writes records of this format as messages of this type.
     pub(super) fn of(schema: &ProtobufSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
+        // The layout that records are built in.
+        let format = if purpose == Purpose::Write { format } else { format.natural_format() };
         let plan = Plan { root: MessagePlan::default(), nested: Vec::new(), labels: Vec::new() };
-        let mut compiler = Compiler { schema, format, purpose, plan };
-        let root = compiler.message(schema.root(), &Named::all(format, ""), "", true)?;
+        let mut compiler = Compiler { schema, purpose, plan };
+        let root = compiler.message(schema.root(), &Named::all(format, ""), "", format)?;
         Ok(Plan { root, ..compiler.plan })
     }
 }
@@ -177,7 +179,6 @@ impl MessagePlan {
 
 struct Compiler<'a> {
     schema: &'a ProtobufSchema,
-    format: &'a Format,
     purpose: Purpose,
     plan: Plan,
 }
@@ -189,6 +190,8 @@ struct Parts {
     zeros: Vec<Place>,
     oneofs: Vec<OneOfPlan>,
     marks: usize,
+    /// Whether the message is the record, and not in another one.
+    is_root: bool,
 }
 
 impl Parts {
@@ -211,20 +214,25 @@ impl Compiler<'_> {
         (self.plan.labels.len() - 1) as u32
     }
 
+    fn place(&self, index: usize, target: &Named, format: &Format) -> Result<Place, EncodingError> {
+        Place::of(format, index)
+            .ok_or_else(|| EncodingError::schema("the format has no such field").in_field(&target.path))
+    }
+
     fn nested(&mut self, nested: Nested, is_group: bool) -> Op {
         self.plan.nested.push(nested);
         Op::Nested { index: (self.plan.nested.len() - 1) as u32, is_group }
     }
 
-    /// The plan of a message for these fields of the format; `is_top` where they lie in no list.
+    /// The plan of a message for these fields of the format, or of the elements of the list that they lie in.
     fn message(
         &mut self,
         message: &Message,
         members: &[Named],
         path: &str,
-        is_top: bool,
+        format: &Format,
     ) -> Result<MessagePlan, EncodingError> {
-        let mut parts = Parts::default();
+        let mut parts = Parts { is_root: path.is_empty(), ..Parts::default() };
         let mut found = vec![false; members.len()];
         for field in &message.fields {
             let name = field.oneof.map_or_else(|| field.own_name(), |oneof| message.oneofs[oneof].own_name());
@@ -235,13 +243,13 @@ impl Compiler<'_> {
             found[index] = true;
             match (&members[index].shape, field.oneof) {
                 (Shape::Union(group, variants), Some(_)) => {
-                    self.variant(field, (group, variants), &members[index], &mut parts, is_top)?;
+                    self.variant(field, (group, variants), &members[index], &mut parts, format)?;
                 }
                 _ if field.oneof.is_some() => {
                     let message = "the message has a `oneof`, which goes with a union only".to_owned();
                     return Err(EncodingError::schema(message).in_field(&members[index].path));
                 }
-                _ => self.field(field, &members[index], &mut parts, 0, is_top)?,
+                _ => self.field(field, &members[index], &mut parts, 0, format)?,
             }
         }
         let lacks = members
@@ -278,7 +286,7 @@ impl Compiler<'_> {
         (group, variants): (&Group, &[Named]),
         target: &Named,
         parts: &mut Parts,
-        is_top: bool,
+        format: &Format,
     ) -> Result<(), EncodingError> {
         let Some(variant) = variants.iter().find(|variant| variant.name == field.own_name()) else {
             let message = format!("the message's `oneof` has `{}`, and the format's union does not", field.own_name());
@@ -294,7 +302,7 @@ impl Compiler<'_> {
             }
         };
         // Fewer than MAX_MARKS.
-        self.field(field, variant, parts, index as u16 + 1, is_top)
+        self.field(field, variant, parts, index as u16 + 1, format)
     }
 
     /// Adds what is done with a field; `oneof` is one more than the index of its group.
@@ -304,20 +312,20 @@ impl Compiler<'_> {
         target: &Named,
         parts: &mut Parts,
         oneof: u16,
-        is_top: bool,
+        format: &Format,
     ) -> Result<(), EncodingError> {
         let is_zero = field.presence == Presence::Implicit && field.kind != Kind::Timestamp && oneof == 0;
         let is_list = matches!(field.presence, Presence::Repeated { .. });
-        let (index, ty, nullable, own) = match &target.shape {
-            Shape::Leaf(index, own) => (*index, own.ty, target.nullable, Some(own)),
-            _ => (0, FieldType::Bool, true, None),
+        let (index, own) = match &target.shape {
+            Shape::Leaf(index, own) => (*index, Some(own)),
+            _ => (0, None),
         };
-        let (op, wire) = self.op(field, target, false, is_top)?;
-        let required = own.is_some() && !nullable && !is_zero && !is_list;
-        let place = match is_top {
-            true => Place::of(self.format, index, required).unwrap_or_else(|| Place::inner(index, ty)),
-            false => Place::inner(index, ty),
-        };
+        let (op, wire) = self.op(field, target, false, format)?;
+        let mut place = self.place(index, target, format)?;
+        if is_zero && parts.is_root {
+            // The record starts from zero.
+            place = place.promised();
+        }
         // A list of a fixed number of elements has no default.
         let may_be_empty = own.and_then(Field::element).is_none_or(|element| element.count == Count::Slot);
         if is_zero || (is_list && may_be_empty) {
@@ -344,7 +352,7 @@ impl Compiler<'_> {
         field: &ProtoField,
         target: &Named,
         is_element: bool,
-        is_top: bool,
+        format: &Format,
     ) -> Result<(Op, Wire), EncodingError> {
         let schema = self.schema;
         let is_list = matches!(field.presence, Presence::Repeated { .. }) && !is_element;
@@ -368,7 +376,7 @@ impl Compiler<'_> {
             }
             (Shape::Leaf(_, own), _) => op_of(field, own).ok_or_else(|| mismatch(field, target)),
             (Shape::Record(group, members), Kind::Message(message) | Kind::Group(message)) if !is_list => {
-                let plan = self.message(&schema.messages[message], members, &target.path, is_top)?;
+                let plan = self.message(&schema.messages[message], members, &target.path, format)?;
                 let group = group.optional.is_some().then(|| Box::new(group.clone()));
                 let is_group = matches!(field.kind, Kind::Group(_));
                 let wire = if is_group { Wire::Start } else { Wire::Length };
@@ -377,7 +385,7 @@ impl Compiler<'_> {
             // A union where no `oneof` can be: a message that has one.
             (Shape::Union(..), Kind::Message(message)) if !is_list => {
                 let inner = Named { name: VALUE.to_owned(), ..target.clone() };
-                let plan = self.message(&schema.messages[message], &[inner], &target.path, is_top)?;
+                let plan = self.message(&schema.messages[message], &[inner], &target.path, format)?;
                 Ok((self.nested(Nested::Message { group: None, plan }, false), Wire::Length))
             }
             _ => Err(mismatch(field, target)),
@@ -390,16 +398,18 @@ impl Compiler<'_> {
         (index, own): (usize, &Field),
         target: &Named,
     ) -> Result<ListPlan, EncodingError> {
-        let Some(items) = own.element().map(|element| Items::of(element, &target.path)) else {
+        let Some(element) = own.element() else {
             return Err(mismatch(field, target));
         };
+        let (items, format) = (Items::of(element, &target.path), element.format());
         let label = self.label(&target.path, Some(own));
-        let step = |op: Op, wire: Wire, ty: FieldType, label: u32| Step {
+        let place = self.place(0, target, format)?;
+        let step = |op: Op, wire: Wire, label: u32| Step {
             tag: wire::tag(field.number, wire),
             // An element is there, whatever it is.
             presence: Presence::Optional,
             op,
-            place: Place::element(ty),
+            place,
             label,
             mark: 0,
             oneof: 0,
@@ -414,20 +424,20 @@ impl Compiler<'_> {
             (Items::Record(members), Kind::Message(message) | Kind::Group(message)) => {
                 let is_group = matches!(field.kind, Kind::Group(_));
                 let plan =
-                    self.message(&self.schema.messages[message], members, &format!("{}[]", target.path), false)?;
+                    self.message(&self.schema.messages[message], members, &format!("{}[]", target.path), format)?;
                 let wire = if is_group { Wire::Start } else { Wire::Length };
                 let op = Op::Nested { index: u32::MAX, is_group };
-                let element = step(op, wire, FieldType::Bool, label);
+                let element = step(op, wire, label);
                 Ok(ListPlan { field: index, element, packed: None, record: Some(plan) })
             }
             (Items::Scalar(named), _) => {
-                let (op, wire) = self.op(field, named, true, false)?;
-                let (ty, own) = match &named.shape {
-                    Shape::Leaf(_, own) => (own.ty, Some(own)),
-                    _ => (FieldType::Bool, None),
+                let (op, wire) = self.op(field, named, true, format)?;
+                let own = match &named.shape {
+                    Shape::Leaf(_, own) => Some(own),
+                    _ => None,
                 };
                 let label = self.label(&named.path, own);
-                let element = step(op, wire, ty, label);
+                let element = step(op, wire, label);
                 Ok(ListPlan { field: index, element, packed, record: None })
             }
             _ => Err(mismatch(field, target)),

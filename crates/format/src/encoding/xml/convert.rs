@@ -14,7 +14,6 @@ use crate::element::{Element, ElementKind, Group, Member};
 use crate::encoding::{EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::field::FieldType;
 use crate::format::Format;
-use crate::record::Value;
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::text::{self, Rounding, Unfit};
 
@@ -294,10 +293,12 @@ impl Convert {
             }
             Kind::Item { of: Item::Value(ty), .. } => {
                 let text = std::mem::take(&mut self.text);
-                if closed.is_nil || push(&mut self.builder, &mut self.scratch, ty, &text, self.rounding).is_err() {
+                let begun = if closed.is_nil { Err(Unfit) } else { self.builder.begin_value().map_err(|_| Unfit) };
+                if begun.and_then(|()| self.put(0, ty, &text)).is_err() {
                     let found = if closed.is_nil { "null".to_owned() } else { format!("`{}`", text::shorten(&text)) };
                     self.refuse(Some(node), found, exactly(ty.to_string(), &text, ty));
                 }
+                self.builder.end_value();
                 self.text = text;
             }
         }
@@ -318,15 +319,17 @@ impl Convert {
     }
 
     fn value(&mut self, field: usize, ty: FieldType, node: usize, text: &[u8]) {
-        let rounding = self.rounding;
-        let Self { builder, scratch, .. } = self;
-        let outcome = match ty {
-            FieldType::Bytes => text::set_from_text(builder, scratch, field, ty, &without_blanks(text), rounding),
-            _ => text::set_from_text(builder, scratch, field, ty, text, rounding),
-        };
-        if outcome.is_err() {
+        if self.put(field, ty, text).is_err() {
             let expected = exactly(self.expected(node), text, ty);
             self.refuse(Some(node), format!("`{}`", text::shorten(text)), expected);
+        }
+    }
+
+    fn put(&mut self, field: usize, ty: FieldType, text: &[u8]) -> Result<(), Unfit> {
+        let Self { builder, scratch, rounding, .. } = self;
+        match ty {
+            FieldType::Bytes => text::set_from_text(builder, scratch, field, &without_blanks(text), *rounding),
+            _ => text::set_from_text(builder, scratch, field, text, *rounding),
         }
     }
 
@@ -534,37 +537,4 @@ fn without_blanks(text: &[u8]) -> Cow<'_, [u8]> {
 /// What was expected, with what an integer must be that would be rounded.
 fn exactly(expected: String, found: &[u8], ty: FieldType) -> String {
     if text::is_inexact(found, ty) { format!("{expected}, {}", text::exactly(ty)) } else { expected }
-}
-
-/// Puts a text at the end of the open list, as a value of its elements' type.
-fn push(
-    builder: &mut RecordBuilder,
-    scratch: &mut Vec<u8>,
-    ty: FieldType,
-    text: &[u8],
-    rounding: Rounding,
-) -> Result<(), Unfit> {
-    if rounding == Rounding::Refused && text::is_inexact(text, ty) {
-        return Err(Unfit);
-    }
-    let trimmed = str::from_utf8(text).map_err(|_| Unfit)?.trim();
-    let value = match ty {
-        FieldType::Char(_) | FieldType::String => Value::Text(text),
-        FieldType::Bool => Value::Bool(text::parse_bool(text).ok_or(Unfit)?),
-        FieldType::F32 => Value::Float(text::parse_f32(text).ok_or(Unfit)?.into()),
-        FieldType::F64 => Value::Float(text::parse_f64(text).ok_or(Unfit)?),
-        FieldType::Timestamp => Value::Timestamp(text::parse_time(trimmed.as_bytes()).ok_or(Unfit)?),
-        FieldType::Bytes => {
-            text::decode_base64(&without_blanks(text), scratch)?;
-            Value::Bytes(scratch)
-        }
-        FieldType::Decimal { .. } => {
-            let (unscaled, scale) = text::parse_decimal(trimmed.as_bytes()).ok_or(Unfit)?;
-            Value::Decimal { unscaled, scale }
-        }
-        FieldType::Enum { .. } if builder.push(Value::Text(text)).is_ok() => return Ok(()),
-        FieldType::U64 => Value::Uint(trimmed.parse().map_err(|_| Unfit)?),
-        _ => Value::Int(trimmed.parse().map_err(|_| Unfit)?),
-    };
-    builder.push(value).map_err(|_| Unfit)
 }
