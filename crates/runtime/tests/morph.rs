@@ -497,6 +497,20 @@ fn a_conversion_that_is_refused_changes_nothing() {
     context.stop();
 }
 
+/// The planner compiles them: an I/O context that did would end with an assertion.
+#[test]
+fn what_a_session_registers_is_compiled_by_the_planner() {
+    let (context, addr) = start(|_| {});
+    let messages = Format::parse_schema("body bytes").unwrap();
+    let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
+    converter.register(&messages, v2(), &conversion("decode json body")).unwrap();
+    let deep = format!("SELECT {}1{} AS flight FROM x", "(".repeat(2000), ")".repeat(2000));
+    let error = converter.register(v1(), v2(), &conversion(&deep)).unwrap_err();
+    assert!(error.to_string().contains("48 levels"), "{error}");
+    converter.unregister(&messages, v2()).unwrap();
+    context.stop();
+}
+
 /// A conversion that the library would not read, so that the daemon has to refuse it, as it is.
 fn conversion(text: &str) -> Conversion {
     text.parse().unwrap_or_else(|_| Conversion::Sql(text.to_owned()))

@@ -49,9 +49,6 @@ impl Default for JsonOptions {
     }
 }
 
-/// How deep arrays and objects may lie in each other, in members that are passed over.
-pub const MAX_DEPTH: u32 = 32;
-
 /// What was wrong with a line of JSON, and where.
 #[derive(Debug)]
 pub struct JsonError {
@@ -130,8 +127,8 @@ pub enum JsonProblem {
         /// Why not.
         problem: ValueProblem,
     },
-    /// Arrays and objects lie in each other too deep.
-    #[error("found arrays or objects more than {MAX_DEPTH} deep")]
+    /// Arrays and objects nest deeper than [`MAX_NESTING`](crate::MAX_NESTING).
+    #[error("found {}", crate::nesting::TOO_DEEP)]
     TooDeep,
     /// Between the elements of an array, or behind it, is what does not belong there.
     #[error("found {found}, expected {expected}")]
