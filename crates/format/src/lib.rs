@@ -81,7 +81,7 @@ pub mod view;
 
 pub use builder::{RecordBuilder, ValueError, ValueProblem};
 pub use check::{ElementPath, RecordError, RecordProblem};
-pub use description::{FormatId, FormatIdError};
+pub use description::{FormatDigest, FormatId, FormatIdError};
 pub use element::{Count, Element, ElementKind, Enumeration, Group, Member, Tag};
 pub use field::{ByteOrder, Detail, Field, FieldType, FieldTypeError};
 pub use foreign::{Access, ReadCost};
