@@ -13,6 +13,7 @@
 
 mod decode;
 mod encode;
+mod export;
 mod infer;
 mod numbers;
 mod plain;
@@ -27,6 +28,7 @@ use crate::builder::ValueProblem;
 pub use decode::JsonDecoder;
 pub use encode::JsonEncoder;
 pub(crate) use encode::JsonValue;
+pub use export::export_json_schema;
 pub use infer::{JsonInferOptions, infer_json_sample};
 pub use schema::{JsonSchemaError, import_json_schema};
 
