@@ -127,11 +127,9 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version;
         match self.direction {
-            Direction::NewReadsOld => {
-                write!(f, "records of v{version}, as readers of the new format would see them, ")?
-            }
-            Direction::OldReadsNew => write!(f, "new records, as readers of v{version} would see them, ")?,
-        }
+            Direction::NewReadsOld => write!(f, "records of v{version}, as readers of the new format would see them, "),
+            Direction::OldReadsNew => write!(f, "new records, as readers of v{version} would see them, "),
+        }?;
         match &self.obstacle {
             Obstacle::Field(FieldDiff { name, seen }) => write!(f, "field `{name}`: {seen}"),
             Obstacle::Guarded => f.write_str(
