@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Conversions of one graph at most, those that lie under others included.
 pub const MAX_CONVERSIONS: usize = 1024;
 /// Steps of a chain at most.
-pub const MAX_STEPS: usize = 8;
+pub const MAX_STEPS: usize = crossdock_format::registry::MAX_STEPS;
 /// Formats whose guard is remembered at most; a graph in which more were left by conversions plans nothing by name.
 pub const MAX_GUARDED: usize = 4096;
 /// What it costs to move a byte between two steps, in ps: about what a core copies from its cache. With it a chain that

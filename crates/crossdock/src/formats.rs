@@ -1,11 +1,16 @@
 //! `crossdock formats`: which there are, what a reader of one would see of another, and how they may change.
 
+use std::io::{self, IsTerminal};
+
 use crossdock_format::Format;
+use crossdock_format::encoding::{EncodingOptions, SchemaNotation};
 use crossdock_format::registry::{Diff, Policy};
 use crossdock_runtime::info::{FieldInfo, FormatInfo};
 use serde::Serialize;
 
-use crate::cli::{CheckFormat, DiffFormats, Formats, FormatsCommand, List, SetPolicy, ShowFormat};
+use crate::cli::{
+    CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, SetPolicy, ShowFormat,
+};
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
 use crate::http::{Changed, FormatCheck, StreamPolicy};
@@ -18,6 +23,7 @@ pub(crate) fn run(arguments: &Formats) -> Outcome {
     match &arguments.command {
         None => list(&arguments.list),
         Some(FormatsCommand::Show(show)) => self::show(show),
+        Some(FormatsCommand::Export(export)) => self::export(export),
         Some(FormatsCommand::Diff(diff)) => self::diff(diff),
         Some(FormatsCommand::Check(check)) => self::check(check),
         Some(FormatsCommand::Policy(policy)) => set_policy(policy),
@@ -47,7 +53,7 @@ fn streams(format: &FormatInfo) -> Vec<String> {
 
 /// `crossdock formats show`.
 fn show(arguments: &ShowFormat) -> Outcome {
-    let format = format_named(&arguments.format, &arguments.list)?;
+    let format = format_named(&arguments.format, &arguments.list.control)?;
     if arguments.list.json {
         #[derive(Serialize)]
         struct Shown {
@@ -61,10 +67,21 @@ fn show(arguments: &ShowFormat) -> Outcome {
     out::print(format!("# format {}\n{}", format.id(), format.schema()))
 }
 
+/// `crossdock formats export`.
+fn export(arguments: &ExportFormat) -> Outcome {
+    let ExportFormat { format, notation, control } = arguments;
+    if *notation == SchemaNotation::Arrow && io::stdout().is_terminal() {
+        return Err(Failure::usage("an Arrow file is binary, and standard output is a terminal")
+            .hint("send it to a file or a program: > schema.arrow, or | program"));
+    }
+    let format = format_named(format, control)?;
+    out::print(notation.export(&format, &EncodingOptions::default()).map_err(Failure::usage)?)
+}
+
 /// `crossdock formats diff`.
 fn diff(arguments: &DiffFormats) -> Outcome {
-    let reader = format_named(&arguments.reader, &arguments.list)?;
-    let written = format_named(&arguments.written, &arguments.list)?;
+    let reader = format_named(&arguments.reader, &arguments.list.control)?;
+    let written = format_named(&arguments.written, &arguments.list.control)?;
     let diff = Diff::of(&reader, &written);
     if arguments.list.json {
         #[derive(Serialize)]
@@ -105,17 +122,17 @@ fn set_policy(arguments: &SetPolicy) -> Outcome {
 }
 
 /// A format as the command line names it: `STREAM:v3`, an id, or a schema file.
-fn format_named(text: &str, arguments: &List) -> Outcome<Format> {
+fn format_named(text: &str, control: &Control) -> Outcome<Format> {
     let hint =
         "a format is STREAM:v1, an id of 16 hexadecimal digits, or a schema file; `crossdock formats` lists them";
     let looks_known = text.rsplit_once(':').is_some_and(|(_, version)| is_version(version)) || is_id(text);
-    if !looks_known && std::path::Path::new(text).exists() {
+    if !looks_known && schema::is_file(text.as_ref()) {
         return Ok(schema::read(text.as_ref())?.format);
     }
     if !looks_known {
         return Err(Failure::usage(format!("`{text}` names no format")).hint(hint));
     }
-    let http::Formats { formats } = client(arguments)?.get("/v1/formats")?;
+    let http::Formats { formats } = Client::new(control)?.get("/v1/formats")?;
     let found = formats
         .iter()
         .find(|format| format.id.eq_ignore_ascii_case(text) || streams(format).iter().any(|name| name == text));

@@ -22,6 +22,7 @@ mod schema;
 mod serve;
 mod show;
 mod signals;
+mod skips;
 mod subscribe;
 mod systemd;
 mod table;

@@ -15,10 +15,9 @@ use crate::input::{Input, RowError, Rows};
 use crate::quantity::{bytes, count, counted, rate, seconds, slower_way, way};
 use crate::schema::{self, SchemaFile};
 use crate::signals::Interrupt;
+use crate::skips::Skips;
 use crate::{out, progress};
 
-/// Skipped rows that are shown; the rest is only counted.
-const SHOWN_SKIPS: u64 = 10;
 /// Records between two looks at the clock, for progress.
 const PROGRESS_RECORDS: u64 = 1024;
 /// How long an interrupted command waits for what it has sent to be acknowledged.
@@ -75,7 +74,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     interrupt.arm();
     progress::show_length(&bar);
 
-    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: 0 };
+    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
     let end = run.send(rows);
     run.end(end, &name, is_inferred)
 }
@@ -136,7 +135,7 @@ struct Run<'a> {
     bar: ProgressBar,
     interrupt: Interrupt,
     started: Instant,
-    skipped: u64,
+    skipped: Skips,
 }
 
 impl Run<'_> {
@@ -163,7 +162,7 @@ impl Run<'_> {
                 // Back to the loop's head, where the signal is found.
                 Err(Error::Interrupted) => continue,
                 Err(error @ (Error::TooLong { .. } | Error::Record(_))) => {
-                    let text = format!("record {}: {error}", records + self.skipped + 1);
+                    let text = format!("record {}: {error}", records + self.skipped.count() + 1);
                     if let Some(end) = self.bad_row(RowError { text, is_row: true }) {
                         return end;
                     }
@@ -185,11 +184,8 @@ impl Run<'_> {
         if !error.is_row || self.arguments.on_error == OnError::Stop {
             return Some(End::Row(error));
         }
-        self.skipped += 1;
-        match self.skipped {
-            1..=SHOWN_SKIPS => self.bar.suspend(|| out::say(format_args!("skipped: {}", error.text))),
-            n if n == SHOWN_SKIPS + 1 => self.bar.suspend(|| out::say("skipped: further rows, which are only counted")),
-            _ => {}
+        if let Some(line) = self.skipped.add("rows", &error.text) {
+            self.bar.suspend(|| out::say(line));
         }
         None
     }
@@ -227,7 +223,7 @@ impl Run<'_> {
             stream: &arguments.stream,
             records: summary.records,
             bytes: summary.bytes,
-            skipped,
+            skipped: skipped.count(),
             resent_packets: summary.resent_packets,
             seconds: started.elapsed().as_secs_f64(),
             acknowledged,

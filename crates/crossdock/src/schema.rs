@@ -66,6 +66,11 @@ fn of_data(path: &Path, encoding: Encoding) -> Outcome<Format> {
     }
 }
 
+/// Whether there is such a schema file.
+pub(crate) fn is_file(path: &Path) -> bool {
+    split(path).0.exists()
+}
+
 fn split(path: &Path) -> (&Path, Option<&str>) {
     match path.to_str().and_then(|text| text.rsplit_once(':')) {
         Some((file, message)) if !path.exists() && !message.contains('/') => (Path::new(file), Some(message)),

@@ -8,11 +8,12 @@ use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, Encodin
 use crossdock_nectarine::{Error, Event, FormatRef, Records, Subscriber, Transport};
 use crossdock_runtime::FormatName;
 
-use crate::cli::Subscribe;
+use crate::cli::{OnError, Subscribe};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{bytes, counted, seconds, slower_way, way};
 use crate::signals::Interrupt;
+use crate::skips::Skips;
 use crate::{out, schema};
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
@@ -206,14 +207,23 @@ impl Run<'_> {
         if self.printer.as_ref().is_none_or(|(format, _)| format != records.format()) {
             self.print_as(records.format())?;
         }
-        let most = self.arguments.limit.map_or(u64::MAX, |limit| limit - self.tally.records);
+        let last = self.arguments.limit.unwrap_or(u64::MAX);
         let Some((_, printer)) = &mut self.printer else { return Ok(()) };
         let before = self.rows.len();
-        for record in records.iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
-            if let Err(error) = printer.record(&record, &mut self.rows) {
-                return Err(unwritten(&error.of_item(self.tally.records + 1)));
+        for record in records.iter() {
+            if self.tally.records >= last {
+                break;
             }
-            self.tally.records += 1;
+            match printer.record(&record, &mut self.rows) {
+                Ok(()) => self.tally.records += 1,
+                Err(error) => {
+                    let error = error.of_item(self.tally.records + self.tally.skipped.count() + 1);
+                    if self.arguments.on_error == OnError::Stop {
+                        return Err(unwritten(&error).hint("--on-error skip goes on without it"));
+                    }
+                    self.tally.skipped.add("records", &error).into_iter().for_each(out::say);
+                }
+            }
         }
         self.tally.bytes += (self.rows.len() - before) as u64;
         Ok(())
@@ -275,6 +285,8 @@ struct Tally {
     bytes: u64,
     /// Bytes of them that nobody took before a signal came.
     unwritten_bytes: u64,
+    /// Records that the encoding cannot hold.
+    skipped: Skips,
     /// Records dropped in the daemon.
     dropped: u64,
     /// Formats that the query does not fit.
@@ -287,6 +299,9 @@ impl Tally {
         let mut text = format!("{records} ({}) in {}, {}", bytes(self.bytes), seconds(time), way(transport));
         if self.unwritten_bytes > 0 {
             text += &format!("; the last {} were not read", bytes(self.unwritten_bytes));
+        }
+        if self.skipped.count() > 0 {
+            text += &format!("; skipped {}", counted(self.skipped.count(), "record"));
         }
         if self.dropped > 0 {
             text += &format!("; {} dropped", counted(self.dropped, "record"));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::element::{Count, Element, Enumeration, Group, Member};
 use crate::field::{Detail, Field, FieldType};
 use crate::foreign::ForeignLayout;
-use crate::id::FormatId;
+use crate::id::{FormatDigest, FormatId};
 pub(crate) use crate::problem::{FormatError, FormatProblem};
 use crate::spec::{FieldSpec, TypeSpec};
 
@@ -17,7 +17,7 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 /// Records and their fixed parts are a multiple of this long.
 pub(crate) const RECORD_ALIGN: usize = 8;
 
-/// A list of fields with their places in a record. Cheap to clone (shared); equal when the ids are equal.
+/// A list of fields with their places in a record. Cheap to clone (shared); equal when the digests of the descriptions are.
 #[derive(Clone)]
 pub struct Format {
     inner: Arc<Inner>,
@@ -29,6 +29,7 @@ struct Inner {
     tree: Vec<Member>,
     by_name: HashMap<String, usize>,
     id: FormatId,
+    digest: FormatDigest,
     layout: Layout,
 }
 
@@ -206,8 +207,18 @@ impl Format {
         if description.len() > crate::MAX_DESCRIPTION_BYTES {
             return Err(FormatProblem::DescriptionTooLong { bytes: description.len() });
         }
-        let id = FormatId::of(description);
-        Ok(Format { inner: Arc::new(Inner { frame, fields, tree, by_name, id, layout }) })
+        let digest = FormatDigest::of(description);
+        let inner = Inner { frame, fields, tree, by_name, id: digest.id(), digest, layout };
+        Ok(Format { inner: Arc::new(inner) })
+    }
+
+    /// The same format under another id, for tests of what happens where two have the same: a pair of such formats takes some
+    /// 2^32 hashes to find. `None` if the format is shared.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_id(mut self, id: FormatId) -> Option<Format> {
+        Arc::get_mut(&mut self.inner)?.id = id;
+        Some(self)
     }
 
     /// Gives a foreign layout that nobody else has yet its natural format.
@@ -316,6 +327,12 @@ impl Format {
     #[must_use]
     pub fn id(&self) -> FormatId {
         self.inner.id
+    }
+
+    /// The whole hash of its description, of which the id is a part.
+    #[must_use]
+    pub fn digest(&self) -> FormatDigest {
+        self.inner.digest
     }
 
     /// Length in bytes of the fixed part, with the record's length and the null bitmap; a multiple of 8. Of an element,
@@ -484,7 +501,7 @@ impl Layout {
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {
-        self.id() == other.id()
+        self.digest() == other.digest()
     }
 }
 

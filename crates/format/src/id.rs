@@ -13,11 +13,19 @@ pub struct FormatId(
     pub u64,
 );
 
-impl FormatId {
-    /// The id of the format with this canonical description.
+/// The SHA-256 of a canonical description: what tells two formats apart whose ids are the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FormatDigest([u8; 32]);
+
+impl FormatDigest {
+    /// The digest of the format with this canonical description.
     pub(crate) fn of(description: &str) -> Self {
-        let hash = Sha256::digest(description.as_bytes());
-        Self(hash.iter().take(8).rev().fold(0, |id, byte| id << 8 | u64::from(*byte)))
+        Self(Sha256::digest(description.as_bytes()).into())
+    }
+
+    /// Its first 8 bytes, the id.
+    pub(crate) fn id(self) -> FormatId {
+        FormatId(self.0.first_chunk().copied().map_or(0, u64::from_le_bytes))
     }
 }
 

@@ -4,7 +4,9 @@
 
 use std::io::BufRead;
 
-use crossdock_format::encoding::{self, Decoder, Encoding, EncodingOptions, EncodingProblem, Loss, Schema};
+use crossdock_format::encoding::{
+    self, Decoder, Encoding, EncodingOptions, EncodingProblem, Loss, Schema, SchemaNotation,
+};
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 
 fn format() -> Format {
@@ -214,5 +216,33 @@ fn what_is_hard_to_say_is_kept_or_refused_by_every_encoding() {
                 assert!(refused.starts_with("read: ") && refused.contains('n'), "{encoding}: {refused}");
             }
         }
+    }
+}
+
+/// What is written by the default schema is read by the one that is exported, and that is the same format as far as the notation
+/// tells types apart.
+#[test]
+fn the_schema_of_what_is_written_can_be_had() {
+    let schema = "a i16 null\nb string null\nc record { d bool; e timestamp null } null\nf f32 null\ng bytes\n\
+        h record { i u8; j string[] null }[]\nk u8[2][] null\nl union { m i32; n record { o char[2] } } null\n\
+        p enum u8 { X = 1 } null\nq decimal(8, scale 2) null\nr u64";
+    let format = Format::parse_schema(schema).unwrap();
+    let export = |notation: SchemaNotation| notation.export(&format, &EncodingOptions::default()).unwrap();
+    for (notation, name) in [(SchemaNotation::Proto, "a.proto"), (SchemaNotation::Avsc, "a.avsc")] {
+        let text = String::from_utf8(export(notation)).unwrap();
+        assert_eq!(Schema::new(name, text, None).format().unwrap(), format, "{name}");
+    }
+    let arrow = export(SchemaNotation::Arrow);
+    assert_eq!(encoding::open(Encoding::ArrowFile, &mut &arrow[..], &EncodingOptions::default()).unwrap().0, format);
+    let json = String::from_utf8(export(SchemaNotation::JsonSchema)).unwrap();
+    let wide = "a i64 null\nb string null\nc record { d bool; e timestamp null } null\nf f64 null\ng bytes\n\
+        h record { i i64; j string[] null }[]\nk i64[2][] null\nl record { m i64 null; n record { o string } null } null\n\
+        p enum { X = 0 } null\nq f64 null\nr u64";
+    assert_eq!(
+        Schema::new("a.json", json, None).format().unwrap().schema(),
+        Format::parse_schema(wide).unwrap().schema()
+    );
+    for notation in SchemaNotation::ALL {
+        assert_eq!(notation.name().parse(), Ok(notation));
     }
 }

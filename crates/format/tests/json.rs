@@ -8,7 +8,7 @@ use std::io::BufReader;
 
 use any::{payload as any_payload, records as any_records};
 use arbitrary::{Owned, payload, rows};
-use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions, MAX_DEPTH};
+use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{Format, Record, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -362,13 +362,13 @@ fn text_that_is_not_utf_8_is_still_json() {
 #[test]
 fn what_is_passed_over_has_a_bound() {
     let format = Format::parse_schema("a i8").unwrap();
-    let options = JsonOptions { ignore_unknown_fields: true, max_line_bytes: 300, ..JsonOptions::default() };
+    let options = JsonOptions { ignore_unknown_fields: true, max_line_bytes: 400, ..JsonOptions::default() };
     let nested = |depth: usize| format!("{{\"x\":{}1{},\"a\":1}}\n", "[".repeat(depth), "]".repeat(depth));
-    let most = MAX_DEPTH as usize;
+    let most = crossdock_format::MAX_NESTING;
     let objects = format!("{{\"x\":{}1{},\"a\":1}}\n", "{\"k\":".repeat(most + 1), "}".repeat(most + 1));
-    let long = format!("{{\"a\":1{}}}\n", " ".repeat(300));
+    let long = format!("{{\"a\":1{}}}\n", " ".repeat(400));
     let text = [nested(most), nested(most + 1), nested(100), objects, long, "{\"a\":1}".to_owned()].concat();
-    let deep = "found arrays or objects more than 32 deep";
+    let deep = "found values that nest more than 48 levels deep";
     for buffer_bytes in [1, 7, 100, 1000] {
         let (payload, errors) = decode(&format, text.as_bytes(), buffer_bytes, &options);
         assert_eq!(
@@ -377,7 +377,7 @@ fn what_is_passed_over_has_a_bound() {
                 format!("line 2: {deep}"),
                 format!("line 3: {deep}"),
                 format!("line 4: {deep}"),
-                "line 5: found an object of more than 300 bytes".to_owned()
+                "line 5: found an object of more than 400 bytes".to_owned()
             ]
         );
         assert_eq!(format.check_records(&payload, |_, _| {}), Ok(2));

@@ -232,13 +232,94 @@ fn policies_look_the_way_they_say() {
             assert_eq!(outcome.is_ok(), allowed, "{policy}: {new:?}");
             if let Err(error) = outcome {
                 assert!(matches!(error, RegistryError::Incompatible { .. }));
-                assert!(error.to_string().contains("mend the format, or set another policy"), "{error}");
+                assert!(
+                    error
+                        .to_string()
+                        .contains("change the format, keep a conversion between the two, or set another policy"),
+                    "{error}"
+                );
                 assert!(registry.format(new.id()).is_none());
             }
             // What was announced before may be announced again, whatever the policy.
             assert_eq!(registry.announce("s", &old).unwrap().version, 1);
         }
     }
+}
+
+#[test]
+fn transitive_policies_look_at_all_versions() {
+    let [first, second] = [schema("a i32\nb i32"), schema("a i32\nb i32 null")];
+    // Who reads it could read records of the second version, and not all of the first; and the other way round.
+    let third = schema("a i32\nb i32 null\nc i32 null");
+    for (policy, new, allowed) in [
+        (Policy::Backward, &third, true),
+        (Policy::BackwardTransitive, &third, true),
+        (Policy::Forward, &third, true),
+        (Policy::ForwardTransitive, &third, false),
+        (Policy::Full, &third, true),
+        (Policy::FullTransitive, &third, false),
+    ] {
+        let mut registry = Registry::default();
+        registry.announce("s", &first).unwrap();
+        registry.announce("s", &second).unwrap();
+        registry.set_policy("s", policy).unwrap();
+        let outcome = registry.check("s", new);
+        assert_eq!(outcome.is_ok(), allowed, "{policy}");
+        if let Err(error) = outcome {
+            let text = error.to_string();
+            assert!(
+                text.contains("new records, as readers of v1 would see them, field `b`: same; null is refused"),
+                "{text}"
+            );
+        }
+    }
+    for policy in Policy::ALL {
+        assert_eq!(policy.to_string().parse(), Ok(policy));
+    }
+}
+
+#[test]
+fn conversions_that_are_kept_count_where_a_policy_is_checked() {
+    let mut registry = Registry::default();
+    let [old, renamed, wider] = [schema("a i32"), schema("b i32"), schema("b i64")];
+    registry.announce("s", &old).unwrap();
+    registry.set_policy("s", Policy::BackwardTransitive).unwrap();
+    assert!(registry.check("s", &renamed).is_err());
+    registry.keep("t", &old, &renamed, &"rename a b".parse().unwrap()).unwrap();
+    assert!(registry.check("s", &renamed).is_err(), "that is another stream's");
+    registry.keep("s", &old, &renamed, &"rename a b".parse().unwrap()).unwrap();
+    assert_eq!(registry.announce("s", &renamed).unwrap().version, 2);
+    // Through the one that is kept, and then by name.
+    assert_eq!(registry.announce("s", &wider).unwrap().version, 3);
+    registry.forget("s", old.id(), renamed.id()).unwrap();
+    assert!(registry.check("s", &schema("b i64\nc i8 null")).is_err());
+    // What a conversion was registered from is not converted by name, however well it would fit.
+    let mut registry = Registry::default();
+    registry.announce("s", &old).unwrap();
+    registry.guard("s", old.id()).unwrap();
+    registry.set_policy("s", Policy::Backward).unwrap();
+    let why = registry.check("s", &schema("a i64")).unwrap_err().to_string();
+    assert!(why.contains("records of v1") && why.contains("a conversion was registered from their format"), "{why}");
+}
+
+#[test]
+fn two_formats_of_one_id_are_told_apart_by_their_digests() {
+    let known = schema("a i32");
+    let other = schema("b i32").with_id(known.id()).unwrap();
+    assert!(known.id() == other.id() && known != other && known.digest() != other.digest());
+    let mut registry = Registry::default();
+    registry.announce("s", &known).unwrap();
+    let before = registry.clone();
+    let conversion: Conversion = "rename a b".parse().unwrap();
+    let collision = Err(RegistryError::Collision { id: known.id() });
+    // Also on the stream whose version it seems to be.
+    for stream in ["s", "t"] {
+        assert_eq!(registry.check(stream, &other), collision);
+        assert_eq!(registry.announce(stream, &other).map(drop), collision);
+        assert_eq!(registry.keep(stream, &schema("c i32"), &other, &conversion).map(drop), collision);
+    }
+    assert_eq!(registry.apply(&Entry::Format(other)), collision);
+    assert_eq!(registry, before);
 }
 
 #[test]

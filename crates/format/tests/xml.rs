@@ -10,9 +10,9 @@ use std::io::BufReader;
 
 use any::{payload as any_payload, records as any_records};
 use arbitrary::{Owned, payload, rows};
-use crossdock_format::encoding::xml::{MAX_DEPTH, XmlDecoder, XmlEncoder};
+use crossdock_format::encoding::xml::{XmlDecoder, XmlEncoder};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
-use crossdock_format::{FieldSpec, Format, Record, Value};
+use crossdock_format::{FieldSpec, Format, MAX_NESTING, Record, Value};
 use proptest::prelude::*;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use tree::Tree;
@@ -349,8 +349,8 @@ fn wrong_records_are_named_and_the_next_one_is_read() {
 
 #[test]
 fn what_is_no_xml_ends_the_reading() {
-    let deep = format!("{}<r id='1'/>", "<a>".repeat(MAX_DEPTH + 1));
-    let deep_record = format!("<rs><r id='1'>{}", "<name>".repeat(MAX_DEPTH + 1));
+    let deep = format!("{}<r id='1'/>", "<a>".repeat(MAX_NESTING + 1));
+    let deep_record = format!("<rs><r id='1'>{}", "<name>".repeat(MAX_NESTING + 1));
     for (text, said) in [
         ("", "found nothing, expected an XML document"),
         ("{}", "found text between records"),
@@ -377,8 +377,8 @@ fn what_is_no_xml_ends_the_reading() {
             "document type",
         ),
         ("<!DOCTYPE rs [<!ENTITY a 'aa'><!ENTITY b '&a;&a;'>]><rs/>", "document type declaration, which is not read"),
-        (&deep, "more than 64 deep"),
-        (&deep_record, "more than 64 deep"),
+        (&deep, "more than 48 levels deep"),
+        (&deep_record, "more than 48 levels deep"),
     ] {
         let format = format();
         let (_, errors) = decode(&format, text.as_bytes(), 1 << 16, &EncodingOptions::default());

@@ -51,9 +51,10 @@ mod parse;
 mod print;
 mod program;
 
+pub use crossdock_format::MAX_NESTING;
 pub use error::{Excerpt, Position, QueryError};
 pub use expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node, Parameter};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
-pub use parse::{MAX_NESTING, MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
+pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};

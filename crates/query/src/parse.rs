@@ -16,16 +16,13 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
-use crossdock_format::Format;
+use crossdock_format::{Format, MAX_NESTING};
 
 /// The longest query text that is looked at, in bytes.
 pub const MAX_SQL_BYTES: usize = 64 * 1024;
 /// How many operators, keywords and parentheses a query may have. Values, names and commas are not counted, so a list
 /// of constants may be as long as the text allows; two thousand comparisons joined by AND or OR fit.
 pub const MAX_OPERATORS: usize = 4096;
-/// How deep expressions may nest.
-pub const MAX_NESTING: usize = 48;
-
 /// What a query may look like; ends every message about a clause that is not possible.
 pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FROM one stream WHERE a condition";
 

@@ -298,9 +298,9 @@ pub struct MorphConfig {
     pub state_dir: Option<PathBuf>,
 }
 
-/// Where records are converted by their fields' names without a registered conversion. Never from a format that a
-/// registered conversion leaves, or ever left: that conversion defines how the format is to be read, and may serve to
-/// strip it of private fields.
+/// Where records are converted by their fields' names without a registered conversion, beside what the policies of streams say
+/// is readable. Never from a format that a registered conversion leaves, or ever left: that conversion defines how the format
+/// is to be read, and may serve to strip it of private fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ByName {

@@ -22,7 +22,7 @@ use crate::managers::request::RequestQueue;
 use crate::morph::Morph;
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
-use crate::planner::{Panicked, Planner};
+use crate::planner::{self, Panicked, Planner};
 use crate::refusal::Stopped;
 use crate::streams::Streams;
 use crate::subscriptions::Subscriptions;
@@ -146,6 +146,7 @@ impl Context {
 
     /// The loop, until a stop command or until its handles are gone: maintain, ingress, work and egress, each of them bounded.
     pub(crate) fn run(mut self) {
+        planner::enter_context();
         let mut turn_clock = TurnClock::start(self.net.clock_ns());
         while self.maintain(&mut turn_clock) {
             let came = self.ingress();

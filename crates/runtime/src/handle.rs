@@ -21,7 +21,7 @@ use crate::subscriptions::reads;
 use crossdock_control::conversions::Owner as ConversionOwner;
 use crossdock_device::{UdpDevice, UdpInfo};
 use crossdock_format::Format;
-use crossdock_format::registry::Policy;
+use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::{MailboxOptions, Owner};
 use crossdock_query::QueryError;
@@ -450,7 +450,7 @@ impl ContextHandle {
     ///
     /// # Errors
     /// [`Stopped`]; within, what is in the way.
-    pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
+    pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), RegistryError>, Stopped> {
         let (stream, format) = (stream.to_owned(), format.clone());
         self.shared.catalog.run(move |catalog| catalog.check_format(&stream, &format))
     }

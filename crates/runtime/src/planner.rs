@@ -10,6 +10,7 @@
 use crate::admission::QueryCostModel;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossdock_device::{exclude_cpus, take_short_turns};
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,6 +18,22 @@ use std::thread::JoinHandle;
 
 /// Threads of the planner. They sleep but for single requests, and a request of some ms rarely meets another one.
 const THREADS: usize = 4;
+
+thread_local! {
+    /// Whether this thread runs an I/O context.
+    static IS_CONTEXT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that runs an I/O context.
+pub(crate) fn enter_context() {
+    IS_CONTEXT.set(true);
+}
+
+/// Asserts, in debug builds, that this thread runs no I/O context: what takes long has no place there.
+#[track_caller]
+pub(crate) fn assert_off_contexts() {
+    debug_assert!(!IS_CONTEXT.get(), "it is done by an I/O context, and is for the planner");
+}
 
 /// Something to be done away from the cores.
 type Job = Box<dyn FnOnce(&QueryCostModel) + Send>;

@@ -200,7 +200,7 @@ fn a_policy_is_kept_and_holds_for_whoever_announces() {
     assert_eq!(context.streams().unwrap()[0].policy, "backward");
     // A reader of this could not read what came before: the new field is never null.
     let breaking = format("number u32\nsecret string\ngate u8");
-    let refused = context.check_format("K", &breaking).unwrap().unwrap_err();
+    let refused = context.check_format("K", &breaking).unwrap().unwrap_err().to_string();
     assert!(refused.contains("policy of stream `K` is backward") && refused.contains("`gate`"), "{refused}");
     let error = Publisher::builder(&addr).stream("K").format(&breaking).connect().unwrap_err();
     assert!(error.to_string().contains("`gate`"), "{error}");

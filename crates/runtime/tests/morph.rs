@@ -4,6 +4,7 @@
 
 mod contexts;
 
+use crossdock_format::registry::Policy;
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{
     Conversion, Converter, Error, Event, FormatRef, Publisher, Subscriber, SubscriberBuilder, Transport, Unreadable,
@@ -497,6 +498,20 @@ fn a_conversion_that_is_refused_changes_nothing() {
     context.stop();
 }
 
+/// The planner compiles them: an I/O context that did would end with an assertion.
+#[test]
+fn what_a_session_registers_is_compiled_by_the_planner() {
+    let (context, addr) = start(|_| {});
+    let messages = Format::parse_schema("body bytes").unwrap();
+    let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
+    converter.register(&messages, v2(), &conversion("decode json body")).unwrap();
+    let deep = format!("SELECT {}1{} AS flight FROM x", "(".repeat(2000), ")".repeat(2000));
+    let error = converter.register(v1(), v2(), &conversion(&deep)).unwrap_err();
+    assert!(error.to_string().contains("48 levels"), "{error}");
+    converter.unregister(&messages, v2()).unwrap();
+    context.stop();
+}
+
 /// A conversion that the library would not read, so that the daemon has to refuse it, as it is.
 fn conversion(text: &str) -> Conversion {
     text.parse().unwrap_or_else(|_| Conversion::Sql(text.to_owned()))
@@ -629,6 +644,38 @@ fn by_name_alone_converts_only_where_allowed_and_never_round_what_was_registered
     assert_eq!(run(ByName::Off, false), "held");
     assert!(run(ByName::VersionsOfStream, false).starts_with("Text("));
     assert_eq!(run(ByName::VersionsOfStream, true), "held");
+}
+
+#[test]
+fn what_a_policy_says_is_readable_is_converted_by_name() {
+    let wider = Format::parse_schema("flight u64\npassengers string null\ndelay i32").unwrap();
+    let (context, addr) = start(|_| {});
+    let mut old = publisher(&addr, Transport::Udp, &v1());
+    let mut new = publisher(&addr, Transport::Udp, &wider);
+    let accept = |version| subscriber(&addr, Transport::Udp).accept(FormatRef::Version(version)).connect().unwrap();
+    let [mut of_new, mut of_old] = [2, 1].map(accept);
+    publish(&mut old, 0..10);
+    assert!(matches!(next(&mut of_new), Event::Held { .. }));
+    // It holds for what waits, and for who subscribes later.
+    context.set_policy("F", Policy::BackwardTransitive).unwrap().unwrap();
+    let mut later = accept(2);
+    publish(&mut old, 10..20);
+    for (subscriber, wanted) in [(&mut of_new, 0..20), (&mut later, 10..20)] {
+        let mut flights = Vec::new();
+        while flights.len() < wanted.clone().count() {
+            if let Event::Records(records) = next(subscriber) {
+                flights.extend(records.iter().map(|record| record.get(0).clone()).map(|value| format!("{value:?}")));
+            }
+        }
+        assert_eq!(flights, wanted.map(|flight| format!("Uint({flight})")).collect::<Vec<_>>());
+    }
+    // The other way round is not what it says: a record that the old version has room for waits too.
+    let mut row = RecordBuilder::new(&wider);
+    row.set(0, Value::Uint(7)).unwrap();
+    row.set(2, Value::Int(1)).unwrap();
+    new.publish(row.finish().unwrap()).unwrap();
+    while !matches!(next(&mut of_old), Event::Held { .. }) {}
+    context.stop();
 }
 
 #[test]

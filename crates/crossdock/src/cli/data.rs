@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use crossdock_format::csv::CsvOptions;
-use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss};
+use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss, SchemaNotation};
 use crossdock_nectarine::Transport;
 use crossdock_runtime::{Overflow, Unreadable};
 
@@ -114,9 +114,9 @@ impl CsvCoding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnError {
-    /// Report the row and exit with 1; the rows before it have been published
+    /// Report it and exit with 1; those before it have been published or printed
     Stop,
-    /// Skip the row; the first ten are reported, and all are counted
+    /// Skip it; the first ten are reported, and all are counted
     Skip,
 }
 
@@ -146,6 +146,9 @@ pub(crate) struct Subscribe {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "8760h")]
     pub(crate) wait: Option<Duration>,
+    /// What to do about a record that the encoding cannot hold, such as text that is not UTF-8
+    #[arg(long, value_name = "POLICY", default_value = "skip")]
+    pub(crate) on_error: OnError,
     /// What the daemon does when this subscriber is too slow: block the publisher, drop_oldest, or disconnect
     /// [default: the daemon's configuration]
     #[arg(long, value_name = "POLICY")]
@@ -187,6 +190,11 @@ pub(super) fn parse_framing() -> impl TypedValueParser<Value = Framing> {
 
 pub(super) fn parse_loss() -> impl TypedValueParser<Value = Loss> {
     PossibleValuesParser::new(Loss::ALL.map(Loss::name)).try_map(|word| word.parse::<Loss>())
+}
+
+pub(super) fn parse_notation() -> impl TypedValueParser<Value = SchemaNotation> {
+    PossibleValuesParser::new(SchemaNotation::ALL.map(SchemaNotation::name))
+        .try_map(|word| word.parse::<SchemaNotation>())
 }
 
 fn parse_delimiter(text: &str) -> Result<u8, String> {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 use crossdock_format::convert::MESSAGE_FIELD;
-use crossdock_format::encoding::{Encoding, Framing, Loss};
+use crossdock_format::encoding::{Encoding, Framing, Loss, SchemaNotation};
 use crossdock_format::registry::Policy;
 
-use super::data::{parse_encoding, parse_framing, parse_loss};
+use super::data::{parse_encoding, parse_framing, parse_loss, parse_notation};
 use super::{Control, List};
 use crate::formats::parse_policy;
 
@@ -20,12 +20,16 @@ Examples:
   crossdock formats policy A backward
   crossdock formats check A next.schema
   crossdock formats show sample.csv > A.schema
+  crossdock formats export A:v2 --notation proto > A.proto
 
 A format is named by its stream and version, by its id, or by a schema file. A data
 file is a schema file too: .parquet, .arrow and .avro have a schema, and one is
 inferred from .csv and .jsonl.
-A policy is none, backward (readers of a new version can read old records),
-forward (readers of an old version can read new records) or full (both).
+A policy is none, backward (readers of a new version can read records of the one
+before), forward (readers of the one before can read new records) or full (both);
+backward_transitive, forward_transitive and full_transitive look at all earlier
+versions. Conversions that the daemon keeps count. What a policy says is readable
+is converted for subscribers that accept one version only.
 --help describes the notation for the layouts of other programs.";
 
 /// The notation of foreign layouts, shortened to a page; the documentation of `notation` describes all of it.
@@ -77,9 +81,11 @@ pub(crate) struct Formats {
 pub(crate) enum FormatsCommand {
     /// Shows a format's fields
     Show(ShowFormat),
+    /// Writes the schema by which output in other encodings is written
+    Export(ExportFormat),
     /// Shows what a reader of one format sees of records in another
     Diff(DiffFormats),
-    /// Checks whether a schema can be a stream's next version under the stream's policy
+    /// Checks whether a schema can be a stream's next version under the stream's policy; exits with 1 if it cannot
     Check(CheckFormat),
     /// Sets how a stream's format may change from its next version on
     Policy(SetPolicy),
@@ -91,6 +97,17 @@ pub(crate) struct ShowFormat {
     pub(crate) format: String,
     #[command(flatten)]
     pub(crate) list: List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportFormat {
+    /// The format: STREAM:v1, an id, or a schema file
+    pub(crate) format: String,
+    /// Notation: proto, avsc, json-schema, or arrow (an Arrow file without records)
+    #[arg(long, value_name = "NOTATION", value_parser = parse_notation())]
+    pub(crate) notation: SchemaNotation,
+    #[command(flatten)]
+    pub(crate) control: Control,
 }
 
 #[derive(Debug, Args)]
@@ -118,7 +135,7 @@ pub(crate) struct CheckFormat {
 pub(crate) struct SetPolicy {
     /// The stream
     pub(crate) stream: String,
-    /// none, backward, forward or full
+    /// none, backward, forward, full, or one of these with `_transitive`
     #[arg(value_parser = parse_policy)]
     pub(crate) policy: Policy,
     #[command(flatten)]

@@ -12,8 +12,8 @@ use clap_complete::Shell;
 
 pub(crate) use self::data::{Explain, OnError, Publish, Subscribe};
 pub(crate) use self::formats::{
-    AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, Formats, FormatsCommand, MessageCoding,
-    RemoveConversion, SetPolicy, ShowFormat,
+    AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
+    MessageCoding, RemoveConversion, SetPolicy, ShowFormat,
 };
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};

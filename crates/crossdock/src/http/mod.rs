@@ -97,7 +97,7 @@ pub(crate) struct FormatCheck {
 pub(crate) struct StreamPolicy {
     /// The stream.
     pub(crate) stream: String,
-    /// `none`, `backward`, `forward` or `full`.
+    /// `none`, `backward`, `forward`, `full`, or one of the last three with `_transitive` behind it.
     pub(crate) policy: String,
 }
 

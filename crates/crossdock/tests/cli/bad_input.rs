@@ -164,3 +164,19 @@ fn a_daemon_that_is_not_there_is_named() {
     place.run(["explain", "SELECT * FROM A"]).with_code(1).saying(&["no daemon is running at ", start]);
     place.run(["subscribe", "SELECT * FROM A", "--address", "nowhere"]).with_code(2).saying(&["host:port"]);
 }
+
+#[test]
+fn a_schema_that_nests_too_deep_is_refused() {
+    let (place, _daemon) = Place::with_daemon();
+    place.write("deep.proto", format!("syntax = \"proto3\"; {}", "message A{".repeat(6000)));
+    place.write("deep.avsc", r#"{"fields":[{"type":"#.repeat(6000));
+    place.write("body.schema", "body bytes\n");
+    for (file, says) in
+        [("deep.proto:A", "6000 levels deep, and at most 48"), ("deep.avsc", "6000 levels deep, and at most 48")]
+    {
+        place.run(["formats", "show", file]).with_code(2).saying(&[says]);
+        let add = ["conversions", "add", "A", "body.schema", "a.schema", "--decode"];
+        let encoding = if file == "deep.avsc" { "avro-binary" } else { "protobuf" };
+        place.run([&add[..], &[encoding, "--field", "body", "--schema", file]].concat()).with_code(2).saying(&[says]);
+    }
+}

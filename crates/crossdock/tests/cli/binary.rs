@@ -105,3 +105,24 @@ fn rows_that_a_layout_has_no_room_for_are_refused_with_the_field() {
     place.write("feed.jsonl", LINES.replace("{\"time\"", "{\"type\":\"X\",\"time\""));
     place.run(publish).with_code(1).saying(&["feed.jsonl: item 1, field `type`: found a value that speaks of another"]);
 }
+
+#[test]
+fn a_text_that_is_no_utf8_costs_its_record_and_not_the_subscriber() {
+    let (place, _daemon) = Place::with_daemon();
+    place.write("f.layout", "layout foreign big packed\nn u8\nt char[2]\n");
+    place.write("f.bin", b"\x01ab\x02\xffb\x03cd");
+    let subscribe = ["subscribe", "SELECT * FROM F", "--wait", "--until-end"];
+    let [skipping, two] = [&[][..], &["--limit", "2"]].map(|more| place.spawn([&subscribe[..], more].concat()));
+    let stopping = place.spawn([&subscribe[..], &["--on-error", "stop"]].concat());
+    place.wait_for_subscriptions(3);
+    place.run(["publish", "F", "f.bin", "--schema", "f.layout"]).with_code(0);
+    let rows = "{\"n\":1,\"t\":\"ab\"}\n{\"n\":3,\"t\":\"cd\"}\n";
+    for subscriber in [skipping, two] {
+        let ended = subscriber.end().with_code(0);
+        assert_eq!(ended.stdout, rows);
+        ended.saying(&["skipped: item 2, field `t`", "2 records (", "; skipped 1 record"]);
+    }
+    let ended = stopping.end().with_code(1);
+    assert_eq!(ended.stdout, rows.split_inclusive('\n').next().unwrap());
+    ended.saying(&["cannot write a record: item 2, field `t`", "--on-error skip"]);
+}

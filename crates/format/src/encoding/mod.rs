@@ -55,6 +55,7 @@ pub mod binary;
 mod confluent;
 mod dispatch;
 mod error;
+mod export;
 mod foreign;
 mod message;
 mod schema;
@@ -91,6 +92,7 @@ use crate::record::Record;
 pub use confluent::RegisteredSchema;
 pub use dispatch::{decoder, encoder, open};
 pub use error::{EncodingError, EncodingProblem};
+pub use export::SchemaNotation;
 pub use message::{Framing, FramingNameError, MessageForm, message_decoder, message_encoder};
 pub use schema::{Schema, SchemaLanguage};
 

@@ -11,11 +11,12 @@ use serde_json::value::RawValue;
 use super::plain::Plain;
 use super::shape::{Entry, Item, Shape, What};
 use super::values::ValueReader;
-use super::{JsonError, JsonOptions, JsonProblem, MAX_DEPTH};
+use super::{JsonError, JsonOptions, JsonProblem};
 use crate::builder::{RecordBuilder, ValueError, ValueProblem};
 use crate::element::{Group, VALUE};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
+use crate::nesting::MAX_NESTING;
 use crate::text::{self, Rounding, Unfit};
 
 /// Reads objects into records of one format, without allocating once its buffers have grown to the objects' sizes: an
@@ -181,7 +182,7 @@ impl<'de> Visitor<'de> for Object<'_> {
         let mut likely = 0;
         while let Some(key) = map.next_key_seed(Key { convert, shape, likely })? {
             let Some((index, entry)) = key.and_then(|index| Some((index, shape.entries.get(index)?))) else {
-                map.next_value_seed(Skipped { convert, depth: MAX_DEPTH })?;
+                map.next_value_seed(Skipped { convert, depth: MAX_NESTING })?;
                 continue;
             };
             likely = index + 1;
@@ -521,7 +522,7 @@ impl<'de> Visitor<'de> for Member<'_> {
 /// A value that is passed over, but not at any depth.
 struct Skipped<'c> {
     convert: &'c mut Convert,
-    depth: u32,
+    depth: usize,
 }
 
 impl<'de> DeserializeSeed<'de> for Skipped<'_> {
@@ -533,7 +534,7 @@ impl<'de> DeserializeSeed<'de> for Skipped<'_> {
 }
 
 impl Skipped<'_> {
-    fn deeper<E: serde::de::Error>(&mut self) -> Result<u32, E> {
+    fn deeper<E: serde::de::Error>(&mut self) -> Result<usize, E> {
         self.depth.checked_sub(1).ok_or_else(|| {
             self.convert.flaw = Some((None, JsonProblem::TooDeep));
             E::custom("flaw")

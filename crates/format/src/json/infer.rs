@@ -15,7 +15,7 @@ use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
-use crate::{MAX_DEPTH, MAX_FIELDS};
+use crate::{MAX_FIELDS, MAX_NESTING};
 
 /// What inference may assume of the lines that it does not see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -148,7 +148,7 @@ type Flaw = (String, JsonProblem);
 
 impl Members {
     fn see(&mut self, Object(object): &Object<'_>, path: &str, depth: usize) -> Result<(), Flaw> {
-        if depth >= MAX_DEPTH {
+        if depth >= MAX_NESTING {
             return Err((path.to_owned(), JsonProblem::TooDeep));
         }
         // In a place where objects stood before, what is new was missing there.
@@ -236,7 +236,7 @@ impl Seen {
     }
 
     fn see_all(&mut self, values: &[&RawValue], path: &str, depth: usize) -> Result<(), Flaw> {
-        if depth >= MAX_DEPTH {
+        if depth >= MAX_NESTING {
             return Err((path.to_owned(), JsonProblem::TooDeep));
         }
         if matches!(self.kind, Kind::Nothing) {

@@ -13,6 +13,7 @@
 
 mod decode;
 mod encode;
+mod export;
 mod infer;
 mod numbers;
 mod plain;
@@ -27,6 +28,7 @@ use crate::builder::ValueProblem;
 pub use decode::JsonDecoder;
 pub use encode::JsonEncoder;
 pub(crate) use encode::JsonValue;
+pub use export::export_json_schema;
 pub use infer::{JsonInferOptions, infer_json_sample};
 pub use schema::{JsonSchemaError, import_json_schema};
 
@@ -48,9 +50,6 @@ impl Default for JsonOptions {
         Self { ignore_unknown_fields: false, null_words: Vec::new(), rounds_integers: false, max_line_bytes: 1 << 20 }
     }
 }
-
-/// How deep arrays and objects may lie in each other, in members that are passed over.
-pub const MAX_DEPTH: u32 = 32;
 
 /// What was wrong with a line of JSON, and where.
 #[derive(Debug)]
@@ -130,8 +129,8 @@ pub enum JsonProblem {
         /// Why not.
         problem: ValueProblem,
     },
-    /// Arrays and objects lie in each other too deep.
-    #[error("found arrays or objects more than {MAX_DEPTH} deep")]
+    /// Arrays and objects nest deeper than [`MAX_NESTING`](crate::MAX_NESTING).
+    #[error("found {}", crate::nesting::TOO_DEEP)]
     TooDeep,
     /// Between the elements of an array, or behind it, is what does not belong there.
     #[error("found {found}, expected {expected}")]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
-use crate::{MAX_DEPTH, MAX_FIELDS};
+use crate::{MAX_FIELDS, MAX_NESTING, nesting};
 
 /// Why a JSON Schema makes no format.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +41,7 @@ impl std::error::Error for JsonSchemaError {}
 /// It is no JSON, no object with `properties`, has a type that no field has, or a `$ref` that leads nowhere or round in a
 /// circle.
 pub fn import_json_schema(schema: &str) -> Result<Format, JsonSchemaError> {
+    nesting::check_json(schema).map_err(|why| refuse("", why))?;
     let root: Json = serde_json::from_str(schema)
         .map_err(|error| JsonSchemaError { path: String::new(), message: format!("it is no JSON: {error}") })?;
     let mut importer = Importer { root: &root, fields: 0 };
@@ -64,8 +65,10 @@ struct Importer<'s> {
 impl<'s> Importer<'s> {
     /// The type of a schema, and whether null is one of its values.
     fn type_of(&mut self, schema: &'s Json, path: &str, depth: usize) -> Result<(TypeSpec, bool), JsonSchemaError> {
-        if depth > 4 * MAX_DEPTH {
-            return Err(refuse(path, "schemas lie in each other too deep, or a `$ref` leads round in a circle"));
+        if depth > MAX_NESTING {
+            let message =
+                format!("schemas nest more than {MAX_NESTING} levels deep, or a `$ref` leads round in a circle");
+            return Err(refuse(path, message));
         }
         let Json::Object(object) = schema else {
             return Err(refuse(path, "expected a schema with a `type`"));

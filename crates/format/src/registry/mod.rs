@@ -31,13 +31,14 @@
 
 mod diff;
 mod log;
+mod policy;
 
 pub use diff::{Diff, FieldDiff, Seen};
 pub use log::{Entry, MAX_ENTRY_BYTES, Replayed, replay};
+pub use policy::{Direction, Flaw, Obstacle, Policy, PolicyError};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::str::FromStr;
 
 use crate::convert::{Conversion, MAX_CONVERSION_BYTES};
 use crate::format::Format;
@@ -54,69 +55,10 @@ pub const MAX_CONVERSIONS: usize = 4096;
 /// Most bytes that a registry's fewest entries take, all in all. A log of them is read back whole, also one that has grown to
 /// some times that.
 pub const MAX_BYTES: usize = 64 << 20;
+/// Most conversions that a record goes through, one after the other.
+pub const MAX_STEPS: usize = 8;
 /// Longest name of a stream, in bytes.
 pub const MAX_STREAM_NAME_BYTES: usize = 255;
-
-/// How a stream's format may change: what its next version is held against the newest one for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-pub enum Policy {
-    /// In any way.
-    #[default]
-    None,
-    /// Readers of the new version can read all records of the old one.
-    Backward,
-    /// Readers of the old version can read all records of the new one.
-    Forward,
-    /// Both.
-    Full,
-}
-
-impl Policy {
-    /// All of them.
-    pub const ALL: [Policy; 4] = [Self::None, Self::Backward, Self::Forward, Self::Full];
-
-    /// What is in the way of `new` as the version after `old`; the flaws by field, none if it is allowed.
-    fn flaws(self, old: &Format, new: &Format) -> Vec<(Direction, FieldDiff)> {
-        let mut flaws = Vec::new();
-        let mut hold = |direction, reader, written| {
-            let fields = Diff::of(reader, written).fields.into_iter();
-            flaws.extend(fields.filter(|field| !field.seen.is_compatible()).map(|field| (direction, field)));
-        };
-        if matches!(self, Self::Backward | Self::Full) {
-            hold(Direction::NewReadsOld, new, old);
-        }
-        if matches!(self, Self::Forward | Self::Full) {
-            hold(Direction::OldReadsNew, old, new);
-        }
-        flaws
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::None => "none",
-            Self::Backward => "backward",
-            Self::Forward => "forward",
-            Self::Full => "full",
-        })
-    }
-}
-
-/// A word that is no policy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "a policy is none, backward (new readers read old records), forward (old readers read new ones) or full (both)"
-)]
-pub struct PolicyError;
-
-impl FromStr for Policy {
-    type Err = PolicyError;
-
-    fn from_str(word: &str) -> Result<Policy, PolicyError> {
-        Self::ALL.into_iter().find(|policy| policy.to_string() == word).ok_or(PolicyError)
-    }
-}
 
 /// A stream's versions, and how they may change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -205,10 +147,10 @@ impl Registry {
     /// Whether the id of a format identifies it among all others.
     ///
     /// # Errors
-    /// Another format has the same id.
+    /// Another format has the same id: the digests of their descriptions differ.
     pub fn check_id(&self, format: &Format) -> Result<(), RegistryError> {
         match self.format(format.id()) {
-            Some(known) if known.describe() != format.describe() => Err(RegistryError::Collision { id: format.id() }),
+            Some(known) if known != format => Err(RegistryError::Collision { id: format.id() }),
             _ => Ok(()),
         }
     }
@@ -219,12 +161,12 @@ impl Registry {
     /// As [`Registry::announce`].
     pub fn check(&self, stream: &str, format: &Format) -> Result<(), RegistryError> {
         check_name(stream)?;
+        self.check_id(format)?;
         let Some(known) = self.streams.get(stream) else { return Ok(()) };
         if known.version(format.id()).is_some() {
             return Ok(());
         }
-        let newest = known.versions.last().and_then(|id| self.format(*id));
-        let flaws = newest.map(|newest| known.policy.flaws(newest, format)).unwrap_or_default();
+        let flaws = self.flaws(stream, known, format);
         match flaws.is_empty() {
             true => Ok(()),
             false => Err(RegistryError::Incompatible { stream: stream.to_owned(), policy: known.policy, flaws }),
@@ -418,7 +360,7 @@ impl Registry {
             return Err(RegistryError::Full { what: "streams", most: MAX_STREAMS });
         }
         // A stream counts as its longest policy does, whichever it has.
-        let own = || Entry::Policy { stream: name.to_owned(), policy: Policy::Backward }.bytes();
+        let own = || Entry::Policy { stream: name.to_owned(), policy: Policy::BackwardTransitive }.bytes();
         self.charge(bytes + if is_new { own() } else { 0 })?;
         Ok(self.streams.entry(name.to_owned()).or_default())
     }
@@ -488,24 +430,6 @@ fn check_name(stream: &str) -> Result<(), RegistryError> {
     }
 }
 
-/// Which way a policy looks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// A reader of the new version, and a record of the old one.
-    NewReadsOld,
-    /// A reader of the old version, and a record of the new one.
-    OldReadsNew,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::NewReadsOld => "who reads the new format would see of old records",
-            Self::OldReadsNew => "who reads the old format would see of new records",
-        })
-    }
-}
-
 /// Why a registry refuses a change.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RegistryError {
@@ -525,8 +449,8 @@ pub enum RegistryError {
         stream: String,
         /// Its policy.
         policy: Policy,
-        /// The fields that are in the way, each with who would read what.
-        flaws: Vec<(Direction, FieldDiff)>,
+        /// What is in the way.
+        flaws: Vec<Flaw>,
     },
     /// A stream's name is none.
     Name {
@@ -556,10 +480,10 @@ impl fmt::Display for RegistryError {
             Self::UnknownFormat { id } => write!(f, "no format has the id {id}; announce it first"),
             Self::Incompatible { stream, policy, flaws } => {
                 write!(f, "the policy of stream `{stream}` is {policy}")?;
-                for (direction, FieldDiff { name, seen }) in flaws {
-                    write!(f, "\n{direction}, field `{name}`: {seen}")?;
+                for flaw in flaws {
+                    write!(f, "\n{flaw}")?;
                 }
-                write!(f, "\nmend the format, or set another policy")
+                write!(f, "\nchange the format, keep a conversion between the two, or set another policy")
             }
             Self::Name { found } => {
                 write!(f, "`{found}` is no stream's name: 1 to {MAX_STREAM_NAME_BYTES} bytes, no control characters")

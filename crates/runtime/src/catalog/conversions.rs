@@ -26,6 +26,8 @@ impl Catalog {
         if let Some(entry) = self.now.find(stream) {
             entry.conversions().graph().would_take(from, to, owner).map_err(refused)?;
         }
+        self.now.check_id(&compiled.from)?;
+        self.now.check_id(&compiled.to)?;
         if self.conversions >= MAX_CONVERSIONS {
             let message = format!("the daemon has {MAX_CONVERSIONS} conversions, the bound: remove one");
             return Err(refuse(RefusalCode::Limit, message));

@@ -4,8 +4,9 @@ use super::journal::refusal_of;
 use super::{Catalog, StreamEntry};
 use crate::refusal::refuse;
 use crossdock_format::Format;
-use crossdock_format::registry::Policy;
+use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_transport::control::{Refusal, RefusalCode};
+use std::sync::Arc;
 
 /// Formats of one stream at most.
 const MAX_FORMATS: usize = 64;
@@ -72,6 +73,7 @@ impl Catalog {
         if keeps || self.registry.stream(name).is_some() {
             self.keep_versions(number)?;
         }
+        self.now.check_id(format)?;
         let Some(entry) = self.present(number) else { return Ok(()) };
         if entry.has_format(format.id()) {
             return Ok(());
@@ -125,8 +127,8 @@ impl Catalog {
     ///
     /// # Errors
     /// What is in the way.
-    pub(crate) fn check_format(&self, stream: &str, format: &Format) -> Result<(), String> {
-        self.registry.check(stream, format).map_err(|error| error.to_string())
+    pub(crate) fn check_format(&self, stream: &str, format: &Format) -> Result<(), RegistryError> {
+        self.registry.check(stream, format)
     }
 
     /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
@@ -139,7 +141,7 @@ impl Catalog {
         self.journal.write([entry]);
         let number = self.now.find(stream).map(StreamEntry::number);
         if let Some(entry) = number.and_then(|number| self.entry_mut(number)) {
-            entry.policy = policy;
+            Arc::make_mut(&mut entry.conversions).policy = policy;
         }
         Ok(())
     }

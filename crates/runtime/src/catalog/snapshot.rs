@@ -4,7 +4,7 @@ use crate::catalog::Between;
 use crate::morph::compile::Compiled;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
-use crossdock_format::registry::Policy;
+use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
@@ -16,6 +16,8 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub(crate) struct Conversions {
     pub(super) graph: Graph,
+    /// How the stream's format may change: what one version has to read of another is converted by name.
+    pub(super) policy: Policy,
     /// The graph's compiled conversions, by their numbers.
     pub(super) compiled: BTreeMap<u64, Arc<Compiled>>,
 }
@@ -24,6 +26,11 @@ impl Conversions {
     /// Which conversions there are, and the chains through them.
     pub(crate) fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// How the stream's format may change.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// A conversion of the graph by its number, compiled.
@@ -56,7 +63,6 @@ pub(crate) struct StreamEntry {
     pub(super) made_by: Option<Box<str>>,
     /// Handlers that read it or make it.
     pub(super) claims: u32,
-    pub(super) policy: Policy,
     pub(super) conversions: Arc<Conversions>,
 }
 
@@ -88,7 +94,7 @@ impl StreamEntry {
 
     /// How its format may change from its next version on.
     pub(crate) fn policy(&self) -> Policy {
-        self.policy
+        self.conversions.policy
     }
 
     /// The conversions between its formats.
@@ -153,8 +159,7 @@ impl Snapshot {
             is_kept: false,
             made_by: None,
             claims: 0,
-            policy,
-            conversions: Arc::default(),
+            conversions: Arc::new(Conversions { policy, ..Conversions::default() }),
         }));
         self.by_name.insert(name, number);
         number
@@ -186,13 +191,31 @@ impl Snapshot {
                 let format = Format::parse(text).map_err(|error| {
                     refuse(RefusalCode::Format, format!("a format's description is refused: {error}"))
                 })?;
-                Ok(Some(format))
+                self.check_id(&format).map(|()| Some(format))
             }
             FormatName::Id(text) => {
                 let id: FormatId = text.parse().map_err(|error| refuse(RefusalCode::Format, format!("{error}")))?;
                 let here = stream.and_then(|stream| stream.format(id));
-                Ok(here.or_else(|| self.iter().find_map(|stream| stream.format(id))).cloned())
+                Ok(here.or_else(|| self.format(id)).cloned())
             }
+        }
+    }
+
+    /// The format of an id, on any stream.
+    fn format(&self, id: FormatId) -> Option<&Format> {
+        self.iter().find_map(|stream| stream.format(id))
+    }
+
+    /// Whether the id of a format identifies it among those of all streams.
+    ///
+    /// # Errors
+    /// Another format has the same id.
+    pub(crate) fn check_id(&self, format: &Format) -> Result<(), Refusal> {
+        match self.format(format.id()) {
+            Some(known) if known != format => {
+                Err(refuse(RefusalCode::Format, RegistryError::Collision { id: format.id() }.to_string()))
+            }
+            _ => Ok(()),
         }
     }
 

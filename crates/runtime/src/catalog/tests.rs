@@ -129,6 +129,27 @@ fn a_stream_is_published_or_made_by_a_handler() {
 }
 
 #[test]
+fn a_format_with_the_id_of_another_is_refused_wherever_they_meet() {
+    let mut catalog = Catalog::new(16);
+    let (known, made) = (format("a u32"), format("m u32"));
+    catalog.declare("s", &known).unwrap();
+    catalog.derive("derived", "h", std::slice::from_ref(&made)).unwrap();
+    for (of, name) in [(&known, "a"), (&made, "m")] {
+        let other = || format("b u32").with_id(of.id()).unwrap();
+        let refused = |outcome: Result<(), Refusal>| outcome.unwrap_err().message.contains("another format has the id");
+        for stream in ["s", "another"] {
+            assert!(refused(catalog.publish(stream, &other()).map(drop)), "{name} {stream}");
+            let rule = "default b 1";
+            let to = Compiled { to: other(), ..Compiled::new(&format("x u32"), &format("b u32"), rule).unwrap() };
+            assert!(refused(catalog.register(Owner::Session(1), stream, to)), "{name} {stream}");
+        }
+        assert!(refused(catalog.derive("more", "h", &[other()]).map(drop)), "{name}");
+        assert!(refused(catalog.snapshot().check_id(&other())), "{name}");
+    }
+    assert_eq!(catalog.snapshot().iter().map(|entry| ids(entry).len()).sum::<usize>(), 2);
+}
+
+#[test]
 fn the_conversions_of_a_session_go_with_it_and_uncover_kept_ones() {
     let mut catalog = Catalog::new(16);
     let (from, to) = (format("a u32\nb u32"), format("a u32"));

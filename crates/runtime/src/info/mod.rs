@@ -36,7 +36,7 @@ reports! {
         pub records_unclaimed: u64 = counter("crossdock_stream_records_unclaimed").title("unclaimed"),
         /// Records in packets whose payload does not match its format; they were dropped.
         pub records_malformed: u64 = counter("crossdock_stream_records_malformed").title("malformed"),
-        /// How its format may change: `none`, `backward`, `forward` or `full`.
+        /// How its format may change: `none`, `backward`, `forward`, `full`, or one of the last three with `_transitive` behind it.
         #[serde(default)]
         pub policy: String,
         /// Publishers that are held back now because a subscriber's queue is full.

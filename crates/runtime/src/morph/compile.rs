@@ -1,5 +1,6 @@
 //! Compiles a conversion's text: to plans by field name, and to programs of queries.
 
+use crate::planner::assert_off_contexts;
 use crossdock_control::conversions::Cost;
 use crossdock_engine::{DecodeHandler, EncodeHandler, Handler};
 use crossdock_format::convert::{Codec, Conversion, MESSAGE_FIELD, Plan, Rule, Rules, expected_bytes};
@@ -52,6 +53,8 @@ impl Messages {
     /// # Errors
     /// The mismatch, in words.
     pub(crate) fn handler(&self) -> Result<Box<dyn Handler + Send>, String> {
+        // A schema may be compiled for it.
+        assert_off_contexts();
         let Messages { from, to, codec, encodes } = self;
         let each = crossdock_engine::Messages::EachRecord;
         Ok(match encodes {
@@ -78,6 +81,7 @@ impl Compiled {
     /// # Errors
     /// The error in words: in its text, or a field that cannot be made.
     pub(crate) fn new(from: &Format, to: &Format, text: &str) -> Result<Compiled, String> {
+        assert_off_contexts();
         let conversion: Conversion = text.parse().map_err(|error| format!("{error}"))?;
         let parts = match &conversion {
             Conversion::ByName(rules) => vec![Part::Plan(by_name(from, to, rules)?)],

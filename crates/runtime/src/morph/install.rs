@@ -37,7 +37,7 @@ impl Context {
                 conversions: Arc::clone(stream.entry.conversions()),
                 versions: stream.entry.formats().to_vec(),
                 by_name: self.config.morph.by_name,
-                costs: Arc::clone(&morphing.by_name),
+                plans: Arc::clone(&morphing.by_name),
             },
             between: Arc::clone(&self.morph.between),
             subscriptions: stream.subscriptions.iter().filter_map(accepting).collect(),

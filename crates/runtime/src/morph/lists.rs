@@ -142,8 +142,8 @@ impl Planned {
     /// The paths that a stream's formats would take to one of the accepted ones, of which no more is read than this.
     pub(crate) fn all(stream: &Stream, accept: &[Format], by_name: ByName, reads: &Reads) -> Vec<Planned> {
         let versions = stream.formats.iter().map(|known| known.format.clone()).collect();
-        let (conversions, costs) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));
-        let finder = Arc::new(Finder { conversions, versions, by_name, costs });
+        let (conversions, plans) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));
+        let finder = Arc::new(Finder { conversions, versions, by_name, plans });
         let (accept, reads): (Arc<[Format]>, _) = (accept.into(), Arc::new(reads.clone()));
         let versions: Arc<[FormatId]> = stream.formats.iter().map(|known| known.format.id()).collect();
         let planned = |known: &crate::streams::StreamFormat| Planned {

@@ -40,8 +40,16 @@ pub(crate) enum Route {
     Unreachable,
 }
 
-/// The costs of plans by name between two versions of a stream, where there are any: such a plan is always the same.
-pub(crate) type ByNameCosts = Arc<Mutex<BTreeMap<(FormatId, FormatId), Option<Cost>>>>;
+/// The plans by name between two versions of a stream, where there are any: such a plan is always the same.
+pub(crate) type ByNamePlans = Arc<Mutex<BTreeMap<(FormatId, FormatId), Option<ByNamePlan>>>>;
+
+/// What is to be known of a plan by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByNamePlan {
+    pub(crate) cost: Cost,
+    /// Whether it refuses no record, as policies want it.
+    pub(crate) takes_all: bool,
+}
 
 /// How the formats of one stream come to its subscriptions here.
 #[derive(Default)]
@@ -53,7 +61,7 @@ pub(crate) struct Morphing {
     /// How often the subscriptions that accept certain formats have changed, and as of which time there are routes.
     pub(crate) changes: u64,
     pub(crate) routed: u64,
-    pub(crate) by_name: ByNameCosts,
+    pub(crate) by_name: ByNamePlans,
     /// The chains in use.
     pub(crate) chains: Vec<Arc<ConversionChain>>,
     /// Chains that there were.

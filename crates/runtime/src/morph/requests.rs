@@ -61,15 +61,20 @@ impl Context {
     /// A session withdraws a conversion.
     pub(crate) fn unregister_conversion(&mut self, key: usize, request: ConversionRequest) {
         let Some(peer) = self.net.pause(key) else { return };
-        let (id, owner) = (request.id, request.owner(peer));
-        let id_of = |name| self.streams.snapshot().format_known(&request.stream, name).map(|format| format.id());
-        match id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?))) {
-            Ok((from, to)) => {
-                let name = request.stream.clone();
-                self.change_kept(peer, id, name, move |catalog| catalog.unregister(owner, &request.stream, from, to));
+        let (id, owner, snapshot) = (request.id, request.owner(peer), self.streams.snapshot().clone());
+        let work = move |_: &QueryCostModel| {
+            let id_of = |name| snapshot.format_known(&request.stream, name).map(|format| format.id());
+            let ids = id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?)));
+            (ids, request.stream)
+        };
+        self.plan(work, move |context, found| match found {
+            Ok((Ok((from, to)), stream)) => {
+                let name = stream.clone();
+                context.change_kept(peer, id, name, move |catalog| catalog.unregister(owner, &stream, from, to));
             }
-            Err(refusal) => self.answer(peer, id, Err(refusal)),
-        }
+            Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
+            Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
+        });
     }
 
     /// Has the catalog make a change to a stream. The peer goes on as soon as it is made, and is answered once it is on

@@ -7,11 +7,12 @@ use crate::graph::convert::Stock;
 use crate::morph::chain::{Between, ConversionChain, Tally};
 use crate::morph::compile::{Part, fuse, plan_cost};
 use crate::morph::narrow::narrow;
-use crate::morph::{ByNameCosts, Route};
+use crate::morph::{ByNamePlan, ByNamePlans, Route};
 use crate::subscriptions::Planned;
-use crossdock_control::conversions::Chain;
+use crossdock_control::conversions::{Chain, Cost};
 use crossdock_format::convert::{Plan, Rules};
-use crossdock_format::{Format, FormatId};
+use crossdock_format::registry::Diff;
+use crossdock_format::{Format, FormatDigest, FormatId};
 use crossdock_query::Select;
 use crossdock_transport::FormatName;
 use std::collections::BTreeMap;
@@ -28,25 +29,37 @@ pub(crate) struct Finder {
     /// The stream's formats.
     pub(crate) versions: Vec<Format>,
     pub(crate) by_name: ByName,
-    pub(crate) costs: ByNameCosts,
+    pub(crate) plans: ByNamePlans,
 }
 
 impl Finder {
     /// The cheapest chain from a format of the stream to an accepted one.
     pub(crate) fn chain(&self, from: &Format, accept: &[Format]) -> Option<Chain> {
+        // What is accepted need not be known, so that another format may come to have its id.
+        if accept.iter().any(|accepted| accepted.id() == from.id() && accepted != from) {
+            return None;
+        }
         let ids: Vec<FormatId> = accept.iter().map(Format::id).collect();
-        let known = |id| self.versions.iter().find(|version| version.id() == id);
-        let plan = |from, to| match self.by_name {
-            ByName::Off => None,
-            ByName::VersionsOfStream => {
-                let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
-                *costs.entry((from, to)).or_insert_with(|| {
-                    let plan = Plan::by_name(known(from)?, known(to)?, &Rules::none()).ok()?;
-                    Some(plan_cost(&plan))
-                })
-            }
-        };
+        let plan = |from, to| self.by_name(from, to);
         self.conversions.graph().chain(from.id(), &ids, &plan)
+    }
+
+    /// The cost of the plan by name between two versions, if there is one, and the configuration or the stream's policy permits
+    /// it.
+    fn by_name(&self, from: FormatId, to: FormatId) -> Option<Cost> {
+        let version = |id| self.versions.iter().position(|version| version.id() == id);
+        let (from_version, to_version) = (version(from)?, version(to)?);
+        let is_promised = self.conversions.policy().has_read(from_version, to_version);
+        if self.by_name == ByName::Off && !is_promised {
+            return None;
+        }
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = *plans.entry((from, to)).or_insert_with(|| {
+            let (from, to) = (self.versions.get(from_version)?, self.versions.get(to_version)?);
+            let plan = Plan::by_name(from, to, &Rules::none()).ok()?;
+            Some(ByNamePlan { cost: plan_cost(&plan), takes_all: Diff::of(to, from).is_compatible() })
+        });
+        plan.filter(|plan| self.by_name == ByName::VersionsOfStream || plan.takes_all).map(|plan| plan.cost)
     }
 
     /// A chain as it runs: its steps' parts, as few as they can be, each making no more than is read.
@@ -172,11 +185,11 @@ impl RouteRequest {
         let reads = reads(&subscriptions);
         let mut chains = Chains { finder, known: chains, used: Vec::new(), made: chains_made };
         // Many accept the same.
-        let mut planned: BTreeMap<Vec<FormatId>, Vec<(u64, Route)>> = BTreeMap::new();
+        let mut planned: BTreeMap<Vec<FormatDigest>, Vec<(u64, Route)>> = BTreeMap::new();
         let (mut routed, mut stock) = (Vec::with_capacity(subscriptions.len()), Stock::default());
         for (accepting, new) in subscriptions.iter().zip(new) {
             let targets: Vec<Format> = accepting.targets.iter().map(|(format, _)| format.clone()).collect();
-            let accepted = targets.iter().map(Format::id).collect();
+            let accepted = targets.iter().map(Format::digest).collect();
             let routes = planned.entry(accepted).or_insert_with(|| chains.routes_to(&targets, &reads)).clone();
             let taken = routes.iter().filter_map(|(_, route)| chains.of(*route));
             let narrowed = accepting.narrowed(taken);
@@ -235,7 +248,7 @@ impl Chains {
     fn number_of(&mut self, from: &Format, chain: &Chain, accept: &[Format], reads: &Reads) -> Option<u64> {
         let to = chain.steps.last().map_or(from.id(), |step| step.to);
         let read = reads.get(&to).map(Vec::as_slice).unwrap_or_default();
-        let is_it = |other: &&Arc<ConversionChain>| other.is_as(from, &chain.steps, read);
+        let is_it = |other: &&Arc<ConversionChain>| other.is_as(from, &chain.steps, read) && accept.contains(&other.to);
         if let Some(there) = self.used.iter().find(is_it) {
             return Some(there.number);
         }

@@ -6,11 +6,11 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::Response;
 use crossdock_format::Format;
-use crossdock_format::registry::Policy;
+use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_runtime::{ContextHandle, KeptConversion};
 
-use super::{answer, ask, ask_long, changed, error, lasting, read_body};
-use crate::http::{Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy};
+use super::{answer, ask, ask_long, changed, error, lasting, read_body, refused};
+use crate::http::{ApiError, Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy};
 
 /// What a conversion looks like.
 const A_CONVERSION: &str =
@@ -98,7 +98,8 @@ pub(super) async fn discard_conversion(
     post, path = "/v1/check", tag = "formats", request_body = FormatCheck,
     responses(
         (status = 200, body = Changed, description = "It would be accepted"),
-        (status = 400, body = ErrorBody, description = "Why it would be refused"),
+        (status = 400, body = ErrorBody, description = "Why it cannot be checked"),
+        (status = 409, body = ErrorBody, description = "Why it would be refused"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
@@ -116,7 +117,11 @@ pub(super) async fn check_format(
         Ok(format) => format,
         Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is invalid: {why}"), wanted),
     };
-    changed(ask_long(context, move |context| context.check_format(&stream, &format)).await, None)
+    let checked = ask_long(context, move |context| context.check_format(&stream, &format)).await;
+    if let Ok(Err(why @ RegistryError::Incompatible { .. })) = &checked {
+        return refused(StatusCode::CONFLICT, ApiError { message: why.to_string(), hint: None, text: None });
+    }
+    changed(checked.map(|checked| checked.map_err(|why| why.to_string())), None)
 }
 
 /// Sets how a stream's format may change from its next version on

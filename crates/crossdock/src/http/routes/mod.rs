@@ -241,7 +241,8 @@ pub(super) fn error(status: StatusCode, message: String, hint: &str) -> Response
     refused(status, ApiError { message, hint: Some(hint.to_owned()), text: None })
 }
 
-fn refused(status: StatusCode, error: ApiError) -> Response {
+/// An error as it is answered.
+pub(super) fn refused(status: StatusCode, error: ApiError) -> Response {
     respond(status, &ErrorBody { error, plan: None })
 }
 

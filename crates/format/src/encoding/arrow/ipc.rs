@@ -9,14 +9,16 @@ use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
-use arrow_ipc::{Message, MessageHeader, root_as_message};
+use arrow_ipc::{Message, MessageHeader, root_as_message_with_opts};
 use arrow_schema::{DataType, SchemaRef};
+use flatbuffers::{InvalidFlatbuffer, VerifierOptions};
 
 use super::unpacked::{self, is_zstandard};
 use super::{BatchReader, BatchWriter, MAX_ROWS, import};
 use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem};
 use crate::format::Format;
+use crate::nesting::{MAX_NESTING, TOO_DEEP};
 use crate::record::Record;
 
 /// What a message starts with, in all but the oldest streams.
@@ -253,7 +255,12 @@ impl Messages {
 }
 
 fn as_message(bytes: &[u8]) -> Result<Message<'_>, EncodingError> {
-    root_as_message(bytes).map_err(|error| EncodingError::syntax(format!("found no Arrow message: {error}")))
+    // The message and the schema lie around its fields.
+    let bounds = VerifierOptions { max_depth: MAX_NESTING + 2, ..VerifierOptions::default() };
+    root_as_message_with_opts(&bounds, bytes).map_err(|error| match error {
+        InvalidFlatbuffer::DepthLimitReached => EncodingError::syntax(format!("found {TOO_DEEP}")),
+        error => EncodingError::syntax(format!("found no Arrow message: {error}")),
+    })
 }
 
 /// A table that was built here.

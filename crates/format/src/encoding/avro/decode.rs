@@ -11,10 +11,8 @@ use crate::encoding::window::{Attempt, Window};
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::field::FieldType;
 use crate::format::Format;
+use crate::nesting::{MAX_NESTING, TOO_DEEP};
 use crate::text;
-
-/// How deep values may lie in each other where they are passed over.
-const MAX_SKIPPED_DEPTH: u32 = 64;
 
 /// Reads Avro's binary encoding, a datum after the other with nothing in between, without allocating once its buffers
 /// have grown to the datums' sizes.
@@ -193,7 +191,7 @@ impl<'b> Reading<'_, 'b> {
     fn step(&mut self, step: &Step) -> Result<(), Stop> {
         match step {
             Step::Leaf(leaf) => self.leaf(leaf),
-            Step::Skip(ty) => self.skip(*ty, MAX_SKIPPED_DEPTH),
+            Step::Skip(ty) => self.skip(*ty, MAX_NESTING),
             Step::Record(group, steps) => {
                 if let Some(group) = group {
                     let outcome = self.builder.put_group(group, false);
@@ -411,8 +409,8 @@ impl<'b> Reading<'_, 'b> {
     }
 
     /// Passes over a value of this type.
-    fn skip(&mut self, ty: usize, depth: u32) -> Result<(), Stop> {
-        let depth = depth.checked_sub(1).ok_or(Stop::Bytes("values that lie in each other more than 64 deep"))?;
+    fn skip(&mut self, ty: usize, depth: usize) -> Result<(), Stop> {
+        let depth = depth.checked_sub(1).ok_or(Stop::Bytes(TOO_DEEP))?;
         let schema = self.schema;
         match &schema.ty(ty).kind {
             Kind::Null => {}
@@ -450,7 +448,7 @@ impl<'b> Reading<'_, 'b> {
         Ok(())
     }
 
-    fn skip_blocks(&mut self, element: usize, is_map: bool, depth: u32) -> Result<(), Stop> {
+    fn skip_blocks(&mut self, element: usize, is_map: bool, depth: usize) -> Result<(), Stop> {
         loop {
             let count = self.long()?;
             if count == 0 {

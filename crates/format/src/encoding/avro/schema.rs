@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::encoding::EncodingError;
 use crate::field::FieldType;
 use crate::format::Format;
+use crate::nesting::{self, MAX_NESTING};
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
 
@@ -16,8 +17,6 @@ pub(super) const NOTE: &str = "crossdock";
 pub(super) use crate::element::VALUE;
 /// Most bytes that a schema may have.
 const MAX_BYTES: usize = 4 << 20;
-/// How deep types may lie in each other.
-const MAX_DEPTH: usize = 32;
 /// Most types that a schema may have.
 const MAX_TYPES: usize = 1 << 16;
 /// Most symbols that an enumeration may have, and most branches of a union.
@@ -118,6 +117,7 @@ impl AvroSchema {
             let message = format!("the schema has {} bytes, expected at most {MAX_BYTES}", json.len());
             return Err(EncodingError::schema(message));
         }
+        nesting::check_json(json).map_err(|why| EncodingError::schema(format!("the schema, {why}")))?;
         let tree: Json = serde_json::from_str(json)
             .map_err(|error| EncodingError::schema(format!("the schema is no JSON: {error}")))?;
         let mut parser = Parser::default();
@@ -344,8 +344,8 @@ impl Parser {
     /// Reads a type, and those that it is made of. `path` is for messages.
     fn ty(&mut self, json: &Json, namespace: &str, path: &str, depth: usize) -> Result<usize, EncodingError> {
         let refuse = |message: String| Err(EncodingError::schema(message).in_field(path));
-        if depth > MAX_DEPTH {
-            return refuse(format!("types lie in each other more than {MAX_DEPTH} deep"));
+        if depth > MAX_NESTING {
+            return refuse(format!("types nest more than {MAX_NESTING} levels deep"));
         }
         if self.types.len() >= MAX_TYPES {
             return refuse(format!("the schema has more than {MAX_TYPES} types"));

@@ -2,9 +2,7 @@
 
 use super::{Dialect, NO_PIECE, Token, TokenFlaw};
 use crate::encoding::reader::Reader;
-
-/// How deep arrays and maps may lie in each other.
-const MAX_DEPTH: usize = 64;
+use crate::nesting::{MAX_NESTING, TOO_DEEP};
 
 /// How far an item has been looked at. It is gone on with when there are more bytes, so that a long item is looked at
 /// once, in however many pieces it comes.
@@ -85,8 +83,8 @@ impl Scan {
         };
         match opened {
             Some(open) if open != Open::Values(0) => {
-                if self.within + self.open.len() >= MAX_DEPTH {
-                    return Err(TokenFlaw::Bytes("arrays and maps more than 64 deep"));
+                if self.within + self.open.len() >= MAX_NESTING {
+                    return Err(TokenFlaw::Bytes(TOO_DEEP));
                 }
                 self.open.push(open);
                 Ok(false)

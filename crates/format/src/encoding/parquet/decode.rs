@@ -14,14 +14,17 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::pages::{self, Largest};
-use super::{MAX_GATHERED_BYTES, ReadAt, lengths, unpacked};
+use super::{MAX_GATHERED_BYTES, ReadAt, lengths, nesting, unpacked};
 use crate::encoding::arrow::{BatchReader, import};
 use crate::encoding::guard::guarded;
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
 use crate::format::Format;
+use crate::nesting::MAX_NESTING;
 
 /// Most rows of a batch: what is held of a file at once, in columns.
 const BATCH_ROWS: usize = 1024;
+/// Bytes at a file's end: the length of its metadata, and four that tell what it is.
+const FOOT_BYTES: u64 = 8;
 /// Bytes that are read at a time where a length is not known.
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -62,6 +65,7 @@ impl ParquetDecoder {
         options: &EncodingOptions,
     ) -> Result<(Format, Self), EncodingError> {
         let source = Chunks(source);
+        check_nesting(&source)?;
         let metadata =
             guarded(EncodingError::syntax, || ArrowReaderMetadata::load(&source, ArrowReaderOptions::new()))?;
         let format = match format {
@@ -218,6 +222,20 @@ impl OpenFile {
             Ok::<_, ParquetError>(true)
         })?;
         if sound { Ok(()) } else { Err(EncodingError::syntax("the lengths of a page's texts are damaged")) }
+    }
+}
+
+/// Refuses a file whose schema nests too deep. What is no Parquet file is left to the library.
+fn check_nesting(source: &Chunks) -> Result<(), EncodingError> {
+    let Some(end) = source.len().checked_sub(FOOT_BYTES) else { return Ok(()) };
+    let foot = source.get_bytes(end, FOOT_BYTES as usize).map_err(|error| EncodingError::syntax(error.to_string()))?;
+    let length = foot.first_chunk().map_or(0, |length| u64::from(u32::from_le_bytes(*length)));
+    let Some(at) = end.checked_sub(length) else { return Ok(()) };
+    let metadata = BufReader::with_capacity(CHUNK_BYTES, At { source: source.clone(), at });
+    match nesting::is_bounded(metadata, length) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(EncodingError::syntax(format!("its schema nests more than {MAX_NESTING} levels deep"))),
+        Err(error) => Err(EncodingError::syntax(error.to_string())),
     }
 }
 

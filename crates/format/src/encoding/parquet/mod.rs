@@ -10,13 +10,16 @@
 //!
 //! The headers of a group's pages are looked at before the library reads them, so that none has it make room for more
 //! than [`EncodingOptions::max_block_bytes`](super::EncodingOptions::max_block_bytes); where a page says how many lengths of texts
-//! it has, that is held against the number of its values. Should the library panic over damaged bytes, that ends in an error like
+//! it has, that is held against the number of its values. So is the schema, of which the library makes a tree by recursion: it may
+//! nest [`MAX_NESTING`](crate::MAX_NESTING) levels deep. Should the library panic over damaged bytes, that ends in an error like
 //! any other.
 
 mod decode;
 mod encode;
 mod lengths;
+mod nesting;
 mod pages;
+mod thrift;
 mod unpacked;
 
 use std::io;

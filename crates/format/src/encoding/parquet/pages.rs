@@ -6,6 +6,8 @@
 
 use std::io::{self, Read};
 
+use super::thrift::{I32, STRUCT, Thrift, broken};
+
 /// What the pages of a column take at most, in bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Largest {
@@ -21,8 +23,6 @@ pub(super) struct Largest {
 const DICTIONARY: i64 = 2;
 /// The encodings of pages whose texts have their lengths in front: DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY.
 const CODED_LENGTHS: [i64; 2] = [6, 7];
-/// How deep structs may lie in each other; the headers' own go 3 deep.
-const MAX_DEPTH: u32 = 8;
 /// Longest header in bytes: it may hold the least and the greatest value of a page.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
@@ -36,9 +36,9 @@ pub(super) fn largest<R: Read>(
     let mut largest = Largest::default();
     let mut left = length;
     while left > 0 {
-        let mut header = Thrift { input: &mut *input, read: 0, most: MAX_HEADER_BYTES.min(left) };
+        let mut header = Thrift::new(&mut *input, MAX_HEADER_BYTES.min(left));
         let (kind, unpacked, packed, has_coded_lengths) = header.page()?;
-        let read = header.read;
+        let read = header.read();
         let length = read.checked_add(packed).filter(|length| *length <= left).ok_or_else(broken)?;
         left -= length;
         largest.page = largest.page.max(unpacked).max(packed);
@@ -51,18 +51,7 @@ pub(super) fn largest<R: Read>(
     Ok(largest)
 }
 
-fn broken() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a page header is damaged")
-}
-
-/// A reader of Thrift's compact protocol, as far as it is needed to pass over values.
-struct Thrift<'a, R> {
-    input: &'a mut R,
-    read: u64,
-    most: u64,
-}
-
-impl<R: Read> Thrift<'_, R> {
+impl<R: Read> Thrift<R> {
     /// A page's kind, its lengths unpacked and packed, and whether an encoding in it has coded lengths. A field that comes twice or
     /// is of another type is refused: the library may see it otherwise.
     fn page(&mut self) -> io::Result<(i64, u64, u64, bool)> {
@@ -71,12 +60,12 @@ impl<R: Read> Thrift<'_, R> {
         while let Some((ty, next)) = self.field(id)? {
             id = next;
             match (id, usize::try_from(id).ok().and_then(|id| fields.get_mut(id))) {
-                (1..=3, Some(field @ None)) if ty == 5 => *field = Some(self.integer()?),
+                (1..=3, Some(field @ None)) if ty == I32 => *field = Some(self.integer()?),
                 // The structs of a data page and of one of version 2.
-                (5, _) if ty == 12 => has_coded_lengths |= self.has_coded_lengths(2)?,
-                (8, _) if ty == 12 => has_coded_lengths |= self.has_coded_lengths(4)?,
+                (5, _) if ty == STRUCT => has_coded_lengths |= self.has_coded_lengths(2)?,
+                (8, _) if ty == STRUCT => has_coded_lengths |= self.has_coded_lengths(4)?,
                 (1..=3 | 5 | 8, _) => return Err(broken()),
-                _ => self.pass(ty, MAX_DEPTH)?,
+                _ => self.pass(ty)?,
             }
         }
         let [_, Some(kind), Some(unpacked), Some(packed)] = fields else { return Err(broken()) };
@@ -90,100 +79,12 @@ impl<R: Read> Thrift<'_, R> {
         while let Some((ty, next)) = self.field(id)? {
             id = next;
             match (id == wanted, ty, found) {
-                (true, 5, None) => found = Some(self.integer()?),
+                (true, I32, None) => found = Some(self.integer()?),
                 (true, ..) => return Err(broken()),
-                _ => self.pass(ty, MAX_DEPTH)?,
+                _ => self.pass(ty)?,
             }
         }
         Ok(found.is_some_and(|encoding| CODED_LENGTHS.contains(&encoding)))
-    }
-
-    fn byte(&mut self) -> io::Result<u8> {
-        if self.read >= self.most {
-            return Err(broken());
-        }
-        let mut byte = [0];
-        self.input.read_exact(&mut byte)?;
-        self.read += 1;
-        Ok(byte[0])
-    }
-
-    fn varint(&mut self) -> io::Result<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(broken())
-    }
-
-    /// A zigzag varint.
-    fn integer(&mut self) -> io::Result<i64> {
-        let value = self.varint()?;
-        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    /// The next field's type and id; `None` at the struct's end.
-    fn field(&mut self, last: i64) -> io::Result<Option<(u8, i64)>> {
-        let byte = self.byte()?;
-        let (delta, ty) = (byte >> 4, byte & 0x0f);
-        match (delta, ty) {
-            (_, 0) => Ok(None),
-            (0, _) => Ok(Some((ty, self.integer()?))),
-            _ => Ok(Some((ty, last.saturating_add(delta.into())))),
-        }
-    }
-
-    fn pass(&mut self, ty: u8, depth: u32) -> io::Result<()> {
-        let depth = depth.checked_sub(1).ok_or_else(broken)?;
-        match ty {
-            // Booleans are in the field's type.
-            1 | 2 => {}
-            3 => {
-                self.byte()?;
-            }
-            4..=6 => {
-                self.varint()?;
-            }
-            7 => self.pass_bytes(8)?,
-            8 => {
-                let length = self.varint()?;
-                self.pass_bytes(length)?;
-            }
-            9 | 10 => {
-                let head = self.byte()?;
-                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-                // A boolean takes a byte here, and nothing takes less.
-                let element = if matches!(head & 0x0f, 1 | 2) { 3 } else { head & 0x0f };
-                if count > self.most {
-                    return Err(broken());
-                }
-                for _ in 0..count {
-                    self.pass(element, depth)?;
-                }
-            }
-            12 => {
-                let mut id = 0;
-                while let Some((ty, next)) = self.field(id)? {
-                    id = next;
-                    self.pass(ty, depth)?;
-                }
-            }
-            _ => return Err(broken()),
-        }
-        Ok(())
-    }
-
-    fn pass_bytes(&mut self, bytes: u64) -> io::Result<()> {
-        if bytes > self.most - self.read {
-            return Err(broken());
-        }
-        let passed = io::copy(&mut (&mut *self.input).take(bytes), &mut io::sink())?;
-        self.read += passed;
-        if passed == bytes { Ok(()) } else { Err(broken()) }
     }
 }
 

@@ -91,6 +91,7 @@ impl ProtobufSchema {
             let bytes = bytes.len();
             return Err(refusal(format!("the set has {bytes} bytes, expected at most {MAX_SOURCE_BYTES}")));
         }
+        nesting::check_set(bytes).map_err(refusal)?;
         let pool = guarded(refusal, || DescriptorPool::decode(bytes))?;
         let last = pool.files().last().map(|file| file.name().to_owned()).unwrap_or_default();
         Importer::import(&choose(&pool, &last, message)?)

@@ -4,39 +4,46 @@
 //! Where a comment or a string is not well formed the scan ends with a refusal, so the scan and the parser never differ on
 //! what is text and what is code.
 
-/// How deep braces, brackets and angle brackets may nest, each kind by itself. Formats go 16 deep, and a literal of an
-/// option some levels more.
-pub(super) const MAX_NESTING: usize = 64;
+use crate::encoding::reader::Reader;
+use crate::nesting::{Brackets, MAX_NESTING};
+
+use super::wire::{Wire, tag};
 
 /// Refuses a text whose brackets nest too deep; the message says the line, the depth and the bound.
 pub(super) fn check(source: &str) -> Result<(), String> {
     let mut scan = Scan { rest: source.as_bytes(), line: 1 };
-    let mut open = [0_usize; 3];
-    let mut refused = None;
+    let mut brackets = Brackets::default();
     while let Some(byte) = scan.code()? {
-        let (kind, opens) = match byte {
-            b'{' => (0, true),
-            b'}' => (0, false),
-            b'[' => (1, true),
-            b']' => (1, false),
-            b'<' => (2, true),
-            b'>' => (2, false),
-            _ => continue,
-        };
-        open[kind] = if opens { open[kind] + 1 } else { open[kind].saturating_sub(1) };
-        // On to the end, so that the message has the whole depth.
-        let (deepest, _) = refused.unwrap_or((MAX_NESTING, 0));
-        if open[kind] > deepest {
-            refused = Some((open[kind], refused.map_or(scan.line, |(_, line)| line)));
+        brackets.take(byte, scan.line);
+    }
+    brackets.end().map_err(|why| format!("{why}: declare the inner messages side by side"))
+}
+
+/// Where a compiled set has its files, a file its messages, and a message those that are declared in it.
+const FILE: u32 = tag(1, Wire::Length);
+const MESSAGE: u32 = tag(4, Wire::Length);
+const INNER: u32 = tag(3, Wire::Length);
+
+/// Refuses a compiled set of files whose messages are declared in each other too deep. What is no such set is left to its
+/// parser.
+pub(super) fn check_set(set: &[u8]) -> Result<(), String> {
+    let mut open = vec![(FILE, Reader::new(set))];
+    while let Some((wanted, reader)) = open.last_mut() {
+        let wanted = *wanted;
+        match reader.tag() {
+            Ok(tag) if tag == wanted => {
+                let Ok(inner) = reader.length_delimited() else { return Ok(()) };
+                open.push((if wanted == FILE { MESSAGE } else { INNER }, Reader::new(inner)));
+                // Beside the messages, the set and a file are open.
+                if open.len() > MAX_NESTING + 2 {
+                    return Err(format!("its messages nest more than {MAX_NESTING} levels deep"));
+                }
+            }
+            Ok(tag) if reader.skip(tag).is_ok() => {}
+            _ => drop(open.pop()),
         }
     }
-    match refused {
-        Some((depth, line)) => Err(format!(
-            "line {line}: it nests {depth} levels deep, and at most {MAX_NESTING} are read: declare the inner messages \
-             side by side"
-        )),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The text from somewhere on.
@@ -142,7 +149,7 @@ mod tests {
     fn nesting_is_read_up_to_the_bound_and_refused_beyond() {
         assert_eq!(check(&nested(MAX_NESTING)), Ok(()));
         let why = check(&nested(MAX_NESTING + 1)).unwrap_err();
-        assert!(why.starts_with("line 66: it nests 65 levels deep, and at most 64 are read"), "{why}");
+        assert!(why.starts_with("line 50: it nests 49 levels deep, and at most 48 are read"), "{why}");
         for (open, close) in [("{", "}"), ("[", "]"), ("<", ">")] {
             let most = format!("{}{}", open.repeat(MAX_NESTING), close.repeat(MAX_NESTING)).repeat(3);
             assert_eq!(check(&most), Ok(()));
@@ -157,7 +164,7 @@ mod tests {
         let group = "optional group A = 1 {".repeat(50_000);
         for source in [nested(50_000), option("{"), option("<"), option(": ["), format!("message A {{ {group}")] {
             let error = ProtobufSchema::import(&[("a.proto", &source)], None).unwrap_err().to_string();
-            assert!(error.contains("at most 64 are read"), "{error}");
+            assert!(error.contains("at most 48 are read"), "{error}");
         }
     }
 

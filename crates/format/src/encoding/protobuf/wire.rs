@@ -1,6 +1,7 @@
 //! Protobuf's wire format: varints, tags, and passing over what nobody asked for.
 
 use crate::encoding::reader::{ReadFlaw, Reader};
+use crate::nesting::{MAX_NESTING, TOO_DEEP};
 
 /// How a value stands on the wire: the low three bits of a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +16,6 @@ pub(super) enum Wire {
 
 /// The greatest field number.
 pub(super) const MAX_NUMBER: u32 = (1 << 29) - 1;
-/// How deep groups may lie in each other where they are passed over.
-const MAX_SKIPPED_DEPTH: u32 = 32;
 const WIRE_BITS: u32 = 3;
 
 impl Wire {
@@ -75,7 +74,7 @@ impl Flaw {
             Self::Bytes(ReadFlaw::Varint) => "a varint of more than ten bytes",
             Self::Tag => "a tag that is none",
             Self::Group => "a group whose end is not its own",
-            Self::Depth => "groups more than 32 deep",
+            Self::Depth => TOO_DEEP,
         }
     }
 }
@@ -99,10 +98,10 @@ impl<'a> Reader<'a> {
 
     /// Passes over the value behind this tag.
     pub(super) fn skip(&mut self, tag: u32) -> Result<(), Flaw> {
-        self.skip_at(tag, MAX_SKIPPED_DEPTH)
+        self.skip_at(tag, MAX_NESTING)
     }
 
-    fn skip_at(&mut self, tag: u32, depth: u32) -> Result<(), Flaw> {
+    fn skip_at(&mut self, tag: u32, depth: usize) -> Result<(), Flaw> {
         match Wire::of(tag).ok_or(Flaw::Tag)? {
             Wire::Varint => Ok(self.varint().map(|_| ())?),
             Wire::Fixed64 => Ok(self.fixed::<8>().map(|_| ())?),
@@ -135,7 +134,7 @@ impl<'a> Reader<'a> {
                     false => Err(Flaw::Group),
                 };
             }
-            self.skip_at(inner, MAX_SKIPPED_DEPTH)?;
+            self.skip_at(inner, MAX_NESTING)?;
         }
     }
 }

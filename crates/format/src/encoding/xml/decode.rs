@@ -8,10 +8,10 @@ use quick_xml::events::Event;
 use quick_xml::events::attributes::AttrError;
 use quick_xml::reader::Reader;
 
-use super::MAX_DEPTH;
 use super::convert::Convert;
 use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
 use crate::format::Format;
+use crate::nesting::{MAX_NESTING, TOO_DEEP};
 use crate::text;
 
 /// Reads records of one format from XML documents. Apart from two small allocations of the parser a record, it makes none
@@ -79,7 +79,7 @@ impl XmlDecoder {
         let Self { around, convert, buffer, .. } = self;
         let outcome = around.find_record(convert, &mut reader, buffer, most).and_then(|found| {
             if found {
-                convert.read_record(&mut reader, buffer, MAX_DEPTH.saturating_sub(around.open.len()))?;
+                convert.read_record(&mut reader, buffer, MAX_NESTING.saturating_sub(around.open.len()))?;
             }
             Ok(found)
         });
@@ -170,7 +170,7 @@ impl Around {
     }
 
     fn enter(&mut self, name: &str) -> Result<(), Flaw> {
-        if self.open.len() >= MAX_DEPTH {
+        if self.open.len() >= MAX_NESTING {
             return Err(too_deep());
         }
         self.started = true;
@@ -231,7 +231,7 @@ pub(super) fn is_blank(text: &str) -> bool {
 }
 
 pub(super) fn too_deep() -> Flaw {
-    Flaw::Syntax(format!("found elements more than {MAX_DEPTH} deep"))
+    Flaw::Syntax(format!("found {TOO_DEEP}"))
 }
 
 /// Only UTF-8 is read, of which ASCII is a part.

@@ -32,9 +32,6 @@ use super::Loss;
 pub use decode::XmlDecoder;
 pub use encode::XmlEncoder;
 
-/// How deep elements may lie in each other.
-pub const MAX_DEPTH: usize = 64;
-
 /// The name of the elements of a list that lies in a list: the inner one has no name of its own.
 const ITEM: &str = "item";
 
