@@ -6,11 +6,14 @@ use crate::host::tasks::TaskError;
 use crate::host::{MessagePut, implementation_of};
 use crate::info::MailboxInfo;
 use crate::refusal::refuse;
-use crossdock_mailbox::host::{self, HostError, MailboxOptions, MailboxStatus, Owner, PortOptions};
+use crossdock_mailbox::host::{self, HostError, Losses, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, Reply, Request};
+use crossdock_transport::{ControlMessage, Notice, Reply, Request};
 use std::collections::BTreeMap;
+
+/// Control messages that a writer has not taken, in bytes, beyond which it is not notified of dropped messages.
+const MAX_UNTAKEN_BYTES: u64 = 64 << 10;
 
 /// The refusal for what the host interface would not do.
 fn refusal(error: &HostError) -> Refusal {
@@ -38,6 +41,13 @@ fn side_of(side: Side) -> host::Side {
         Side::Write => host::Side::Write,
         Side::Read => host::Side::Read,
     }
+}
+
+/// Numbers of dropped messages by reason, in name order.
+fn dropped(losses: &Losses) -> Vec<(String, u64)> {
+    let mut dropped: Vec<_> = losses.iter().map(|(reason, messages)| (reason.name().to_owned(), messages)).collect();
+    dropped.sort();
+    dropped
 }
 
 impl Context {
@@ -185,6 +195,24 @@ impl Context {
         self.replenish_writers();
     }
 
+    /// Notifies the writers of mailboxes that lost messages. A peer that leaves its control messages untaken is passed over.
+    pub(crate) fn report_losses(&mut self) {
+        for (mailbox, losses) in self.host.take_losses(self.net.now_ns()) {
+            let local = self.host.interface().writers_of(mailbox).into_iter();
+            let local = local.filter_map(|(client, number)| Some((self.net.of_client(client.number())?, number)));
+            let writers: Vec<(usize, u16)> = local.chain(self.host.remote_writers(mailbox)).collect();
+            for (peer, number) in writers {
+                if self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES {
+                    continue;
+                }
+                for (reason, messages) in losses.iter() {
+                    let reason = format!("{} ({})", reason.words(), reason.name());
+                    self.send_control(peer, &Notice::MessagesDropped { number, messages, reason }.into());
+                }
+            }
+        }
+    }
+
     /// Writers whose mailbox has room get back the credit that they used.
     fn replenish_writers(&mut self) {
         let mut next = 0;
@@ -211,7 +239,15 @@ impl Context {
 
     /// Rows of `crossdock mailboxes`.
     pub(crate) fn mailbox_infos(&self) -> Vec<MailboxInfo> {
-        self.host.interface().mailboxes().into_iter().map(|status| self.mailbox_info(status)).collect()
+        let there = self.host.interface().mailboxes().into_iter().map(|status| self.mailbox_info(status));
+        let deleted = self.host.interface().deleted_mailboxes().into_iter().map(|(name, losses)| MailboxInfo {
+            address: format!("{}/{name}", self.config.node),
+            owner: "deleted".to_owned(),
+            dropped: dropped(&losses),
+            name,
+            ..MailboxInfo::default()
+        });
+        there.chain(deleted).collect()
     }
 
     fn mailbox_info(&self, status: MailboxStatus) -> MailboxInfo {
@@ -227,8 +263,6 @@ impl Context {
             },
         };
         let (remote_writers, remote_readers) = self.host.remote_sides(status.key);
-        let dropped = [("overflow", status.overflowed), ("reader_gone", status.lost)];
-        let dropped = dropped.map(|(reason, count)| (reason.to_owned(), count));
         MailboxInfo {
             address: format!("{}/{}", self.config.node, status.name),
             implementation: status.implementation.name().to_owned(),
@@ -243,7 +277,7 @@ impl Context {
             puts: status.puts,
             gets: status.gets,
             waits: status.waits,
-            dropped: dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
+            dropped: dropped(&status.losses),
             name: status.name,
         }
     }

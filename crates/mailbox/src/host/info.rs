@@ -1,9 +1,11 @@
 //! What the host interface tells of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
 
 use super::client::{Client, ClientKey};
+use super::losses::Losses;
 use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner};
 use super::{Area, HostInterface};
 use crate::segment::HugePages;
+use std::collections::BTreeMap;
 
 /// What was counted since the start, besides what clients and mailboxes count for themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +20,8 @@ pub struct HostCounters {
     pub crossed: u64,
     /// Times that such a copy had to wait because the reader's inbox was full.
     pub inbox_full: u64,
-    /// Messages that were in a mailbox, or on their way to it, when it was deleted.
-    pub undeliverable: u64,
+    /// Messages of mailboxes with a name that were dropped.
+    pub losses: Losses,
     /// Syncs and conditions of other domains that a client meant to write or signal.
     pub foreign: u64,
     /// Slots that a client gave back after their port was closed: no violation.
@@ -96,10 +98,8 @@ pub struct MailboxStatus {
     pub gets: u64,
     /// Times that a writer was left waiting because it was full.
     pub waits: u64,
-    /// Messages dropped because their reader was too slow.
-    pub overflowed: u64,
-    /// Messages that were with a reader when it closed or died: it had them before it, and had not ended them.
-    pub lost: u64,
+    /// Messages dropped: of this mailbox, and of deleted ones of its name as far as they are remembered.
+    pub losses: Losses,
 }
 
 /// What one domain holds.
@@ -167,8 +167,24 @@ impl HostInterface {
     pub fn mailboxes(&self) -> Vec<MailboxStatus> {
         let named = self.mailboxes.iter().filter(|(_, mailbox)| !mailbox.name.is_empty());
         let mut all: Vec<MailboxStatus> = named.map(|(index, mailbox)| status(index, mailbox)).collect();
+        for buried in &self.losses.deleted {
+            if let Some(status) = all.iter_mut().find(|status| status.name == buried.name) {
+                status.losses.add_all(&buried.losses);
+            }
+        }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// The names of deleted mailboxes that lost messages, with the losses, in the order of the names: the latest deleted ones of
+    /// which there is none of the same name now.
+    pub fn deleted_mailboxes(&self) -> Vec<(String, Losses)> {
+        let mut all = BTreeMap::<&str, Losses>::new();
+        for buried in self.losses.deleted.iter().filter(|buried| !self.names.contains_key(&buried.name)) {
+            all.entry(&buried.name).or_default().add_all(&buried.losses);
+        }
+        let lossy = all.into_iter().filter(|(_, losses)| losses.iter().next().is_some());
+        lossy.map(|(name, losses)| (name.to_owned(), losses)).collect()
     }
 
     /// What every domain holds; the first is the core's own.
@@ -203,7 +219,6 @@ fn status(index: usize, mailbox: &Mailbox) -> MailboxStatus {
         puts: mailbox.counters.puts,
         gets: mailbox.counters.gets,
         waits: mailbox.counters.waits,
-        overflowed: mailbox.counters.overflowed,
-        lost: mailbox.counters.lost,
+        losses: mailbox.counters.losses,
     }
 }
