@@ -5,6 +5,7 @@ use crate::counters::DropReason;
 use crate::host::tasks::TaskError;
 use crate::host::{MessagePut, implementation_of};
 use crate::info::MailboxInfo;
+use crate::principal::Principal;
 use crate::refusal::refuse;
 use crossdock_mailbox::host::{self, HostError, Losses, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
@@ -100,7 +101,36 @@ impl Context {
     }
 
     fn create_mailbox(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<(), Refusal> {
+        self.bound_mailboxes(owner)?;
         self.host.create_mailbox(owner, name, options).map_err(|error| refusal(&error))
+    }
+
+    /// The origin of a peer; `None` if it is gone.
+    pub(crate) fn principal(&self, key: usize) -> Option<Principal> {
+        self.net.peer(key).map(|peer| peer.carrier().principal())
+    }
+
+    /// The origin of the owner of a mailbox; `None` for the daemon.
+    fn principal_of(&self, owner: Owner) -> Option<Principal> {
+        match owner {
+            Owner::Daemon => None,
+            Owner::Client(number) => self.principal(self.net.of_client(number)?),
+            Owner::Session(key) => self.principal(key as usize),
+        }
+    }
+
+    /// Refuses a mailbox of an owner whose origin has as many as it may.
+    ///
+    /// # Errors
+    /// That it has.
+    pub(crate) fn bound_mailboxes(&self, owner: Owner) -> Result<(), Refusal> {
+        let Some(principal) = self.principal_of(owner) else { return Ok(()) };
+        let bound = self.config.max_mailboxes_per_peer;
+        let of_it = self.host.interface().owners().filter(|owner| self.principal_of(*owner) == Some(principal));
+        if of_it.count() >= bound as usize {
+            return Err(principal.refuse_more("mailboxes", bound, "max_mailboxes_per_peer"));
+        }
+        Ok(())
     }
 
     fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {

@@ -1,11 +1,11 @@
 //! What the host interface tells of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
 
 use super::client::{Client, ClientKey};
-use super::losses::Losses;
-use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner};
-use super::{Area, HostInterface};
+use super::losses::{Losses, MessageLoss};
+use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner, PortKey, Side};
+use super::{Area, HostInterface, Message};
 use crate::segment::HugePages;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What was counted since the start, besides what clients and mailboxes count for themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +115,33 @@ pub struct DomainStatus {
     pub inbox: (u32, u64),
 }
 
+/// Deleted mailboxes whose losses are remembered; the oldest are forgotten first.
+const MOST_DELETED: usize = 64;
+
+/// The losses of deleted mailboxes, and which mailboxes have losses that their writers do not know of.
+#[derive(Default)]
+pub(super) struct LossTable {
+    pub(super) deleted: VecDeque<DeletedMailbox>,
+    unreported: Vec<MailboxKey>,
+}
+
+/// What is remembered of a deleted mailbox.
+pub(super) struct DeletedMailbox {
+    key: MailboxKey,
+    pub(super) name: String,
+    pub(super) losses: Losses,
+}
+
+impl LossTable {
+    /// Remembers a deleted mailbox with its losses.
+    pub(super) fn bury(&mut self, key: MailboxKey, name: String, losses: Losses) {
+        if self.deleted.len() == MOST_DELETED {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back(DeletedMailbox { key, name, losses });
+    }
+}
+
 impl HostInterface {
     /// What was counted.
     pub fn counters(&self) -> HostCounters {
@@ -139,6 +166,11 @@ impl HostInterface {
     /// One client; none if it has gone.
     pub fn client_info(&self, key: ClientKey) -> Option<ClientStatus> {
         self.client(key).map(|client| self.client_status(client))
+    }
+
+    /// The owners of all mailboxes with a name, one for each mailbox.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.mailboxes.iter().filter(|(_, mailbox)| !mailbox.name.is_empty()).map(|(_, mailbox)| mailbox.owner)
     }
 
     fn client_status(&self, client: &Client) -> ClientStatus {
@@ -197,6 +229,70 @@ impl HostInterface {
             inbox: held(&domain.heaps[Area::Inbox as usize]),
         };
         self.domains.iter().map(status).collect()
+    }
+}
+
+impl HostInterface {
+    /// Counts messages of a mailbox that were dropped, also when the mailbox is deleted by now. Its writers are to be notified
+    /// ([`HostInterface::take_unreported`]).
+    pub fn count_loss(&mut self, mailbox: MailboxKey, reason: MessageLoss, messages: u64) {
+        if messages == 0 {
+            return;
+        }
+        if let Some(entry) = self.mailbox_mut(mailbox) {
+            if entry.name.is_empty() {
+                // Packets of a session that has ended.
+                return;
+            }
+            entry.counters.losses.add(reason, messages);
+            let was_reported = entry.counters.unreported.iter().next().is_none();
+            entry.counters.unreported.add(reason, messages);
+            if was_reported {
+                self.losses.unreported.push(mailbox);
+            }
+            self.counters.losses.add(reason, messages);
+            return;
+        }
+        self.counters.losses.add(reason, messages);
+        if let Some(buried) = self.losses.deleted.iter_mut().find(|buried| buried.key == mailbox) {
+            buried.losses.add(reason, messages);
+        }
+    }
+
+    /// Drops a message of a mailbox.
+    pub fn lose(&mut self, mailbox: MailboxKey, message: Message, reason: MessageLoss) {
+        self.free(message);
+        self.count_loss(mailbox, reason, 1);
+    }
+
+    /// Whether mailboxes have losses that their writers do not know of.
+    #[inline]
+    pub fn has_unreported(&self) -> bool {
+        !self.losses.unreported.is_empty()
+    }
+
+    /// The mailboxes whose writers are to be notified, with their losses since the last time.
+    pub fn take_unreported(&mut self) -> Vec<(MailboxKey, Losses)> {
+        let unreported = std::mem::take(&mut self.losses.unreported);
+        let take = |key| Some((key, std::mem::take(&mut self.mailbox_mut(key)?.counters.unreported)));
+        unreported.into_iter().filter_map(take).collect()
+    }
+
+    /// The attached clients that have a mailbox open for writing, each with its number for it.
+    pub fn writers_of(&self, mailbox: MailboxKey) -> Vec<(ClientKey, u16)> {
+        let Some(entry) = self.mailbox(mailbox) else { return Vec::new() };
+        if entry.writer.is_none() && entry.writers == 0 {
+            return Vec::new();
+        }
+        let writes = |open: &super::client::Open| open.mailbox == mailbox && open.side == Side::Write;
+        let numbers = |client: &super::Client| -> Vec<(ClientKey, u16)> {
+            let sides = (0..).zip(&client.open).filter(|(_, open)| open.as_ref().is_some_and(writes));
+            sides.map(|(number, _)| (client.key, number)).collect()
+        };
+        match entry.writer {
+            Some(PortKey { client, .. }) => self.clients.at(client).map(numbers).unwrap_or_default(),
+            None => self.clients.iter().flat_map(numbers).collect(),
+        }
     }
 }
 

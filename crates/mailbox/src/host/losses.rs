@@ -1,12 +1,4 @@
-//! Messages that no reader gets: counted for their mailbox by reason, and kept for a report to its writers.
-
-use super::client::ClientKey;
-use super::mailbox::{MailboxKey, PortKey, Side};
-use super::{HostInterface, Message};
-use std::collections::VecDeque;
-
-/// Deleted mailboxes whose losses are remembered; the oldest are forgotten first.
-const MOST_DELETED: usize = 64;
+//! Reasons for which no reader gets a message, and the numbers of such messages.
 
 /// Why a message of a mailbox was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,93 +87,5 @@ impl Losses {
 
     pub(super) fn add_all(&mut self, other: &Losses) {
         self.0.iter_mut().zip(other.0).for_each(|(all, more)| *all += more);
-    }
-}
-
-/// The losses of deleted mailboxes, and which mailboxes have losses that their writers do not know of.
-#[derive(Default)]
-pub(super) struct LossTable {
-    pub(super) deleted: VecDeque<DeletedMailbox>,
-    unreported: Vec<MailboxKey>,
-}
-
-/// What is remembered of a deleted mailbox.
-pub(super) struct DeletedMailbox {
-    key: MailboxKey,
-    pub(super) name: String,
-    pub(super) losses: Losses,
-}
-
-impl LossTable {
-    /// Remembers a deleted mailbox with its losses.
-    pub(super) fn bury(&mut self, key: MailboxKey, name: String, losses: Losses) {
-        if self.deleted.len() == MOST_DELETED {
-            self.deleted.pop_front();
-        }
-        self.deleted.push_back(DeletedMailbox { key, name, losses });
-    }
-}
-
-impl HostInterface {
-    /// Counts messages of a mailbox that were dropped, also when the mailbox is deleted by now. Its writers are to be notified
-    /// ([`HostInterface::take_unreported`]).
-    pub fn count_loss(&mut self, mailbox: MailboxKey, reason: MessageLoss, messages: u64) {
-        if messages == 0 {
-            return;
-        }
-        if let Some(entry) = self.mailbox_mut(mailbox) {
-            if entry.name.is_empty() {
-                // Packets of a session that has ended.
-                return;
-            }
-            entry.counters.losses.add(reason, messages);
-            let was_reported = entry.counters.unreported.iter().next().is_none();
-            entry.counters.unreported.add(reason, messages);
-            if was_reported {
-                self.losses.unreported.push(mailbox);
-            }
-            self.counters.losses.add(reason, messages);
-            return;
-        }
-        self.counters.losses.add(reason, messages);
-        if let Some(buried) = self.losses.deleted.iter_mut().find(|buried| buried.key == mailbox) {
-            buried.losses.add(reason, messages);
-        }
-    }
-
-    /// Drops a message of a mailbox.
-    pub fn lose(&mut self, mailbox: MailboxKey, message: Message, reason: MessageLoss) {
-        self.free(message);
-        self.count_loss(mailbox, reason, 1);
-    }
-
-    /// Whether mailboxes have losses that their writers do not know of.
-    #[inline]
-    pub fn has_unreported(&self) -> bool {
-        !self.losses.unreported.is_empty()
-    }
-
-    /// The mailboxes whose writers are to be notified, with their losses since the last time.
-    pub fn take_unreported(&mut self) -> Vec<(MailboxKey, Losses)> {
-        let unreported = std::mem::take(&mut self.losses.unreported);
-        let take = |key| Some((key, std::mem::take(&mut self.mailbox_mut(key)?.counters.unreported)));
-        unreported.into_iter().filter_map(take).collect()
-    }
-
-    /// The attached clients that have a mailbox open for writing, each with its number for it.
-    pub fn writers_of(&self, mailbox: MailboxKey) -> Vec<(ClientKey, u16)> {
-        let Some(entry) = self.mailbox(mailbox) else { return Vec::new() };
-        if entry.writer.is_none() && entry.writers == 0 {
-            return Vec::new();
-        }
-        let writes = |open: &super::client::Open| open.mailbox == mailbox && open.side == Side::Write;
-        let numbers = |client: &super::Client| -> Vec<(ClientKey, u16)> {
-            let sides = (0..).zip(&client.open).filter(|(_, open)| open.as_ref().is_some_and(writes));
-            sides.map(|(number, _)| (client.key, number)).collect()
-        };
-        match entry.writer {
-            Some(PortKey { client, .. }) => self.clients.at(client).map(numbers).unwrap_or_default(),
-            None => self.clients.iter().flat_map(numbers).collect(),
-        }
     }
 }

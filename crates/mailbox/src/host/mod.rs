@@ -44,7 +44,7 @@ use crate::segment::HugePages;
 use crate::shared::{BellPage, SyncAddress};
 use client::Client;
 use heap::Heap;
-use losses::LossTable;
+use info::LossTable;
 use mailbox::{Mailbox, PortKey};
 use message::{Area, Dropped, Span, Spares};
 use rings::{Rings, Taken};

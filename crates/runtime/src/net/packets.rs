@@ -5,6 +5,7 @@ use crate::graph::build::{alone, is_long};
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::payload::{Arrived, Content, Deferred, Payload};
 use crate::net::space::{OpenPacket, Space};
+use crate::principal::Principal;
 use crossdock_device::Sent;
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::host::{
@@ -169,6 +170,10 @@ impl Carrier for Link {
 
     fn subscription_numbers(&self) -> RangeInclusive<u32> {
         0..=u32::MAX
+    }
+
+    fn principal(&self) -> Principal {
+        Principal::Address(self.addr.ip().to_canonical())
     }
 
     fn owner(&self, key: usize) -> Owner {
