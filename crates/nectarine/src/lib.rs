@@ -106,6 +106,7 @@ pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Implementation, Overflow, Unreadable};
 pub use error::Error;
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
+pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use settings::Transport;
 pub use subscriber::{Event, Records, Subscriber, SubscriberBuilder};

@@ -24,7 +24,22 @@ pub(crate) struct Side {
     may_put: Option<u64>,
     /// Why the mailbox is gone, if it is.
     closed: Option<String>,
+    /// Of a writer: messages that were dropped, by reason; the daemon has few reasons.
+    dropped: VecDeque<DroppedMessages>,
 }
+
+/// Messages of a mailbox that no reader gets, whoever put them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DroppedMessages {
+    /// How many.
+    pub messages: u64,
+    /// Why, and in parentheses the name under which `crossdock mailboxes` counts them.
+    pub reason: String,
+}
+
+/// Reasons that are kept apart until the application takes them.
+const MAX_REASONS: usize = 16;
 
 impl Side {
     /// Why the mailbox is gone, if it is.
@@ -46,6 +61,25 @@ impl Side {
         let messages = std::mem::take(&mut self.ended);
         self.credit += u64::from(messages);
         Some(messages)
+    }
+
+    /// A reader is closed: how many messages it has ended and not yet asked for anew, so that the daemon does not count them as
+    /// lost.
+    pub(crate) fn take_ended(&mut self) -> u32 {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// What was dropped since it was last asked, for one reason.
+    pub(crate) fn take_dropped(&mut self) -> Option<DroppedMessages> {
+        self.dropped.pop_front()
+    }
+
+    fn note_dropped(&mut self, messages: u64, reason: String) {
+        if let Some(dropped) = self.dropped.iter_mut().find(|dropped| dropped.reason == reason) {
+            dropped.messages = dropped.messages.saturating_add(messages);
+        } else if self.dropped.len() < MAX_REASONS {
+            self.dropped.push_back(DroppedMessages { messages, reason });
+        }
     }
 
     /// Whether a message may be put: then it is counted.
@@ -91,6 +125,11 @@ impl Post {
                 Incoming::Notice(Notice::MailboxClosed { number, reason }) => {
                     if let Some(side) = self.sides.get_mut(&number) {
                         side.closed = Some(reason);
+                    }
+                }
+                Incoming::Notice(Notice::MessagesDropped { number, messages, reason }) => {
+                    if let Some(side) = self.sides.get_mut(&number) {
+                        side.note_dropped(messages, reason);
                     }
                 }
                 Incoming::Notice(Notice::MayPut { number, messages }) => {

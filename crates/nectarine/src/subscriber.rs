@@ -317,7 +317,12 @@ impl Subscriber {
                 let chain = chain.iter().map(|id| id_of(id)).collect::<Result<_, Error>>()?;
                 Some(Event::Readable { format: id_of(&format)?, chain, records })
             }
-            Incoming::Notice(Notice::MailboxClosed { .. } | Notice::MayPut { .. } | Notice::ConverterWanted { .. })
+            Incoming::Notice(
+                Notice::MailboxClosed { .. }
+                | Notice::MessagesDropped { .. }
+                | Notice::MayPut { .. }
+                | Notice::ConverterWanted { .. },
+            )
             // A subscriber opens no mailboxes, and listens for no conversions.
             | Incoming::Opened(_)
             | Incoming::Message { .. } => None,

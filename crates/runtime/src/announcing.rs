@@ -247,7 +247,9 @@ impl Context {
     /// Has the catalog take an announced format, and then waits until queries here are planned for it.
     fn take_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format) {
         let (name, announced) = (announcement.name.clone(), format.clone());
-        let request = move |catalog: &mut Catalog| catalog.publish(&name, &announced);
+        // One that has gone is not answered.
+        let Some(by) = self.net.still_there(peer).and_then(|key| self.principal(key)) else { return };
+        let request = move |catalog: &mut Catalog| catalog.publish_as(by, &name, &announced);
         self.ask_catalog(request, move |context, published| match published {
             Ok(number) => context.when_known(number as usize, vec![format.id()], move |context| {
                 context.lead_announced(peer, announcement, format, number as usize);

@@ -39,6 +39,12 @@ pub struct ContextConfig {
     /// Bound on streams.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_streams: u32,
+    /// Bound on the streams that sessions of one IP address, or attached clients of one user, have announced first.
+    #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
+    pub max_streams_per_peer: u32,
+    /// Bound on the mailboxes of sessions of one IP address, or of attached clients of one user.
+    #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
+    pub max_mailboxes_per_peer: u32,
     /// Bound on subscriptions, over all sessions.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_subscriptions: u32,
@@ -404,6 +410,8 @@ impl Default for ContextConfig {
             window_packets: 256,
             max_sessions: 1024,
             max_streams: 1024,
+            max_streams_per_peer: 512,
+            max_mailboxes_per_peer: 2048,
             max_subscriptions: 4096,
             linger_us: 1000,
             spin_us: 100,

@@ -181,8 +181,9 @@ impl Context {
         let (frames, taken) = (self.take_frames(), self.host.interface().taken());
         let is_full = self.take_rings();
         self.tick_lagging();
-        self.host.take_answers(self.net.counters_mut());
+        self.host.take_answers();
         self.serve_remote();
+        self.report_losses();
         self.tick_waiting();
         self.serve_sessions();
         // A socket that was not full has nothing more now; should it have, the poller says so at once.
@@ -325,7 +326,7 @@ impl Context {
         if !self.net.pause_turns() {
             return;
         }
-        let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns());
+        let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns()).min(self.host.losses_due_ns());
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
         let longest_ns = match () {
             () if self.graph.is_full() => FULL_SLEEP_NS,

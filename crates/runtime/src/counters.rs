@@ -55,10 +55,6 @@ pub(crate) enum DropReason {
     BadPiece,
     /// A message for a mailbox that the session has not open for writing.
     NotOpen,
-    /// A task's request that the host's services had no place for.
-    ServiceBusy,
-    /// A task's upcall into a client that takes none now.
-    UpcallRefused,
     /// Records that a conversion could not make: a value has no place in the next format.
     NotConvertible,
     /// Records that waited for a conversion, when too much did.
@@ -71,7 +67,7 @@ pub(crate) enum DropReason {
     NotHandedOver,
 }
 
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 28] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -95,8 +91,6 @@ const NAMES: [&str; 30] = [
     "control_malformed",
     "packet_bad_piece",
     "message_not_open",
-    "service_busy",
-    "upcall_refused",
     "record_not_convertible",
     "record_hold_full",
     "record_hold_expired",

@@ -151,7 +151,6 @@ impl Context {
         let mut dropped = counters.dropped();
         let host = self.host.interface().counters();
         for (name, count) in [
-            ("message_undeliverable", host.undeliverable),
             ("sync_of_another_domain", host.foreign),
             ("error_unreported", host.unreported),
             ("device_no_buffer", device.dropped_no_buffer),
@@ -163,6 +162,7 @@ impl Context {
                 dropped.push((name.to_owned(), count));
             }
         }
+        dropped.extend(host.losses.iter().map(|(reason, messages)| (format!("message_{}", reason.name()), messages)));
         dropped.sort();
         let (mut clients, mut client_bytes_held, mut client_quota_bytes) = (counters.gone, 0, 0);
         for client in self.host.interface().clients() {

@@ -37,6 +37,7 @@ mod net;
 mod planner;
 mod platform;
 mod present;
+mod principal;
 mod refusal;
 mod requests;
 mod rings;

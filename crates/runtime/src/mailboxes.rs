@@ -5,12 +5,16 @@ use crate::counters::DropReason;
 use crate::host::tasks::TaskError;
 use crate::host::{MessagePut, implementation_of};
 use crate::info::MailboxInfo;
+use crate::principal::Principal;
 use crate::refusal::refuse;
-use crossdock_mailbox::host::{self, HostError, MailboxOptions, MailboxStatus, Owner, PortOptions};
+use crossdock_mailbox::host::{self, HostError, Losses, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, Reply, Request};
+use crossdock_transport::{ControlMessage, Notice, Reply, Request};
 use std::collections::BTreeMap;
+
+/// Control messages that a writer has not taken, in bytes, beyond which it is not notified of dropped messages.
+const MAX_UNTAKEN_BYTES: u64 = 64 << 10;
 
 /// The refusal for what the host interface would not do.
 fn refusal(error: &HostError) -> Refusal {
@@ -38,6 +42,13 @@ fn side_of(side: Side) -> host::Side {
         Side::Write => host::Side::Write,
         Side::Read => host::Side::Read,
     }
+}
+
+/// Numbers of dropped messages by reason, in name order.
+fn dropped(losses: &Losses) -> Vec<(String, u64)> {
+    let mut dropped: Vec<_> = losses.iter().map(|(reason, messages)| (reason.name().to_owned(), messages)).collect();
+    dropped.sort();
+    dropped
 }
 
 impl Context {
@@ -90,7 +101,36 @@ impl Context {
     }
 
     fn create_mailbox(&mut self, owner: Owner, name: &str, options: MailboxOptions) -> Result<(), Refusal> {
+        self.bound_mailboxes(owner)?;
         self.host.create_mailbox(owner, name, options).map_err(|error| refusal(&error))
+    }
+
+    /// The origin of a peer; `None` if it is gone.
+    pub(crate) fn principal(&self, key: usize) -> Option<Principal> {
+        self.net.peer(key).map(|peer| peer.carrier().principal())
+    }
+
+    /// The origin of the owner of a mailbox; `None` for the daemon.
+    fn principal_of(&self, owner: Owner) -> Option<Principal> {
+        match owner {
+            Owner::Daemon => None,
+            Owner::Client(number) => self.principal(self.net.of_client(number)?),
+            Owner::Session(key) => self.principal(key as usize),
+        }
+    }
+
+    /// Refuses a mailbox of an owner whose origin has as many as it may.
+    ///
+    /// # Errors
+    /// That it has.
+    pub(crate) fn bound_mailboxes(&self, owner: Owner) -> Result<(), Refusal> {
+        let Some(principal) = self.principal_of(owner) else { return Ok(()) };
+        let bound = self.config.max_mailboxes_per_peer;
+        let of_it = self.host.interface().owners().filter(|owner| self.principal_of(*owner) == Some(principal));
+        if of_it.count() >= bound as usize {
+            return Err(principal.refuse_more("mailboxes", bound, "max_mailboxes_per_peer"));
+        }
+        Ok(())
     }
 
     fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {
@@ -185,6 +225,24 @@ impl Context {
         self.replenish_writers();
     }
 
+    /// Notifies the writers of mailboxes that lost messages. A peer that leaves its control messages untaken is passed over.
+    pub(crate) fn report_losses(&mut self) {
+        for (mailbox, losses) in self.host.take_losses(self.net.now_ns()) {
+            let local = self.host.interface().writers_of(mailbox).into_iter();
+            let local = local.filter_map(|(client, number)| Some((self.net.of_client(client.number())?, number)));
+            let writers: Vec<(usize, u16)> = local.chain(self.host.remote_writers(mailbox)).collect();
+            for (peer, number) in writers {
+                if self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES {
+                    continue;
+                }
+                for (reason, messages) in losses.iter() {
+                    let reason = format!("{} ({})", reason.words(), reason.name());
+                    self.send_control(peer, &Notice::MessagesDropped { number, messages, reason }.into());
+                }
+            }
+        }
+    }
+
     /// Writers whose mailbox has room get back the credit that they used.
     fn replenish_writers(&mut self) {
         let mut next = 0;
@@ -211,7 +269,15 @@ impl Context {
 
     /// Rows of `crossdock mailboxes`.
     pub(crate) fn mailbox_infos(&self) -> Vec<MailboxInfo> {
-        self.host.interface().mailboxes().into_iter().map(|status| self.mailbox_info(status)).collect()
+        let there = self.host.interface().mailboxes().into_iter().map(|status| self.mailbox_info(status));
+        let deleted = self.host.interface().deleted_mailboxes().into_iter().map(|(name, losses)| MailboxInfo {
+            address: format!("{}/{name}", self.config.node),
+            owner: "deleted".to_owned(),
+            dropped: dropped(&losses),
+            name,
+            ..MailboxInfo::default()
+        });
+        there.chain(deleted).collect()
     }
 
     fn mailbox_info(&self, status: MailboxStatus) -> MailboxInfo {
@@ -227,8 +293,6 @@ impl Context {
             },
         };
         let (remote_writers, remote_readers) = self.host.remote_sides(status.key);
-        let dropped = [("overflow", status.overflowed), ("reader_gone", status.lost)];
-        let dropped = dropped.map(|(reason, count)| (reason.to_owned(), count));
         MailboxInfo {
             address: format!("{}/{}", self.config.node, status.name),
             implementation: status.implementation.name().to_owned(),
@@ -243,7 +307,7 @@ impl Context {
             puts: status.puts,
             gets: status.gets,
             waits: status.waits,
-            dropped: dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
+            dropped: dropped(&status.losses),
             name: status.name,
         }
     }

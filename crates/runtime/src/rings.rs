@@ -92,7 +92,7 @@ impl Context {
     fn take_arrival(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Upcall { mailbox, upcall, message } => {
-                self.host.run_task(self.net.for_task(), mailbox, upcall, message);
+                self.host.run_task(self.net.pool_mut(), mailbox, upcall, message);
             }
             Arrival::Session { client, message } => self.take_session(client, message),
             Arrival::Call { client, procedure, argument, result } => {
@@ -100,7 +100,7 @@ impl Context {
                 self.host.interface_mut().write_sync(result, value);
             }
             Arrival::Returned { ticket, value } => {
-                self.host.take_returned(self.net.counters_mut(), ticket, value);
+                self.host.take_returned(ticket, value);
             }
             Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
         }

@@ -258,7 +258,7 @@ fn start_catalog(
     let (handle, requests) = CatalogHandle::new();
     let Keeping { registry, thread, side, complaints: mut unread } = keep(config, &handle)?;
     complaints.append(&mut unread);
-    let mut catalog = Catalog::new(config.max_streams as usize);
+    let mut catalog = Catalog::new(config.max_streams as usize, config.max_streams_per_peer);
     for context in inboxes {
         let context = context.clone();
         catalog.watch(Box::new(move |snapshot, changed| {

@@ -44,7 +44,11 @@ struct Raw {
 
 impl Raw {
     fn connect(addr: &str) -> Raw {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Raw::connect_from("127.0.0.1", addr)
+    }
+
+    fn connect_from(own: &str, addr: &str) -> Raw {
+        let socket = UdpSocket::bind((own, 0)).unwrap();
         socket.connect(addr).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Raw { socket, session: 0, seq: 0, next: 0 }
@@ -682,4 +686,56 @@ fn a_reader_that_takes_nothing_leaves_buffers_to_others() {
         assert!(put < 100_000, "no bound holds");
     }
     connect().create_mailbox("another", MailboxOptions::default()).unwrap();
+}
+
+#[test]
+fn one_address_cannot_take_all_streams_and_mailboxes() {
+    let (context, addr) = start_with(|config| {
+        (config.max_streams, config.max_streams_per_peer) = (12, 8);
+        (config.host.max_mailboxes, config.max_mailboxes_per_peer) = (12, 8);
+    });
+    let announce = |id: u32, name: String| Request::Announce { id, stream: id, name, format: format().describe() };
+    let create = |id: u32, name: String| {
+        let (implementation, bound_messages, bound_bytes) = (Default::default(), None, None);
+        Request::CreateMailbox { id, name, implementation, bound_messages, bound_bytes }
+    };
+    let refused = |reply: Reply| match reply {
+        Reply::Refused { refusal, .. } => Some(refusal.message),
+        Reply::Announced { .. } | Reply::Done { .. } => None,
+        other => panic!("{other:?}"),
+    };
+    // Over sessions that stay, and with those that leave, whose streams do.
+    let mut sessions: Vec<Raw> = (0..4).map(|_| Raw::connect(&addr)).collect();
+    for (at, session) in (0..).zip(&mut sessions) {
+        session.greet().unwrap();
+        for id in 4 * at + 1..=4 * at + 4 {
+            let fits = id <= 8;
+            for (request, key) in [
+                (announce(id, format!("hostile {id}")), "max_streams_per_peer"),
+                (create(100 + id, format!("hostile {id}")), "max_mailboxes_per_peer"),
+            ] {
+                let reason = refused(session.ask(request));
+                let is_named = reason
+                    .as_ref()
+                    .is_some_and(|r| r.contains(key) && r.contains("address 127.0.0.1") && r.contains('8'));
+                assert!(fits == reason.is_none() && fits != is_named, "{id}: {reason:?}");
+            }
+        }
+    }
+    // What is there already may be published all the same.
+    assert_eq!(refused(sessions[3].ask(announce(50, "hostile 1".to_owned()))), None);
+    sessions.iter_mut().for_each(|session| session.send(Kind::Close, 0, 0, 0, &[]));
+    let mut again = Raw::connect(&addr);
+    again.greet().unwrap();
+    assert!(refused(again.ask(announce(1, "one more".to_owned()))).is_some());
+    // Another address has room, and so has this machine's user.
+    let mut other = Raw::connect_from("127.0.0.2", &addr);
+    other.greet().unwrap();
+    assert_eq!(refused(other.ask(announce(1, "other".to_owned()))), None);
+    assert_eq!(refused(other.ask(create(2, "other".to_owned()))), None);
+    let attached = Publisher::builder(&addr).transport(Transport::Shm).stream("own").format(&format()).connect();
+    assert!(attached.is_ok());
+    let node = Node::builder(&addr).transport(Transport::Shm).connect().unwrap();
+    node.create_mailbox("own", MailboxOptions::default()).unwrap();
+    context.stop();
 }

@@ -355,6 +355,15 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
+    /// Messages of a mailbox that the client has open for writing were dropped, whoever put them.
+    MessagesDropped {
+        /// The session's number for the open side.
+        number: u16,
+        /// How many.
+        messages: u64,
+        /// Why.
+        reason: String,
+    },
     /// Over packets only: a writer may put `messages` more messages into a mailbox, beyond those it was allowed before
     /// (`ahead` of [`Reply::MailboxOpened`] to begin with). A full mailbox thus holds back its own writers and nothing
     /// else of their sessions.

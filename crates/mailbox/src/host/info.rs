@@ -1,9 +1,11 @@
 //! What the host interface tells of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
 
 use super::client::{Client, ClientKey};
-use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner};
-use super::{Area, HostInterface};
+use super::losses::{Losses, MessageLoss};
+use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner, PortKey, Side};
+use super::{Area, HostInterface, Message};
 use crate::segment::HugePages;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What was counted since the start, besides what clients and mailboxes count for themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +20,8 @@ pub struct HostCounters {
     pub crossed: u64,
     /// Times that such a copy had to wait because the reader's inbox was full.
     pub inbox_full: u64,
-    /// Messages that were in a mailbox, or on their way to it, when it was deleted.
-    pub undeliverable: u64,
+    /// Messages of mailboxes with a name that were dropped.
+    pub losses: Losses,
     /// Syncs and conditions of other domains that a client meant to write or signal.
     pub foreign: u64,
     /// Slots that a client gave back after their port was closed: no violation.
@@ -96,10 +98,8 @@ pub struct MailboxStatus {
     pub gets: u64,
     /// Times that a writer was left waiting because it was full.
     pub waits: u64,
-    /// Messages dropped because their reader was too slow.
-    pub overflowed: u64,
-    /// Messages that were with a reader when it closed or died: it had them before it, and had not ended them.
-    pub lost: u64,
+    /// Messages dropped: of this mailbox, and of deleted ones of its name as far as they are remembered.
+    pub losses: Losses,
 }
 
 /// What one domain holds.
@@ -113,6 +113,33 @@ pub struct DomainStatus {
     pub shared: (u32, u64),
     /// The same of its inbox.
     pub inbox: (u32, u64),
+}
+
+/// Deleted mailboxes whose losses are remembered; the oldest are forgotten first.
+const MOST_DELETED: usize = 64;
+
+/// The losses of deleted mailboxes, and which mailboxes have losses that their writers do not know of.
+#[derive(Default)]
+pub(super) struct LossTable {
+    pub(super) deleted: VecDeque<DeletedMailbox>,
+    unreported: Vec<MailboxKey>,
+}
+
+/// What is remembered of a deleted mailbox.
+pub(super) struct DeletedMailbox {
+    key: MailboxKey,
+    pub(super) name: String,
+    pub(super) losses: Losses,
+}
+
+impl LossTable {
+    /// Remembers a deleted mailbox with its losses.
+    pub(super) fn bury(&mut self, key: MailboxKey, name: String, losses: Losses) {
+        if self.deleted.len() == MOST_DELETED {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back(DeletedMailbox { key, name, losses });
+    }
 }
 
 impl HostInterface {
@@ -141,6 +168,11 @@ impl HostInterface {
         self.client(key).map(|client| self.client_status(client))
     }
 
+    /// The owners of all mailboxes with a name, one for each mailbox.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.mailboxes.iter().filter(|(_, mailbox)| !mailbox.name.is_empty()).map(|(_, mailbox)| mailbox.owner)
+    }
+
     fn client_status(&self, client: &Client) -> ClientStatus {
         let domain = self.domains.of(client.domain);
         ClientStatus {
@@ -167,8 +199,24 @@ impl HostInterface {
     pub fn mailboxes(&self) -> Vec<MailboxStatus> {
         let named = self.mailboxes.iter().filter(|(_, mailbox)| !mailbox.name.is_empty());
         let mut all: Vec<MailboxStatus> = named.map(|(index, mailbox)| status(index, mailbox)).collect();
+        for buried in &self.losses.deleted {
+            if let Some(status) = all.iter_mut().find(|status| status.name == buried.name) {
+                status.losses.add_all(&buried.losses);
+            }
+        }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// The names of deleted mailboxes that lost messages, with the losses, in the order of the names: the latest deleted ones of
+    /// which there is none of the same name now.
+    pub fn deleted_mailboxes(&self) -> Vec<(String, Losses)> {
+        let mut all = BTreeMap::<&str, Losses>::new();
+        for buried in self.losses.deleted.iter().filter(|buried| !self.names.contains_key(&buried.name)) {
+            all.entry(&buried.name).or_default().add_all(&buried.losses);
+        }
+        let lossy = all.into_iter().filter(|(_, losses)| losses.iter().next().is_some());
+        lossy.map(|(name, losses)| (name.to_owned(), losses)).collect()
     }
 
     /// What every domain holds; the first is the core's own.
@@ -181,6 +229,70 @@ impl HostInterface {
             inbox: held(&domain.heaps[Area::Inbox as usize]),
         };
         self.domains.iter().map(status).collect()
+    }
+}
+
+impl HostInterface {
+    /// Counts messages of a mailbox that were dropped, also when the mailbox is deleted by now. Its writers are to be notified
+    /// ([`HostInterface::take_unreported`]).
+    pub fn count_loss(&mut self, mailbox: MailboxKey, reason: MessageLoss, messages: u64) {
+        if messages == 0 {
+            return;
+        }
+        if let Some(entry) = self.mailbox_mut(mailbox) {
+            if entry.name.is_empty() {
+                // Packets of a session that has ended.
+                return;
+            }
+            entry.counters.losses.add(reason, messages);
+            let was_reported = entry.counters.unreported.iter().next().is_none();
+            entry.counters.unreported.add(reason, messages);
+            if was_reported {
+                self.losses.unreported.push(mailbox);
+            }
+            self.counters.losses.add(reason, messages);
+            return;
+        }
+        self.counters.losses.add(reason, messages);
+        if let Some(buried) = self.losses.deleted.iter_mut().find(|buried| buried.key == mailbox) {
+            buried.losses.add(reason, messages);
+        }
+    }
+
+    /// Drops a message of a mailbox.
+    pub fn lose(&mut self, mailbox: MailboxKey, message: Message, reason: MessageLoss) {
+        self.free(message);
+        self.count_loss(mailbox, reason, 1);
+    }
+
+    /// Whether mailboxes have losses that their writers do not know of.
+    #[inline]
+    pub fn has_unreported(&self) -> bool {
+        !self.losses.unreported.is_empty()
+    }
+
+    /// The mailboxes whose writers are to be notified, with their losses since the last time.
+    pub fn take_unreported(&mut self) -> Vec<(MailboxKey, Losses)> {
+        let unreported = std::mem::take(&mut self.losses.unreported);
+        let take = |key| Some((key, std::mem::take(&mut self.mailbox_mut(key)?.counters.unreported)));
+        unreported.into_iter().filter_map(take).collect()
+    }
+
+    /// The attached clients that have a mailbox open for writing, each with its number for it.
+    pub fn writers_of(&self, mailbox: MailboxKey) -> Vec<(ClientKey, u16)> {
+        let Some(entry) = self.mailbox(mailbox) else { return Vec::new() };
+        if entry.writer.is_none() && entry.writers == 0 {
+            return Vec::new();
+        }
+        let writes = |open: &super::client::Open| open.mailbox == mailbox && open.side == Side::Write;
+        let numbers = |client: &super::Client| -> Vec<(ClientKey, u16)> {
+            let sides = (0..).zip(&client.open).filter(|(_, open)| open.as_ref().is_some_and(writes));
+            sides.map(|(number, _)| (client.key, number)).collect()
+        };
+        match entry.writer {
+            Some(PortKey { client, .. }) => self.clients.at(client).map(numbers).unwrap_or_default(),
+            None => self.clients.iter().flat_map(numbers).collect(),
+        }
     }
 }
 
@@ -203,7 +315,6 @@ fn status(index: usize, mailbox: &Mailbox) -> MailboxStatus {
         puts: mailbox.counters.puts,
         gets: mailbox.counters.gets,
         waits: mailbox.counters.waits,
-        overflowed: mailbox.counters.overflowed,
-        lost: mailbox.counters.lost,
+        losses: mailbox.counters.losses,
     }
 }

@@ -3,6 +3,7 @@
 use super::client::{
     CONTROL_SLOTS, Client, ClientKey, Hold, Open, Port, SESSION_IN, SESSION_OUT, SESSION_PORTS, Signals,
 };
+use super::losses::MessageLoss;
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
@@ -233,7 +234,7 @@ impl HostInterface {
             let (origin, len) = (message.0.origin, message.0.len);
             self.free(message);
             if origin != MailboxKey::NONE {
-                self.lose(origin, len);
+                self.lose_with_reader(origin, len);
             }
         }
         self.disown(Owner::Client(key.0));
@@ -249,9 +250,10 @@ impl HostInterface {
     }
 
     /// A message that was with a reader who closed or died is ended.
-    fn lose(&mut self, mailbox: MailboxKey, len: u32) {
-        if let Some(entry) = self.mailbox_mut(mailbox) {
-            entry.counters.lost += 1;
+    fn lose_with_reader(&mut self, mailbox: MailboxKey, len: u32) {
+        // With a mailbox that is gone, so is the claim on the message.
+        if self.mailbox(mailbox).is_some() {
+            self.count_loss(mailbox, MessageLoss::ReaderGone, 1);
         }
         self.left(mailbox, len);
     }
@@ -401,9 +403,12 @@ impl HostInterface {
         if self.mailbox(key).is_none() {
             return;
         }
+        let undelivered = self.mailbox(key).map_or(0, |mailbox| mailbox.queue.len()) as u64;
+        self.count_loss(key, MessageLoss::Undeliverable, undelivered);
         let mut mailbox = self.mailboxes.remove(key.index as usize);
-        self.names.remove(&mailbox.name);
-        self.counters.undeliverable += mailbox.queue.len() as u64;
+        if self.names.remove(&mailbox.name).is_some() {
+            self.losses.bury(key, std::mem::take(&mut mailbox.name), mailbox.counters.losses);
+        }
         for message in mailbox.queue.drain(..) {
             self.free(message);
         }
@@ -587,7 +592,7 @@ impl HostInterface {
                 let (origin, len) = (message.0.origin, message.0.len);
                 self.free(message);
                 if origin != MailboxKey::NONE {
-                    self.lose(origin, len);
+                    self.lose_with_reader(origin, len);
                 }
             }
         }

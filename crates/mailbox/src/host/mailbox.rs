@@ -1,6 +1,7 @@
 //! A mailbox: a queue of messages with an address, its bound, and who reads and writes it (Nectar paper, section 3.3).
 
 use super::client::ClientKey;
+use super::losses::Losses;
 use super::message::Message;
 use std::collections::VecDeque;
 
@@ -136,12 +137,10 @@ pub(crate) struct MailboxCounters {
     pub(crate) gets: u64,
     /// Times that a writer was left without a buffer because the mailbox was full.
     pub(crate) waits: u64,
-    /// Messages in it when it was deleted.
-    pub(crate) deleted: u64,
-    /// Messages dropped for a reader that was too slow.
-    pub(crate) overflowed: u64,
-    /// Messages that were with a reader when it closed or died: it had them before it, and had not ended them.
-    pub(crate) lost: u64,
+    /// Messages that were dropped.
+    pub(crate) losses: Losses,
+    /// Those of which its writers were not notified.
+    pub(crate) unreported: Losses,
 }
 
 impl Mailbox {

@@ -20,6 +20,7 @@ mod feed;
 mod heap;
 mod info;
 mod lifetime;
+mod losses;
 mod mailbox;
 mod message;
 mod ports;
@@ -34,6 +35,7 @@ mod tables;
 pub use client::{ClientKey, Hold};
 pub use info::{ClientStatus, DomainStatus, HostCounters, MailboxStatus};
 pub use lifetime::{Opened, PortOptions, SESSION_GRANTS, Watched};
+pub use losses::{Losses, MessageLoss};
 pub use mailbox::{Implementation, MailboxKey, MailboxOptions, Owner, Side};
 pub use message::{Draft, Message};
 pub use prepared::{AttachReply, DomainSegments, Prepared};
@@ -42,6 +44,7 @@ use crate::segment::HugePages;
 use crate::shared::{BellPage, SyncAddress};
 use client::Client;
 use heap::Heap;
+use info::LossTable;
 use mailbox::{Mailbox, PortKey};
 use message::{Area, Dropped, Span, Spares};
 use rings::{Rings, Taken};
@@ -242,6 +245,7 @@ pub struct HostInterface {
     stuck: Vec<MailboxKey>,
     freed: bool,
     dropped: Dropped,
+    losses: LossTable,
     spares: Spares,
     counters: HostCounters,
 }
@@ -285,6 +289,7 @@ impl HostInterface {
             stuck: Vec::new(),
             freed: false,
             dropped: Dropped::default(),
+            losses: LossTable::default(),
             spares: Spares::default(),
             counters: HostCounters::default(),
             config,
@@ -587,7 +592,6 @@ impl HostInterface {
         let at = mailbox.queue.iter().position(|message| message.0.droppable)?;
         let message = mailbox.queue.remove(at)?;
         mailbox.leaves(message.0.len);
-        mailbox.counters.overflowed += 1;
         let label = message.labelled();
         self.free(message);
         Some(label)

@@ -1,6 +1,7 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
 use super::client::{Hold, Port, SESSION_IN};
+use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
 use super::slots::{Given, ProtocolViolation};
@@ -114,8 +115,7 @@ impl HostInterface {
     pub(super) fn arrive(&mut self, to: MailboxKey, message: Message) -> Option<Arrival> {
         let Some(mailbox) = self.mailbox_mut(to) else {
             // It was deleted while the message was under way; a descriptor of its own notifies the writer.
-            self.counters.undeliverable += 1;
-            self.free(message);
+            self.lose(to, message, MessageLoss::Undeliverable);
             return None;
         };
         match mailbox.core_reader {

@@ -39,7 +39,7 @@ fn the_lane_and_the_rings_bring_entries_in_the_order_in_which_they_were_written(
     world.host.detach(key);
     let puts: Vec<u64> = world.host.mailboxes().iter().filter(|m| m.name == "both").map(|m| m.puts).collect();
     assert_eq!((puts, world.in_use()), (vec![4], (0, 0)));
-    let lost: u64 = world.host.mailboxes().iter().map(|mailbox| mailbox.lost).sum();
+    let lost: u64 = world.host.mailboxes().iter().map(|mailbox| mailbox.losses.of(MessageLoss::ReaderGone)).sum();
     assert_eq!(lost, 4, "its reader had them, and had ended none");
 }
 

@@ -10,7 +10,7 @@ mod lane;
 use crossdock_mailbox::host::raw::{RawClient, RawDescriptor};
 use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, Hold, HostConfig, HostError, HostInterface, Implementation, MailboxOptions,
-    Owner, PortOptions, Side,
+    MessageLoss, Owner, PortOptions, Side,
 };
 use crossdock_mailbox::{BellPage, HugePages, Reason};
 use proptest::prelude::*;
@@ -560,7 +560,17 @@ fn a_deleted_mailbox_notifies_all_who_have_it_open() {
         client.pop_signal().map(|(head, tag, _)| (head.0, head.3, tag)),
         Some((REFUSED, Reason::Closed as u16, 1))
     );
-    assert_eq!(world.host.counters().undeliverable, 1);
+    assert_eq!(world.host.counters().losses.of(MessageLoss::Undeliverable), 1);
+    let deleted = |world: &World| -> Vec<(String, u64)> {
+        let losses = world.host.deleted_mailboxes();
+        losses.into_iter().map(|(name, losses)| (name, losses.of(MessageLoss::Undeliverable))).collect()
+    };
+    assert_eq!(deleted(&world), [("rings".to_owned(), 1)]);
+    // One of the same name goes on with its losses.
+    world.create("rings", Implementation::Rings, 8);
+    assert_eq!(deleted(&world), []);
+    let again = &world.host.mailboxes()[0];
+    assert_eq!((again.name.as_str(), again.losses.of(MessageLoss::Undeliverable)), ("rings", 1));
     // What it still held can be given back, and a put into nothing is counted.
     world.quiet_turn();
     world.host.detach(key);

@@ -5,8 +5,10 @@ use super::open_side::OpenSide;
 use super::session::NodeSession;
 use crate::client::Interrupter;
 use crate::error::Error;
+use crate::post::DroppedMessages;
 use crossdock_mailbox::client::{self, MailboxError, Message, Put, Wait};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What both sides keep beside the side itself.
 pub(super) struct Local {
@@ -78,6 +80,12 @@ impl LocalWriter {
     #[inline]
     pub(super) fn end_put(&mut self, put: Put) -> Result<(), Error> {
         self.writer.end_put(put).map_err(|error| self.open.error(error))
+    }
+
+    /// Reports come over the session.
+    pub(super) fn next_dropped(&mut self, timeout: Option<Duration>) -> Result<Option<DroppedMessages>, Error> {
+        let mut client = self.open.session.client().join()?;
+        client.wait(timeout, |inner| self.open.side.dropped(inner))?.transpose()
     }
 
     /// The daemon has it at once.

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::link::NOBODY;
-use crate::post::Side;
+use crate::post::{DroppedMessages, Side};
 use crate::shared::Inner;
 use crossdock_transport::Request;
 
@@ -54,6 +54,14 @@ impl OpenSide {
         self.end(inner).map(Err)
     }
 
+    /// What the daemon has reported as dropped; an error if it will report nothing more.
+    pub(super) fn dropped(&self, inner: &mut Inner) -> Option<Result<DroppedMessages, Error>> {
+        if let Some(dropped) = self.side(inner).and_then(Side::take_dropped) {
+            return Some(Ok(dropped));
+        }
+        self.end(inner).map(Err)
+    }
+
     /// A message was ended: its place is asked for anew, not for each message alone.
     pub(super) fn ended(&self, inner: &mut Inner) {
         let Some(messages) = self.side(inner).and_then(Side::ended) else { return };
@@ -93,6 +101,10 @@ impl OpenSide {
     pub(super) fn close(&self, inner: &mut Inner) {
         if self.session != inner.link.session() {
             return;
+        }
+        let ended = self.side(inner).map_or(0, Side::take_ended);
+        if ended > 0 {
+            inner.link.ask(Request::GetMessages { number: self.number, messages: ended });
         }
         if inner.post.as_mut().is_some_and(|post| post.close(self.number)) {
             inner.link.ask(Request::CloseMailbox { id: NOBODY, number: self.number });

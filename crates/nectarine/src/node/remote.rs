@@ -7,6 +7,7 @@ use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::outgoing::Message;
+use crate::post::DroppedMessages;
 use crate::shared::Shared;
 use crossdock_mailbox::client::Wait;
 use std::ops::{Deref, DerefMut, Range};
@@ -132,6 +133,11 @@ impl RemoteWriter {
         inner.link.transmit();
         client.leave(&mut inner);
         Ok(())
+    }
+
+    pub(super) fn next_dropped(&mut self, timeout: Option<Duration>) -> Result<Option<DroppedMessages>, Error> {
+        let Open { client, side, .. } = &mut self.0;
+        client.wait(timeout, |inner| side.dropped(inner))?.transpose()
     }
 
     /// Waits until the daemon has all that was put.

@@ -5,6 +5,7 @@ use super::local::LocalWriter;
 use super::remote::{RemotePut, RemoteWriter};
 use crate::client::Interrupter;
 use crate::error::Error;
+use crate::post::DroppedMessages;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -94,6 +95,16 @@ impl Writer {
     /// The mailbox or the connection is gone, or the call was interrupted.
     pub fn flush(&mut self) -> Result<(), Error> {
         carried!(&mut self.0, writer => writer.flush())
+    }
+
+    /// The next report of messages of the mailbox that were dropped, whoever put them: longer than a remote reader takes, with a
+    /// reader that went without having ended them, at a task whose target was full, and so on. Waits for one for `timeout`, without
+    /// an end if there is none; `None` when the time is over. The daemon reports 10 times a second at most.
+    ///
+    /// # Errors
+    /// The mailbox or the connection is gone and everything reported before was returned.
+    pub fn next_dropped(&mut self, timeout: Option<Duration>) -> Result<Option<DroppedMessages>, Error> {
+        carried!(&mut self.0, writer => writer.next_dropped(timeout))
     }
 
     /// The mailbox's name.

@@ -2,6 +2,7 @@
 
 use super::journal::refusal_of;
 use super::{Catalog, StreamEntry};
+use crate::principal::Principal;
 use crate::refusal::refuse;
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, RegistryError};
@@ -23,6 +24,23 @@ impl Catalog {
         }
         let number = self.declare(name, format)?;
         self.uses.entry(number).or_default().publishers += 1;
+        Ok(number)
+    }
+
+    /// The same for a session of this origin, which may not announce all streams that there may be.
+    ///
+    /// # Errors
+    /// As there, or the origin has announced as many streams as it may.
+    pub(crate) fn publish_as(&mut self, by: Principal, name: &str, format: &Format) -> Result<u32, Refusal> {
+        let is_new = self.now.find(name).is_none_or(|entry| entry.formats().is_empty());
+        let bound = self.max_streams_per_peer;
+        if is_new && self.announcers.values().filter(|announcer| **announcer == by).count() >= bound as usize {
+            return Err(by.refuse_more("streams", bound, "max_streams_per_peer"));
+        }
+        let number = self.publish(name, format)?;
+        if is_new {
+            self.announcers.insert(number, by);
+        }
         Ok(number)
     }
 

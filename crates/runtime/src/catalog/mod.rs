@@ -15,6 +15,7 @@ pub(crate) mod thread;
 
 pub(crate) use snapshot::{Conversions, Snapshot, StreamEntry};
 
+use crate::principal::Principal;
 use crate::refusal::refuse;
 use crate::state::StateSide;
 use crossdock_control::conversions::Owner;
@@ -58,6 +59,9 @@ pub(crate) struct Catalog {
     /// Conversions on all streams.
     conversions: usize,
     max_streams: usize,
+    /// The origins of the streams that sessions announced first since the start, by stream number.
+    announcers: BTreeMap<u32, Principal>,
+    max_streams_per_peer: u32,
     journal: Journal,
     /// Numbers of the streams that have changed since the last snapshot was given out.
     changed: BTreeSet<u32>,
@@ -67,14 +71,16 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// An empty catalog for this many streams.
-    pub(crate) fn new(max_streams: usize) -> Catalog {
+    /// An empty catalog for this many streams, of which one origin may announce `max_streams_per_peer`.
+    pub(crate) fn new(max_streams: usize, max_streams_per_peer: u32) -> Catalog {
         Catalog {
             now: Arc::default(),
             uses: BTreeMap::new(),
             registry: Registry::default(),
             conversions: 0,
             max_streams,
+            announcers: BTreeMap::new(),
+            max_streams_per_peer,
             journal: Journal::default(),
             changed: BTreeSet::new(),
             watchers: Vec::new(),
@@ -258,6 +264,7 @@ impl Catalog {
         }
         self.uses.remove(&number);
         if self.now.get(number).is_some_and(|entry| entry.is_unused()) {
+            self.announcers.remove(&number);
             self.now_mut().remove(number);
             self.changed.insert(number);
         }

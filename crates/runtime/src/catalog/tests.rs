@@ -24,7 +24,7 @@ fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_ve
     let formats = [format("a u32"), format("b u32"), format("c string")];
     for round in 0..100 {
         let (handle, requests) = CatalogHandle::new();
-        let mut catalog = Catalog::new(16);
+        let mut catalog = Catalog::new(16, 16);
         let latest: [Latest; 3] = std::array::from_fn(|_| Latest::default());
         for latest in latest.clone() {
             catalog.watch(Box::new(move |snapshot, _| {
@@ -70,7 +70,7 @@ fn contexts_that_announce_the_same_streams_at_once_agree_on_their_numbers_and_ve
 
 #[test]
 fn a_snapshot_stays_as_it_is_and_shares_what_has_not_changed() {
-    let mut catalog = Catalog::new(16);
+    let mut catalog = Catalog::new(16, 16);
     let (one, other) = (format("a u32"), format("b u32"));
     let changing = catalog.declare("changing", &one).unwrap();
     let same = catalog.declare("same", &one).unwrap();
@@ -91,7 +91,7 @@ fn a_snapshot_stays_as_it_is_and_shares_what_has_not_changed() {
 
 #[test]
 fn a_stream_goes_with_its_last_user_unless_it_is_kept() {
-    let mut catalog = Catalog::new(2);
+    let mut catalog = Catalog::new(2, 2);
     let is_there = |catalog: &Catalog, name: &str| catalog.snapshot().find(name).is_some();
     assert_eq!(catalog.enter("waits", false), Ok(None), "nobody has brought a format of it");
     let waits = catalog.enter("waits", true).unwrap().unwrap();
@@ -116,7 +116,7 @@ fn a_stream_goes_with_its_last_user_unless_it_is_kept() {
 
 #[test]
 fn a_stream_is_published_or_made_by_a_handler() {
-    let mut catalog = Catalog::new(16);
+    let mut catalog = Catalog::new(16, 16);
     let one = format("a u32");
     let published = catalog.publish("published", &one).unwrap();
     assert!(catalog.derive("published", "h", std::slice::from_ref(&one)).unwrap_err().message.contains("1 sessions"));
@@ -151,7 +151,7 @@ fn a_format_with_the_id_of_another_is_refused_wherever_they_meet() {
 
 #[test]
 fn the_conversions_of_a_session_go_with_it_and_uncover_kept_ones() {
-    let mut catalog = Catalog::new(16);
+    let mut catalog = Catalog::new(16, 16);
     let (from, to) = (format("a u32\nb u32"), format("a u32"));
     catalog.declare("s", &from).unwrap();
     let compiled = || Compiled::new(&from, &to, "").unwrap();

@@ -8,7 +8,6 @@ pub mod tasks;
 
 pub(crate) use sides::{MessagePut, implementation_of};
 
-use crate::counters::Counters;
 use crate::net::sides::Remote;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostError, HostInterface, MailboxKey, MailboxOptions, Message, Owner};
@@ -22,12 +21,14 @@ pub(crate) struct Host {
     tasks: Tasks,
     services: Services,
     remote: Remote,
+    /// When writers may be notified of losses again, in ns.
+    next_losses_ns: u64,
 }
 
 impl Host {
     /// A host side without clients and mailboxes.
     pub(crate) fn new(interface: HostInterface, services: Services) -> Host {
-        Host { interface, tasks: Tasks::new(), services, remote: Remote::default() }
+        Host { interface, tasks: Tasks::new(), services, remote: Remote::default(), next_losses_ns: 0 }
     }
 
     /// The clients' rings, messages and mailboxes.
@@ -118,24 +119,18 @@ impl Host {
 
     /// Runs a mailbox's task for one message.
     #[inline]
-    pub(crate) fn run_task(
-        &mut self,
-        (pool, counters): (&mut Pool, &mut Counters),
-        mailbox: MailboxKey,
-        upcall: u32,
-        message: Message,
-    ) {
+    pub(crate) fn run_task(&mut self, pool: &mut Pool, mailbox: MailboxKey, upcall: u32, message: Message) {
         let Host { interface, tasks, services, .. } = self;
-        tasks.run((interface, pool, counters), services, (mailbox, upcall), message);
+        tasks.run((interface, pool), services, (mailbox, upcall), message);
     }
 
     /// A client's procedure has returned to the task that called it, or never will (`None`).
-    pub(crate) fn take_returned(&mut self, counters: &mut Counters, ticket: u64, value: Option<u64>) {
-        self.tasks.take_returned(&mut self.interface, counters, ticket, value);
+    pub(crate) fn take_returned(&mut self, ticket: u64, value: Option<u64>) {
+        self.tasks.take_returned(&mut self.interface, ticket, value);
     }
 
     /// Puts the answers of services that came where they were asked for.
-    pub(crate) fn take_answers(&mut self, counters: &mut Counters) {
-        self.services.take_answers(&mut self.interface, counters);
+    pub(crate) fn take_answers(&mut self) {
+        self.services.take_answers(&mut self.interface);
     }
 }

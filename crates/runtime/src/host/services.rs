@@ -7,9 +7,8 @@
 
 mod files;
 
-use crate::counters::{Counters, DropReason};
 use crossdock_device::Doorbell;
-use crossdock_mailbox::host::{HostInterface, MailboxKey, Message};
+use crossdock_mailbox::host::{HostInterface, MailboxKey, Message, MessageLoss};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use crossdock_mailbox::{Buffer, BufferMut, Pool};
 use files::Files;
@@ -216,7 +215,7 @@ impl Services {
     }
 
     /// Puts the answers that came where they were asked for.
-    pub(crate) fn take_answers(&mut self, host: &mut HostInterface, counters: &mut Counters) {
+    pub(crate) fn take_answers(&mut self, host: &mut HostInterface) {
         self.end_turn();
         while let Some(Answer { to, bytes, len }) = self.answers.pop() {
             match host.begin_put(to, len) {
@@ -224,7 +223,7 @@ impl Services {
                     draft.copy_from_slice(&bytes[..len]);
                     host.put(to, draft.finish(len));
                 }
-                Err(_) => counters.drop(DropReason::NoBuffer, 1),
+                Err(_) => host.count_loss(to, MessageLoss::NoMemory, 1),
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::Host;
 use crate::net::sides::{RemoteSide, Waiting};
 use crate::refusal::refuse;
-use crossdock_mailbox::host::{self, HostError, HostInterface, Implementation, MailboxKey};
+use crossdock_mailbox::host::{self, HostError, HostInterface, Implementation, Losses, MailboxKey};
 use crossdock_transport::control::{Refusal, RefusalCode, Side};
 use crossdock_transport::{Notice, Reply, control};
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ const MAX_SIDES: usize = 256;
 /// Messages that a remote writer may put ahead: the default, and the most. This number of messages of 64 KiB may wait
 /// for memory.
 const AHEAD: (u32, u32) = (16, 64);
+/// Shortest interval between two reports of dropped messages to writers, in ns.
+const LOSSES_INTERVAL_NS: u64 = 100_000_000;
 
 /// What has become of a message for a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,26 @@ impl Host {
     pub(crate) fn remote_sides(&self, mailbox: MailboxKey) -> (u32, u32) {
         let count = |side| self.remote.sides.iter().filter(|s| s.mailbox == mailbox && s.side == side).count() as u32;
         (count(Side::Write), count(Side::Read))
+    }
+
+    /// When writers are to be notified of losses, in ns.
+    pub(crate) fn losses_due_ns(&self) -> u64 {
+        if self.interface.has_unreported() { self.next_losses_ns } else { u64::MAX }
+    }
+
+    /// The mailboxes whose writers are to be notified of losses now.
+    pub(crate) fn take_losses(&mut self, now_ns: u64) -> Vec<(MailboxKey, Losses)> {
+        if now_ns < self.losses_due_ns() {
+            return Vec::new();
+        }
+        self.next_losses_ns = now_ns + LOSSES_INTERVAL_NS;
+        self.interface.take_unreported()
+    }
+
+    /// The sessions over packets that have a mailbox open for writing, each with its number for it.
+    pub(crate) fn remote_writers(&self, mailbox: MailboxKey) -> impl Iterator<Item = (usize, u16)> {
+        let writers = self.remote.sides.iter().filter(move |side| side.mailbox == mailbox && side.side == Side::Write);
+        writers.map(|side| (side.peer, side.number))
     }
 
     /// Closes a side; false if it is not open.

@@ -6,9 +6,8 @@
 
 mod builtin;
 
-use crate::counters::{Counters, DropReason};
 use crate::host::services::{Service, Services};
-use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, Owner};
+use crossdock_mailbox::host::{ClientKey, Draft, HostError, HostInterface, MailboxKey, Message, MessageLoss, Owner};
 use crossdock_mailbox::{ConditionAddress, Pool, Reason, SyncAddress};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
@@ -91,7 +90,6 @@ pub struct Core<'a> {
     pool: &'a mut Pool,
     services: &'a mut Services,
     awaited: &'a mut Slab<Awaited>,
-    counters: &'a mut Counters,
     mailbox: MailboxKey,
     client: Option<ClientKey>,
 }
@@ -159,23 +157,20 @@ impl Core<'_> {
     /// Drops a message that is longer than the task can take. The drop is counted and reported to the client that made
     /// the task.
     pub fn drop_too_long(&mut self, message: Message) {
-        self.counters.drop(DropReason::TooLong, 1);
         self.report_error(Reason::TooLong, message.len() as u64);
-        self.free(message);
+        self.host.lose(self.mailbox, message, MessageLoss::TooLong);
     }
 
     /// The same for a message whose target mailbox is at its bound: the reader of that mailbox is too slow.
     pub fn drop_for_bound(&mut self, message: Message) {
-        self.counters.drop(DropReason::QueueFull, 1);
         self.report_error(Reason::Full, message.len() as u64);
-        self.free(message);
+        self.host.lose(self.mailbox, message, MessageLoss::Full);
     }
 
     /// The same for one of which nothing could be made for want of memory.
     pub fn drop_for_memory(&mut self, message: Message) {
-        self.counters.drop(DropReason::NoBuffer, 1);
         self.report_error(Reason::NoBuffers, message.len() as u64);
-        self.free(message);
+        self.host.lose(self.mailbox, message, MessageLoss::NoMemory);
     }
 
     /// Reports to the client that made the task, if it was one, an error that no call of its own would find.
@@ -201,7 +196,7 @@ impl Core<'_> {
     pub fn ask(&mut self, service: Service, message: &Message, reply: Option<MailboxKey>) -> bool {
         let asked = self.services.ask(self.host, self.pool, service, message, reply);
         if !asked {
-            self.counters.drop(DropReason::ServiceBusy, 1);
+            self.host.count_loss(self.mailbox, MessageLoss::ServiceBusy, 1);
             self.report_error(Reason::Full, message.len() as u64);
         }
         asked
@@ -212,13 +207,14 @@ impl Core<'_> {
     /// now.
     pub fn call(&mut self, client: ClientKey, procedure: u16, argument: u64, reply: Option<MailboxKey>) -> bool {
         if self.awaited.len() >= MAX_AWAITED {
+            self.host.count_loss(self.mailbox, MessageLoss::UpcallRefused, 1);
             return false;
         }
         let ticket = self.awaited.insert(Awaited { reply });
         let called = self.host.upcall(client, procedure, argument, ticket as u64);
         if !called {
             self.awaited.remove(ticket);
-            self.counters.drop(DropReason::UpcallRefused, 1);
+            self.host.count_loss(self.mailbox, MessageLoss::UpcallRefused, 1);
         }
         called
     }
@@ -311,7 +307,7 @@ impl Tasks {
     #[inline]
     pub(crate) fn run(
         &mut self,
-        (host, pool, counters): (&mut HostInterface, &mut Pool, &mut Counters),
+        (host, pool): (&mut HostInterface, &mut Pool),
         services: &mut Services,
         (mailbox, upcall): (MailboxKey, u32),
         message: Message,
@@ -319,18 +315,12 @@ impl Tasks {
         let Tasks { running, awaited, .. } = self;
         // It may have ended since the message arrived.
         let Some(running) = running.get_mut(upcall as usize) else { return host.free(message) };
-        let mut core = Core { host, pool, services, awaited, counters, mailbox, client: running.client };
+        let mut core = Core { host, pool, services, awaited, mailbox, client: running.client };
         running.task.upcall(&mut core, message);
     }
 
     /// A client's procedure has returned, or never will (`None`).
-    pub(crate) fn take_returned(
-        &mut self,
-        host: &mut HostInterface,
-        counters: &mut Counters,
-        ticket: u64,
-        value: Option<u64>,
-    ) {
+    pub(crate) fn take_returned(&mut self, host: &mut HostInterface, ticket: u64, value: Option<u64>) {
         let awaited = self.awaited.try_remove(ticket as usize);
         debug_assert!(awaited.is_some(), "call {ticket} is awaited");
         let Some(awaited) = awaited else { return };
@@ -341,7 +331,7 @@ impl Tasks {
                 draft.copy_from_slice(&value.to_le_bytes());
                 host.put(reply, draft.finish(size_of::<u64>()));
             }
-            Err(_) => counters.drop(DropReason::NoBuffer, 1),
+            Err(_) => host.count_loss(reply, MessageLoss::NoMemory, 1),
         }
     }
 }

@@ -399,7 +399,8 @@ reports! {
         pub name: String,
         /// How its operations travel: `rings` or `signal_queue`.
         pub implementation: String,
-        /// Its creator: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`.
+        /// Its creator: `client 3 (pid 123 name)`, `session 192.0.2.1:40000` or `daemon`; `deleted` for a deleted mailbox that lost
+        /// messages.
         pub owner: String,
         /// The task that processes each message in the context; absent if readers read them.
         pub upcall: Option<String>,

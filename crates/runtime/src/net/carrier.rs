@@ -3,6 +3,7 @@
 
 use crate::counters::{Counters, DropReason};
 use crate::net::space::{OpenPacket, Space};
+use crate::principal::Principal;
 use crossdock_device::{Device, Poller};
 use crossdock_mailbox::host::{HostError, HostInterface, Opened, Owner, PortOptions, Side};
 use crossdock_mailbox::{Batch, Pool};
@@ -91,6 +92,9 @@ pub(crate) trait Carrier: std::fmt::Display {
 
     /// The numbers that the peer's subscriptions may have.
     fn subscription_numbers(&self) -> RangeInclusive<u32>;
+
+    /// The origin of the peer.
+    fn principal(&self) -> Principal;
 
     /// The owner of mailboxes that the peer makes; `key` is the peer's.
     fn owner(&self, key: usize) -> Owner;

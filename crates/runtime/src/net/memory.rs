@@ -3,6 +3,7 @@
 use crate::counters::DropReason;
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::space::{Memory, OpenPacket, SinglePacket, Space};
+use crate::principal::Principal;
 use crossdock_device::Poller;
 use crossdock_mailbox::Batch;
 use crossdock_mailbox::attach::Farewell;
@@ -92,6 +93,8 @@ impl Outgoing {
 /// An attached client as a peer.
 pub(crate) struct Attached {
     pub(crate) client: ClientKey,
+    /// Its user.
+    uid: u32,
     /// Its name in lists: `client 3 (pid 123 name)`.
     name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
@@ -124,6 +127,7 @@ impl Attached {
         };
         let attached = Attached {
             client,
+            uid: status.uid,
             name: format!("client {} (pid {} {})", client.number(), status.pid, status.process),
             deferred: VecDeque::new(),
             hold: Hold::Nothing,
@@ -365,6 +369,10 @@ impl Carrier for Attached {
 
     fn subscription_numbers(&self) -> RangeInclusive<u32> {
         SUBSCRIPTION_NUMBERS
+    }
+
+    fn principal(&self) -> Principal {
+        Principal::User(self.uid)
     }
 
     fn owner(&self, _: usize) -> Owner {

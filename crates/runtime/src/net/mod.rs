@@ -188,10 +188,10 @@ impl Net {
         self.pool.alloc(bytes)
     }
 
-    /// The pool and the counters, for a task that runs.
+    /// The pool, for a task that runs.
     #[inline]
-    pub(crate) fn for_task(&mut self) -> (&mut Pool, &mut Counters) {
-        (&mut self.pool, &mut self.counters)
+    pub(crate) fn pool_mut(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 
     /// Whether so few buffers are free that data is better sent again later.

@@ -5,9 +5,12 @@ use crate::graph::build::{alone, is_long};
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::payload::{Arrived, Content, Deferred, Payload};
 use crate::net::space::{OpenPacket, Space};
+use crate::principal::Principal;
 use crossdock_device::Sent;
 use crossdock_mailbox::Batch;
-use crossdock_mailbox::host::{HostError, HostInterface, Message, Opened, Owner, PortOptions, Side};
+use crossdock_mailbox::host::{
+    HostError, HostInterface, MailboxKey, Message, MessageLoss, Opened, Owner, PortOptions, Side,
+};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{MAX_SUPER_BYTES, Session, SuperPacket, TrafficClass};
 use std::collections::VecDeque;
@@ -58,13 +61,12 @@ impl Link {
         &mut self,
         wire: &mut Wire<'_>,
         message: Message,
-        number: u16,
+        (mailbox, number): (MailboxKey, u16),
         spare: usize,
     ) -> Result<bool, Message> {
         let len = message.len();
         if len > wire.pool.largest_bytes() {
-            wire.counters.drop(DropReason::TooLong, 1);
-            wire.host.free(message);
+            wire.host.lose(mailbox, message, MessageLoss::TooLong);
             return Ok(false);
         }
         let has_room = wire.pool.has_free(MAX_SUPER_BYTES, spare);
@@ -168,6 +170,10 @@ impl Carrier for Link {
 
     fn subscription_numbers(&self) -> RangeInclusive<u32> {
         0..=u32::MAX
+    }
+
+    fn principal(&self) -> Principal {
+        Principal::Address(self.addr.ip().to_canonical())
     }
 
     fn owner(&self, key: usize) -> Owner {

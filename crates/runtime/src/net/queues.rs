@@ -204,7 +204,7 @@ impl Net {
                     None => break,
                 },
             };
-            match link.send_message(&mut wire, message, side.number, spare) {
+            match link.send_message(&mut wire, message, (side.mailbox, side.number), spare) {
                 Ok(is_queued) => {
                     side.credit -= u64::from(is_queued);
                     sent |= is_queued;

@@ -1,6 +1,6 @@
 //! The sides of mailboxes that sessions over packets have open.
 
-use crossdock_mailbox::host::{HostInterface, MailboxKey, Message};
+use crossdock_mailbox::host::{HostError, HostInterface, MailboxKey, Message, MessageLoss};
 use crossdock_transport::control::Side;
 use std::collections::VecDeque;
 
@@ -14,7 +14,8 @@ pub(crate) struct RemoteSide {
     pub(crate) side: Side,
     /// Of a writer: messages that it may put. Of a reader: messages that it takes, however many it says.
     pub(crate) credit: u64,
-    /// Of a writer: the most that it may put ahead.
+    /// The credit that it began with: of a writer the most that it may put ahead, of a reader the messages that it takes before it has
+    /// ended one.
     pub(crate) ahead: u64,
     /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while
     /// there is no buffer to send it in.
@@ -41,8 +42,18 @@ impl Remote {
 }
 
 impl RemoteSide {
-    /// Ends it: a message that it had got and not sent goes with it.
+    /// Ends it. What its reader was sent and has not reported as ended is lost, and so is what waits for memory.
     pub(crate) fn end(self, host: &mut HostInterface) {
+        let mut lost = self.waiting.len() as u64;
+        let reason = match self.side {
+            Side::Read => {
+                lost += self.ahead.saturating_sub(self.credit);
+                MessageLoss::ReaderGone
+            }
+            Side::Write if host.name_of(self.mailbox).is_none() => MessageLoss::Undeliverable,
+            Side::Write => MessageLoss::WriterGone,
+        };
+        host.count_loss(self.mailbox, reason, lost);
         for waiting in self.waiting {
             if let Waiting::Got(message) = waiting {
                 host.free(message);
@@ -53,8 +64,16 @@ impl RemoteSide {
     /// Puts what waits into the mailbox, as far as there is memory for it.
     pub(crate) fn serve_writer(&mut self, host: &mut HostInterface) {
         while let Some(Waiting::Put(bytes)) = self.waiting.front() {
-            // There is no memory now, or the mailbox has gone.
-            let Ok(mut draft) = host.begin_put(self.mailbox, bytes.len()) else { return };
+            let mut draft = match host.begin_put(self.mailbox, bytes.len()) {
+                Ok(draft) => draft,
+                Err(HostError::TooLong { .. }) => {
+                    self.waiting.pop_front();
+                    host.count_loss(self.mailbox, MessageLoss::TooLong, 1);
+                    continue;
+                }
+                // There is no memory now, or the mailbox has gone.
+                Err(_) => return,
+            };
             draft.copy_from_slice(bytes);
             let len = bytes.len();
             self.waiting.pop_front();

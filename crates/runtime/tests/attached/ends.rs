@@ -42,10 +42,9 @@ fn a_killed_client_leaves_everything_behind_it_to_the_others() {
         for number in 5..50u32 {
             assert_eq!(get(&mut reader), number.to_le_bytes(), "round {round}");
         }
-        assert_eq!(
-            context.mailboxes().unwrap().iter().map(|m| m.name.as_str()).collect::<Vec<_>>(),
-            ["other work", "work"]
-        );
+        let mailboxes = context.mailboxes().unwrap();
+        let there = mailboxes.iter().filter(|mailbox| mailbox.owner != "deleted");
+        assert_eq!(there.map(|m| m.name.as_str()).collect::<Vec<_>>(), ["other work", "work"]);
         assert!(context.subscriptions().unwrap().is_empty());
         // The core answers after it has taken what was freed.
         survivor.attachment.call(procedure::ECHO, 0, patience()).unwrap();

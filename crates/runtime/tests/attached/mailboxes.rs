@@ -81,7 +81,7 @@ fn every_built_in_task_does_what_it_says() {
     await_that("the error", || {
         session.attachment.errors().iter().any(|e| e.reason == Some(Reason::TooLong) && e.detail == (1 << 20) + 1)
     });
-    assert_eq!(context.context().unwrap().dropped, [("record_too_long".to_owned(), 1)]);
+    assert_eq!(context.context().unwrap().dropped, [("message_too_long".to_owned(), 1)]);
     let _open = ask(&mut session, "sum", &[255; 3]);
     assert_eq!(get(&mut replies), 765u64.to_le_bytes());
     let _open = ask(&mut session, "discard", b"gone");

@@ -62,9 +62,9 @@ impl Notice {
             | Notice::NoReader { subscription, .. }
             | Notice::Readable { subscription, .. } => Follows::Origin(Origin::Stream(*subscription)),
             // The reply that opened the side may wait for the messages of one that had its number.
-            Notice::MailboxClosed { number, .. } | Notice::MayPut { number, .. } => {
-                Follows::Origin(Origin::Mailbox((*number).into()))
-            }
+            Notice::MailboxClosed { number, .. }
+            | Notice::MessagesDropped { number, .. }
+            | Notice::MayPut { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
             Notice::ConverterWanted { .. } => Follows::Nothing,
         }
     }

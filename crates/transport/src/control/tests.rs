@@ -42,6 +42,7 @@ fn mailbox_messages_come_back() {
         Reply::Refused { id: 8, refusal: Refusal { code: RefusalCode::Busy, message: "taken".into() } }.into(),
         Notice::MailboxClosed { number: 2, reason: reason() }.into(),
         Notice::MayPut { number: 2, messages: 3 }.into(),
+        Notice::MessagesDropped { number: 2, messages: 1 << 40, reason: reason() }.into(),
     ];
     for message in messages {
         assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
