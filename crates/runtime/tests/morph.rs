@@ -664,7 +664,7 @@ fn what_a_policy_says_is_readable_is_converted_by_name() {
         let mut flights = Vec::new();
         while flights.len() < wanted.clone().count() {
             if let Event::Records(records) = next(subscriber) {
-                flights.extend(records.iter().map(|record| record.get(0).clone()).map(|value| format!("{value:?}")));
+                flights.extend(records.iter().map(|record| format!("{:?}", record.get(0))));
             }
         }
         assert_eq!(flights, wanted.map(|flight| format!("Uint({flight})")).collect::<Vec<_>>());

@@ -37,7 +37,7 @@ impl SchemaNotation {
     /// The schema by which records of a format are written where nobody names another.
     ///
     /// # Errors
-    /// The notation has no like of the format, or the build was made without the encoding.
+    /// The notation has no equivalent of the format, or the build was made without the encoding.
     pub fn export(self, format: &Format, options: &EncodingOptions) -> Result<Vec<u8>, EncodingError> {
         match self {
             #[cfg(feature = "protobuf")]
