@@ -172,7 +172,7 @@ fn a_schema_that_nests_too_deep_is_refused() {
     place.write("deep.avsc", r#"{"fields":[{"type":"#.repeat(6000));
     place.write("body.schema", "body bytes\n");
     for (file, says) in
-        [("deep.proto:A", "6000 levels deep, and at most 48"), ("deep.avsc", "6000 levels deep, and at most 48")]
+        [("deep.proto:A", "6000 levels deep, and at most 48"), ("deep.avsc", "12000 levels deep, and at most 48")]
     {
         place.run(["formats", "show", file]).with_code(2).saying(&[says]);
         let add = ["conversions", "add", "A", "body.schema", "a.schema", "--decode"];
