@@ -10,6 +10,7 @@ use crossdock_runtime::info::EventInfo;
 use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, PassedSockets, Stopped};
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::check::files::raise_limit;
 use crate::cli::Serve;
 use crate::config::{self, Config, HandlerSection, Level, StreamSection};
 use crate::failure::{Failure, Outcome};
@@ -20,7 +21,7 @@ use crate::http::token::Token;
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
 use crate::systemd::{self, Passed};
-use crate::{check, out, schema, version};
+use crate::{out, schema, version};
 
 /// How often the daemon looks whether its context is still there: rarely, for that wakes it.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -67,7 +68,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let streams = read_schemas(&config.stream, directory)?;
     let token = config.control.token_file.as_ref().map(|path| Token::read(&directory.join(path))).transpose()?;
     start_log(config.log.level);
-    if let Err(few) = check::raise_open_files(&config, directory) {
+    if let Err(few) = raise_limit(&config, directory) {
         tracing::warn!("{few}");
     }
     let interrupt = Interrupt::install()?;

@@ -329,8 +329,8 @@ impl Subscriber {
         })
     }
 
-    /// Checks records that arrived. Those in an attached publisher's memory were not read by the daemon: if they are invalid, it is
-    /// told, and they are lost.
+    /// Checks records that arrived. Those in an attached publisher's memory were not read by the daemon: if they are invalid, they
+    /// are lost, and the daemon is notified.
     fn records(&self, arrived: Arrived) -> Result<Event, Error> {
         let Arrived { bytes, header, spans, .. } = arrived;
         let Some(format) = self.formats.iter().find(|f| f.id().0 == header.format) else {

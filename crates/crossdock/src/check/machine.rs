@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_runtime::{ContextConfig, probe_udp};
 use rustix::fs::{Access, AtFlags, CWD, MemfdFlags, SealFlags, accessat, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::cgroup;
@@ -182,14 +182,6 @@ fn text(path: impl AsRef<Path>) -> Option<String> {
 fn limit(resource: Resource) -> Limit {
     let limit = getrlimit(resource);
     Limit { soft: limit.current.unwrap_or(u64::MAX), hard: limit.maximum.unwrap_or(u64::MAX) }
-}
-
-/// Raises this process's limit of open files as far as it may by itself.
-pub(crate) fn raise_open_files() -> Limit {
-    let hard = getrlimit(Resource::Nofile).maximum;
-    // If it is refused, the limit stays, and is what is returned.
-    let _raised = setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard });
-    limit(Resource::Nofile)
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "used as `map_err(complaint)`")]

@@ -4,6 +4,7 @@
 
 mod cgroup;
 mod cores;
+pub(crate) mod files;
 mod finding;
 mod limits;
 mod machine;
@@ -27,15 +28,6 @@ use crate::table::{Side, Width, render, wrapped};
 
 /// The configuration of the service that a package installs.
 const PACKAGED: &str = "/etc/crossdock/crossdock.toml";
-
-/// Raises the limit of open files of a daemon of this configuration as far as its process may.
-///
-/// # Errors
-/// In words, how many clients can attach, if they are fewer than the configuration allows.
-pub(crate) fn raise_open_files(config: &Config, directory: &Path) -> Result<(), String> {
-    let (limit, wanted) = (machine::raise_open_files(), Wanted::of(config, directory));
-    wanted.few_files(limit.soft).map_or(Ok(()), Err)
-}
 
 /// Prints the findings.
 pub(crate) fn run(arguments: &Check) -> Outcome {

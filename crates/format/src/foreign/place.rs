@@ -243,24 +243,8 @@ impl<'a> Placer<'a> {
         let mut members = Vec::with_capacity(node.inner.len());
         let mut taken: Vec<i128> = Vec::new();
         for (index, variant) in node.inner.iter().enumerate() {
-            let mut values = Vec::with_capacity(variant.cases.len());
-            for case in &variant.cases {
-                let value = self.case(leaf, load, case).filter(|value| !taken.contains(value));
-                let flaw = || format!("`{}` is no value of `{on}`, or is there twice", shorten(case));
-                let value = value.ok_or_else(|| self.refuse(variant, &path, flaw()))?;
-                taken.push(value);
-                values.push(value);
-            }
-            if values.is_empty() {
-                return Err(self.refuse(
-                    variant,
-                    &path,
-                    "a variant has the values that tell of it: `VALUE => name type`",
-                ));
-            }
-            if matches!(variant.ty, Ty::Union(_)) {
-                return Err(self.refuse(variant, &path, "a variant is no union itself; put it into a record"));
-            }
+            let values = self.variant_values(variant, &path, (on, leaf, load), &taken)?;
+            taken.extend(&values);
             for value in &values {
                 let text = self.case_text(leaf, load, *value);
                 let _ = write!(self.body, "{text} ");
@@ -291,6 +275,30 @@ impl<'a> Placer<'a> {
         let leaves = first..self.fields.len();
         let union = Some(Tag { discriminator: Some(leaf) });
         Ok(Group { name: node.name.clone(), path, nullable: true, optional: None, union, members, leaves })
+    }
+
+    /// The values of a union's field `on` that tell of a variant; those of others are `taken`.
+    fn variant_values(
+        &self,
+        variant: &Node<'_>,
+        path: &str,
+        (on, leaf, load): (&str, usize, Number),
+        taken: &[i128],
+    ) -> Result<Vec<i128>, FormatError> {
+        let mut values = Vec::with_capacity(variant.cases.len());
+        for case in &variant.cases {
+            let value = self.case(leaf, load, case).filter(|value| !taken.contains(value) && !values.contains(value));
+            let flaw = || format!("`{}` is no value of `{on}`, or is there twice", shorten(case));
+            values.push(value.ok_or_else(|| self.refuse(variant, path, flaw()))?);
+        }
+        if values.is_empty() {
+            let flaw = "a variant has the values that tell of it: `VALUE => name type`";
+            return Err(self.refuse(variant, path, flaw));
+        }
+        if matches!(variant.ty, Ty::Union(_)) {
+            return Err(self.refuse(variant, path, "a variant is no union itself; put it into a record"));
+        }
+        Ok(values)
     }
 
     /// The field of a name, as a number: the whole name, or a neighbour, or a neighbour of a record around.
@@ -418,15 +426,8 @@ impl<'a> Placer<'a> {
             Some(len) => self.piece(node, &name, Piece { start: at, field: self.fields.len(), len }, scope)?,
             None => 0,
         };
-        self.puts.push(Put {
-            read,
-            null,
-            is_nullable,
-            is_derived: attributes.overlay,
-            size: kind.size,
-            anchor: at.anchor,
-            piece,
-        });
+        let (is_derived, size) = (attributes.overlay, kind.size);
+        self.puts.push(Put { read, null, is_nullable, is_derived, size, anchor: at.anchor, piece });
         let byte_order = if kind.is_big && kind.has_order { ByteOrder::Big } else { ByteOrder::Little };
         self.fields.push(Field {
             name,

@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Diff, FieldDiff, MAX_STEPS, Registry, Stream};
-use crate::id::FormatId;
 use crate::format::Format;
+use crate::id::FormatId;
 
 /// How a stream's format may change: what its next version is compared with, and which of the two reads the other's records.
 /// One reads the other's if they can be converted by field names with none refused, or by conversions that are kept.

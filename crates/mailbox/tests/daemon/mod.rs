@@ -340,10 +340,10 @@ impl Core {
             self.clients.insert(key.number(), (key, pid));
             let watched = self.host.watched(key).unwrap();
             let number = u64::from(key.number()) << KIND_BITS;
-            watch(&self.poller, watched.doorbell, number | DOORBELL, EventFlags::IN | EventFlags::ET);
-            watch(&self.poller, watched.socket, number | SOCKET, EventFlags::IN | EventFlags::RDHUP);
+            watch(&self.poller, watched.doorbell.as_fd(), number | DOORBELL, EventFlags::IN | EventFlags::ET);
+            watch(&self.poller, watched.socket.as_fd(), number | SOCKET, EventFlags::IN | EventFlags::RDHUP);
             if let Some(process) = watched.process {
-                watch(&self.poller, process, number | PROCESS, EventFlags::IN);
+                watch(&self.poller, process.as_fd(), number | PROCESS, EventFlags::IN);
             }
             // One that is gone already is found out by its socket.
             if let Err(error) = reply.send(key) {

@@ -215,7 +215,7 @@ impl Daemon for Local {
     }
 
     fn is_left(&mut self) -> bool {
-        let socket = self.host.watched(self.client).unwrap().socket.try_clone_to_owned().unwrap();
+        let socket = self.host.watched(self.client).unwrap().socket.try_clone().unwrap();
         let mut socket = UnixStream::from(socket);
         socket.set_nonblocking(true).unwrap();
         socket.read(&mut [0; 64]).is_ok_and(|bytes| bytes == 0)

@@ -130,7 +130,7 @@ fn a_stream_is_published_or_made_by_a_handler() {
 
 #[test]
 fn a_format_with_the_id_of_another_is_refused_wherever_they_meet() {
-    let mut catalog = Catalog::new(16);
+    let mut catalog = Catalog::new(16, 16);
     let (known, made) = (format("a u32"), format("m u32"));
     catalog.declare("s", &known).unwrap();
     catalog.derive("derived", "h", std::slice::from_ref(&made)).unwrap();
