@@ -43,7 +43,10 @@ fn schemas_are_refused_with_the_property() {
         (property("{\"type\": \"array\"}"), "JSON Schema, property `a[]`: an array needs `items`"),
         (property("{\"type\": \"date\"}"), "JSON Schema, property `a`: the type `date` is no field's"),
         (property("{\"$ref\": \"other.json#/x\"}"), "JSON Schema, property `a`: `$ref` leads to `other.json#/x`"),
-        (property("{\"$ref\": \"#/properties/a\"}"), "JSON Schema, property `a`: schemas lie in each other too deep"),
+        (
+            property("{\"$ref\": \"#/properties/a\"}"),
+            "JSON Schema, property `a`: schemas nest more than 48 levels deep",
+        ),
         (property("{\"$ref\": \"#\"}"), "JSON Schema, property `a.a"),
         (property("{\"enum\": [1, 2]}"), "JSON Schema, property `a`: `enum` has values that are no strings"),
         (property("{\"type\": \"object\"}"), "JSON Schema, property `a`: an object without `properties`"),

@@ -42,15 +42,16 @@ impl Remote {
 }
 
 impl RemoteSide {
-    /// Ends it. What its reader was sent and has not reported as ended is lost, and so is what waits for memory.
+    /// Ends it. What waits for memory is lost, and so is what a reader that goes was sent and has not reported as ended. Of a
+    /// mailbox that is deleted the reader stays, and has what it was sent.
     pub(crate) fn end(self, host: &mut HostInterface) {
         let mut lost = self.waiting.len() as u64;
         let reason = match self.side {
+            _ if host.name_of(self.mailbox).is_none() => MessageLoss::Undeliverable,
             Side::Read => {
                 lost += self.ahead.saturating_sub(self.credit);
                 MessageLoss::ReaderGone
             }
-            Side::Write if host.name_of(self.mailbox).is_none() => MessageLoss::Undeliverable,
             Side::Write => MessageLoss::WriterGone,
         };
         host.count_loss(self.mailbox, reason, lost);
