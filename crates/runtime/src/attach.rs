@@ -231,29 +231,35 @@ impl Attaching {
             match self.listener.accept() {
                 Ok(None) => return,
                 Ok(Some((peer, socket))) => self.take(peer, socket),
+                // Whether anybody asks or not.
+                Err(error) if is_out_of_files(&error) => match self.refuse_next(&error) {
+                    Some(true) => {}
+                    Some(false) => return,
+                    None => return nap(PAUSE),
+                },
                 Err(error) => {
-                    let reason = self.failures.note(&error);
-                    if !is_out_of_files(&error) || !self.refuse_next(&reason) {
-                        return nap(PAUSE);
-                    }
+                    self.failures.note(&error);
+                    return nap(PAUSE);
                 }
             }
         }
     }
 
-    /// Takes a process for which there is no descriptor, and refuses it. False if none could be taken.
-    fn refuse_next(&mut self, reason: &str) -> bool {
-        if self.failures.reserve.take().is_none() {
-            self.failures.reserve = reserve();
-            return false;
+    /// Takes a process for which there is no descriptor, and refuses it. False if none asks; nothing if there is no descriptor to
+    /// ask the system with.
+    fn refuse_next(&mut self, error: &io::Error) -> Option<bool> {
+        let had_one = self.failures.reserve.take().is_some();
+        let taken = had_one.then(|| self.listener.accept());
+        if let Some(Ok(Some((_, socket)))) = &taken {
+            refuse(socket.as_fd(), &self.failures.note(error));
         }
-        let taken = self.listener.accept();
-        if let Ok(Some((_, socket))) = &taken {
-            refuse(socket.as_fd(), reason);
-        }
+        let outcome = match &taken {
+            Some(Ok(process)) => Some(process.is_some()),
+            Some(Err(_)) | None => None,
+        };
         drop(taken);
         self.failures.reserve = reserve();
-        true
+        outcome
     }
 
     /// Takes one process, if the policy lets it attach.
