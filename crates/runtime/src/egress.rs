@@ -31,9 +31,9 @@ pub(crate) struct Sessions<'a> {
 
 impl Egress for Sessions<'_> {
     #[inline]
-    fn room(&mut self, key: usize) -> Room {
+    fn room(&mut self, key: usize, bytes: usize) -> Room {
         let found = self.subscriptions.present(key);
-        let room = found.and_then(|s| self.net.room(s.peer, s.overflow == Overflow::Block, self.host));
+        let room = found.and_then(|s| self.net.room(s.peer, s.overflow == Overflow::Block, bytes, self.host));
         room.unwrap_or(Room::Packets(MOST_PACKETS))
     }
 

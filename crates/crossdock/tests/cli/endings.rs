@@ -51,7 +51,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
     for way in WAYS {
         // A subscriber that is stopped says nothing: it must not be given up as gone, which would let the publisher go on.
         let config = "queue_bytes = 65536\nwindow_packets = 16\nidle_timeout_ms = 600000\n";
-        let (place, _daemon) = Place::with_configured_daemon(config);
+        let (place, daemon) = Place::with_configured_daemon(config);
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
         place.wait_for_subscriptions(1);
@@ -67,11 +67,14 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
             same.set(if stays { same.get() + 1 } else { 0 });
             same.get() == 100
         });
+        // What it has sent may all be acknowledged: from here on nothing is, so it waits when it is interrupted.
+        daemon.process.signal(Signal::STOP);
         publisher.signal(Signal::INT);
         publisher.stderr_line(|line| line.starts_with("interrupted; waiting"));
         publisher.signal(Signal::INT);
         let ended = publisher.end_by_itself().with_code(130);
         assert_eq!(ended.stderr, "", "it did not wait to sum up");
+        daemon.process.signal(Signal::CONT);
         subscriber.signal(Signal::CONT);
     }
 }

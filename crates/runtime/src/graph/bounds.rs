@@ -5,15 +5,20 @@
 //! Therefore queues may hold a part of a context's large buffers, each queue the same share of it; the rest is for what is
 //! being made and delivered, and comes back as soon as a run ends.
 
-use crossdock_mailbox::PoolConfig;
-use crossdock_transport::MAX_MESSAGE_BYTES;
+use crossdock_mailbox::{Batch, PoolConfig};
+use crossdock_transport::{HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES};
 
+/// Most bytes of records in one batch that a node makes: the capacity of a packet. A longer record is a batch alone.
+pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 /// Batches that may wait in a node's queue from one stream, at most.
 pub(crate) const QUEUE_BATCHES: usize = 64;
 /// Batches made for sessions that the context has yet to count, beside the results of one more batch.
 pub(crate) const ARRIVED_BATCHES: usize = 64;
 /// Batches that may wait for all sessions, where nothing else is set.
 pub(crate) const SESSION_BATCHES: usize = 256;
+/// Records longer than a packet that may wait at one node for sessions: there are few buffers for them, and a reader that stops
+/// must not hold those of all streams.
+pub(crate) const MOST_LONG: usize = 2;
 /// Fewest batches that may wait for a session from one stream.
 const LEAST_SESSION_QUEUE: usize = 2;
 /// Large buffers that must be free before a batch is begun: its results may be many times as long. At most an eighth of
@@ -21,6 +26,12 @@ const LEAST_SESSION_QUEUE: usize = 2;
 const SPARE_BUFFERS: usize = 16;
 /// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
+
+/// Whether a batch is one record that is longer than a packet.
+#[inline]
+pub(crate) fn is_long(batch: &Batch) -> bool {
+    batch.len() == 1 && batch.stride == 0 && batch.payload_bytes() > PIECE_BYTES
+}
 
 /// How much may wait for conversions, as copies outside of all pools.
 #[derive(Clone, Copy, Debug)]

@@ -1,23 +1,15 @@
 //! Packs the records that a node makes into batches, in buffers of its context's pool.
 
+use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::edge::Queued;
 use crate::graph::node::Spill;
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool, Selection, Slice, Span};
-use crossdock_transport::{HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES};
+use crossdock_transport::MAX_MESSAGE_BYTES;
 use std::sync::Arc;
-
-/// Most bytes of records in one batch that a node makes: the capacity of a packet. A longer record is a batch alone.
-pub(crate) const PIECE_BYTES: usize = MAX_SUPER_BYTES - HEADER_BYTES;
 
 /// Mean length from which on a batch's records are long ones, in bytes: four of them are a batch.
 const LONG_RECORD_BYTES: usize = 16 << 10;
-
-/// Whether a batch is one record that is longer than a packet.
-#[inline]
-pub(crate) fn is_long(batch: &Batch) -> bool {
-    batch.len() == 1 && batch.stride == 0 && batch.payload_bytes() > PIECE_BYTES
-}
 
 /// The longest record that may be made of one of a batch, in bytes. One that is longer than a packet is made only of records that
 /// are long themselves, of which a run then takes one at a time: so the output of a run has a bound.

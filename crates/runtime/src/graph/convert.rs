@@ -8,8 +8,8 @@
 //! for some of several sessions, a node with the same in its queue is split off for these.
 
 use crate::graph::NodeId;
-use crate::graph::bounds::spare_buffers;
-use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::bounds::{PIECE_BYTES, spare_buffers};
+use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{ConvertEnd, Destination, Event, Input, Instance, Node, SessionEnd, Take, Turn};
@@ -443,9 +443,9 @@ impl Graph {
         match () {
             // What came before it waits as a copy.
             () if holds => self.hold(id, batch, 0),
-            () if drops && input.queue.len() >= limit => self.lose(id, Loss::QueueFull, batch.len() as u64),
+            () if drops && input.room(limit) == 0 => self.lose(id, Loss::QueueFull, batch.len() as u64),
             () => {
-                input.queue.push_back(Item::Batch(Queued::Shared(Arc::clone(batch))));
+                input.put_shared(batch);
                 self.list(id);
             }
         }
@@ -471,7 +471,7 @@ impl Graph {
     /// Batches for which all sessions have room that a node converts for, and that withhold credit.
     pub(super) fn room_of_readers(&self, end: &ConvertEnd) -> usize {
         let blocking = end.readers.iter().filter_map(|id| self.present_node(*id)).filter(|node| !node.policy.drops);
-        blocking.map(|node| self.session_limit.saturating_sub(node.waiting())).min().unwrap_or(usize::MAX)
+        blocking.map(|node| node.room(self.session_limit)).min().unwrap_or(usize::MAX)
     }
 
     /// Batches for which a node that converts has room, if it withholds credit: none before the records have gone that
@@ -479,7 +479,7 @@ impl Graph {
     pub(super) fn room_of_convert(&self, id: NodeId) -> Option<usize> {
         let node = self.present_node(id).filter(|node| !node.policy.drops)?;
         let holds = node.convert()?.held.0 > 0;
-        Some(if holds { 0 } else { self.session_limit.saturating_sub(node.waiting()) })
+        Some(if holds { 0 } else { node.room(self.session_limit) })
     }
 
     /// Lets a node convert the next of what waits, as far as its sessions have room and there are buffers.
@@ -487,7 +487,7 @@ impl Graph {
         // It may have gone since it was listed.
         let node = self.node_mut(id)?;
         node.turn = Turn::None;
-        let is_waiting = !node.converts();
+        let (is_waiting, spilled_bytes) = (!node.converts(), node.spill.first_bytes());
         let needs_room = match node.inputs.first()?.queue.front() {
             _ if !node.spill.is_empty() => true,
             None => {
@@ -503,7 +503,9 @@ impl Graph {
             self.present_node_mut(id)?.turn = Turn::Awaited;
             return None;
         }
-        if needs_room && !ws.pool.has_free(PIECE_BYTES, spare_buffers(ws.large_buffers).max(1)) {
+        let spare = spare_buffers(ws.large_buffers).max(1);
+        // What has spilled may be longer than a large buffer.
+        if needs_room && !(ws.pool.has_free(PIECE_BYTES, spare) && ws.pool.has_free(spilled_bytes, 1)) {
             self.list(id);
             return None;
         }

@@ -1,8 +1,8 @@
 //! Records that wait for a conversion, in the queue of the node that will take them: copies, in order, within bounds.
 
 use crate::graph::NodeId;
-use crate::graph::bounds::HoldLimits;
-use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::bounds::{HoldLimits, PIECE_BYTES};
+use crate::graph::build::Workspace;
 use crate::graph::edge::{Held, Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Destination, Node, Take};

@@ -2,9 +2,12 @@
 //! (data-compatibility 4.2), and the queues that lead to it.
 
 use crate::graph::NodeId;
+use crate::graph::bounds::{MOST_LONG, is_long};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
 use crossdock_engine::Handler;
+use crossdock_mailbox::Batch;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -142,11 +145,49 @@ pub(crate) struct Input {
     pub(crate) is_held: bool,
     /// Whether the marker of the present change is in the queue or was taken out of it.
     pub(crate) is_marked: bool,
+    /// Whether a long record may be in the queue: one was put in since none was found.
+    may_be_long: Cell<bool>,
 }
 
 impl Input {
     pub(crate) fn new(stream: u32) -> Input {
-        Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false }
+        let may_be_long = Cell::new(false);
+        Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, may_be_long }
+    }
+
+    /// A batch that others may have too joins the queue.
+    #[inline]
+    pub(super) fn put_shared(&mut self, batch: &Arc<Batch>) {
+        if is_long(batch) {
+            self.may_be_long.set(true);
+        }
+        self.queue.push_back(Item::Batch(Queued::Shared(Arc::clone(batch))));
+    }
+
+    /// Records in the queue that are longer than a packet.
+    fn long_records(&self) -> usize {
+        if !self.may_be_long.get() {
+            return 0;
+        }
+        let found = self.queue.iter().filter(|item| matches!(item, Item::Batch(batch) if is_long(batch))).count();
+        self.may_be_long.set(found > 0);
+        found
+    }
+
+    /// How many batches the queue of a node before sessions has room for, of `limit`: none beside [`MOST_LONG`] long records.
+    #[inline]
+    pub(super) fn room(&self, limit: usize) -> usize {
+        if self.long_records() < MOST_LONG { limit.saturating_sub(self.queue.len()) } else { 0 }
+    }
+
+    /// Makes room for a batch where there is none, of `limit`: the oldest batch gives way, of long records if they are too many.
+    /// Returns how many records that cost; `None` if nothing can give way.
+    pub(super) fn make_room(&mut self, limit: usize) -> Option<u64> {
+        let is_too_long = self.long_records() >= MOST_LONG;
+        let gives_way = |item: &Item| matches!(item, Item::Batch(batch) if !is_too_long || is_long(batch));
+        let at = self.queue.iter().position(gives_way).filter(|_| is_too_long || self.queue.len() >= limit)?;
+        let done = if at == 0 { std::mem::take(&mut self.done) } else { 0 };
+        self.queue.remove(at).map(|oldest| oldest.records() - done as u64)
     }
 
     /// The marker of a change comes, behind what waits. With nothing before it, it is reached.
@@ -193,6 +234,12 @@ impl Spill {
             self.ends.push(self.bytes.len());
         }
         has_room
+    }
+
+    /// The length of the record that leaves first, in bytes; 0 if there is none.
+    #[inline]
+    pub(crate) fn first_bytes(&self) -> usize {
+        self.ends.first().copied().unwrap_or(0)
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
@@ -451,6 +498,11 @@ impl Node {
     /// Items that wait for it.
     pub(crate) fn waiting(&self) -> usize {
         self.inputs.iter().map(|input| input.queue.len()).sum()
+    }
+
+    /// Batches for which a node before sessions has room, of `limit`.
+    pub(super) fn room(&self, limit: usize) -> usize {
+        self.inputs.iter().map(|input| input.room(limit)).min().unwrap_or(limit)
     }
 
     /// Notes how many bytes it has made of a record.

@@ -2,7 +2,8 @@
 
 use crate::graph::NodeId;
 use crate::graph::arrive::Origin;
-use crate::graph::build::{PIECE_BYTES, Workspace, longest_made};
+use crate::graph::bounds::PIECE_BYTES;
+use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, Spill};
@@ -429,6 +430,10 @@ impl Graph {
     pub(super) fn unspill(&mut self, id: NodeId, ws: &mut Workspace) -> bool {
         let room = self.room_of(id);
         let Some(mut node) = self.lift(id) else { return true };
+        if !ws.pool.has_free(node.spill.first_bytes(), 1) {
+            self.set_node(node);
+            return false;
+        }
         let spill: Spill = std::mem::take(&mut node.spill);
         ws.builder.begin(PIECE_BYTES, room, MAX_MESSAGE_BYTES);
         let mut sink = ws.sink();

@@ -5,8 +5,8 @@
 //! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
 //! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
 
-use crate::graph::bounds::{HoldLimits, Holding, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
-use crate::graph::build::{PIECE_BYTES, Workspace};
+use crate::graph::bounds::{HoldLimits, Holding, PIECE_BYTES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
+use crate::graph::build::Workspace;
 use crate::graph::change::{Commit, Orders};
 use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;

@@ -30,8 +30,8 @@ pub(crate) enum Room {
 
 /// The sessions of a context, as the nodes that end in them see them. Subscriptions are known by their keys.
 pub(crate) trait Egress {
-    /// What the session of a subscription takes now.
-    fn room(&mut self, key: usize) -> Room;
+    /// What the session of a subscription takes now, if the next record has `bytes` bytes, or 0 if that is not known.
+    fn room(&mut self, key: usize, bytes: usize) -> Room;
 
     /// Runs a subscription's query; its records join the session's queue, and those for which there is no buffer the
     /// spill.
@@ -252,16 +252,14 @@ impl Graph {
         let Some(node) = self.present_node_mut(id) else { return };
         let drops = node.policy.drops;
         let Some(input) = node.inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
-        if drops && input.queue.len() >= limit {
+        if drops && input.room(limit) == 0 {
             // The oldest gives way, as in the session's own queue.
-            let oldest = input.queue.iter().position(|item| matches!(item, Item::Batch(_)));
-            let Some(Item::Batch(oldest)) = oldest.and_then(|at| input.queue.remove(at)) else {
+            let Some(lost) = input.make_room(limit) else {
                 return node.gauges.lose(Loss::QueueFull, batch.len() as u64);
             };
-            let done = std::mem::take(&mut input.done);
-            node.gauges.lose(Loss::QueueFull, (oldest.len() - done) as u64);
+            node.gauges.lose(Loss::QueueFull, lost);
         }
-        input.queue.push_back(Item::Batch(Queued::Shared(Arc::clone(batch))));
+        input.put_shared(batch);
         self.list(id);
     }
 
@@ -288,7 +286,7 @@ impl Graph {
         let limit = self.session_limit;
         let room = |id: &NodeId| {
             let node = self.present_node(*id).filter(|node| !node.policy.drops)?;
-            Some(limit.saturating_sub(node.waiting()))
+            Some(node.room(limit))
         };
         let converts = port.converts.iter().filter_map(|id| self.room_of_convert(*id));
         port.sessions.iter().filter_map(room).chain(converts).min().unwrap_or(usize::MAX)
@@ -326,8 +324,8 @@ impl Graph {
             Some(Item::Batch(_)) => node.condition == Condition::Running,
             Some(Item::Held(_) | Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => false,
         };
-        let key = node.session()?.key;
-        let room = match needs_room.then(|| egress.room(key)) {
+        let (key, spilled_bytes) = (node.session()?.key, node.spill.first_bytes());
+        let room = match needs_room.then(|| egress.room(key, spilled_bytes)) {
             None => 1,
             Some(Room::Packets(packets)) => packets,
             Some(Room::Full) => return self.set_turn(id, Turn::Awaited),

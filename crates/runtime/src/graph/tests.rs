@@ -130,7 +130,7 @@ impl Sessions {
 }
 
 impl Egress for Sessions {
-    fn room(&mut self, key: usize) -> Room {
+    fn room(&mut self, key: usize, _bytes: usize) -> Room {
         if self.is_held || self.held.contains(&key) {
             return Room::Full;
         }

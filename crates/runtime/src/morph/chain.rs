@@ -1,7 +1,8 @@
 //! Runs a conversion chain as a handler: batches in, records of the accepted format out. Fixed costs are per batch; once
 //! warm, nothing is allocated.
 
-use crate::graph::build::{PIECE_BYTES, Workspace, longest_made};
+use crate::graph::bounds::PIECE_BYTES;
+use crate::graph::build::{Workspace, longest_made};
 use crate::graph::gauges::Gauge;
 use crate::graph::node::Instance;
 use crate::graph::run::{Outcome, process};

@@ -1,7 +1,8 @@
 //! Sessions over packets as peers' carriers.
 
 use crate::counters::DropReason;
-use crate::graph::build::{alone, is_long};
+use crate::graph::bounds::is_long;
+use crate::graph::build::alone;
 use crate::net::carrier::{Carrier, Recipient, Whole, Wire};
 use crate::net::payload::{Arrived, Content, Deferred, Payload};
 use crate::net::space::{OpenPacket, Space};

@@ -1,7 +1,7 @@
 //! The units of a session over packets: super-packets that are built here, batches that leave unchanged, messages in
 //! pieces, and what arrives.
 
-use crate::graph::build::is_long;
+use crate::graph::bounds::is_long;
 use crate::net::carrier::Recipient;
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::{Batch, Buffer, BufferMut};

@@ -55,9 +55,10 @@ impl Net {
         }
     }
 
-    /// The room for a subscription of a peer, whose policy may be to block.
+    /// The room for a subscription of a peer, whose policy may be to block, and whose next record has `bytes` bytes, or 0 if that is
+    /// not known.
     #[inline]
-    pub(crate) fn room(&mut self, key: usize, blocks: bool, host: &HostInterface) -> Option<Room> {
+    pub(crate) fn room(&mut self, key: usize, blocks: bool, bytes: usize, host: &HostInterface) -> Option<Room> {
         let peer = self.peers.present(key)?;
         let carrier = peer.carrier();
         let packets = match blocks {
@@ -71,6 +72,9 @@ impl Net {
         };
         if !carrier.takes_buffers() {
             return Some(Room::Packets(packets));
+        }
+        if bytes > MAX_SUPER_BYTES && !self.pool.has_free(bytes, 1) {
+            return Some(Room::NoBuffers);
         }
         // Large buffers that stay free: acks arrive in them. One more is that of the packet that is open.
         let spare = (SPARE_BUFFERS / 2).min(self.large_buffers / 16);

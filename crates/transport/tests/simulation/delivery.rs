@@ -75,7 +75,7 @@ fn any_world(seed: u64) -> World {
 /// Longer than any run may take: even one packet at a time, each sent several times, each time after a time-out.
 fn patience_ns(world: &World, links: [&Link; 2]) -> u64 {
     let plans = [&world.client.plan, &world.server.plan];
-    let packets = plans.map(|plan| plan.source.messages).into_iter().max().unwrap_or(0);
+    let packets = plans.map(|plan| plan.source.packets()).into_iter().max().unwrap_or(0);
     let round_trip_ns: u64 = links.map(|link| link.delay_ns + link.jitter_ns + link.reordering_ns).iter().sum();
     20 * SECOND + packets * 4 * (round_trip_ns + 50 * MS)
 }

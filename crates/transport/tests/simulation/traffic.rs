@@ -73,6 +73,12 @@ impl SourcePlan {
         }
     }
 
+    /// About how many packets all its messages are, one by one.
+    pub(crate) fn packets(&self) -> u64 {
+        let (share, packets) = self.long;
+        (self.messages as f64 * (1.0 + share * packets as f64)) as u64
+    }
+
     /// The most bytes that may be queued and under way: the bound, and one unit or long message on top.
     pub(crate) fn most_backlog_bytes(&self, packet_bytes: usize) -> u64 {
         let (share, packets) = self.long;

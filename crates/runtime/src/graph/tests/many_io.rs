@@ -105,7 +105,7 @@ impl Taken {
 }
 
 impl Egress for Taken {
-    fn room(&mut self, _: usize) -> Room {
+    fn room(&mut self, _: usize, _: usize) -> Room {
         match self.is_held.then(|| self.rng.u8(0..4)) {
             Some(0) => Room::Full,
             Some(1) => Room::NoBuffers,

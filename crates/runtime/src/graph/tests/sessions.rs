@@ -145,3 +145,35 @@ fn what_waits_for_a_session_holds_no_more_memory_than_its_records() {
     assert_eq!((world.sessions.delivered[&0], world.sessions.wrong), ((world.next[0], world.next[0]), 0));
     assert_eq!((large(&world.pool), world.graphs[0].1.buffers_in_use()), (0, 0));
 }
+
+/// Of records longer than a packet few wait for a session that stops: it is dropped for, or its publishers are held back.
+#[test]
+fn a_session_that_stops_holds_few_long_records() {
+    for drops in [false, true] {
+        let (mut world, _overlay) = World::new(1, 1, 64);
+        let bytes = bounds::PIECE_BYTES + 8;
+        let mut pool = Pool::new(PoolConfig { classes: vec![(bytes, 64)] }).unwrap();
+        let policy = SchedulingPolicy { drops, ..SchedulingPolicy::default() };
+        let gauges = world.subscribe_with(many(0), 0, 0, policy);
+        world.sessions.held = vec![0];
+        let in_use = |pool: &Pool| pool.stats().classes[0].in_use();
+        let mut offered = 0;
+        while offered < 40 && !world.blocked[0] {
+            let batch = crate::graph::build::alone(pool.alloc(bytes).unwrap().freeze(), bytes, FORMAT);
+            let (graph, ws) = &mut world.graphs[0];
+            graph.arrive(0, batch, 0, ws);
+            graph.check_publishers(0);
+            offered += 1;
+            // A short one waits behind it.
+            world.offer(0);
+            world.turn(0);
+        }
+        assert_eq!((offered < 40, world.blocked[0]), (!drops, !drops));
+        assert!((1..=bounds::MOST_LONG).contains(&in_use(&pool)), "{} of {offered} wait", in_use(&pool));
+        world.sessions.held.clear();
+        world.settle();
+        assert_eq!((in_use(&pool), world.blocked[0]), (0, false));
+        assert_eq!(gauges.lost(Loss::QueueFull) > 0, drops);
+        assert_eq!(gauges.records_in.get() + gauges.lost(Loss::QueueFull), world.next[0] + offered);
+    }
+}
