@@ -3,7 +3,7 @@
 use crossdock_sim::Rng;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{
-    ControlMessage, Cut, Follows, Header, Joiner, Kind, Origin, Request, SuperPacket, TrafficClass,
+    ControlMessage, Cut, Follows, Header, Joiner, Kind, MAX_MESSAGE_BYTES, Origin, Request, SuperPacket, TrafficClass,
 };
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -347,7 +347,7 @@ impl Sink {
         let is_control = packets.header.kind == Kind::Control;
         self.control_packets += u64::from(is_control);
         let joiner = &mut self.joining[usize::from(is_control)];
-        let joined = joiner.take(packets.header.piece, payload, 1 << 20).expect("pieces as they were sent");
+        let joined = joiner.take(packets.header.piece, payload, MAX_MESSAGE_BYTES).expect("pieces as they were sent");
         let Some(payload) = joined else { return };
         if is_control {
             let Ok(ControlMessage::Request(Request::Announce { id, name, .. })) = ControlMessage::decode(&payload)
