@@ -44,7 +44,7 @@ fn packets_of_other_sessions_are_counted_and_ignored() {
             let packet = stray(&mut rng, session);
             world.network.send(world.client.address, world.server.address, &packet);
             sent += 1;
-            assert!(world.network.now_ns() < 60 * SECOND, "{}", world.report());
+            assert!(world.network.now_ns() < 900 * SECOND, "{}", world.report());
         }
         world.settle();
         assert_eq!(world.server.counters.strays, sent, "{}", world.report());
@@ -70,7 +70,7 @@ fn acks_for_what_was_never_sent_change_nothing() {
             };
             world.network.send(world.server.address, world.client.address, &ack_packet(to, &bogus));
             sent += 1;
-            assert!(world.network.now_ns() < 60 * SECOND, "{}", world.report());
+            assert!(world.network.now_ns() < 900 * SECOND, "{}", world.report());
         }
         world.settle();
         assert_eq!(world.client.counters.senseless, sent, "{}", world.report());
