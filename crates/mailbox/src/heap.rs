@@ -350,6 +350,11 @@ impl HeapOwner {
         }
     }
 
+    /// Whether a buffer is one of this heap.
+    pub(crate) fn owns(&self, buffer: &Buffer) -> bool {
+        buffer.place().0 == self.heap
+    }
+
     /// How many buffers of `class` are home, or have arrived on the return path.
     pub(crate) fn free(&self, class: usize) -> usize {
         let (home, path) = (&self.homes[class], &self.heap().returns[class]);

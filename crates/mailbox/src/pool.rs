@@ -158,6 +158,17 @@ impl Pool {
         self.heap.reclaim(buffer);
     }
 
+    /// A buffer of this pool with the first `len` bytes of another: that buffer itself, if it is one of this pool. `None` if none is
+    /// free for a copy.
+    pub fn own(&mut self, buffer: &Buffer, len: usize) -> Option<Buffer> {
+        if self.heap.owns(buffer) {
+            return Some(buffer.clone());
+        }
+        let mut copy = self.alloc(len)?;
+        copy[..len].copy_from_slice(&buffer[..len]);
+        Some(copy.freeze())
+    }
+
     /// Counts of what was done and is held. Walks the return paths; not for the data path.
     pub fn stats(&self) -> PoolStats {
         let classes = self.classes.iter().enumerate().map(|(at, class)| ClassStats {

@@ -161,12 +161,16 @@ impl Net {
             self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return None;
         }
-        let receiver = &mut self.peers.link_mut(key)?.session.receiver;
         let handle = if is_ahead {
-            Arrived::Kept { buffer: buffer.clone(), header: run.header, spans: run.spans(spans).to_vec(), stride }
+            let spans = run.spans(spans).to_vec();
+            let end = spans.last().map_or(0, |span| span.range().end);
+            // One that came by another context is of its pool, whose buffers this one does not count: those must not run out.
+            let buffer = self.pool.own(buffer, end)?;
+            Arrived::Kept { buffer, header: run.header, spans, stride }
         } else {
             Arrived::Here
         };
+        let receiver = &mut self.peers.link_mut(key)?.session.receiver;
         let mut first_skip = None;
         let (traffic, deliver) = (run.header.kind.traffic(), |_, skip| first_skip = Some(skip as usize));
         match receiver.arrive_alone(traffic, run.header.seq, run.packets, handle, now_ns, deliver) {
