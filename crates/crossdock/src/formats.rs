@@ -6,10 +6,12 @@ use crossdock_format::Format;
 use crossdock_format::encoding::{EncodingOptions, SchemaNotation};
 use crossdock_format::registry::{Diff, Policy};
 use crossdock_runtime::info::{FieldInfo, FormatInfo};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::cli::{
-    CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, SetPolicy, ShowFormat,
+    CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, RemoveStream, RemoveVersion,
+    SetPolicy, ShowFormat,
 };
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
@@ -27,6 +29,7 @@ pub(crate) fn run(arguments: &Formats) -> Outcome {
         Some(FormatsCommand::Diff(diff)) => self::diff(diff),
         Some(FormatsCommand::Check(check)) => self::check(check),
         Some(FormatsCommand::Policy(policy)) => set_policy(policy),
+        Some(FormatsCommand::Rm(version)) => remove_version(version),
     }
 }
 
@@ -117,6 +120,28 @@ fn set_policy(arguments: &SetPolicy) -> Outcome {
     let SetPolicy { stream, policy, control } = arguments;
     let request = StreamPolicy { stream: stream.clone(), policy: policy.to_string() };
     let Changed { note } = Client::new(control)?.post("/v1/policy", &request)?;
+    note.into_iter().for_each(out::say);
+    Ok(())
+}
+
+/// A name as one segment of a path (RFC 3986, section 2.1).
+fn segment(name: &str) -> impl std::fmt::Display + '_ {
+    utf8_percent_encode(name, NON_ALPHANUMERIC)
+}
+
+/// `crossdock formats rm`.
+fn remove_version(arguments: &RemoveVersion) -> Outcome {
+    let RemoveVersion { version: (stream, version), control } = arguments;
+    let path = format!("/v1/streams/{}/versions/{version}", segment(stream));
+    let Changed { note } = Client::new(control)?.delete(&path, &())?;
+    note.into_iter().for_each(out::say);
+    Ok(())
+}
+
+/// `crossdock streams rm`.
+pub(crate) fn remove_stream(arguments: &RemoveStream) -> Outcome {
+    let path = format!("/v1/streams/{}", segment(&arguments.stream));
+    let Changed { note } = Client::new(&arguments.control)?.delete(&path, &())?;
     note.into_iter().for_each(out::say);
     Ok(())
 }

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, StreamsCommand};
 use crate::failure::Outcome;
 
 fn main() -> ExitCode {
@@ -54,7 +54,10 @@ fn run(command: Command) -> Outcome {
         Command::Formats(arguments) => formats::run(&arguments),
         Command::Conversions(arguments) => conversions::run(&arguments),
         Command::Paths(arguments) => conversions::paths(&arguments),
-        Command::Streams(arguments) => lists::streams(&arguments),
+        Command::Streams(arguments) => match &arguments.command {
+            None => lists::streams(&arguments.list),
+            Some(StreamsCommand::Rm(stream)) => formats::remove_stream(stream),
+        },
         Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
         Command::Contexts(arguments) => lists::contexts(&arguments),
         Command::Handler(arguments) => handlers::run(&arguments),

@@ -352,6 +352,44 @@ fn conversions_bring_their_formats_and_take_them_along() {
 }
 
 #[test]
+fn what_is_removed_leaves_nothing_behind_and_may_come_again() {
+    let mut registry = Registry::default();
+    let [a, b, c] = [schema("a i32"), schema("b i32"), schema("c i32")];
+    let mut entries = registry.announce("other", &a).unwrap().entries;
+    let others = registry.clone();
+    let fill = |registry: &mut Registry| {
+        let mut entries = registry.announce("s", &a).unwrap().entries;
+        entries.extend(registry.announce("s", &b).unwrap().entries);
+        entries.extend(registry.guard("s", b.id()).unwrap());
+        entries.push(registry.set_policy("s", Policy::Backward).unwrap());
+        entries.extend(registry.keep("s", &a, &c, &"rename a c".parse().unwrap()).unwrap());
+        entries
+    };
+    entries.extend(fill(&mut registry));
+    let full = registry.clone();
+    // The second version goes, with its guard; the first one is the newest then.
+    entries.extend(registry.remove_version("s", b.id()));
+    assert_eq!(registry.remove_version("s", b.id()), None);
+    assert_eq!(registry.stream("s").unwrap().versions(), [a.id()]);
+    assert!(registry.format(b.id()).is_none() && registry.guarded("s").next().is_none());
+    assert_eq!(replay(&log(entries.clone())).registry, registry);
+    // All goes, but for what another stream has too.
+    entries.extend(registry.remove_stream("s"));
+    assert_eq!(registry.remove_stream("s"), None);
+    assert_eq!(registry, others);
+    assert_eq!(replay(&log(entries.clone())).registry, others);
+    entries.extend(fill(&mut registry));
+    assert_eq!(registry, full);
+    let replayed = replay(&log(entries));
+    assert!(replayed.passed_over.is_empty() && replayed.registry == full, "{:?}", replayed.passed_over);
+    // A stream that has a conversion and nothing else.
+    let mut registry = Registry::default();
+    registry.keep("t", &a, &b, &"rename a b".parse().unwrap()).unwrap();
+    assert!(registry.remove_stream("t").is_some());
+    assert_eq!(registry, Registry::default());
+}
+
+#[test]
 fn what_takes_too_many_bytes_is_refused_and_the_log_stays_readable() {
     let formats: Vec<Format> = (0..64).map(|index| schema(&format!("a{index} i32"))).collect();
     let mut registry = Registry::default();

@@ -446,6 +446,24 @@ impl ContextHandle {
         self.change_kept(move |catalog| catalog.set_policy(&stream, policy))
     }
 
+    /// Removes a stream that nobody uses, with its versions, its policy and the conversions that are kept for it.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why it is not removed, and then nothing has changed.
+    pub fn remove_stream(&self, stream: &str) -> Result<Result<(), String>, Stopped> {
+        let stream = stream.to_owned();
+        self.change_kept(move |catalog| catalog.remove_stream(&stream))
+    }
+
+    /// Removes the newest version of a stream that nobody uses.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why it is not removed, and then nothing has changed.
+    pub fn remove_version(&self, stream: &str, version: u32) -> Result<Result<(), String>, Stopped> {
+        let stream = stream.to_owned();
+        self.change_kept(move |catalog| catalog.remove_version(&stream, &FormatName::Version(version)))
+    }
+
     /// Whether a format could be the next version of a stream, by the stream's policy.
     ///
     /// # Errors

@@ -89,6 +89,47 @@ pub(crate) enum FormatsCommand {
     Check(CheckFormat),
     /// Sets how a stream's format may change from its next version on
     Policy(SetPolicy),
+    /// Removes the newest version of a stream that nobody uses
+    #[command(visible_alias = "remove")]
+    Rm(RemoveVersion),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveVersion {
+    /// The version: STREAM:v2
+    #[arg(value_name = "STREAM:vN", value_parser = parse_version)]
+    pub(crate) version: (String, u32),
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+fn parse_version(text: &str) -> Result<(String, u32), String> {
+    let version = text.rsplit_once(":v").and_then(|(stream, number)| Some((stream.to_owned(), number.parse().ok()?)));
+    version.ok_or_else(|| "give a version of a stream, such as A:v2; `crossdock formats` lists them".to_owned())
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Streams {
+    #[command(subcommand)]
+    pub(crate) command: Option<StreamsCommand>,
+    #[command(flatten)]
+    pub(crate) list: List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StreamsCommand {
+    /// Removes a stream that nobody uses, with its versions, its policy and its kept conversions
+    #[command(visible_alias = "remove")]
+    Rm(RemoveStream),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveStream {
+    /// The stream
+    pub(crate) stream: String,
+    #[command(flatten)]
+    pub(crate) control: Control,
 }
 
 #[derive(Debug, Args)]

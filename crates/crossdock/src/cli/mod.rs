@@ -13,7 +13,7 @@ use clap_complete::Shell;
 pub(crate) use self::data::{Explain, OnError, Publish, Subscribe};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
-    MessageCoding, RemoveConversion, SetPolicy, ShowFormat,
+    MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, ShowFormat, Streams, StreamsCommand,
 };
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};
@@ -156,8 +156,9 @@ format; `crossdock explain --accept` measures it.")]
     #[command(after_help = "\
 Examples:
   crossdock streams
-  crossdock streams --json | jq .records_in")]
-    Streams(List),
+  crossdock streams --json | jq .records_in
+  crossdock streams rm A")]
+    Streams(Streams),
 
     /// Lists the daemon's subscriptions
     #[command(after_help = "\

@@ -68,6 +68,18 @@ pub enum Entry {
         /// The format of the records that went out.
         to: FormatId,
     },
+    /// A stream's version was removed.
+    NoVersion {
+        /// The stream's name.
+        stream: String,
+        /// The format.
+        format: FormatId,
+    },
+    /// A stream was removed, with its versions, its policy and the conversions that were kept for it.
+    NoStream {
+        /// The stream's name.
+        stream: String,
+    },
 }
 
 impl Entry {
@@ -99,6 +111,8 @@ impl Entry {
                 write!(text, "conversion {from} {to}\n{stream}\n{conversion}")
             }
             Self::NoConversion { stream, from, to } => write!(text, "no-conversion {from} {to}\n{stream}"),
+            Self::NoVersion { stream, format } => write!(text, "no-version {format}\n{stream}"),
+            Self::NoStream { stream } => write!(text, "no-stream\n{stream}"),
         };
         text
     }
@@ -120,6 +134,8 @@ impl Entry {
             ["no-conversion", from, to] => {
                 Self::NoConversion { from: from.parse().ok()?, to: to.parse().ok()?, stream: rest.to_owned() }
             }
+            ["no-version", format] => Self::NoVersion { format: format.parse().ok()?, stream: rest.to_owned() },
+            ["no-stream"] => Self::NoStream { stream: rest.to_owned() },
             _ => return None,
         })
     }

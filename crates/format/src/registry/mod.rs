@@ -229,6 +229,41 @@ impl Registry {
         Some(Entry::NoConversion { stream: key.0, from, to })
     }
 
+    /// Removes a version of a stream; those behind it are numbered anew. `None` if the stream has no such version.
+    pub fn remove_version(&mut self, stream: &str, format: FormatId) -> Option<Entry> {
+        let known = self.streams.get_mut(stream)?;
+        let at = known.versions.iter().position(|id| *id == format)?;
+        known.versions.remove(at);
+        let was_guarded = known.guarded.remove(&format);
+        let name = || stream.to_owned();
+        self.bytes -= Entry::Version { stream: name(), format }.bytes();
+        if was_guarded {
+            self.bytes -= Entry::Guarded { stream: name(), format }.bytes();
+        }
+        self.release(format);
+        Some(Entry::NoVersion { stream: name(), format })
+    }
+
+    /// Removes a stream: its versions, its policy, and the conversions that are kept for it. `None` if nothing is known of it.
+    pub fn remove_stream(&mut self, stream: &str) -> Option<Entry> {
+        let of_stream = self.conversions.keys().filter(|(of, ..)| of == stream);
+        let conversions: Vec<_> = of_stream.map(|(_, from, to)| (*from, *to)).collect();
+        if conversions.is_empty() && !self.streams.contains_key(stream) {
+            return None;
+        }
+        for (from, to) in conversions {
+            self.forget(stream, from, to);
+        }
+        let versions = self.streams.get(stream).map(|known| known.versions.clone());
+        for format in versions.into_iter().flatten() {
+            self.remove_version(stream, format);
+        }
+        if self.streams.remove(stream).is_some() {
+            self.bytes -= stream_bytes(stream);
+        }
+        Some(Entry::NoStream { stream: stream.to_owned() })
+    }
+
     /// Guards a version of a stream from now on: its records are converted only as somebody registered, never by name
     /// alone, since a registered conversion may have left something out on purpose. `None` if it was guarded.
     ///
@@ -272,6 +307,14 @@ impl Registry {
             }
             Entry::NoConversion { stream, from, to } => {
                 self.forget(stream, *from, *to);
+                Ok(())
+            }
+            Entry::NoVersion { stream, format } => {
+                self.remove_version(stream, *format);
+                Ok(())
+            }
+            Entry::NoStream { stream } => {
+                self.remove_stream(stream);
                 Ok(())
             }
         }
@@ -359,9 +402,7 @@ impl Registry {
         if is_new && self.streams.len() >= MAX_STREAMS {
             return Err(RegistryError::Full { what: "streams", most: MAX_STREAMS });
         }
-        // A stream counts as its longest policy does, whichever it has.
-        let own = || Entry::Policy { stream: name.to_owned(), policy: Policy::BackwardTransitive }.bytes();
-        self.charge(bytes + if is_new { own() } else { 0 })?;
+        self.charge(bytes + if is_new { stream_bytes(name) } else { 0 })?;
         Ok(self.streams.entry(name.to_owned()).or_default())
     }
 
@@ -417,6 +458,11 @@ impl Registry {
         let conversions = self.conversions.iter().map(|(key, conversion)| conversion_entry(key, conversion));
         formats.chain(streams).chain(conversions)
     }
+}
+
+/// What a stream counts beside its versions: as its longest policy does, whichever it has.
+fn stream_bytes(name: &str) -> usize {
+    Entry::Policy { stream: name.to_owned(), policy: Policy::BackwardTransitive }.bytes()
 }
 
 fn conversion_entry((stream, from, to): &(String, FormatId, FormatId), conversion: &Conversion) -> Entry {

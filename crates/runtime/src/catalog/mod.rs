@@ -8,6 +8,7 @@
 mod conversions;
 mod formats;
 mod journal;
+mod removal;
 mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -115,6 +115,70 @@ fn a_stream_goes_with_its_last_user_unless_it_is_kept() {
 }
 
 #[test]
+fn a_stream_is_removed_when_nobody_uses_it() {
+    let mut catalog = Catalog::new(4, 4);
+    let refused = |catalog: &mut Catalog| catalog.remove_stream("s").unwrap_err().message;
+    assert!(refused(&mut catalog).contains("no stream `s`"));
+    let (one, other) = (format("a u32"), format("b u32"));
+    let number = catalog.publish("s", &one).unwrap();
+    assert!(refused(&mut catalog).contains("publishers"));
+    catalog.enter("s", false).unwrap();
+    catalog.end_publishing(number);
+    assert!(refused(&mut catalog).contains("subscribers"));
+    catalog.claim("s").unwrap();
+    catalog.leave(number);
+    assert!(refused(&mut catalog).contains("a handler reads it"));
+    catalog.disclaim(number);
+    let compiled = || Compiled::new(&one, &other, "rename a b").unwrap();
+    catalog.register(Owner::Session(7), "s", compiled()).unwrap();
+    assert!(refused(&mut catalog).contains("a session"));
+    catalog.end_owner(7);
+    catalog.register(Owner::Kept, "s", compiled()).unwrap();
+    assert_eq!(catalog.remove_stream("s"), Ok(()));
+    assert_eq!((catalog.snapshot().len(), catalog.conversions, &catalog.registry), (0, 0, &Registry::default()));
+    // It may come again, also one that has a policy only.
+    catalog.set_policy("s", "backward".parse().unwrap()).unwrap();
+    assert_eq!(catalog.remove_stream("s"), Ok(()));
+    assert!(catalog.publish("s", &other).is_ok());
+}
+
+#[test]
+fn the_newest_version_of_a_stream_is_removed_when_nobody_uses_it() {
+    let mut catalog = Catalog::new(4, 4);
+    let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let see = Arc::clone(&seen);
+    catalog.watch(Box::new(move |snapshot, _| {
+        see.lock().unwrap().push(snapshot.find("s").map_or(0, |entry| entry.formats().len()));
+        true
+    }));
+    let [one, two, three] = [format("a u32"), format("b u32"), format("c u32")];
+    for format in [&one, &two] {
+        let number = catalog.publish("s", format).unwrap();
+        catalog.end_publishing(number);
+    }
+    let mut remove = |version, refused: &str| {
+        let removed = catalog.remove_version("s", &FormatName::Version(version));
+        match refused {
+            "" => assert_eq!(removed, Ok(())),
+            _ => assert!(removed.as_ref().unwrap_err().message.contains(refused), "{removed:?}"),
+        }
+        catalog.publish_snapshot();
+    };
+    remove(3, "v1 to v2");
+    remove(1, "remove v2 first");
+    remove(2, "");
+    remove(1, "the only version");
+    // Contexts see the stream go before it comes again with fewer formats.
+    assert_eq!(*seen.lock().unwrap(), [2, 0, 1]);
+    let number = catalog.publish("s", &three).unwrap();
+    assert_eq!(ids(catalog.snapshot().get(number).unwrap()), [one.id(), three.id()]);
+    assert!(catalog.remove_version("s", &FormatName::Version(2)).unwrap_err().message.contains("publishers"));
+    catalog.end_publishing(number);
+    catalog.register(Owner::Kept, "s", Compiled::new(&three, &one, "rename c a").unwrap()).unwrap();
+    assert!(catalog.remove_version("s", &FormatName::Version(2)).unwrap_err().message.contains("remove it first"));
+}
+
+#[test]
 fn a_stream_is_published_or_made_by_a_handler() {
     let mut catalog = Catalog::new(16, 16);
     let one = format("a u32");

@@ -1,8 +1,8 @@
 //! Formats of streams, and conversions between them.
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use crossdock_format::Format;
@@ -122,6 +122,44 @@ pub(super) async fn check_format(
         return refused(StatusCode::CONFLICT, ApiError { message: why.to_string(), hint: None, text: None });
     }
     changed(checked.map(|checked| checked.map_err(|why| why.to_string())), None)
+}
+
+/// Removes a stream that nobody uses, with its versions, its policy and the conversions that are kept for it
+#[utoipa::path(
+    delete, path = "/v1/streams/{name}", tag = "formats",
+    params(("name" = String, Path, description = "Its name")),
+    responses(
+        (status = 200, body = Changed, description = "The stream is removed"),
+        (status = 400, body = ErrorBody, description = "Why it is not removed"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn remove_stream(State(context): State<ContextHandle>, Path(stream): Path<String>) -> Response {
+    changed(ask_long(context, move |context| context.remove_stream(&stream)).await, None)
+}
+
+/// Removes the newest version of a stream that nobody uses
+#[utoipa::path(
+    delete, path = "/v1/streams/{name}/versions/{version}", tag = "formats",
+    params(
+        ("name" = String, Path, description = "The stream's name"),
+        ("version" = u32, Path, description = "The version's number, counted from 1")
+    ),
+    responses(
+        (status = 200, body = Changed, description = "The version is removed"),
+        (status = 400, body = ErrorBody, description = "Why it is not removed"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn remove_version(
+    State(context): State<ContextHandle>,
+    path: Result<Path<(String, u32)>, PathRejection>,
+) -> Response {
+    let (stream, version) = match path {
+        Ok(Path(named)) => named,
+        Err(why) => return error(StatusCode::BAD_REQUEST, why.body_text(), "use DELETE /v1/streams/A/versions/2"),
+    };
+    changed(ask_long(context, move |context| context.remove_version(&stream, version)).await, None)
 }
 
 /// Sets how a stream's format may change from its next version on

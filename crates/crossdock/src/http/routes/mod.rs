@@ -81,6 +81,8 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(formats::paths))
         .routes(routes!(formats::check_format))
         .routes(routes!(formats::set_policy))
+        .routes(routes!(formats::remove_stream))
+        .routes(routes!(formats::remove_version))
         .routes(routes!(platform::handlers, platform::deploy))
         .routes(routes!(platform::handler, platform::swap, platform::set_parameters, platform::remove))
         .routes(routes!(platform::move_handler))
