@@ -157,18 +157,18 @@ fn formats_are_compared_and_held_to_their_streams_policy() {
     }
 
     // What nobody uses can be removed.
-    place.run(["formats", "rm", "A:v1"]).with_code(1).saying(&["remove v2 first"]);
+    place.run(["formats", "rm", "A:v1"]).with_code(2).saying(&["remove v2 first"]);
     place.run(["formats", "rm", "A:v2"]).with_code(0);
-    place.run(["formats", "rm", "A:v1"]).with_code(1).saying(&["remove the stream"]);
+    place.run(["formats", "rm", "A:v1"]).with_code(2).saying(&["remove the stream"]);
     assert_eq!(place.list("formats").len(), 1);
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A"]);
     place.wait_for_subscriptions(1);
-    place.run(["streams", "rm", "A"]).with_code(1).saying(&["subscribers"]);
+    place.run(["streams", "rm", "A"]).with_code(2).saying(&["subscribers"]);
     subscriber.signal(Signal::INT);
     subscriber.end().with_code(0);
     place.wait_for_subscriptions(0);
     place.run(["streams", "rm", "A"]).with_code(0);
-    place.run(["streams", "rm", "A"]).with_code(1).saying(&["no stream `A`"]);
+    place.run(["streams", "rm", "A"]).with_code(2).saying(&["no stream `A`"]);
     place.run(["publish", "a/b c", "breaking.csv", "--schema", "breaking.schema"]).with_code(0);
     place.run(["streams", "rm", "a/b c"]).with_code(0);
     assert!(place.list("streams").is_empty() && place.list("formats").is_empty());

@@ -152,7 +152,10 @@ impl Catalog {
             return Err(refuse(RefusalCode::State, message));
         }
         if self.now.len() >= self.max_streams {
-            let message = format!("the daemon has {} streams, the bound", self.max_streams);
+            let message = format!(
+                "the daemon has {} streams, the bound: `crossdock streams rm` removes unused ones",
+                self.max_streams
+            );
             return Err(refuse(RefusalCode::Limit, message));
         }
         let policy = self.registry.stream(name).map(RegisteredStream::policy).unwrap_or_default();
