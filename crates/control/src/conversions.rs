@@ -209,6 +209,11 @@ impl Graph {
         }
     }
 
+    /// Forgets that a conversion left this format: it is no version of the stream any more.
+    pub fn unguard(&mut self, format: FormatId) {
+        self.guarded.remove(&format);
+    }
+
     /// The formats whose guard is remembered.
     pub fn guarded(&self) -> impl Iterator<Item = FormatId> {
         self.guarded.iter().copied()

@@ -129,21 +129,21 @@ fn segment(name: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(name, NON_ALPHANUMERIC)
 }
 
-/// `crossdock formats rm`.
-fn remove_version(arguments: &RemoveVersion) -> Outcome {
-    let RemoveVersion { version: (stream, version), control } = arguments;
-    let path = format!("/v1/streams/{}/versions/{version}", segment(stream));
-    let Changed { note } = Client::new(control)?.delete(&path, &())?;
+fn delete(control: &Control, path: &str) -> Outcome {
+    let Changed { note } = Client::new(control)?.delete(path, &())?;
     note.into_iter().for_each(out::say);
     Ok(())
 }
 
+/// `crossdock formats rm`.
+fn remove_version(arguments: &RemoveVersion) -> Outcome {
+    let RemoveVersion { version: (stream, version), control } = arguments;
+    delete(control, &format!("/v1/streams/{}/versions/{version}", segment(stream)))
+}
+
 /// `crossdock streams rm`.
 pub(crate) fn remove_stream(arguments: &RemoveStream) -> Outcome {
-    let path = format!("/v1/streams/{}", segment(&arguments.stream));
-    let Changed { note } = Client::new(&arguments.control)?.delete(&path, &())?;
-    note.into_iter().for_each(out::say);
-    Ok(())
+    delete(&arguments.control, &format!("/v1/streams/{}", segment(&arguments.stream)))
 }
 
 /// A format as the command line names it: `STREAM:v3`, an id, or a schema file.

@@ -446,7 +446,7 @@ impl ContextHandle {
         self.change_kept(move |catalog| catalog.set_policy(&stream, policy))
     }
 
-    /// Removes a stream that nobody uses, with its versions, its policy and the conversions that are kept for it.
+    /// Removes an unused stream, with its versions, its policy and the conversions that are kept for it.
     ///
     /// # Errors
     /// [`Stopped`]; within, why it is not removed, and then nothing has changed.
@@ -455,13 +455,13 @@ impl ContextHandle {
         self.change_kept(move |catalog| catalog.remove_stream(&stream))
     }
 
-    /// Removes the newest version of a stream that nobody uses.
+    /// Removes the newest version of an unused stream.
     ///
     /// # Errors
     /// [`Stopped`]; within, why it is not removed, and then nothing has changed.
     pub fn remove_version(&self, stream: &str, version: u32) -> Result<Result<(), String>, Stopped> {
         let stream = stream.to_owned();
-        self.change_kept(move |catalog| catalog.remove_version(&stream, &FormatName::Version(version)))
+        self.change_kept(move |catalog| catalog.remove_version(&stream, version))
     }
 
     /// Whether a format could be the next version of a stream, by the stream's policy.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueHint};
 use crossdock_format::convert::MESSAGE_FIELD;
 use crossdock_format::encoding::{Encoding, Framing, Loss, SchemaNotation};
@@ -19,6 +20,7 @@ Examples:
   crossdock formats diff A:v1 A:v2
   crossdock formats policy A backward
   crossdock formats check A next.schema
+  crossdock formats rm A:v2
   crossdock formats show sample.csv > A.schema
   crossdock formats export A:v2 --notation proto > A.proto
 
@@ -89,7 +91,7 @@ pub(crate) enum FormatsCommand {
     Check(CheckFormat),
     /// Sets how a stream's format may change from its next version on
     Policy(SetPolicy),
-    /// Removes the newest version of a stream that nobody uses
+    /// Removes the newest version of an unused stream
     #[command(visible_alias = "remove")]
     Rm(RemoveVersion),
 }
@@ -105,7 +107,9 @@ pub(crate) struct RemoveVersion {
 
 fn parse_version(text: &str) -> Result<(String, u32), String> {
     let version = text.rsplit_once(":v").and_then(|(stream, number)| Some((stream.to_owned(), number.parse().ok()?)));
-    version.ok_or_else(|| "give a version of a stream, such as A:v2; `crossdock formats` lists them".to_owned())
+    version
+        .filter(|(stream, number)| !stream.is_empty() && *number > 0)
+        .ok_or_else(|| "give a version of a stream, such as A:v2; `crossdock formats` lists them".to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -119,7 +123,7 @@ pub(crate) struct Streams {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamsCommand {
-    /// Removes a stream that nobody uses, with its versions, its policy and its kept conversions
+    /// Removes an unused stream, with its versions, its policy and its kept conversions
     #[command(visible_alias = "remove")]
     Rm(RemoveStream),
 }
@@ -127,6 +131,7 @@ pub(crate) enum StreamsCommand {
 #[derive(Debug, Args)]
 pub(crate) struct RemoveStream {
     /// The stream
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) stream: String,
     #[command(flatten)]
     pub(crate) control: Control,

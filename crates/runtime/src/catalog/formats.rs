@@ -97,7 +97,9 @@ impl Catalog {
             return Ok(());
         }
         if entry.formats.len() >= MAX_FORMATS {
-            let message = format!("stream `{name}` has {MAX_FORMATS} formats, the bound");
+            let message = format!(
+                "stream `{name}` has {MAX_FORMATS} formats, the bound: `crossdock formats rm` removes the newest one"
+            );
             return Err(refuse(RefusalCode::Limit, message));
         }
         if entry.is_kept {

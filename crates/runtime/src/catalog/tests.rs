@@ -157,7 +157,7 @@ fn the_newest_version_of_a_stream_is_removed_when_nobody_uses_it() {
         catalog.end_publishing(number);
     }
     let mut remove = |version, refused: &str| {
-        let removed = catalog.remove_version("s", &FormatName::Version(version));
+        let removed = catalog.remove_version("s", version);
         match refused {
             "" => assert_eq!(removed, Ok(())),
             _ => assert!(removed.as_ref().unwrap_err().message.contains(refused), "{removed:?}"),
@@ -172,10 +172,10 @@ fn the_newest_version_of_a_stream_is_removed_when_nobody_uses_it() {
     assert_eq!(*seen.lock().unwrap(), [2, 0, 1]);
     let number = catalog.publish("s", &three).unwrap();
     assert_eq!(ids(catalog.snapshot().get(number).unwrap()), [one.id(), three.id()]);
-    assert!(catalog.remove_version("s", &FormatName::Version(2)).unwrap_err().message.contains("publishers"));
+    assert!(catalog.remove_version("s", 2).unwrap_err().message.contains("publishers"));
     catalog.end_publishing(number);
     catalog.register(Owner::Kept, "s", Compiled::new(&three, &one, "rename c a").unwrap()).unwrap();
-    assert!(catalog.remove_version("s", &FormatName::Version(2)).unwrap_err().message.contains("remove it first"));
+    assert!(catalog.remove_version("s", 2).unwrap_err().message.contains("remove it first"));
 }
 
 #[test]

@@ -16,8 +16,8 @@ pub(crate) const QUEUE_BATCHES: usize = 64;
 pub(crate) const ARRIVED_BATCHES: usize = 64;
 /// Batches that may wait for all sessions, where nothing else is set.
 pub(crate) const SESSION_BATCHES: usize = 256;
-/// Records longer than a packet that may wait at one node for sessions: there are few buffers for them, and a reader that stops
-/// must not hold those of all streams.
+/// Records longer than a packet that may wait at one node for sessions: there are few buffers for them, so a reader that stops
+/// holds few of them.
 pub(crate) const MOST_LONG: usize = 2;
 /// Fewest batches that may wait for a session from one stream.
 const LEAST_SESSION_QUEUE: usize = 2;

@@ -219,6 +219,7 @@ impl Graph {
         }
         if let Some(input) = self.input_of(own) {
             (input.queue, input.done) = (queue, done);
+            input.note_joined();
         }
         // Not the other way round: an end that waits in both is not to be taken for one that has passed.
         self.join(own, reader);
@@ -443,7 +444,7 @@ impl Graph {
         match () {
             // What came before it waits as a copy.
             () if holds => self.hold(id, batch, 0),
-            () if drops && input.room(limit) == 0 => self.lose(id, Loss::QueueFull, batch.len() as u64),
+            () if drops && input.is_full_for(batch, limit) => self.lose(id, Loss::QueueFull, batch.len() as u64),
             () => {
                 input.put_shared(batch);
                 self.list(id);

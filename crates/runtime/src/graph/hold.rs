@@ -86,6 +86,7 @@ impl Graph {
         let begun = if input.done > 0 { input.queue.pop_front() } else { None };
         input.queue = merge(std::mem::take(&mut input.queue), last);
         begun.into_iter().for_each(|begun| input.queue.push_front(begun));
+        input.note_joined();
         self.recount(id);
         self.list(id);
     }

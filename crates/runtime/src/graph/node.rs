@@ -155,6 +155,11 @@ impl Input {
         Input { stream, queue: VecDeque::new(), done: 0, is_held: false, is_marked: false, may_be_long }
     }
 
+    /// Items have joined the queue by another way, maybe long records.
+    pub(super) fn note_joined(&self) {
+        self.may_be_long.set(true);
+    }
+
     /// A batch that others may have too joins the queue.
     #[inline]
     pub(super) fn put_shared(&mut self, batch: &Arc<Batch>) {
@@ -174,18 +179,25 @@ impl Input {
         found
     }
 
-    /// How many batches the queue of a node before sessions has room for, of `limit`: none beside [`MOST_LONG`] long records.
+    /// Whether a batch finds no room in the queue of a node before sessions that drops, of `limit`: a long record finds none
+    /// behind [`MOST_LONG`] others.
+    #[inline]
+    pub(super) fn is_full_for(&self, batch: &Batch, limit: usize) -> bool {
+        self.queue.len() >= limit || is_long(batch) && self.long_records() >= MOST_LONG
+    }
+
+    /// For how many batches such a queue gives credit, of `limit`: for none while [`MOST_LONG`] long records are in it.
     #[inline]
     pub(super) fn room(&self, limit: usize) -> usize {
         if self.long_records() < MOST_LONG { limit.saturating_sub(self.queue.len()) } else { 0 }
     }
 
-    /// Makes room for a batch where there is none, of `limit`: the oldest batch gives way, of long records if they are too many.
-    /// Returns how many records that cost; `None` if nothing can give way.
-    pub(super) fn make_room(&mut self, limit: usize) -> Option<u64> {
-        let is_too_long = self.long_records() >= MOST_LONG;
+    /// Makes room for a batch that finds none: the oldest one gives way, for a long record the oldest long one if there are too
+    /// many. Returns how many records that cost; `None` if nothing can give way.
+    pub(super) fn make_room(&mut self, batch: &Batch) -> Option<u64> {
+        let is_too_long = is_long(batch) && self.long_records() >= MOST_LONG;
         let gives_way = |item: &Item| matches!(item, Item::Batch(batch) if !is_too_long || is_long(batch));
-        let at = self.queue.iter().position(gives_way).filter(|_| is_too_long || self.queue.len() >= limit)?;
+        let at = self.queue.iter().position(gives_way)?;
         let done = if at == 0 { std::mem::take(&mut self.done) } else { 0 };
         self.queue.remove(at).map(|oldest| oldest.records() - done as u64)
     }
@@ -490,6 +502,9 @@ impl Node {
     /// A batch of which the first `done` records were worked on goes back to the front of its input.
     pub(crate) fn put_back(&mut self, input: usize, batch: Queued, done: usize) {
         if let Some(input) = self.present_input(input) {
+            if is_long(&batch) {
+                input.note_joined();
+            }
             input.queue.push_front(Item::Batch(batch));
             input.done = done;
         }

@@ -252,9 +252,9 @@ impl Graph {
         let Some(node) = self.present_node_mut(id) else { return };
         let drops = node.policy.drops;
         let Some(input) = node.inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
-        if drops && input.room(limit) == 0 {
+        if drops && input.is_full_for(batch, limit) {
             // The oldest gives way, as in the session's own queue.
-            let Some(lost) = input.make_room(limit) else {
+            let Some(lost) = input.make_room(batch) else {
                 return node.gauges.lose(Loss::QueueFull, batch.len() as u64);
             };
             node.gauges.lose(Loss::QueueFull, lost);

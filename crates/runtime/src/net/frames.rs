@@ -165,7 +165,10 @@ impl Net {
             let spans = run.spans(spans).to_vec();
             let end = spans.last().map_or(0, |span| span.range().end);
             // One that came by another context is of its pool, whose buffers this one does not count: those must not run out.
-            let buffer = self.pool.own(buffer, end)?;
+            let Some(buffer) = self.pool.own(buffer, end) else {
+                self.counters.drop(DropReason::NoBuffer, run.packets.into());
+                return None;
+            };
             Arrived::Kept { buffer, header: run.header, spans, stride }
         } else {
             Arrived::Here

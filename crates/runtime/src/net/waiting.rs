@@ -46,7 +46,10 @@ impl Net {
     pub(crate) fn defer_packets(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
         let Some(link) = self.peers.present_link_mut(key) else { return };
         let Data { buffer, header, stride, .. } = data;
-        let (buffer, spans) = (buffer.clone(), spans.to_vec());
+        let end = spans.last().map_or(0, |span| span.range().end);
+        // A buffer of another context's goes back there soon, unless there is none to take its place.
+        let buffer = self.pool.own(buffer, end).unwrap_or_else(|| buffer.clone());
+        let spans = spans.to_vec();
         link.deferred.push_back(Deferred::Packets { buffer, header: *header, spans, stride: *stride });
     }
 

@@ -124,7 +124,7 @@ pub(super) async fn check_format(
     changed(checked.map(|checked| checked.map_err(|why| why.to_string())), None)
 }
 
-/// Removes a stream that nobody uses, with its versions, its policy and the conversions that are kept for it
+/// Removes an unused stream, with its versions, its policy and the conversions that are kept for it
 #[utoipa::path(
     delete, path = "/v1/streams/{name}", tag = "formats",
     params(("name" = String, Path, description = "Its name")),
@@ -134,11 +134,18 @@ pub(super) async fn check_format(
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
-pub(super) async fn remove_stream(State(context): State<ContextHandle>, Path(stream): Path<String>) -> Response {
+pub(super) async fn remove_stream(
+    State(context): State<ContextHandle>,
+    path: Result<Path<String>, PathRejection>,
+) -> Response {
+    let stream = match path {
+        Ok(Path(stream)) => stream,
+        Err(why) => return error(StatusCode::BAD_REQUEST, why.body_text(), "use DELETE /v1/streams/A"),
+    };
     changed(ask_long(context, move |context| context.remove_stream(&stream)).await, None)
 }
 
-/// Removes the newest version of a stream that nobody uses
+/// Removes the newest version of an unused stream
 #[utoipa::path(
     delete, path = "/v1/streams/{name}/versions/{version}", tag = "formats",
     params(
