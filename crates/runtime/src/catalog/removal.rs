@@ -45,8 +45,9 @@ impl Catalog {
         if newest == 1 {
             return state(format!("v1 is the only version of stream `{name}`: remove the stream"));
         }
-        let mut kept = self.registry.conversions();
-        if let Some((_, from, to, _)) = kept.find(|(of, from, to, _)| *of == name && [*from, *to].contains(&format)) {
+        let of_version = |(of, from, to): &(&str, FormatId, FormatId)| *of == name && [*from, *to].contains(&format);
+        let kept = self.registry.conversions().map(|(of, from, to, _)| (of, from, to)).find(of_version);
+        if let Some((_, from, to)) = kept {
             return state(format!("a conversion from {from} to {to} is kept for stream `{name}`: remove it first"));
         }
         let entry = self.registry.remove_version(name, format);
