@@ -254,7 +254,7 @@ impl EdgeSink<'_> {
     fn open(&mut self, record: &[u8]) -> bool {
         let builder = &mut *self.builder;
         builder.close(self.spares);
-        // One for which there can be no buffer would wait for ever.
+        // One for which there can be no buffer would wait indefinitely.
         if record.len() > builder.longest.min(self.pool.largest_bytes()) {
             builder.too_long += 1;
             return false;
