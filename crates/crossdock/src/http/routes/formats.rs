@@ -9,7 +9,7 @@ use crossdock_format::Format;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_runtime::{ContextHandle, KeptConversion};
 
-use super::{answer, ask, ask_long, changed, error, lasting, read_body, refused};
+use super::{answer, ask, ask_long, changed, error, lasting, read_body, read_path, refused};
 use crate::http::{ApiError, Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy};
 
 /// What a conversion looks like.
@@ -138,11 +138,10 @@ pub(super) async fn remove_stream(
     State(context): State<ContextHandle>,
     path: Result<Path<String>, PathRejection>,
 ) -> Response {
-    let stream = match path {
-        Ok(Path(stream)) => stream,
-        Err(why) => return error(StatusCode::BAD_REQUEST, why.body_text(), "use DELETE /v1/streams/A"),
-    };
-    changed(ask_long(context, move |context| context.remove_stream(&stream)).await, None)
+    match read_path(path, "use DELETE /v1/streams/A") {
+        Ok(stream) => changed(ask_long(context, move |context| context.remove_stream(&stream)).await, None),
+        Err(response) => *response,
+    }
 }
 
 /// Removes the newest version of an unused stream
@@ -162,11 +161,12 @@ pub(super) async fn remove_version(
     State(context): State<ContextHandle>,
     path: Result<Path<(String, u32)>, PathRejection>,
 ) -> Response {
-    let (stream, version) = match path {
-        Ok(Path(named)) => named,
-        Err(why) => return error(StatusCode::BAD_REQUEST, why.body_text(), "use DELETE /v1/streams/A/versions/2"),
-    };
-    changed(ask_long(context, move |context| context.remove_version(&stream, version)).await, None)
+    match read_path(path, "use DELETE /v1/streams/A/versions/2") {
+        Ok((stream, version)) => {
+            changed(ask_long(context, move |context| context.remove_version(&stream, version)).await, None)
+        }
+        Err(response) => *response,
+    }
 }
 
 /// Sets how a stream's format may change from its next version on

@@ -6,8 +6,8 @@ mod platform;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use crossdock_query::QueryError;
@@ -208,6 +208,12 @@ fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>, wanted: &
 /// What stands behind the `?` of a request.
 fn read_query<T>(query: Result<Query<T>, QueryRejection>, wanted: &str) -> Result<T, Box<Response>> {
     let read = query.map(|Query(query)| query);
+    read.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))
+}
+
+/// What stands in a request's path.
+fn read_path<T>(path: Result<Path<T>, PathRejection>, wanted: &str) -> Result<T, Box<Response>> {
+    let read = path.map(|Path(path)| path);
     read.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))
 }
 
