@@ -21,7 +21,8 @@ pub(crate) struct Child {
 impl Child {
     /// Starts it, of another user if one is given, and waits until it has done what its role is to do first.
     pub(crate) fn start(role: &str, context: &ContextHandle, uid: Option<u32>) -> Child {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        // By this name also another user can run it who may not enter the folders that lead to it.
+        let mut command = Command::new("/proc/self/exe");
         command.args(["--exact", "child::acts_its_role", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).env(ADDRESS, context.attach_addr().unwrap().to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

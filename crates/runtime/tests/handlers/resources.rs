@@ -15,6 +15,8 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
         config.platform.bandwidth_mbit_per_s = Some(8);
         config.platform.contexts.truncate(2);
         config.platform.contexts[1].bandwidth_mbit_per_s = Some(80);
+        // A step that another process has interrupted is not to decide where it goes.
+        config.platform.slice_us = 100_000;
     });
     let mut publisher = Publisher::builder(&addr).transport(Transport::Udp).stream("N").format(&numbers()).connect();
     let publisher = publisher.as_mut().unwrap();
