@@ -9,6 +9,8 @@
 //! "tail number" string at 12 size 8 little
 //! ```
 //!
+//! What a field says of other versions stands behind that: ` default "??" alias carrier_code`.
+//!
 //! Nested records and unions stand around the lines of their fields, as in people's [`notation`](crate::notation).
 //!
 //! There is one text for a format and one format for a text, so the hash of the text names the format everywhere.
@@ -64,12 +66,15 @@ fn describe_members(members: &[Member], fields: &[Field], layout: &Layout, prefi
         match member {
             Member::Leaf(index) => {
                 let (Some(field), Some(cell)) = (fields.get(*index), layout.cells.get(*index)) else { continue };
-                let Field { name, offset, size, byte_order, null_bit, .. } = field;
+                let Field { name, offset, size, byte_order, null_bit, evolution, .. } = field;
                 let name = Quoted(name.get(prefix..).unwrap_or(name));
                 let ty = notation::one_line(&field.type_spec());
                 let _ = write!(text, "{name} {ty} at {offset} size {size} {byte_order}");
                 if let Some(bit) = null_bit.filter(|_| !cell.is_shared()) {
                     let _ = write!(text, " null {bit}");
+                }
+                if let Some(evolution) = evolution {
+                    let _ = write!(text, "{evolution}");
                 }
                 text.push('\n');
             }
@@ -77,7 +82,11 @@ fn describe_members(members: &[Member], fields: &[Field], layout: &Layout, prefi
                 let word = if group.union.is_some() { "union" } else { "record" };
                 let _ = writeln!(text, "{} {word} {{", Quoted(&group.name));
                 describe_members(&group.members, fields, layout, group.path.len() + 1, text);
-                let _ = writeln!(text, "}}{}", if group.nullable { " null" } else { "" });
+                text.push_str(if group.nullable { "} null" } else { "}" });
+                if let Some(evolution) = &group.evolution {
+                    let _ = write!(text, "{evolution}");
+                }
+                text.push('\n');
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::field::Field;
 use crate::format::Format;
+use crate::spec::Evolution;
 
 /// The name of the one field of records that stand for their value.
 pub(crate) const VALUE: &str = "value";
@@ -157,6 +159,8 @@ pub struct Group {
     pub members: Vec<Member>,
     /// The indices of all fields in it.
     pub leaves: Range<usize>,
+    /// How it goes together with other versions of the format, if anything is said of that: by its names.
+    pub evolution: Option<Arc<Evolution>>,
 }
 
 /// How to see which variant of a union is there. In the natural layout each variant has its own null bit.

@@ -8,7 +8,7 @@ use crate::element::{Count, Element, ElementKind, Enumeration};
 use crate::foreign::{Access, ReadCost};
 use crate::format::Specs;
 use crate::problem::FieldTypeError;
-pub(crate) use crate::spec::{FieldSpec, TypeSpec};
+pub(crate) use crate::spec::{Evolution, FieldSpec, TypeSpec};
 
 /// The type of a field's values. Its text form (`Display`, `FromStr`) is `bool`, `i8` … `u64`, `f32`, `f64`,
 /// `timestamp`, `char[N]`, `string`, `bytes`, `decimal(BYTES, scale N)`. What an enumeration's symbols and a list's
@@ -261,6 +261,8 @@ pub struct Field {
     pub detail: Detail,
     /// How the field of a foreign layout is read, where that takes more than one load.
     pub foreign: Option<Arc<Access>>,
+    /// How it goes together with other versions of the format, if anything is said of that.
+    pub evolution: Option<Arc<Evolution>>,
 }
 
 impl Field {
@@ -284,6 +286,18 @@ impl Field {
             Detail::Enum(enumeration) => Some(enumeration),
             _ => None,
         }
+    }
+
+    /// What it holds where a record has no such field, as text.
+    #[must_use]
+    pub fn default_text(&self) -> Option<&str> {
+        self.evolution.as_ref()?.default.as_deref()
+    }
+
+    /// The number of the symbol that stands for those that an enumeration lacks.
+    #[must_use]
+    pub fn unknown_number(&self) -> Option<i64> {
+        self.enumeration()?.number(self.evolution.as_ref()?.unknown.as_deref()?)
     }
 
     /// The elements, of a list.
@@ -329,7 +343,8 @@ impl Field {
     /// is made from.
     #[must_use]
     pub fn spec(&self) -> FieldSpec {
-        FieldSpec { name: self.name.clone(), ty: self.type_spec(), nullable: self.nullable }
+        let (ty, evolution) = (self.type_spec(), self.evolution.clone());
+        FieldSpec { name: self.name.clone(), ty, nullable: self.nullable, evolution }
     }
 }
 

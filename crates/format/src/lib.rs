@@ -89,7 +89,7 @@ pub use id::{FormatDigest, FormatId, FormatIdError};
 pub use nesting::MAX_NESTING;
 pub use problem::{FieldTypeError, FormatError, FormatProblem};
 pub use record::{List, Record, Value, record_len};
-pub use spec::{FieldSpec, TypeSpec};
+pub use spec::{Evolution, FieldSpec, TypeSpec};
 pub use text::NotText;
 pub use view::View;
 

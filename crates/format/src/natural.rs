@@ -10,7 +10,7 @@ use crate::foreign::ForeignLayout;
 use crate::format::{
     Format, FormatError, FormatProblem, Frame, LENGTH_BYTES, Layout, NullBit, Parts, RECORD_ALIGN, Specs, Union,
 };
-use crate::spec::{FieldSpec, TypeSpec};
+use crate::spec::{Evolution, FieldSpec, TypeSpec};
 use crate::{MAX_DEPTH, MAX_FIELDS, MAX_FIXED_BYTES, MAX_NAME_BYTES};
 
 /// What has been declared so far, in this layout and in those of elements: bounds hold for all of it.
@@ -158,18 +158,33 @@ impl Places<'_> {
     ) -> Result<Member, FormatProblem> {
         let name = self.name(&spec.name, prefix)?;
         let nullable = spec.nullable || is_variant;
-        match spec.ty {
+        let (node, evolution) = (self.declared.nodes - 1, spec.evolution.clone());
+        let flaw = evolution.as_ref().and_then(|evolution| flaw(evolution, &spec, is_variant));
+        if let Some(flaw) = flaw {
+            return Err(FormatProblem::Type { field: node, name: self.shown(&name), flaw });
+        }
+        Ok(match spec.ty {
             TypeSpec::Record(fields) => {
-                self.record(spec.name, name, fields, nullable, within, depth).map(Member::Group)
+                let group = self.record(spec.name, name, fields, nullable, within, depth)?;
+                Member::Group(Group { evolution, ..group })
             }
             TypeSpec::Union(variants) => {
-                self.union(spec.name, name, variants, nullable, within, depth).map(Member::Group)
+                let group = self.union(spec.name, name, variants, nullable, within, depth)?;
+                Member::Group(Group { evolution, ..group })
             }
             ty => {
                 let sized = self.sized(ty, &name, depth)?;
-                self.leaf(name, sized, nullable, within).map(Member::Leaf)
+                let leaf = self.leaf(name, sized, nullable, within)?;
+                if let Some(field) = self.parts.fields.get_mut(leaf) {
+                    field.evolution = evolution;
+                    if !field.is_default_valid() {
+                        let (name, flaw) = (field.name.clone(), "its default is no value of it");
+                        return Err(FormatProblem::Type { field: node, name: self.shown(&name), flaw });
+                    }
+                }
+                Member::Leaf(leaf)
             }
-        }
+        })
     }
 
     /// Checks a name and that there is room for one more; gives the whole name.
@@ -216,7 +231,7 @@ impl Places<'_> {
         let optional = nullable.then(|| self.null_test(within));
         let members = self.members(fields, &path, optional.or(within), depth + 1)?;
         let leaves = first..self.parts.fields.len();
-        Ok(Group { name, path, nullable, optional, union: None, members, leaves })
+        Ok(Group { name, path, nullable, optional, union: None, members, leaves, evolution: None })
     }
 
     fn union(
@@ -246,7 +261,8 @@ impl Places<'_> {
         }
         let leaves = first..self.parts.fields.len();
         self.parts.unions.push(Union { tests, nullable, within, first });
-        Ok(Group { name, path, nullable, optional: None, union: Some(Tag { discriminator: None }), members, leaves })
+        let union = Some(Tag { discriminator: None });
+        Ok(Group { name, path, nullable, optional: None, union, members, leaves, evolution: None })
     }
 
     /// A null bit for a nested record.
@@ -280,8 +296,9 @@ impl Places<'_> {
         let byte_order = ByteOrder::Little;
         self.parts.within.push(within);
         self.parts.own_null.push(nullable);
-        let (nullable, foreign) = (nullable_here, None);
-        self.parts.fields.push(Field { name, ty, nullable, offset, size, byte_order, null_bit, detail, foreign });
+        let (nullable, foreign, evolution) = (nullable_here, None, None);
+        let field = Field { name, ty, nullable, offset, size, byte_order, null_bit, detail, foreign, evolution };
+        self.parts.fields.push(field);
         Ok(self.parts.fields.len() - 1)
     }
 
@@ -369,6 +386,40 @@ fn natural_align(field: &Field) -> usize {
         }
         _ => field.ty.align(),
     }
+}
+
+/// Most names that a field had.
+const MAX_ALIASES: usize = 64;
+/// Most bytes of a default.
+const MAX_DEFAULT_BYTES: usize = 4096;
+
+/// What is wrong with what a declaration says of other versions, but for the default's value.
+fn flaw(evolution: &Evolution, spec: &FieldSpec, is_variant: bool) -> Option<&'static str> {
+    let Evolution { default, aliases, unknown } = evolution;
+    let is_group = matches!(spec.ty, TypeSpec::Record(_) | TypeSpec::Union(_));
+    let is_name = |name: &String| (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
+    let has_symbol = |symbol: &String| match &spec.ty {
+        TypeSpec::Enum { symbols, .. } => symbols.iter().any(|(own, _)| own == symbol),
+        _ => false,
+    };
+    let is_known = |(at, alias): (usize, &String)| *alias == spec.name || aliases[..at].contains(alias);
+    let is_text = |text: &String| text.len() <= MAX_DEFAULT_BYTES && !text.chars().any(char::is_control);
+    if *evolution == Evolution::default() {
+        return Some("nothing is said of other versions, and then there is no word of them");
+    }
+    if default.is_some() && (is_group || is_variant) {
+        return Some("records, unions and their variants have no default of their own: the fields in them have");
+    }
+    if !default.iter().all(is_text) {
+        return Some("its default has more than 4096 bytes, or control characters");
+    }
+    if !unknown.iter().all(has_symbol) {
+        return Some("`unknown` names none of its symbols");
+    }
+    if aliases.len() > MAX_ALIASES || !aliases.iter().all(is_name) || aliases.iter().enumerate().any(is_known) {
+        return Some("it has more than 64 aliases, or an alias that is its name, another alias, or no name");
+    }
+    None
 }
 
 /// Distinct symbols, with numbers that fit.

@@ -1,6 +1,21 @@
 //! Fields as people declare them, before they have places.
 
+use std::sync::Arc;
+
 use crate::field::FieldType;
+
+/// How a field goes together with other versions of its format. It is part of the format's description, and so of its id.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Evolution {
+    /// What the field holds where a record that is read or converted has no such field, or has null and the field is never
+    /// null: a value as in CSV; `[]` for a list.
+    pub default: Option<String>,
+    /// Names that the field, nested record or union had in other versions: it is found by the first of them that there is
+    /// where there is none of its own name.
+    pub aliases: Vec<String>,
+    /// Of an enumeration: the symbol that stands for those that it lacks.
+    pub unknown: Option<String>,
+}
 
 /// A field as people declare it, before it has a place.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
@@ -11,19 +26,46 @@ pub struct FieldSpec {
     pub ty: TypeSpec,
     /// Whether a record may hold null here.
     pub nullable: bool,
+    /// How it goes together with other versions of the format, if anything is said of that.
+    pub evolution: Option<Arc<Evolution>>,
 }
 
 impl FieldSpec {
     /// A field that is never null.
     #[must_use]
     pub fn new(name: impl Into<String>, ty: impl Into<TypeSpec>) -> Self {
-        Self { name: name.into(), ty: ty.into(), nullable: false }
+        Self { name: name.into(), ty: ty.into(), nullable: false, evolution: None }
     }
 
     /// A field that may be null.
     #[must_use]
     pub fn nullable(name: impl Into<String>, ty: impl Into<TypeSpec>) -> Self {
-        Self { name: name.into(), ty: ty.into(), nullable: true }
+        Self { nullable: true, ..Self::new(name, ty) }
+    }
+
+    /// The same field with a default (see [`Evolution::default`]).
+    #[must_use]
+    pub fn with_default(mut self, value: impl Into<String>) -> Self {
+        self.evolution_mut().default = Some(value.into());
+        self
+    }
+
+    /// The same field with one more name that it had (see [`Evolution::aliases`]).
+    #[must_use]
+    pub fn with_alias(mut self, name: impl Into<String>) -> Self {
+        self.evolution_mut().aliases.push(name.into());
+        self
+    }
+
+    /// The same field with a symbol for those that it lacks (see [`Evolution::unknown`]).
+    #[must_use]
+    pub fn with_unknown(mut self, symbol: impl Into<String>) -> Self {
+        self.evolution_mut().unknown = Some(symbol.into());
+        self
+    }
+
+    fn evolution_mut(&mut self) -> &mut Evolution {
+        Arc::make_mut(self.evolution.get_or_insert_default())
     }
 }
 

@@ -280,6 +280,12 @@ fn parse_civil(text: &[u8]) -> Option<i64> {
     i64::try_from(zoned.timestamp().as_nanosecond()).ok()
 }
 
+/// Bytes as text has them.
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
 /// Standard base64 with its padding, into `bytes`.
 pub(crate) fn decode_base64(text: &[u8], bytes: &mut Vec<u8>) -> Result<(), Unfit> {
     bytes.resize(base64::decoded_len_estimate(text.len()), 0);

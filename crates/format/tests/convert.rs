@@ -80,7 +80,7 @@ fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
                     // Somebody else's field of that name, which the source's has no part in.
                     let value = default_text(target, &default_value);
                     add(&mut rules, Rule::Default { field: to.clone(), value });
-                    specs.push(FieldSpec { name: to, ty: target.into(), nullable });
+                    specs.push(FieldSpec { nullable, ..FieldSpec::new(to, target) });
                     continue;
                 }
                 3 | 7 => {
@@ -99,7 +99,7 @@ fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
                 let value = default_text(target, &default_value);
                 add(&mut rules, Rule::Default { field: to.clone(), value });
             }
-            specs.push(FieldSpec { name: to, ty: target.into(), nullable });
+            specs.push(FieldSpec { nullable, ..FieldSpec::new(to, target) });
         }
         for (index, ((ty, value), nullable, has_default)) in new.into_iter().enumerate() {
             let mut name = format!("new {index}");
@@ -110,7 +110,7 @@ fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
                 let value = default_text(ty, &value);
                 add(&mut rules, Rule::Default { field: name.clone(), value });
             }
-            specs.push(FieldSpec { name, ty: ty.into(), nullable });
+            specs.push(FieldSpec { nullable, ..FieldSpec::new(name, ty) });
         }
         let turn = order as usize % specs.len();
         specs.rotate_left(turn);

@@ -249,7 +249,7 @@ const PROTO3: &str = "syntax = \"proto3\"; import \"google/protobuf/timestamp.pr
 #[test]
 fn imports_say_what_is_nullable() {
     let format = import(PROTO2).format().unwrap();
-    assert_eq!(format.schema(), "a i32\nb string null\nc u64 null\nd f32 null\n");
+    assert_eq!(format.schema(), "a i32\nb string null\nc u64 default 7\nd f32 null\n");
     let format = import(PROTO3).format().unwrap();
     assert_eq!(format.schema(), "a i32\nb string null\nc u64\nd f32\nt timestamp null\ne bytes\n");
     let all = "syntax = \"proto3\"; message M { double a = 1; float b = 2; int32 c = 3; int64 d = 4; uint32 e = 5;\
@@ -267,7 +267,7 @@ fn what_is_not_there() {
     let error = read(&format, PROTO2, &options, &[]).unwrap_err();
     assert_eq!(error.to_string(), "field `a`: it is missing, and the field is not nullable");
     let row = read(&format, PROTO2, &options, &message(&[(1, Varint(5))])).unwrap();
-    assert_eq!(row, [Owned::Int(5), Owned::Null, Owned::Null, Owned::Null]);
+    assert_eq!(row, [Owned::Int(5), Owned::Null, Owned::Uint(7), Owned::Null]);
 
     let format = import(PROTO3).format().unwrap();
     let row = read(&format, PROTO3, &options, &[]).unwrap();

@@ -197,7 +197,7 @@ proptest! {
         // Any names but those that are none in XML.
         let specs = format.fields().iter().enumerate().map(|(index, field)| {
             let word: String = field.name.chars().filter(|c| c.is_alphanumeric() && c.is_ascii()).collect();
-            FieldSpec { name: format!("n{index}.{word}"), ty: field.type_spec(), nullable: field.nullable }
+            FieldSpec { nullable: field.nullable, ..FieldSpec::new(format!("n{index}.{word}"), field.type_spec()) }
         });
         let format = Format::natural(specs).unwrap();
         let payload = payload(&format, &rows);

@@ -1,6 +1,7 @@
 //! Writing records.
 
 mod copy;
+mod defaults;
 mod error;
 mod nested;
 mod place;
@@ -58,7 +59,7 @@ pub struct RecordBuilder {
     bytes: Vec<u8>,
     /// One bit a field of the innermost open record: those that must be set and have not been.
     missing: Vec<u64>,
-    /// The fixed part of a record of which nothing is set.
+    /// A record of which nothing is set: its fixed part, and its fields' defaults if they have them here.
     blank: Box<[u8]>,
     /// One bit a field of the record: those that must be set.
     required: Box<[u64]>,
@@ -75,6 +76,8 @@ pub struct RecordBuilder {
     spare: Vec<u8>,
     /// The foreign layout that records are written in once they are whole, and the last one's bytes.
     foreign: Option<(Format, Vec<u8>)>,
+    /// Whether what is not set has its default, if it has one.
+    fills_in: bool,
 }
 
 impl RecordBuilder {
@@ -97,6 +100,7 @@ impl RecordBuilder {
             has_dead: false,
             spare: Vec::new(),
             foreign,
+            fills_in: false,
         }
     }
 

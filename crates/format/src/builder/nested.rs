@@ -260,7 +260,7 @@ impl RecordBuilder {
                 bits &= bits - 1;
                 let cell = self.place(field)?.cell;
                 let (null, base) = (Bit { byte: cell.null_byte, mask: cell.null_mask }, self.base);
-                if !null.is_set(self.buffer(), base) {
+                if !null.is_set(self.buffer(), base) && !self.take_default(field) {
                     return Err(self.refuse(field, ValueProblem::NotSet));
                 }
             }
@@ -328,6 +328,9 @@ impl RecordBuilder {
         std::mem::swap(&mut self.missing, &mut level.missing);
         self.base = start;
         self.target = self.depth;
+        if self.fills_in && self.format.layout().has_defaults {
+            self.set_defaults();
+        }
         Ok(())
     }
 

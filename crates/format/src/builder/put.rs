@@ -15,6 +15,11 @@ impl RecordBuilder {
         if let Some(byte) = self.blank.get_mut(place.cell.null_byte as usize) {
             *byte &= !place.cell.null_mask;
         }
+        // There may be a default.
+        let at = place.cell.offset as usize;
+        if let Some(value) = self.blank.get_mut(at..at + place.ty().size()) {
+            value.fill(0);
+        }
         self.promise(place.promised());
     }
 
@@ -115,10 +120,10 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Makes a field null.
+    /// Makes a field null; one that is never null has its default instead.
     ///
     /// # Errors
-    /// It is never null.
+    /// It is never null, and has no default here.
     #[inline]
     pub(crate) fn put_null(&mut self, place: Place) -> Result<(), ValueProblem> {
         let byte = self.record().get(place.cell.null_byte as usize);
@@ -130,7 +135,7 @@ impl RecordBuilder {
     #[inline(never)]
     fn make_null(&mut self, place: Place) -> Result<(), ValueProblem> {
         if place.cell.null_mask == 0 || place.cell.is_shared() {
-            return Err(ValueProblem::NotNullable);
+            return if self.take_default(place.index()) { Ok(()) } else { Err(ValueProblem::NotNullable) };
         }
         self.forget(place);
         self.set_bit(place.cell.null_byte, place.cell.null_mask);

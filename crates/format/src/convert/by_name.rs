@@ -9,7 +9,7 @@ use super::rules::{Rules, TimeUnit};
 use super::value::{Constant, Hop, NullRule, allowed};
 use crate::builder::RecordBuilder;
 use crate::element::{Count, Element, Group, Member};
-use crate::field::{Field, FieldSpec, FieldType};
+use crate::field::{Evolution, Field, FieldSpec, FieldType};
 use crate::format::{Format, Specs};
 use crate::record::Record;
 use crate::text::{self, Rounding};
@@ -216,12 +216,29 @@ impl<'a> Names<'a> {
                     false => (Some(pair.from_path.to_owned()), false),
                 };
                 let index_found = path.as_deref().and_then(|path| pair.find_field(path));
-                found.fields[*index] = FoundField { path, is_from_rule, index: index_found };
+                let evolution = pair.to.fields()[*index].evolution.as_deref();
+                let by_alias = match index_found {
+                    None if pair.is_record && !is_from_rule => {
+                        self.by_alias(evolution, parent, is_group, |path| pair.find_field(path))
+                    }
+                    _ => None,
+                };
+                found.fields[*index] = match by_alias {
+                    Some((path, index)) => FoundField { path: Some(path), is_from_rule, index: Some(index) },
+                    None => FoundField { path, is_from_rule, index: index_found },
+                };
             }
             Member::Group(group) => {
                 let whole = pair.whole(&group.path);
-                let (path, _) = self.rules.source(&whole, parent, &group.name, is_group);
-                let source = path.as_deref().and_then(|path| pair.find_group(path));
+                let (mut path, is_from_rule) = self.rules.source(&whole, parent, &group.name, is_group);
+                let mut source = path.as_deref().and_then(|path| pair.find_group(path));
+                if source.is_none() && !is_from_rule {
+                    let evolution = group.evolution.as_deref();
+                    let by_alias = self.by_alias(evolution, parent, is_group, |path| pair.find_group(path));
+                    if let Some((found, group)) = by_alias {
+                        (path, source) = (Some(found), Some(group));
+                    }
+                }
                 let is_other = source.is_some_and(|(source, _)| source.union.is_some() != group.union.is_some());
                 let kind = path.as_deref().and_then(|path| pair.kind(path)).filter(|_| is_other || source.is_none());
                 if let Some(from) = kind {
@@ -240,6 +257,21 @@ impl<'a> Names<'a> {
                 }
             }
         }
+    }
+
+    /// What the source has under the first alias of a member of the target that it has anything for, and its path there.
+    fn by_alias<T>(
+        &self,
+        evolution: Option<&Evolution>,
+        parent: Option<&str>,
+        is_group: impl Fn(&str) -> bool + Copy,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Option<(String, T)> {
+        let mut aliases = evolution?.aliases.iter();
+        aliases.find_map(|alias| {
+            let path = self.rules.source("", parent, alias, is_group).0?;
+            find(&path).map(|found| (path, found))
+        })
     }
 
     /// When a nested record of the target is there. One that the source does not have is where any of the fields that it
@@ -268,7 +300,8 @@ impl<'a> Names<'a> {
         let (field, found) = (&pair.to.fields()[index], &found.fields[index]);
         let whole = pair.whole(&field.name);
         let own_null = is_null_itself(pair.to, index);
-        let default = self.rules.default(&whole).map(|text| constant(field, text)).transpose()?;
+        let default = self.rules.default(&whole).or_else(|| field.default_text());
+        let default = default.map(|text| constant(field, text)).transpose()?;
         // How long a record is, and how many elements a list has, is worked out anew.
         let determines_size = pair.laid.layout().foreign.as_ref().is_some_and(|foreign| foreign.determines_size(index));
         let Some(from) = found.index.filter(|_| found.is_from_rule || !determines_size) else {
@@ -403,6 +436,7 @@ fn scalar(
         unit: unit.unwrap_or(TimeUnit::Nanoseconds),
         symbols: field.enumeration().cloned(),
         by_number: source.detail == field.detail,
+        unknown: field.unknown_number(),
     });
     let hops = hop.into_iter().collect();
     Ok(Path { from: index, ty: from, nullable: source.nullable, hops, null, to })

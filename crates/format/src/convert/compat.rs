@@ -67,7 +67,7 @@ fn of_path(path: &Path, source: &Field, field: &Field) -> FieldCompat {
             // Numbers that nobody has a name for are not counted on.
             let known = |symbol: &str| field.enumeration().is_some_and(|symbols| symbols.number(symbol).is_some());
             let symbols = source.enumeration().map_or(&[][..], |enumeration| enumeration.symbols());
-            let may_refuse = !symbols.iter().all(|(symbol, _)| known(symbol));
+            let may_refuse = hop.unknown.is_none() && !symbols.iter().all(|(symbol, _)| known(symbol));
             FieldCompat::Converted { from: path.from, may_refuse }
         }
         _ => FieldCompat::Converted { from: path.from, may_refuse: path.may_refuse() },

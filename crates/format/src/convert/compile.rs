@@ -349,7 +349,7 @@ impl Compiler<'_> {
                 let (load, word) = self.load(source);
                 (0, Some((Op::Times { load, factor: decimal::factor(from, path.to)? }, word)))
             }
-            (T::Enum { .. }, T::Enum { bytes, .. }, [hop]) if !hop.by_number => {
+            (T::Enum { .. }, T::Enum { bytes, .. }, [hop]) if !hop.by_number && hop.unknown.is_none() => {
                 let (load, word) = self.load(source);
                 (0, Some((Op::Renumber { load, bytes, numbers: renumbered(source, hop) }, word)))
             }

@@ -21,6 +21,8 @@ pub(super) struct Hop {
     pub(super) symbols: Option<Arc<Enumeration>>,
     /// Whether an enumeration keeps its number, its symbols being the same.
     pub(super) by_number: bool,
+    /// The number for symbols that the enumeration lacks, if there is one.
+    pub(super) unknown: Option<i64>,
 }
 
 impl Hop {
@@ -28,10 +30,11 @@ impl Hop {
         Value::Enum { number, symbol: self.symbols.as_ref().and_then(|symbols| symbols.symbol(number)) }
     }
 
-    /// The value that a symbol stands for; `None` if it is none of the enumeration's.
-    fn symbol(&self, symbol: &[u8]) -> Option<Value<'_>> {
-        let number = self.symbols.as_ref()?.number(str::from_utf8(symbol).ok()?)?;
-        Some(self.enumerated(number))
+    /// The value that a symbol stands for, or the one for those that the enumeration lacks; `None` if there is neither.
+    fn symbol(&self, symbol: Option<&[u8]>) -> Option<Value<'_>> {
+        let symbol = symbol.and_then(|symbol| str::from_utf8(symbol).ok());
+        let number = self.symbols.as_ref().zip(symbol).and_then(|(symbols, symbol)| symbols.number(symbol));
+        number.or(self.unknown).map(|number| self.enumerated(number))
     }
 }
 
@@ -115,9 +118,9 @@ pub(super) enum NullRule {
 pub(super) fn may_refuse(from: FieldType, hop: &Hop) -> bool {
     use FieldType as T;
     match (from, hop.to) {
-        (T::Enum { .. }, T::Enum { .. }) if !hop.by_number => true,
+        (T::Enum { .. }, T::Enum { .. }) if !hop.by_number => hop.unknown.is_none(),
         (T::Enum { .. }, to) if to.is_text() => true,
-        (from, T::Enum { .. }) if from.is_text() => true,
+        (from, T::Enum { .. }) if from.is_text() => hop.unknown.is_none(),
         (T::Decimal { .. }, T::F32 | T::F64) => false,
         (from, to) if decimal::scale(from).or(decimal::scale(to)).is_some() => decimal::may_refuse(from, to),
         (T::Char(from), T::Char(to)) => from > to,
@@ -192,7 +195,7 @@ pub(super) fn convert<'a>(value: Value<'a>, hop: &'a Hop) -> Result<Value<'a>, C
                 false => Err(ConvertProblem::FloatRange { found, ty: to }),
             }
         }
-        (Value::Text(text), T::Enum { .. }) => hop.symbol(text).ok_or(ConvertProblem::NotSymbol),
+        (Value::Text(text), T::Enum { .. }) => hop.symbol(Some(text)).ok_or(ConvertProblem::NotSymbol),
         (Value::Text(bytes) | Value::Bytes(bytes), T::Bytes) => Ok(Value::Bytes(bytes)),
         (Value::Text(text), _) => fit_text(text, to),
         (Value::Bytes(bytes), _) => match str::from_utf8(bytes) {
@@ -216,15 +219,11 @@ fn from_enum<'a>(number: i64, symbol: Option<&'a str>, hop: &'a Hop) -> Result<V
     match hop.to {
         FieldType::Enum { .. } if hop.by_number => from_integer(number.into(), hop),
         to if to.is_integer() => integer(number.into(), to),
-        to => {
-            let symbol = symbol.ok_or(ConvertProblem::NoSymbol { found: number })?;
-            match to {
-                FieldType::Enum { .. } => {
-                    hop.symbol(symbol.as_bytes()).ok_or(ConvertProblem::UnknownSymbol { found: number })
-                }
-                to => fit_text(symbol.as_bytes(), to),
-            }
-        }
+        FieldType::Enum { .. } => hop.symbol(symbol.map(str::as_bytes)).ok_or(match symbol {
+            Some(_) => ConvertProblem::UnknownSymbol { found: number },
+            None => ConvertProblem::NoSymbol { found: number },
+        }),
+        to => fit_text(symbol.ok_or(ConvertProblem::NoSymbol { found: number })?.as_bytes(), to),
     }
 }
 

@@ -121,7 +121,7 @@ impl CsvDecoder {
         options: &CsvOptions,
     ) -> Result<Self, CsvError> {
         let columns = map_columns(format, header, options)?;
-        let mut builder = RecordBuilder::new(format);
+        let mut builder = RecordBuilder::with_defaults(format);
         columns.iter().filter_map(|column| column.target).for_each(|target| builder.promise(target.place));
         let fields = format.fields().iter().enumerate();
         let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field, options)?))).collect();
@@ -261,8 +261,7 @@ impl Values {
     fn set(&mut self, column: &Column, target: &Target, run: Run<'_>, is_ascii: bool) -> Result<(), Unfit> {
         let ty = target.place.ty();
         if column.nullable && self.is_null(run.bytes, false, ty) {
-            // Unset is null.
-            return Ok(());
+            return self.builder.put_null(target.place).map_err(|_| Unfit);
         }
         match is_ascii && ty.is_text() {
             true => self.builder.put_run(target.place, run).map_err(|_| Unfit),
@@ -311,13 +310,25 @@ pub(super) fn read_header<R: BufRead + ?Sized>(rows: &mut RowReader, input: &mut
     header.unwrap_or(Err(CsvError::at_header(CsvProblem::NoHeader)))
 }
 
+/// The field that had this name, where there is no column of its own name, nor of an alias that precedes this one. A nested
+/// record's fields are found by their names alone.
+fn by_alias(format: &Format, header: &[impl AsRef<str>], name: &str) -> Option<usize> {
+    let has_column = |name: &str| header.iter().any(|column| column.as_ref() == name);
+    let mut fields = format.fields().iter();
+    fields.position(|field| {
+        let aliases = field.evolution.as_ref().map_or(&[][..], |evolution| &evolution.aliases);
+        let first = aliases.iter().find(|alias| has_column(alias));
+        format.is_flat() && !has_column(&field.name) && first.is_some_and(|first| first == name)
+    })
+}
+
 fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions) -> Result<Vec<Column>, CsvError> {
     let at_column = |name: &str, problem| CsvError { line: 0, column: Some(name.to_owned()), problem };
     let mut taken = vec![false; format.fields().len()];
     let mut columns = Vec::with_capacity(header.len());
     for name in header {
         let name = name.as_ref();
-        let Some(index) = format.field(name) else {
+        let Some(index) = format.field(name).or_else(|| by_alias(format, header, name)) else {
             if options.ignore_extra_columns {
                 columns.push(Column { target: None, nullable: true });
                 continue;
@@ -332,7 +343,7 @@ fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions
         columns.push(Column { target, nullable: format.fields()[index].nullable });
     }
     for (field, taken) in format.fields().iter().zip(taken) {
-        if !taken && !field.nullable {
+        if !taken && !field.nullable && field.default_text().is_none() {
             return Err(at_column(&field.name, CsvProblem::MissingColumn));
         }
     }

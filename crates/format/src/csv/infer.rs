@@ -179,7 +179,7 @@ impl Column {
     fn spec(&self, name: &str, options: &InferOptions) -> FieldSpec {
         let ty = self.ty(options);
         let nulls = if ty.is_text() { self.nulls } else { self.nulls + self.value_nulls + self.quoted_nulls };
-        FieldSpec { name: name.to_owned(), ty: ty.into(), nullable: options.all_nullable || nulls > 0 }
+        FieldSpec { nullable: options.all_nullable || nulls > 0, ..FieldSpec::new(name, ty) }
     }
 
     fn ty(&self, options: &InferOptions) -> FieldType {

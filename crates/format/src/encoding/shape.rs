@@ -1,9 +1,11 @@
 //! How a format's fields lie in each other, with the names that encodings have for them.
 
+use std::sync::Arc;
+
 use crate::element::{Element, ElementKind, Group, Member};
 use crate::field::Field;
 use crate::format::Format;
-use crate::spec::{FieldSpec, TypeSpec};
+use crate::spec::{Evolution, FieldSpec, TypeSpec};
 
 /// A field, a nested record or a union, with its own name.
 #[derive(Clone, Debug)]
@@ -13,6 +15,7 @@ pub(crate) struct Named {
     pub(crate) path: String,
     /// Whether it may be null where what it lies in is not.
     pub(crate) nullable: bool,
+    pub(crate) evolution: Option<Arc<Evolution>>,
     pub(crate) shape: Shape,
 }
 
@@ -34,6 +37,17 @@ pub(crate) enum Items {
 }
 
 impl Named {
+    /// Whether a record without it is whole: it is null then, or has its default.
+    pub(crate) fn may_be_missing(&self) -> bool {
+        let is_leaf_filled = |field: &Field| field.default_text().is_some();
+        self.nullable
+            || match &self.shape {
+                Shape::Leaf(_, field) => is_leaf_filled(field),
+                Shape::Record(_, members) => members.iter().all(Named::may_be_missing),
+                Shape::Union(..) => false,
+            }
+    }
+
     /// What the format's records have; `path` is that of the list, for elements.
     pub(crate) fn all(format: &Format, path: &str) -> Vec<Named> {
         Self::members(format, format.tree(), &format.specs(), path)
@@ -52,7 +66,8 @@ impl Named {
                 }
                 (Member::Group(_), _) => return None,
             };
-            Some(Named { name: spec.name.clone(), path, nullable: spec.nullable, shape })
+            let evolution = spec.evolution.clone();
+            Some(Named { name: spec.name.clone(), path, nullable: spec.nullable, evolution, shape })
         };
         members.iter().zip(specs).filter_map(named).collect()
     }
@@ -66,7 +81,7 @@ impl Items {
             ElementKind::Record(format) => Self::Record(Named::all(format, &path)),
             ElementKind::Scalar(field) => {
                 let shape = Shape::Leaf(0, field.clone());
-                Self::Scalar(Box::new(Named { name: String::new(), path, nullable: false, shape }))
+                Self::Scalar(Box::new(Named { name: String::new(), path, nullable: false, evolution: None, shape }))
             }
         }
     }

@@ -216,7 +216,7 @@ impl<'a> Placer<'a> {
         }
         self.body.push('\n');
         self.depth -= 1;
-        Ok(Group { name: node.name.clone(), path, nullable, optional, union: None, members, leaves })
+        Ok(Group { name: node.name.clone(), path, nullable, optional, union: None, members, leaves, evolution: None })
     }
 
     fn union(
@@ -274,7 +274,16 @@ impl<'a> Placer<'a> {
         self.depth -= 1;
         let leaves = first..self.fields.len();
         let union = Some(Tag { discriminator: Some(leaf) });
-        Ok(Group { name: node.name.clone(), path, nullable: true, optional: None, union, members, leaves })
+        Ok(Group {
+            name: node.name.clone(),
+            path,
+            nullable: true,
+            optional: None,
+            union,
+            members,
+            leaves,
+            evolution: None,
+        })
     }
 
     /// The values of a union's field `on` that tell of a variant; those of others are `taken`.
@@ -439,6 +448,7 @@ impl<'a> Placer<'a> {
             null_bit: None,
             detail: kind.detail,
             foreign: access.clone(),
+            evolution: None,
         });
         self.access.push(access);
         Ok(self.fields.len() - 1)

@@ -49,7 +49,7 @@ impl JsonDecoder {
         let (shape, words) = Shape::of(format);
         let convert = Convert {
             plain: Plain::of(format, &shape),
-            builder: RecordBuilder::new(format),
+            builder: RecordBuilder::with_defaults(format),
             options: options.clone(),
             seen: vec![0; words],
             scratch: Vec::new(),

@@ -178,7 +178,7 @@ impl Members {
     fn specs(&self, options: &JsonInferOptions) -> Vec<FieldSpec> {
         let spec = |(name, seen): &(String, Seen)| {
             let nullable = seen.nulls || options.all_nullable || matches!(seen.kind, Kind::Nothing);
-            Some(FieldSpec { name: name.clone(), ty: seen.type_spec(options)?, nullable })
+            Some(FieldSpec { nullable, ..FieldSpec::new(name, seen.type_spec(options)?) })
         };
         self.members.iter().filter_map(spec).collect()
     }
@@ -258,7 +258,7 @@ impl Seen {
             Kind::Number(numbers) => numbers.ty()?.into(),
             Kind::Timestamp => FieldType::Timestamp.into(),
             Kind::List(element) if element.nulls => {
-                let value = FieldSpec { name: VALUE.to_owned(), ty: element.type_spec(options)?, nullable: true };
+                let value = FieldSpec::nullable(VALUE, element.type_spec(options)?);
                 TypeSpec::list(TypeSpec::Record(vec![value]))
             }
             Kind::List(element) => TypeSpec::list(element.type_spec(options)?),

@@ -135,7 +135,8 @@ impl<'s> Importer<'s> {
                 return Err(refuse(&path, "there are more than 4096 properties, those behind each `$ref` counted"));
             }
             let (ty, nullable) = self.type_of(schema, &path, depth + 1)?;
-            specs.push(FieldSpec { name: name.clone(), ty, nullable: nullable || !required.contains(&name.as_str()) });
+            let nullable = nullable || !required.contains(&name.as_str());
+            specs.push(FieldSpec { nullable, ..FieldSpec::new(name, ty) });
         }
         Ok(TypeSpec::Record(specs))
     }

@@ -25,6 +25,23 @@
 //! | `union { … }` | exactly one of the fields in the braces |
 //! | `T[]`, `T[N]` | any number of, or exactly N, values of type T |
 //!
+//! # Versions
+//!
+//! Behind that, a field says how it goes together with other versions of its format, in conversions and where records are
+//! read from an encoding:
+//!
+//! | | |
+//! |---|---|
+//! | `default VALUE` | what the field holds where a record has no such field, or has null and the field is never null; `[]` for a list |
+//! | `alias NAME` | a name that it had; it is found by the first of them that there is, where there is none of its own name. For records and unions too |
+//! | `unknown SYMBOL` | of an enumeration: the symbol that stands for those that it lacks |
+//!
+//! ```text
+//! departure_delay i32 null alias dep_delay alias delay
+//! origin string default "unknown airport"
+//! status enum u8 { PLANNED = 0, LEFT = 1, OTHER = 9 } unknown OTHER
+//! ```
+//!
 //! # Layouts of other programs
 //!
 //! Without more, records lie in the natural layout. A first line `layout foreign …` says that they lie as another
@@ -123,7 +140,7 @@ use std::fmt::{self, Write as _};
 
 use crate::field::FieldType;
 use crate::format::{Format, FormatError};
-use crate::spec::{FieldSpec, TypeSpec};
+use crate::spec::{Evolution, FieldSpec, TypeSpec};
 
 pub(crate) use parse::{Dialect, Node, Ty, character, parse_fields, parse_nodes};
 
@@ -191,7 +208,7 @@ pub(crate) fn one_line(ty: &TypeSpec) -> String {
 
 /// A field a line at this depth, or, with none, all in one line.
 fn write_fields(specs: &[FieldSpec], depth: Option<usize>, are_variants: bool, text: &mut String) {
-    for (index, FieldSpec { name, ty, nullable }) in specs.iter().enumerate() {
+    for (index, FieldSpec { name, ty, nullable, evolution }) in specs.iter().enumerate() {
         match depth {
             Some(depth) => text.push_str(&"    ".repeat(depth)),
             None if index > 0 => text.push_str("; "),
@@ -203,6 +220,9 @@ fn write_fields(specs: &[FieldSpec], depth: Option<usize>, are_variants: bool, t
         // Any variant may be missing, so `null` is not written for it.
         if *nullable && !are_variants {
             text.push_str(" null");
+        }
+        if let Some(evolution) = evolution {
+            let _ = write!(text, "{evolution}");
         }
         if depth.is_some() {
             text.push('\n');
@@ -246,6 +266,26 @@ fn write_type(ty: &TypeSpec, depth: Option<usize>, text: &mut String) {
             }
             text.push('}');
         }
+    }
+}
+
+/// As the notations have it, behind a field's type.
+impl fmt::Display for Evolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Evolution { default, aliases, unknown } = self;
+        if let Some(value) = default {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.:[]".contains(&byte);
+            match !value.is_empty() && value.bytes().all(is_plain) {
+                true => write!(f, " default {value}")?,
+                false => write!(f, " default {}", Quoted(value))?,
+            }
+        }
+        let unknown = unknown.iter().map(|symbol| ("unknown", symbol));
+        let aliases = aliases.iter().map(|name| ("alias", name));
+        for (word, value) in unknown.chain(aliases) {
+            write!(f, " {word} {}", Quoted(value))?;
+        }
+        Ok(())
     }
 }
 

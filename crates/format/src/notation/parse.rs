@@ -1,10 +1,12 @@
 //! Reads the notations: people's, and the canonical one, which has places behind the types.
 
+use std::sync::Arc;
+
 use super::shorten;
 use crate::field::FieldType;
 use crate::format::{Format, FormatError, FormatProblem};
 use crate::problem::FieldTypeError;
-use crate::spec::{FieldSpec, TypeSpec};
+use crate::spec::{Evolution, FieldSpec, TypeSpec};
 use crate::{MAX_DEPTH, MAX_FIELDS};
 
 /// Most values of one variant.
@@ -82,16 +84,18 @@ fn spec(node: Node<'_>, dialect: Dialect, lines: &mut Vec<usize>) -> Result<Fiel
     lines.push(node.line);
     let refuse = |problem| FormatError { line: Some(node.line), problem };
     let words: Vec<&str> = node.words.iter().map(String::as_str).collect();
-    let nullable = match (dialect, words.as_slice()) {
+    let syntax = |expected: &str| {
+        let (found, expected) = (shorten(node.text.trim()), expected.to_owned());
+        refuse(FormatProblem::Syntax { found, expected })
+    };
+    let (words, evolution) = evolution(&words).map_err(syntax)?;
+    let nullable = match (dialect, words) {
         (_, []) | (Dialect::People, ["not", "null"]) => false,
         // Also in a description: fields of elements have no places.
         (_, ["null"]) => true,
         // What is wrong with them is found when the format's own description is compared.
         (Dialect::Canonical, words) => words.get(5) == Some(&"null"),
-        _ => {
-            let expected = "`name type`, and `null` behind it if the field may be null".to_owned();
-            return Err(refuse(FormatProblem::Syntax { found: shorten(node.text.trim()), expected }));
-        }
+        _ => return Err(syntax("`name type`, and `null` behind it if the field may be null")),
     };
     if !node.cases.is_empty() {
         let expected = "a variant without values; these are for `layout foreign`".to_owned();
@@ -99,7 +103,31 @@ fn spec(node: Node<'_>, dialect: Dialect, lines: &mut Vec<usize>) -> Result<Fiel
     }
     let fields = specs(node.inner, dialect, lines)?;
     let ty = type_spec(node.ty, fields).map_err(refuse)?;
-    Ok(FieldSpec { name: node.name, ty, nullable })
+    Ok(FieldSpec { name: node.name, ty, nullable, evolution })
+}
+
+/// What stands behind a type: the words up to those that speak of other versions, and what these say.
+///
+/// # Errors
+/// What is expected in their place.
+fn evolution<'w>(words: &'w [&'w str]) -> Result<(&'w [&'w str], Option<Arc<Evolution>>), &'static str> {
+    let is_ours = |word: &&str| ["default", "unknown", "alias"].contains(word);
+    let first = words.iter().position(is_ours).unwrap_or(words.len());
+    let (before, mut rest) = words.split_at(first);
+    let mut found = Evolution::default();
+    while let [word, value, after @ ..] = rest {
+        match *word {
+            "default" if found.default.is_none() => found.default = Some((*value).to_owned()),
+            "unknown" if found.unknown.is_none() => found.unknown = Some((*value).to_owned()),
+            "alias" => found.aliases.push((*value).to_owned()),
+            _ => return Err("`default VALUE`, `unknown SYMBOL`, each once, and `alias NAME` behind a field's type"),
+        }
+        rest = after;
+    }
+    match rest {
+        [] => Ok((before, (first < words.len()).then(|| found.into()))),
+        _ => Err("a value, symbol or name behind `default`, `unknown` or `alias`"),
+    }
 }
 
 fn type_spec(ty: Ty, fields: Vec<FieldSpec>) -> Result<TypeSpec, FormatProblem> {

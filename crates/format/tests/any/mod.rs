@@ -77,7 +77,10 @@ type Name = fn(usize) -> String;
 
 fn fields(ty: impl Strategy<Value = TypeSpec>, most: usize, name: Name) -> impl Strategy<Value = Vec<FieldSpec>> {
     vec((ty, any::<bool>()), 1..most).prop_map(move |types| {
-        let field = |(index, (ty, nullable)): (usize, (TypeSpec, bool))| FieldSpec { name: name(index), ty, nullable };
+        let field = |(index, (ty, nullable)): (usize, (TypeSpec, bool))| FieldSpec {
+            nullable,
+            ..FieldSpec::new(name(index), ty)
+        };
         types.into_iter().enumerate().map(field).collect()
     })
 }

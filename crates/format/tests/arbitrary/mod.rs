@@ -67,7 +67,7 @@ pub fn format() -> impl Strategy<Value = Format> {
             while specs.iter().any(|spec| spec.name == name) {
                 name.push('_');
             }
-            specs.push(FieldSpec { name, ty: ty.into(), nullable });
+            specs.push(FieldSpec { nullable, ..FieldSpec::new(name, ty) });
         }
         Format::natural(specs).expect("names differ")
     })

@@ -51,7 +51,7 @@ impl Shape {
 
 impl Node {
     fn spec(&self) -> FieldSpec {
-        FieldSpec { name: self.name.clone(), ty: self.shape.ty(), nullable: self.nullable }
+        FieldSpec { nullable: self.nullable, ..FieldSpec::new(&self.name, self.shape.ty()) }
     }
 }
 

@@ -59,8 +59,10 @@ fn projection(outputs: Vec<Output>, format: &Format) -> Result<(Projection, Form
         let name = output.name.clone();
         match output.plain_field().and_then(|index| format.fields().get(index)) {
             // A field that is only copied stays what it is.
-            Some(field) => FieldSpec { name, ..field.spec() },
-            None => FieldSpec { name, ty: output.expr.ty.into(), nullable: output.expr.nullable },
+            Some(field) if field.name == name => field.spec(),
+            // Under another name its aliases may be those of others.
+            Some(field) => FieldSpec { name, evolution: None, ..field.spec() },
+            None => FieldSpec { nullable: output.expr.nullable, ..FieldSpec::new(name, output.expr.ty) },
         }
     });
     let output = Format::natural(fields)

@@ -12,6 +12,7 @@ use crate::encoding::{EncodingError, EncodingOptions, Loss};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
 use crate::record::Value;
+use crate::spec::Evolution;
 use crate::text::{self, Rounding};
 
 /// Gives the rows of batches as records of one format.
@@ -62,7 +63,7 @@ impl BatchReader {
     ) -> Result<Self, EncodingError> {
         let targets = members(format, format.tree(), 0, schema.fields(), options)?;
         let (projection, targets) = targets.into_iter().unzip();
-        let builder = RecordBuilder::new(format);
+        let builder = RecordBuilder::with_defaults(format);
         Ok(Self {
             builder,
             projection,
@@ -138,7 +139,14 @@ fn members(
     let mut targets = Vec::new();
     let mut taken = vec![false; places.len()];
     for (index, column) in columns.iter().enumerate() {
-        let Some(found) = places.iter().position(|place| name_of(place) == column.name()) else {
+        let has_column = |name: &str| columns.iter().any(|column| column.name() == name);
+        let by_alias = |place: &Member| {
+            let aliases = evolution(format, place).map_or(&[][..], |evolution| &evolution.aliases);
+            let first = aliases.iter().find(|alias| has_column(alias));
+            first.is_some_and(|first| first == column.name()) && !has_column(own_name(format, place, path))
+        };
+        let by_name = places.iter().position(|place| name_of(place) == column.name());
+        let Some(found) = by_name.or_else(|| places.iter().position(by_alias)) else {
             if options.ignore_unknown {
                 continue;
             }
@@ -160,7 +168,9 @@ fn members(
     }
     for (place, taken) in places.iter().zip(taken) {
         let nullable = match place {
-            Member::Leaf(leaf) => format.fields().get(*leaf).is_none_or(|field| field.nullable),
+            Member::Leaf(leaf) => {
+                format.fields().get(*leaf).is_none_or(|field| field.nullable || field.default_text().is_some())
+            }
             Member::Group(group) => group.nullable,
         };
         if !taken && !nullable {
@@ -169,6 +179,14 @@ fn members(
         }
     }
     Ok(targets)
+}
+
+/// What a member says of other versions.
+fn evolution<'m>(format: &'m Format, place: &'m Member) -> Option<&'m Evolution> {
+    match place {
+        Member::Leaf(leaf) => format.fields().get(*leaf)?.evolution.as_deref(),
+        Member::Group(group) => group.evolution.as_deref(),
+    }
 }
 
 /// A member's name without those of what it is in.
@@ -261,6 +279,7 @@ impl Writer<'_> {
     fn fill(&mut self, target: &Target, column: &Column, row: usize) -> Result<(), EncodingError> {
         match target {
             Target::Value { field, ty } => self.value(*field, *ty, column, row),
+            Target::List { field, .. } if column.is_null(row) => self.null(*field),
             // Unset is null, or missing.
             _ if column.is_null(row) => Ok(()),
             Target::Group { group, members } => {
@@ -343,12 +362,18 @@ impl Writer<'_> {
         Ok(self.builder.push(value)?)
     }
 
+    /// Null for a field; one that is never null is missing then, unless it has a default.
+    #[inline]
+    fn null(&mut self, field: usize) -> Result<(), EncodingError> {
+        let is_nullable = self.builder.format().fields().get(field).is_some_and(|field| field.nullable);
+        if is_nullable { Ok(self.builder.set_null(field)?) } else { Ok(()) }
+    }
+
     #[inline]
     fn value(&mut self, field: usize, ty: FieldType, column: &Column, row: usize) -> Result<(), EncodingError> {
         let Some(value) = column.value(row) else { return Err(self.named(field, column.beyond())) };
         let outcome = match (value, ty) {
-            // Unset is null, or missing.
-            (Value::Null, _) => return Ok(()),
+            (Value::Null, _) => return self.null(field),
             (value @ (Value::Int(_) | Value::Uint(_)), FieldType::F32 | FieldType::F64) => {
                 match float(value, ty, self.rounding) {
                     Ok(value) => self.builder.set_f64(field, value),

@@ -141,7 +141,7 @@ fn import_fields(fields: &Fields, options: &EncodingOptions) -> Result<Vec<Field
             DataType::Union(variants, _) => variants.iter().any(|(_, variant)| variant.is_nullable()),
             _ => field.is_nullable(),
         };
-        Ok(FieldSpec { name: field.name().clone(), ty, nullable })
+        Ok(FieldSpec { nullable, ..FieldSpec::new(field.name(), ty) })
     };
     fields.iter().map(spec).collect()
 }

@@ -140,7 +140,7 @@ impl Stop {
 impl Table {
     pub(super) fn new(schema: AvroSchema, format: &Format, options: &EncodingOptions) -> Result<Self, EncodingError> {
         let plan = Plan::of(&schema, format, Purpose::Read { ignore_unknown: options.ignore_unknown })?;
-        let mut builder = RecordBuilder::new(format);
+        let mut builder = RecordBuilder::with_defaults(format);
         plan.places.iter().for_each(|place| builder.promise(*place));
         let repairs_text = options.allows(Loss::InvalidText);
         Ok(Self { schema, plan, builder, repairs_text })
@@ -381,6 +381,14 @@ impl<'b> Reading<'_, 'b> {
                 Some(value) => self.builder.put(place, value.to_le_bytes()),
                 None => self.note(label, What::Time),
             },
+            Op::IntegerToF32 => {
+                let value = self.long()?;
+                self.builder.put(place, (value as f32).to_le_bytes());
+            }
+            Op::IntegerToF64 => {
+                let value = self.long()?;
+                self.builder.put(place, (value as f64).to_le_bytes());
+            }
             Op::Symbols(numbers) => {
                 let index = usize::try_from(self.long()?).ok();
                 let number = index.and_then(|index| numbers.get(index));

@@ -41,6 +41,11 @@ fn field_json(
 ) -> Result<Json, EncodingError> {
     let name = own.of(&spec.name);
     let mut ty = type_json(names, &format!("{record}_{name}"), &spec.ty)?;
+    if let Some(unknown) = spec.evolution.as_ref().and_then(|evolution| evolution.unknown.as_ref())
+        && ty["type"] == "enum"
+    {
+        ty["default"] = unknown.as_str().into();
+    }
     if spec.nullable {
         ty = match ty {
             Json::Array(mut branches) => {
@@ -54,6 +59,18 @@ fn field_json(
     if spec.nullable {
         field["default"] = Json::Null;
     }
+    if let Some(evolution) = &spec.evolution {
+        if let Some(default) = evolution.default.as_ref().and_then(|default| default_json(&spec.ty, default)) {
+            if let Some(Json::Array(branches)) = field.get_mut("type").filter(|_| spec.nullable) {
+                // A default is a value of the first branch.
+                branches.rotate_left(1);
+            }
+            field["default"] = default;
+        }
+        if !evolution.aliases.is_empty() {
+            field["aliases"] = evolution.aliases.clone().into();
+        }
+    }
     // What Avro's types say by themselves of this field; where that is not all, our notation says it.
     let alone = AvroSchema::parse(&json!({"type": "record", "name": "alone", "fields": [field]}).to_string())?;
     let found = alone.root_field().map(|found| alone.spec(&name, found, "", 0));
@@ -61,6 +78,18 @@ fn field_json(
         field[NOTE] = crate::notation::field_line(spec).into();
     }
     Ok(field)
+}
+
+/// A field's default, of those that Avro has a value for: the attribute in our notation says the others.
+fn default_json(ty: &TypeSpec, default: &str) -> Option<Json> {
+    match ty {
+        TypeSpec::Scalar(FieldType::Bool) => default.trim().parse().ok().map(Json::Bool),
+        TypeSpec::Scalar(FieldType::F32 | FieldType::F64) => default.trim().parse::<f64>().ok().map(Json::from),
+        TypeSpec::Scalar(ty) if ty.is_integer() => default.trim().parse::<i64>().ok().map(Json::from),
+        TypeSpec::Scalar(ty) if ty.is_text() => Some(default.into()),
+        TypeSpec::List { .. } => Some(Json::Array(Vec::new())),
+        _ => None,
+    }
 }
 
 fn type_json(names: &mut Identifiers, path: &str, ty: &TypeSpec) -> Result<Json, EncodingError> {
@@ -97,7 +126,7 @@ fn variant_json(names: &mut Identifiers, path: &str, variant: &FieldSpec) -> Res
     let name = names.of(&format!("{path}_{}", variant.name));
     let mut json = match &variant.ty {
         TypeSpec::Record(fields) => record_json(names, &name, fields)?,
-        ty => record_json(names, &name, &[FieldSpec { name: VALUE.to_owned(), ty: ty.clone(), nullable: false }])?,
+        ty => record_json(names, &name, &[FieldSpec::new(VALUE, ty.clone())])?,
     };
     json[NOTE] = variant.name.as_str().into();
     Ok(json)

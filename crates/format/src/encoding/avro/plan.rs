@@ -77,6 +77,9 @@ pub(super) enum Op {
     Double,
     /// A `float` into an `f64`.
     Widen,
+    /// An `int` or `long` into a float, as the nearest of them: Avro's promotion, for reading.
+    IntegerToF32,
+    IntegerToF64,
     Text,
     Bytes,
     Fixed(usize),
@@ -136,20 +139,21 @@ impl Compiler<'_> {
         };
         let mut found = vec![false; members.len()];
         let mut steps = Vec::with_capacity(fields.len());
-        for field in fields {
-            let name = own_name(field);
-            match members.iter().position(|member| member.name == name) {
+        let names: Vec<String> = fields.iter().map(own_name).collect();
+        let sources: Vec<Option<&String>> = members.iter().map(|member| self.source(member, &names)).collect();
+        for (field, name) in fields.iter().zip(&names) {
+            match sources.iter().position(|source| *source == Some(name)) {
                 Some(index) => {
                     found[index] = true;
                     steps.push(self.step(field.ty, &members[index], format)?);
                 }
-                None => steps.push(self.unknown(field, &name, members, path)?),
+                None => steps.push(self.unknown(field, name, members, path)?),
             }
         }
         let lacks = members
             .iter()
             .zip(&found)
-            .find(|(member, found)| !**found && (self.purpose == Purpose::Write || !member.nullable));
+            .find(|(member, found)| !**found && (self.purpose == Purpose::Write || !member.may_be_missing()));
         match lacks {
             Some((member, _)) => {
                 let message = format!("record {} has no such field", schema.ty(record).name);
@@ -157,6 +161,13 @@ impl Compiler<'_> {
             }
             None => Ok(steps),
         }
+    }
+
+    /// Which of the schema's names a member is read from or written to: its own, or the first of its aliases that there is.
+    fn source<'n>(&self, member: &Named, names: &'n [String]) -> Option<&'n String> {
+        let find = |wanted: &String| names.iter().find(|name| *name == wanted);
+        let aliases = member.evolution.as_ref().filter(|_| self.purpose != Purpose::Write);
+        find(&member.name).or_else(|| aliases?.aliases.iter().find_map(find))
     }
 
     /// A field of the schema that the format lacks.
@@ -346,6 +357,7 @@ impl Compiler<'_> {
             let clamp = |bound: i128| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
             Op::Integer(clamp(least), clamp(most))
         };
+        let is_read = self.purpose != Purpose::Write;
         Some(match (&found.kind, found.logical, field.ty) {
             (_, Logical::Timestamp(unit), FieldType::Timestamp) => Op::Time(unit),
             (Kind::Fixed(size), Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. })
@@ -361,16 +373,21 @@ impl Compiler<'_> {
             (Kind::Int, _, FieldType::I32) => Op::Int32,
             (Kind::Long, _, FieldType::I64) => Op::Int64,
             (Kind::Int | Kind::Long, _, FieldType::Enum { bytes, signed }) => integer(enum_range(bytes, signed)),
+            (Kind::Int | Kind::Long, _, FieldType::F32) if is_read => Op::IntegerToF32,
+            (Kind::Int | Kind::Long, _, FieldType::F64) if is_read => Op::IntegerToF64,
             (Kind::Int | Kind::Long, _, ty) => integer(ty.integer_range()?),
             (Kind::Float, _, FieldType::F32) => Op::Float,
             (Kind::Float, _, FieldType::F64) => Op::Widen,
             (Kind::Double, _, FieldType::F64) => Op::Double,
             (Kind::String, _, FieldType::String | FieldType::Char(_)) => Op::Text,
+            (Kind::Bytes, _, FieldType::String | FieldType::Char(_)) if is_read => Op::Text,
             (Kind::Bytes, _, FieldType::Bytes) => Op::Bytes,
+            (Kind::String, _, FieldType::Bytes) if is_read => Op::Bytes,
             (Kind::Fixed(size), _, FieldType::Bytes) => Op::Fixed(*size),
             (Kind::Enum(symbols), _, FieldType::Enum { .. }) => {
                 let enumeration = field.enumeration()?;
-                Op::Symbols(symbols.iter().map(|symbol| enumeration.number(symbol)).collect())
+                let unknown = field.unknown_number().filter(|_| is_read);
+                Op::Symbols(symbols.iter().map(|symbol| enumeration.number(symbol).or(unknown)).collect())
             }
             _ => return None,
         })

@@ -40,6 +40,8 @@ pub(super) struct Type {
     pub(super) name: String,
     /// What our attribute says.
     pub(super) note: Option<String>,
+    /// Of an enumeration: the symbol for those that a reader lacks.
+    pub(super) default: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -65,6 +67,10 @@ pub(super) struct AvroField {
     pub(super) name: String,
     pub(super) ty: usize,
     pub(super) note: Option<String>,
+    /// What a reader has where a writer has no such field.
+    pub(super) default: Option<Json>,
+    /// Names that it had.
+    pub(super) aliases: Vec<String>,
 }
 
 /// What a type's values stand for, where that is something else.
@@ -224,7 +230,13 @@ impl AvroSchema {
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
         match &field.note {
             Some(note) => noted(note, &path),
-            None => self.spec(&field.name, field.ty, &path, depth),
+            None => {
+                let mut spec = self.spec(&field.name, field.ty, &path, depth)?;
+                if let Some(default) = &field.default {
+                    spec = with_default(spec, default);
+                }
+                Ok(field.aliases.iter().filter(|alias| **alias != field.name).fold(spec, FieldSpec::with_alias))
+            }
         }
     }
 
@@ -246,7 +258,11 @@ impl AvroSchema {
             (Kind::Double, _) => scalar(FieldType::F64),
             (Kind::Bytes | Kind::Fixed(_), _) => scalar(FieldType::Bytes),
             (Kind::String, _) => scalar(FieldType::String),
-            (Kind::Enum(symbols), _) => Ok(spec(TypeSpec::enumeration(symbols.iter().cloned().zip(0..)))),
+            (Kind::Enum(symbols), _) => {
+                let spec = spec(TypeSpec::enumeration(symbols.iter().cloned().zip(0..)));
+                let unknown = found.default.as_ref().filter(|default| symbols.contains(default));
+                Ok(unknown.into_iter().fold(spec, FieldSpec::with_unknown))
+            }
             (Kind::Array(element), _) => Ok(spec(TypeSpec::list(self.element(*element, path, depth + 1)?))),
             (Kind::Map(element), _) => {
                 let value = self.spec(VALUE, *element, path, depth + 2)?;
@@ -277,7 +293,7 @@ impl AvroSchema {
             many => {
                 let variants: Result<Vec<FieldSpec>, EncodingError> =
                     many.iter().map(|branch| self.variant(*branch, path, depth + 1)).collect();
-                Ok(FieldSpec { name: name.to_owned(), ty: TypeSpec::Union(variants?), nullable })
+                Ok(FieldSpec { nullable, ..FieldSpec::new(name, TypeSpec::Union(variants?)) })
             }
         }
     }
@@ -311,6 +327,40 @@ impl AvroSchema {
             _ => None,
         }
     }
+}
+
+/// A field with the default that the schema gives it, as far as fields have such: of a record, its fields have theirs.
+fn with_default(spec: FieldSpec, default: &Json) -> FieldSpec {
+    let of_scalar = |ty: FieldType| match (default, ty) {
+        // Each of its characters is a byte.
+        (Json::String(text), FieldType::Bytes) => {
+            text.chars().map(|c| u8::try_from(c).ok()).collect::<Option<Vec<u8>>>().map(|bytes| text::base64(&bytes))
+        }
+        (Json::String(text), _) => Some(text.clone()),
+        (Json::Number(number), _) => Some(number.to_string()),
+        (Json::Bool(bit), _) => Some(bit.to_string()),
+        _ => None,
+    };
+    let value = match (&spec.ty, default) {
+        (TypeSpec::Scalar(FieldType::Timestamp | FieldType::Decimal { .. }), _) => None,
+        (TypeSpec::Scalar(ty), _) => of_scalar(*ty),
+        (TypeSpec::Enum { .. }, Json::String(symbol)) => Some(symbol.clone()),
+        (TypeSpec::List { .. }, Json::Array(elements)) if elements.is_empty() => Some("[]".to_owned()),
+        (TypeSpec::List { .. }, Json::Object(entries)) if entries.is_empty() => Some("[]".to_owned()),
+        _ => None,
+    };
+    if let (TypeSpec::Record(fields), Json::Object(values)) = (&spec.ty, default) {
+        let inner = fields.iter().map(|field| match values.get(&field.name).filter(|value| !value.is_null()) {
+            Some(value) if field.evolution.as_ref().is_none_or(|own| own.default.is_none()) => {
+                with_default(field.clone(), value)
+            }
+            _ => field.clone(),
+        });
+        return FieldSpec { ty: TypeSpec::Record(inner.collect()), ..spec };
+    }
+    // What is no value of the type is as if it were not there, as with other readers.
+    let with = value.map(|value| spec.clone().with_default(value));
+    with.filter(|with| Format::natural([with.clone()]).is_ok()).unwrap_or(spec)
 }
 
 /// What a note in our notation says a field is.
@@ -359,7 +409,7 @@ impl Parser {
     }
 
     fn add(&mut self, kind: Kind) -> usize {
-        self.types.push(Type { kind, logical: Logical::None, name: String::new(), note: None });
+        self.types.push(Type { kind, logical: Logical::None, name: String::new(), note: None, default: None });
         self.types.len() - 1
     }
 
@@ -420,6 +470,7 @@ impl Parser {
                 let symbols = symbols.iter().take(MAX_BRANCHES).filter_map(Json::as_str).map(str::to_owned).collect();
                 let index = self.add(Kind::Enum(symbols));
                 self.name(index, object, namespace, path)?;
+                self.types[index].default = object.get("default").and_then(Json::as_str).map(str::to_owned);
                 index
             }
             "fixed" => {
@@ -463,7 +514,10 @@ impl Parser {
             }
             let ty = self.ty(ty, &namespace, &inner, depth + 1)?;
             let note = field.get(NOTE).and_then(Json::as_str).map(str::to_owned);
-            fields.push(AvroField { name: name.to_owned(), ty, note });
+            let default = field.get("default").filter(|default| !default.is_null()).cloned();
+            let aliases = field.get("aliases").and_then(Json::as_array).into_iter().flatten();
+            let aliases = aliases.filter_map(Json::as_str).map(str::to_owned).collect();
+            fields.push(AvroField { name: name.to_owned(), ty, note, default, aliases });
         }
         self.types[index].kind = Kind::Record(fields);
         Ok(index)

@@ -68,7 +68,7 @@ impl From<ValueError> for Stop {
 impl<D: Dialect> ItemDecoder<D> {
     pub(in crate::encoding) fn new(format: &Format, options: &EncodingOptions) -> Self {
         let state = State {
-            builder: RecordBuilder::new(format),
+            builder: RecordBuilder::with_defaults(format),
             seen: Vec::new(),
             depth: 0,
             ignore_unknown: options.ignore_unknown,

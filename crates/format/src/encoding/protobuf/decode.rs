@@ -104,7 +104,7 @@ impl ProtobufDecoder {
             Some(schema) => Plan::of(schema, format, purpose)?,
             None => Plan::of(&ProtobufSchema::of(format), format, purpose)?,
         };
-        let mut builder = RecordBuilder::new(format);
+        let mut builder = RecordBuilder::with_defaults(format);
         plan.root.zeros.iter().for_each(|place| builder.start_from_zero(*place));
         let table = Table { plan, repairs_text: options.allows(Loss::InvalidText) };
         Ok(Self { window: Window::default(), table, builder, most: options.max_item_bytes })

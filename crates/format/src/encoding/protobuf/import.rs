@@ -255,7 +255,8 @@ impl Importer {
         };
         let note = self.note(&field.parent_file(), field.path(), field.full_name())?;
         let (number, name) = (field.number(), field.name().to_owned());
-        Ok(ProtoField { number, name, kind, presence, oneof, note })
+        let default = default_text(field);
+        Ok(ProtoField { number, name, kind, presence, oneof, default, note })
     }
 
     fn kind(&mut self, field: &FieldDescriptor) -> Result<Kind, EncodingError> {
@@ -324,5 +325,15 @@ impl Importer {
             (Some(spec), None) => Ok(Some(spec)),
             _ => Err(refusal(format!("the comment `{NOTE}` has several fields")).in_field(name)),
         }
+    }
+}
+
+/// The default that a `.proto` of proto2 gives a field, as fields of formats have theirs.
+fn default_text(field: &FieldDescriptor) -> Option<String> {
+    let declared = field.field_descriptor_proto().default_value.clone()?;
+    match field.default_value() {
+        // Declared with escapes, as in C.
+        prost_reflect::Value::Bytes(bytes) => Some(text::base64(&bytes)),
+        _ => Some(declared),
     }
 }

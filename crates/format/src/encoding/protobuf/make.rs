@@ -103,7 +103,7 @@ impl SchemaBuilder {
                 (kind, if has_presence { Presence::Optional } else { Presence::Implicit })
             }
         };
-        let mut field = ProtoField { number, name, kind, presence, oneof, note: None };
+        let mut field = ProtoField { number, name, kind, presence, oneof, default: None, note: None };
         let plain = self.schema.plain_spec(&field, "", 0);
         let plain = plain.map(|plain| FieldSpec { nullable: plain.nullable || oneof.is_some(), ..plain });
         if plain.as_ref().ok() != Some(spec) {

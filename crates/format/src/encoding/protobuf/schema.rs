@@ -55,6 +55,8 @@ pub(super) struct ProtoField {
     pub(super) presence: Presence,
     /// The group of fields that it is one of.
     pub(super) oneof: Option<usize>,
+    /// The value that one which is not there has (proto2), as the format's field has defaults.
+    pub(super) default: Option<String>,
     /// What a comment says the format's field is.
     pub(super) note: Option<FieldSpec>,
 }
@@ -329,7 +331,10 @@ impl ProtobufSchema {
         };
         Ok(match field.presence {
             Presence::Repeated { .. } => FieldSpec::new(&field.name, TypeSpec::list(ty)),
-            presence => FieldSpec { name: field.name.clone(), ty, nullable: presence == Presence::Optional },
+            Presence::Optional if field.oneof.is_none() && field.default.is_some() => {
+                field.default.iter().fold(FieldSpec::new(&field.name, ty), FieldSpec::with_default)
+            }
+            presence => FieldSpec { nullable: presence == Presence::Optional, ..FieldSpec::new(&field.name, ty) },
         })
     }
 

@@ -97,7 +97,7 @@ impl Convert {
         let mut nodes = vec![Node::new(String::new(), Kind::Record)];
         add_members(&mut nodes, 0, format, format.tree(), &format.specs());
         Self {
-            builder: RecordBuilder::new(format),
+            builder: RecordBuilder::with_defaults(format),
             nodes,
             ignore_unknown: options.ignore_unknown,
             rounding: Rounding::of(options.allows(Loss::Rounding)),
@@ -307,7 +307,8 @@ impl Convert {
     fn leaf(&mut self, field: usize, ty: FieldType, node: usize, nullable: bool, is_nil: bool, text: &[u8]) {
         let is_text = ty.is_text() || ty == FieldType::Bytes;
         if nullable && (is_nil || (!is_text && text.trim_ascii().is_empty())) {
-            // Unset is null.
+            let set = self.builder.set_null(field);
+            debug_assert!(set.is_ok(), "the field is nullable");
             return;
         }
         if is_nil {
