@@ -245,8 +245,7 @@ impl Context {
 
     /// Writers whose mailbox has room get back the credit that they used.
     fn replenish_writers(&mut self) {
-        let mut next = 0;
-        while let Some((peer, notice)) = self.host.next_replenished(&mut next) {
+        while let Some((peer, notice)) = self.host.next_replenished() {
             self.send_control(peer, &notice.into());
         }
     }

@@ -340,6 +340,8 @@ impl HostInterface {
             last_reader: None,
             gets: VecDeque::new(),
             counters: MailboxCounters::default(),
+            is_watched: false,
+            is_changed: false,
         });
         MailboxKey { index: index as u32, generation }
     }
@@ -405,6 +407,7 @@ impl HostInterface {
         }
         let undelivered = self.mailbox(key).map_or(0, |mailbox| mailbox.queue.len()) as u64;
         self.count_loss(key, MessageLoss::Undeliverable, undelivered);
+        self.note_change(key);
         let mut mailbox = self.mailboxes.remove(key.index as usize);
         if self.names.remove(&mailbox.name).is_some() {
             self.losses.bury(key, std::mem::take(&mut mailbox.name), mailbox.counters.losses);

@@ -128,6 +128,10 @@ pub(crate) struct Mailbox {
     /// Clients that wait for a message, by tag, first come first served.
     pub(crate) gets: VecDeque<Get>,
     pub(crate) counters: MailboxCounters,
+    /// Whether changes are noted for the context ([`super::HostInterface::watch`]).
+    pub(crate) is_watched: bool,
+    /// Whether one is noted.
+    pub(crate) is_changed: bool,
 }
 
 /// What a mailbox has seen.

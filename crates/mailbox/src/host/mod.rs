@@ -15,6 +15,7 @@
 //! never the daemon. What comes from another domain, from the network or from the core is copied once into the
 //! domain's inbox segment, which its processes map read-only.
 
+mod changes;
 mod client;
 mod feed;
 mod heap;
@@ -219,6 +220,8 @@ pub struct HostInterface {
     mailboxes: Slab<Mailbox>,
     /// Those with a name.
     names: HashMap<String, MailboxKey>,
+    /// Watched ones that have changed.
+    changed: Vec<MailboxKey>,
     generation: u32,
     rings: Rings,
     /// Entries taken from rings so far.
@@ -274,6 +277,7 @@ impl HostInterface {
             domains: Domains::default(),
             mailboxes: Slab::new(),
             names: HashMap::new(),
+            changed: Vec::new(),
             generation: 0,
             rings: Rings::default(),
             taken: 0,
@@ -538,6 +542,7 @@ impl HostInterface {
         let message = mailbox.queue.pop_front()?;
         mailbox.leaves(message.0.len);
         self.freed = true;
+        self.note_change(from);
         Some(message)
     }
 

@@ -85,6 +85,7 @@ impl HostInterface {
             if !entry.queue.is_empty() {
                 self.pump(mailbox);
             }
+            self.note_change(mailbox);
         }
     }
 
@@ -141,6 +142,7 @@ impl HostInterface {
                     mailbox.queue.push_back(message);
                     self.pump(to);
                 }
+                self.note_change(to);
                 None
             }
         }

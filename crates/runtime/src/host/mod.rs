@@ -2,17 +2,19 @@
 //! read these, the services that tasks ask, and the sides of mailboxes that sessions over packets have open. What concerns a
 //! peer comes back as a result; nothing here knows the context.
 
+mod remote;
 pub(crate) mod services;
 mod sides;
 pub mod tasks;
 
 pub(crate) use sides::{MessagePut, implementation_of};
 
-use crate::net::sides::Remote;
 use crossdock_mailbox::Pool;
 use crossdock_mailbox::host::{HostError, HostInterface, MailboxKey, MailboxOptions, Message, Owner};
+use crossdock_transport::Notice;
+use remote::Remote;
 use services::Services;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use tasks::{TaskError, TaskFactory, Tasks};
 
 /// The attached clients, the mailboxes and what reads and writes them.
@@ -21,6 +23,12 @@ pub(crate) struct Host {
     tasks: Tasks,
     services: Services,
     remote: Remote,
+    /// Mailboxes that are gone, and may have sides open.
+    gone: Vec<MailboxKey>,
+    /// Credit that writers over packets get back: their peers, and the notices to them.
+    replenished: VecDeque<(usize, Notice)>,
+    /// Kept for its memory.
+    again: Vec<usize>,
     /// When writers may be notified of losses again, in ns.
     next_losses_ns: u64,
 }
@@ -28,7 +36,16 @@ pub(crate) struct Host {
 impl Host {
     /// A host side without clients and mailboxes.
     pub(crate) fn new(interface: HostInterface, services: Services) -> Host {
-        Host { interface, tasks: Tasks::new(), services, remote: Remote::default(), next_losses_ns: 0 }
+        Host {
+            interface,
+            tasks: Tasks::new(),
+            services,
+            remote: Remote::default(),
+            gone: Vec::new(),
+            replenished: VecDeque::new(),
+            again: Vec::new(),
+            next_losses_ns: 0,
+        }
     }
 
     /// The clients' rings, messages and mailboxes.

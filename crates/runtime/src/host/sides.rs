@@ -2,6 +2,7 @@
 //! so that a full mailbox or a slow reader holds up nothing else of its session.
 
 use super::Host;
+use super::remote::Line;
 use crate::net::sides::{RemoteSide, Waiting};
 use crate::refusal::refuse;
 use crossdock_mailbox::host::{self, HostError, HostInterface, Implementation, Losses, MailboxKey};
@@ -59,16 +60,19 @@ impl Host {
                 return Err(refuse(RefusalCode::Busy, message));
             }
         }
-        let numbers = || self.remote.sides.iter().filter(|s| s.peer == peer).map(|s| s.number);
-        if numbers().count() >= MAX_SIDES {
+        if self.remote.count(peer) >= MAX_SIDES {
             let message = format!("this session has {MAX_SIDES} sides of mailboxes open, the bound; close some");
             return Err(refuse(RefusalCode::Limit, message));
         }
-        let number = (0..=u16::MAX).find(|number| !numbers().any(|n| n == *number)).unwrap_or_default();
+        let number = self.remote.unused_number(peer);
         let ahead = ahead.unwrap_or(AHEAD.0);
         let ahead = if side == Side::Write { ahead.clamp(1, AHEAD.1) } else { ahead };
         let (credit, waiting) = (ahead.into(), VecDeque::new());
-        self.remote.sides.push(RemoteSide { peer, number, mailbox, side, credit, ahead: credit, waiting });
+        let of_session = RemoteSide { peer, number, mailbox, side, credit, ahead: credit, waiting };
+        let key = self.remote.insert(of_session, &mut self.interface);
+        if side == Side::Read {
+            self.remote.make_due(key);
+        }
         let implementation = implementation_of(implementation);
         let ahead = (side == Side::Write).then_some(ahead);
         Ok(Reply::MailboxOpened { id, number, port: None, implementation, ahead })
@@ -89,7 +93,7 @@ impl Host {
 
     /// Writers and readers over packets that a mailbox has.
     pub(crate) fn remote_sides(&self, mailbox: MailboxKey) -> (u32, u32) {
-        let count = |side| self.remote.sides.iter().filter(|s| s.mailbox == mailbox && s.side == side).count() as u32;
+        let count = |side| self.remote.at(mailbox).filter(|(_, s)| s.side == side).count() as u32;
         (count(Side::Write), count(Side::Read))
     }
 
@@ -109,88 +113,152 @@ impl Host {
 
     /// The sessions over packets that have a mailbox open for writing, each with its number for it.
     pub(crate) fn remote_writers(&self, mailbox: MailboxKey) -> impl Iterator<Item = (usize, u16)> {
-        let writers = self.remote.sides.iter().filter(move |side| side.mailbox == mailbox && side.side == Side::Write);
-        writers.map(|side| (side.peer, side.number))
+        let writers = self.remote.at(mailbox).filter(|(_, side)| side.side == Side::Write);
+        writers.map(|(_, side)| (side.peer, side.number))
     }
 
     /// Closes a side; false if it is not open.
     pub(crate) fn close_remote(&mut self, peer: usize, number: u16) -> bool {
-        let found = self.remote.sides.iter().position(|side| side.peer == peer && side.number == number);
-        match found {
-            Some(at) => self.remote.sides.swap_remove(at).end(&mut self.interface),
-            None => return false,
-        }
-        true
+        let found = self.remote.find(peer, number);
+        found.is_some_and(|key| self.end_side(key).is_some())
     }
 
     /// Closes all that a session has open.
     pub(crate) fn close_all_remote(&mut self, peer: usize) {
-        while let Some(number) = self.remote.sides.iter().find(|side| side.peer == peer).map(|side| side.number) {
-            self.close_remote(peer, number);
+        while let Some(key) = self.remote.any_of(peer) {
+            self.end_side(key);
         }
+        self.replenished.retain(|(to, _)| *to != peer);
+    }
+
+    /// Ends a side; its peer, and the peer's number for it.
+    fn end_side(&mut self, key: usize) -> Option<(usize, u16)> {
+        let side = self.remote.remove(key, &mut self.interface)?;
+        let ended = (side.peer, side.number);
+        let (mailbox, is_reader) = (side.mailbox, side.side == Side::Read);
+        side.end(&mut self.interface);
+        // What it would have got is for the next one.
+        if is_reader && self.interface.has_message(mailbox) {
+            self.remote.call(mailbox, Line::Message);
+        }
+        Some(ended)
     }
 
     /// The next open side whose mailbox is gone, taken out: its peer, and the notice to it.
     pub(crate) fn next_closed_side(&mut self) -> Option<(usize, Notice)> {
-        let is_gone = |side: &RemoteSide| self.interface.name_of(side.mailbox).is_none();
-        let at = self.remote.sides.iter().position(is_gone)?;
-        let side = self.remote.sides.swap_remove(at);
-        let (peer, number) = (side.peer, side.number);
-        side.end(&mut self.interface);
-        let reason = "the mailbox was deleted, or its creator has gone".to_owned();
-        Some((peer, Notice::MailboxClosed { number, reason }))
+        self.take_changes();
+        while let Some(mailbox) = self.gone.last().copied() {
+            let next = self.remote.at(mailbox).next().map(|(key, _)| key);
+            if let Some((peer, number)) = next.and_then(|key| self.end_side(key)) {
+                let reason = "the mailbox was deleted, or its creator has gone".to_owned();
+                return Some((peer, Notice::MailboxClosed { number, reason }));
+            }
+            self.gone.pop();
+        }
+        None
+    }
+
+    /// Has those sides looked at that wait for what has changed.
+    fn take_changes(&mut self) {
+        while let Some(mailbox) = self.interface.next_changed() {
+            if self.interface.name_of(mailbox).is_none() {
+                self.gone.push(mailbox);
+                continue;
+            }
+            // The next one is called when the first has taken what it takes.
+            if self.interface.has_message(mailbox) {
+                self.remote.call(mailbox, Line::Message);
+            }
+            if !self.interface.is_full(mailbox) {
+                while self.remote.call(mailbox, Line::Room) {}
+            }
+        }
     }
 
     /// A reader takes more messages.
     pub(crate) fn get_messages(&mut self, peer: usize, number: u16, messages: u32) {
-        if let Some(side) = self.remote.find(peer, number).filter(|side| side.side == Side::Read) {
+        let Some(key) = self.remote.find(peer, number) else { return };
+        if let Some(side) = self.remote.side_mut(key).filter(|side| side.side == Side::Read) {
             side.credit = side.credit.saturating_add(messages.into());
+            self.remote.join(key, Line::Due);
         }
     }
 
     /// A message of a session over packets, for the mailbox that it has open for writing under `number`.
     pub(crate) fn put_message(&mut self, peer: usize, number: u32, payload: &[u8]) -> MessagePut {
-        let side = u16::try_from(number).ok().and_then(|number| self.remote.find(peer, number));
-        let Some(side) = side.filter(|side| side.side == Side::Write) else { return MessagePut::NotOpen };
+        let key = u16::try_from(number).ok().and_then(|number| self.remote.find(peer, number));
+        let Some((key, side)) = key.and_then(|key| Some((key, self.remote.side_mut(key)?))) else {
+            return MessagePut::NotOpen;
+        };
+        if side.side != Side::Write {
+            return MessagePut::NotOpen;
+        }
         if side.credit == 0 {
             return MessagePut::BeyondCredit;
         }
         side.credit -= 1;
         side.waiting.push_back(Waiting::Put(payload.into()));
-        side.serve_writer(&mut self.interface);
+        if self.serve_writer(key) {
+            self.remote.join(key, Line::Due);
+        }
         MessagePut::Done
     }
 
     /// Whether sessions over packets have no side of a mailbox open.
     #[inline]
     pub(crate) fn has_no_sides(&self) -> bool {
-        self.remote.sides.is_empty()
+        self.remote.is_empty()
     }
 
-    /// Puts what waits of writers into their mailboxes, and calls `send` for the sides of readers.
+    /// Serves the sides that are due: puts what waits of writers into their mailboxes, and calls `send` for readers.
     pub(crate) fn serve_sides(&mut self, mut send: impl FnMut(&mut RemoteSide, &mut HostInterface)) {
-        for side in &mut self.remote.sides {
-            match side.side {
-                Side::Write => side.serve_writer(&mut self.interface),
-                Side::Read => send(side, &mut self.interface),
-            }
-        }
-    }
-
-    /// Gives the next writer whose mailbox has room, from the side at `next` on, the credit back that it used: its peer, and
-    /// the notice to it.
-    pub(crate) fn next_replenished(&mut self, next: &mut usize) -> Option<(usize, Notice)> {
-        while let Some(side) = self.remote.sides.get_mut(*next) {
-            *next += 1;
-            let used = side.ahead.saturating_sub(side.credit);
-            // A notice for every message would double the packets.
-            let is_due = side.side == Side::Write && used > 0 && used >= side.ahead / 2;
-            if !is_due || !side.waiting.is_empty() || self.interface.is_full(side.mailbox) {
+        // Those that cannot go on now are looked at in the next turn.
+        let mut again = std::mem::take(&mut self.again);
+        loop {
+            self.take_changes();
+            let Some(key) = self.remote.next_due() else { break };
+            let Some(side) = self.remote.side_mut(key) else { continue };
+            if side.side == Side::Write {
+                if self.serve_writer(key) {
+                    again.push(key);
+                }
                 continue;
             }
-            side.credit = side.ahead;
-            return Some((side.peer, Notice::MayPut { number: side.number, messages: used as u32 }));
+            send(side, &mut self.interface);
+            let (mailbox, has_credit, holds) = (side.mailbox, side.credit > 0, !side.waiting.is_empty());
+            let has_message = self.interface.has_message(mailbox);
+            if has_credit && (has_message || holds) {
+                again.push(key);
+            } else if has_credit {
+                self.remote.join(key, Line::Message);
+            }
+            if has_message {
+                self.remote.call(mailbox, Line::Message);
+            }
         }
-        None
+        again.drain(..).for_each(|key| self.remote.join(key, Line::Due));
+        self.again = again;
+    }
+
+    /// Puts what waits of a writer into its mailbox, and gives it credit back if the mailbox has room. Whether it is to be looked at
+    /// again, since there is no memory for what it has put.
+    fn serve_writer(&mut self, key: usize) -> bool {
+        let Some(side) = self.remote.side_mut(key) else { return false };
+        side.serve_writer(&mut self.interface);
+        let (mailbox, number, peer) = (side.mailbox, side.number, side.peer);
+        match side.due_credit() {
+            Some(_) if self.interface.is_full(mailbox) => self.remote.join(key, Line::Room),
+            Some(used) => {
+                side.credit = side.ahead;
+                self.replenished.push_back((peer, Notice::MayPut { number, messages: used as u32 }));
+            }
+            None => return !side.waiting.is_empty(),
+        }
+        false
+    }
+
+    /// The next writer that got credit back: its peer, and the notice to it.
+    pub(crate) fn next_replenished(&mut self) -> Option<(usize, Notice)> {
+        self.replenished.pop_front()
     }
 }

@@ -28,20 +28,15 @@ pub(crate) enum Waiting {
     Got(Message),
 }
 
-/// All sides that sessions over packets have open.
-#[derive(Default)]
-pub(crate) struct Remote {
-    pub(crate) sides: Vec<RemoteSide>,
-}
-
-impl Remote {
-    #[inline]
-    pub(crate) fn find(&mut self, peer: usize, number: u16) -> Option<&mut RemoteSide> {
-        self.sides.iter_mut().find(|side| side.peer == peer && side.number == number)
-    }
-}
-
 impl RemoteSide {
+    /// Of a writer: how much of its credit is to be given back, once its mailbox has room. A notice for every message would double
+    /// the packets.
+    pub(crate) fn due_credit(&self) -> Option<u64> {
+        let used = self.ahead.saturating_sub(self.credit);
+        let is_due = self.side == Side::Write && used > 0 && used >= self.ahead / 2 && self.waiting.is_empty();
+        is_due.then_some(used)
+    }
+
     /// Ends it. What waits for memory is lost, and so is what a reader that goes was sent and has not reported as ended. Of a
     /// mailbox that is deleted the reader stays, and has what it was sent.
     pub(crate) fn end(self, host: &mut HostInterface) {
