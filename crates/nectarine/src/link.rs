@@ -81,6 +81,14 @@ impl Waiting {
         }
     }
 
+    /// How many records of format `of` it holds for the session that comes up.
+    fn records(&self, of: Option<&Format>) -> u64 {
+        match self {
+            Waiting::Unit(_) => 0,
+            Waiting::Unsent(unsent) => unsent.count(of),
+        }
+    }
+
     /// What of it goes into the next session.
     fn unsent(self) -> Option<Unsent> {
         match self {
@@ -113,6 +121,10 @@ pub(crate) struct Link {
     backlog: VecDeque<Waiting>,
     /// The format of the records that go out, if they do.
     pub(crate) published: Option<Format>,
+    /// Records that were handed over to be sent, in all sessions.
+    records: u64,
+    /// Whether records wait until the daemon has said which of them it has from an earlier session.
+    is_resuming: bool,
     /// The longest record that the daemon takes, in bytes.
     pub(crate) most_record_bytes: usize,
     next_id: u32,
@@ -159,6 +171,8 @@ impl Link {
             ending: Vec::new(),
             backlog: VecDeque::new(),
             published: None,
+            records: 0,
+            is_resuming: false,
             most_record_bytes: MAX_MESSAGE_BYTES,
             next_id: 1,
             answers: Vec::new(),
@@ -378,6 +392,9 @@ impl Link {
             return;
         }
         while let Some(waiting) = self.backlog.pop_front() {
+            if self.is_resuming && matches!(waiting, Waiting::Unsent(_)) {
+                return self.backlog.push_front(waiting);
+            }
             let sent = match waiting {
                 Waiting::Unit(unit) => self.carrier.send(unit).map_err(Waiting::Unit),
                 Waiting::Unsent(unsent) => self.send_again(unsent),
@@ -393,6 +410,7 @@ impl Link {
     pub(crate) fn send_record(&mut self, record: &[u8], stream: u32, format: u64) -> bool {
         let has_room = self.is_up() && self.has_room();
         if has_room {
+            self.records += 1;
             self.enqueue(Message::record(record.to_vec(), stream, format));
         }
         has_room
@@ -448,6 +466,7 @@ impl Link {
 
     /// Puts a packet of records, which was begun in the session of that number, behind all else.
     pub(crate) fn end_packet(&mut self, packet: SuperPacket<PacketBuffer>, session: u64, stream: u32, format: u64) {
+        self.records += packet.records();
         let unit = Outgoing::Records { packet, stream, format };
         if self.is_up() && session == self.sessions {
             self.enqueue(unit);
@@ -511,7 +530,14 @@ impl Link {
             self.inbox.push_back(Incoming::Reconnected);
         }
         let kept = std::mem::take(&mut self.backlog);
-        for request in self.opening.clone() {
+        let unsent = kept.iter().map(|waiting| waiting.records(self.published.as_ref())).sum();
+        debug_assert!(unsent <= self.records, "what waits was handed over before");
+        self.is_resuming = false;
+        for mut request in self.opening.clone() {
+            if let Request::Announce { publication: Some(publication), .. } = &mut request {
+                publication.first = self.records.saturating_sub(unsent);
+                self.is_resuming = unsent > 0;
+            }
             self.ask(request);
         }
         self.backlog.extend(kept);
@@ -591,12 +617,29 @@ impl Link {
         self.inbox.iter().filter(is_want).count()
     }
 
+    /// Of the records that wait, those go that the daemon does not have: it has `taken` of all so far, if it says so.
+    fn resume(&mut self, taken: Option<u64>) {
+        if !std::mem::take(&mut self.is_resuming) {
+            return;
+        }
+        let format = self.published.as_ref();
+        let unsent: u64 = self.backlog.iter().map(|waiting| waiting.records(format)).sum();
+        let mut known = taken.map_or(0, |taken| taken.saturating_sub(self.records.saturating_sub(unsent)));
+        for waiting in &mut self.backlog {
+            if let Waiting::Unsent(unsent) = waiting {
+                known -= unsent.skip(known, format);
+            }
+        }
+        self.pump();
+    }
+
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
             Reply::Done { id } => (id, Ok(Answer::Done)),
-            Reply::Announced { id, most_record_bytes } => {
+            Reply::Announced { id, most_record_bytes, taken } => {
                 self.most_record_bytes =
                     usize::try_from(most_record_bytes).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES);
+                self.resume(taken);
                 (id, Ok(Answer::Done))
             }
             Reply::Subscribed { id, format, .. } => {

@@ -118,6 +118,12 @@ pub(crate) fn unsent_records(packet: &SuperPacket<PacketBuffer>, stream: u32, fo
     Unsent { stream, format, records: payloads.collect::<Vec<_>>().concat(), done: 0 }
 }
 
+/// The first of some joined records, which are of format `of`, and the others.
+fn split_record<'a>(records: &'a [u8], of: Option<&Format>) -> Option<(&'a [u8], &'a [u8])> {
+    let len = of.map_or_else(|| record_len(records), |format| format.record_len(records))?;
+    records.split_at_checked(len).filter(|_| len > 0)
+}
+
 /// Records of one stream and format that a lost session left over, joined: they are packed again for the next session. The first
 /// `done` bytes are packed already.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -131,9 +137,7 @@ pub(crate) struct Unsent {
 impl Unsent {
     /// The next record that is not packed; the records are of format `of`.
     pub(crate) fn next_record(&self, of: Option<&Format>) -> Option<&[u8]> {
-        let rest = self.records.get(self.done..)?;
-        let len = of.map_or_else(|| record_len(rest), |format| format.record_len(rest))?;
-        rest.get(..len)
+        split_record(self.records.get(self.done..)?, of).map(|(record, _)| record)
     }
 
     /// Packs as many of its records as fit; they are of format `of`.
@@ -143,6 +147,28 @@ impl Unsent {
         {
             self.done += record.len();
         }
+    }
+
+    /// How many of its records, which are of format `of`, are not packed.
+    pub(crate) fn count(&self, of: Option<&Format>) -> u64 {
+        let mut rest = self.records.get(self.done..).unwrap_or_default();
+        let mut count = 0;
+        while let Some((_, after)) = split_record(rest, of) {
+            (rest, count) = (after, count + 1);
+        }
+        count
+    }
+
+    /// Passes over the next `count` records, which are of format `of`, as if they were packed; returns how many there were.
+    pub(crate) fn skip(&mut self, count: u64, of: Option<&Format>) -> u64 {
+        let mut skipped = 0;
+        while skipped < count
+            && let Some(bytes) = self.next_record(of).map(<[u8]>::len)
+        {
+            self.done += bytes;
+            skipped += 1;
+        }
+        skipped
     }
 
     /// Whether all are packed.

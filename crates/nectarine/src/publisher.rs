@@ -10,6 +10,7 @@ use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
+use crossdock_transport::control::{Publication, PublisherId};
 use std::time::Duration;
 
 /// The publisher's own number for its one stream.
@@ -66,7 +67,14 @@ impl PublisherBuilder {
         let id = {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();
-            let announce = Request::Announce { id, stream: STREAM, name: stream.clone(), format: format.describe() };
+            let publisher = PublisherId(fastrand::u128(..));
+            let announce = Request::Announce {
+                id,
+                stream: STREAM,
+                name: stream.clone(),
+                format: format.describe(),
+                publication: Some(Publication { publisher, first: 0 }),
+            };
             inner.link.open_with(announce.clone(), announce);
             inner.link.published = Some(format.clone());
             inner.packing = Some(Packing::new(STREAM, format.id().0, self.linger));
@@ -89,8 +97,9 @@ pub struct PublishSummary {
     pub resent_packets: u64,
 }
 
-/// Sends the records of one stream. When it has come back to a daemon that was gone, it sends again what the daemon had not
-/// taken for sure, so that each record arrives at least once. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
+/// Sends the records of one stream. When its session was lost, it begins another one, and sends from the first record on that
+/// the daemon has not taken: each arrives once. Only a daemon that was started again does not know what the one before had
+/// taken; what that had not acknowledged may arrive twice then. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
 pub struct Publisher {
     client: Client,
     stream: String,

@@ -9,12 +9,13 @@ use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::{PeerRef, Publishing};
+use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
 use crate::streams::{Sample, Stream, StreamFormat};
 use crate::subscriptions::Planned;
 use crossdock_format::{Format, FormatId};
 use crossdock_query::Select;
-use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::control::{Publication, Refusal, RefusalCode};
 use crossdock_transport::{ControlMessage, Notice, Reply};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) struct Announcement {
     pub(crate) name: String,
     /// The description of its format.
     pub(crate) format: String,
+    /// Whose records they are.
+    pub(crate) publication: Option<Publication>,
 }
 
 /// A query to be planned for a format that its stream is to have: the subscription's id, and both.
@@ -248,20 +251,40 @@ impl Context {
     fn take_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format) {
         let (name, announced) = (announcement.name.clone(), format.clone());
         // One that has gone is not answered.
-        let Some(by) = self.net.still_there(peer).and_then(|key| self.principal(key)) else { return };
-        let request = move |catalog: &mut Catalog| catalog.publish_as(by, &name, &announced);
+        let Some((key, by)) = self.net.still_there(peer).and_then(|key| Some((key, self.principal(key)?))) else {
+            return;
+        };
+        let taken = announcement.publication.and_then(|publication| self.taken_here(key, &announcement, publication));
+        let to_resume = announcement.publication.filter(|_| taken.is_none());
+        let request = move |catalog: &mut Catalog| {
+            let number = catalog.publish_as(by, &name, &announced)?;
+            Ok((number, to_resume.map(|publication| catalog.resume(&name, publication))))
+        };
         self.ask_catalog(request, move |context, published| match published {
-            Ok(number) => context.when_known(number as usize, vec![format.id()], move |context| {
-                context.lead_announced(peer, announcement, format, number as usize);
+            Ok((number, resumed)) => context.when_known(number as usize, vec![format.id()], move |context| {
+                context.lead_announced(peer, announcement, (format, taken.or(resumed)), number as usize);
             }),
             Err(refusal) => context.answer(peer, announcement.id, Err(refusal)),
         });
     }
 
+    /// The count of a publication that the session has announced before, in another format or again.
+    fn taken_here(&self, key: usize, of: &Announcement, publication: Publication) -> Option<Taken> {
+        let publishing = &self.net.present_peer(key)?.publishing;
+        let before = publishing.iter().filter(|p| p.number == of.number).filter_map(|p| p.taken.as_ref());
+        before.clone().find(|taken| taken.publisher == publication.publisher).cloned()
+    }
+
     /// Leads what the session is going to publish to all that take it.
-    fn lead_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format, stream: usize) {
+    fn lead_announced(
+        &mut self,
+        peer: PeerRef,
+        announcement: Announcement,
+        (format, taken): (Format, Option<Taken>),
+        stream: usize,
+    ) {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
-            Ok(()) => context.finish_announcing(peer, &announcement, format, stream),
+            Ok(()) => context.finish_announcing(peer, &announcement, (format, taken), stream),
             Err(refusal) => {
                 context.streams.end_publishing(stream);
                 context.answer(peer, announcement.id, Err(refusal));
@@ -270,42 +293,51 @@ impl Context {
     }
 
     /// The catalog has a session as a publisher of a stream, and the stream has the format here.
-    fn finish_announcing(&mut self, peer: PeerRef, announcement: &Announcement, format: Format, stream: usize) {
-        let published = self.net.still_there(peer).map(|key| self.publish(key, announcement, format, stream));
+    fn finish_announcing(
+        &mut self,
+        peer: PeerRef,
+        announcement: &Announcement,
+        (format, taken): (Format, Option<Taken>),
+        stream: usize,
+    ) {
+        let so_far = taken.as_ref().map(|taken| taken.count.get());
+        let publishing = Publishing { number: announcement.number, stream, format, taken };
+        let published = self.net.still_there(peer).map(|key| self.publish(key, publishing));
         if !matches!(published, Some(Ok(true))) {
             self.streams.end_publishing(stream);
         }
         let (id, most_record_bytes) = (announcement.id, self.net.most_record_bytes() as u64);
         match published {
             None => {}
-            Some(Ok(_)) => self.answer_with(peer, Reply::Announced { id, most_record_bytes }),
+            Some(Ok(_)) => self.answer_with(peer, Reply::Announced { id, most_record_bytes, taken: so_far }),
             Some(Err(refusal)) => self.answer(peer, id, Err(refusal)),
         }
     }
 
     /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
-    fn publish(&mut self, key: usize, of: &Announcement, format: Format, stream: usize) -> Result<bool, Refusal> {
-        let (number, number_of) = (of.number, stream);
+    fn publish(&mut self, key: usize, publishing: Publishing) -> Result<bool, Refusal> {
+        let (number, stream, format) = (publishing.number, publishing.stream, publishing.format.id());
         let Some(peer) = self.net.present_peer_mut(key) else { return Ok(false) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
             return Err(refuse(RefusalCode::State, message));
         }
-        let again = peer.publishing.iter().any(|p| p.number == number && p.format.id() == format.id());
-        if !again && peer.publishing.len() >= MAX_PUBLISHING {
-            let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
-            return Err(refuse(RefusalCode::Limit, message));
+        let has_room = peer.publishing.len() < MAX_PUBLISHING;
+        match peer.publishing.iter_mut().find(|p| p.number == number && p.format.id() == format) {
+            Some(again) => *again = publishing,
+            None if has_room => peer.publishing.push(publishing),
+            None => {
+                let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
+                return Err(refuse(RefusalCode::Limit, message));
+            }
         }
-        if !again {
-            peer.publishing.push(Publishing { number, stream, format });
-        }
-        let Some(stream) = self.streams.present_mut(stream) else { return Ok(false) };
-        if stream.publishers.contains(&key) {
+        let Some(published) = self.streams.present_mut(stream) else { return Ok(false) };
+        if published.publishers.contains(&key) {
             return Ok(false);
         }
-        stream.publishers.push(key);
-        let publishers = stream.publishers.len() as u32;
-        self.graph.note_publishers(number_of as u32, publishers);
+        published.publishers.push(key);
+        let publishers = published.publishers.len() as u32;
+        self.graph.note_publishers(stream as u32, publishers);
         Ok(true)
     }
 

@@ -42,6 +42,9 @@ pub struct ContextConfig {
     /// Bound on the streams that sessions of one IP address, or attached clients of one user, have announced first.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_streams_per_peer: u32,
+    /// After how many seconds an unused stream is removed, with its versions; 0: never. One with a policy or a kept conversion stays.
+    #[serde(deserialize_with = "within::<_, u32, 0, 315_360_000>")]
+    pub unused_stream_expiry_s: u32,
     /// Bound on the mailboxes of sessions of one IP address, or of attached clients of one user.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_mailboxes_per_peer: u32,
@@ -411,6 +414,7 @@ impl Default for ContextConfig {
             max_sessions: 1024,
             max_streams: 1024,
             max_streams_per_peer: 512,
+            unused_stream_expiry_s: 0,
             max_mailboxes_per_peer: 2048,
             max_subscriptions: 4096,
             linger_us: 1000,

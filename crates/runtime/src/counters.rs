@@ -65,9 +65,11 @@ pub(crate) enum DropReason {
     QueryFailed,
     /// Packets of another I/O context's session, which had not taken those that it was handed before.
     NotHandedOver,
+    /// Records that a publisher sent before it began its present session, in which it sends them again.
+    Superseded,
 }
 
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 29] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -96,6 +98,7 @@ const NAMES: [&str; 28] = [
     "record_hold_expired",
     "record_query_failed",
     "packet_not_handed_over",
+    "record_superseded",
 ];
 
 /// What attached clients moved.
@@ -170,7 +173,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
         counters.drop(DropReason::QueryFailed, 2);
-        assert_eq!(DropReason::NotHandedOver as usize, NAMES.len() - 1);
+        assert_eq!(DropReason::Superseded as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

@@ -123,6 +123,9 @@ impl Context {
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);
         let flaw = fill(&mut batch, data.buffer, spans, &format);
+        if !self.count_taken(key, &data.header, batch.len() as u64) {
+            return self.workspace.spares.keep(batch);
+        }
         self.dispatch(batch, stream, &[]);
         if let Some((records, flaw)) = flaw {
             self.disconnect_malformed(key, stream, records, &flaw);
@@ -164,6 +167,9 @@ impl Context {
             }
         };
         let Some((stream, format)) = self.announced(key, header, 1) else { return true };
+        if !self.count_taken(key, header, 1) {
+            return true;
+        }
         let mut records = 0;
         let checked = format.check_records(&buffer[..len], |_, _| records += 1);
         let flaw = match checked {
@@ -190,6 +196,22 @@ impl Context {
             self.net.count_drop(DropReason::Unannounced, packets);
         }
         found
+    }
+
+    /// Counts records of a publication, which are to be given to all that read its stream. False if its publisher has begun
+    /// another session and sends them there again: this session ends then.
+    pub(crate) fn count_taken(&mut self, key: usize, header: &Header, records: u64) -> bool {
+        let (number, format) = (header.stream, header.format);
+        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing[..]).unwrap_or_default();
+        let found = publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
+        let taken = found.and_then(|publishing| publishing.taken.as_ref());
+        let may_take = taken.is_none_or(|taken| taken.count.add(records));
+        if !may_take {
+            self.net.count_drop(DropReason::Superseded, records);
+            let reason = "the publisher has begun another session".to_owned();
+            self.remove_peer(key, "superseded", Some(Close { again: false, reason }));
+        }
+        may_take
     }
 
     /// There is no memory for a message: who has begun one long ago and not ended it is sent away.

@@ -38,6 +38,7 @@ mod planner;
 mod platform;
 mod present;
 mod principal;
+mod publications;
 mod refusal;
 mod requests;
 mod rings;

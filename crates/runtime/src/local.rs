@@ -158,6 +158,10 @@ impl Context {
         let copies = is_handled || stream.is_suspect || stream.wants_sample(header.format, self.net.now_ns());
         let left = if copies && self.net.is_short_of_buffers() {
             Some(message)
+        } else if !self.count_taken(peer, &header, header.records.into()) {
+            whole.clear();
+            self.host.interface_mut().free(message);
+            None
         } else {
             let sound = !copies || self.distribute_copy(peer, &header, stream_key, &message, &whole);
             if !copies {

@@ -21,8 +21,8 @@ impl Context {
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
         let ends = request.ends();
         let (id, outcome) = match request {
-            Request::Announce { id, stream: number, name, format } => {
-                return self.announce(key, Announcement { id, number, name, format });
+            Request::Announce { id, stream: number, name, format, publication } => {
+                return self.announce(key, Announcement { id, number, name, format, publication });
             }
             Request::Subscribe { id, subscription, sql, overflow, wait, accept, unreadable } => {
                 let request = SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };

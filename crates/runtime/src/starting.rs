@@ -12,7 +12,7 @@ use crate::handle::{PassedSockets, Shared, StartError};
 use crate::host::services::{self, ServiceThread, Services};
 use crate::inbox::{Command, Inbox};
 use crate::io::{HandOver, IoPlace};
-use crate::managers::events::Events;
+use crate::managers::events::{About, Events};
 use crate::managers::handle::ManagerHandle;
 use crate::managers::keep::Kept;
 use crate::managers::request::RequestQueue;
@@ -35,10 +35,11 @@ use crossdock_mailbox::{BellPage, Pool, PoolConfig};
 use crossdock_transport::MAX_SUPER_BYTES;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZero;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is refused where contexts cannot be had.
 const CONTEXTS: &str = "the contexts (`[[platform.context]]`)";
@@ -83,8 +84,9 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (udp, local_addr) = first.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has sessions")))?;
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
     let mut complaints = refused_priorities(&config);
+    let views = Views::new(config.platform.history_s as usize);
     // The state thread ends once the catalog's has ended.
-    let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &mut complaints)?;
+    let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &views.events, &mut complaints)?;
     let clock = Clock::start();
     let large = |context: &Opened| context.pool.buffers_for(MAX_SUPER_BYTES);
     let doorbells: Vec<Doorbell> = opened.iter().map(|context| context.poller.doorbell()).collect();
@@ -97,7 +99,6 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         gauges: Arc::clone(&seat.gauges),
         bell: Arc::clone(&context.bell),
     });
-    let views = Views::new(config.platform.history_s as usize);
     let attach = attach(&config, passed.attach, local_addr, (targets.collect(), views.events.clone()))?;
     let handles = inboxes.iter().zip(&io_seats);
     let handles =
@@ -253,6 +254,7 @@ fn start_managers(
 fn start_catalog(
     config: &ContextConfig,
     inboxes: &[Inbox],
+    events: &Events,
     complaints: &mut Vec<String>,
 ) -> Result<(Option<StateThread>, CatalogThread, CatalogHandle), StartError> {
     let (handle, requests) = CatalogHandle::new();
@@ -267,6 +269,14 @@ fn start_catalog(
         }));
     }
     complaints.append(&mut catalog.restore(&registry, side));
+    if let Some(after_s) = NonZero::new(config.unused_stream_expiry_s) {
+        let events = events.clone();
+        let report = move |stream: &str| {
+            let text = format!("stream `{stream}` was unused for {after_s} s (`unused_stream_expiry_s`)");
+            events.note("stream-removed", About::default(), text);
+        };
+        catalog.expire_unused(Duration::from_secs(after_s.get().into()), Instant::now(), report);
+    }
     // What was restored is on its way before anybody can ask for it.
     catalog.publish_snapshot();
     let started = CatalogThread::start(catalog, &handle, requests);

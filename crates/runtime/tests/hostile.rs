@@ -238,7 +238,8 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     raw.greet().unwrap();
     let format = format();
     let announce = |raw: &mut Raw, stream: u32, name: &str| {
-        let request = Request::Announce { id: stream, stream, name: name.into(), format: format.describe() };
+        let request =
+            Request::Announce { id: stream, stream, name: name.into(), format: format.describe(), publication: None };
         assert!(matches!(raw.ask(request), Reply::Announced { id, .. } if id == stream));
     };
     announce(&mut raw, 1, "A");
@@ -298,7 +299,8 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
     let format = format();
-    let announce = Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe() };
+    let announce =
+        Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe(), publication: None };
     assert!(matches!(raw.ask(announce), Reply::Announced { id: 1, .. }));
     let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
     raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
@@ -323,6 +325,7 @@ fn requests_that_make_no_sense_are_refused() {
         stream,
         name: name.into(),
         format: format.into(),
+        publication: None,
     };
     let refused = |reply: Reply| match reply {
         Reply::Refused { refusal, .. } => refusal.message,
@@ -397,7 +400,8 @@ fn first(bytes: u64) -> Vec<u8> {
 fn announced(addr: &str) -> Raw {
     let mut raw = Raw::connect(addr);
     raw.greet().unwrap();
-    let announce = Request::Announce { id: 1, stream: 1, name: "A".into(), format: format().describe() };
+    let announce =
+        Request::Announce { id: 1, stream: 1, name: "A".into(), format: format().describe(), publication: None };
     assert!(matches!(raw.ask(announce), Reply::Announced { .. }));
     raw
 }
@@ -699,7 +703,13 @@ fn one_address_cannot_take_all_streams_and_mailboxes() {
         (config.max_streams, config.max_streams_per_peer) = (12, 8);
         (config.host.max_mailboxes, config.max_mailboxes_per_peer) = (12, 8);
     });
-    let announce = |id: u32, name: String| Request::Announce { id, stream: id, name, format: format().describe() };
+    let announce = |id: u32, name: String| Request::Announce {
+        id,
+        stream: id,
+        name,
+        format: format().describe(),
+        publication: None,
+    };
     let create = |id: u32, name: String| {
         let (implementation, bound_messages, bound_bytes) = (Default::default(), None, None);
         Request::CreateMailbox { id, name, implementation, bound_messages, bound_bytes }

@@ -10,7 +10,9 @@ mod words;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use words::{FormatName, Implementation, Overflow, Refusal, RefusalCode, Side, Unreadable};
+pub use words::{
+    FormatName, Implementation, Overflow, Publication, PublisherId, Refusal, RefusalCode, Side, Unreadable,
+};
 
 /// A client's request; `id` comes back in the [`Reply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,9 @@ pub enum Request {
         name: String,
         /// The format's canonical description.
         format: String,
+        /// Whose records they are, so that none that comes again after a lost session is taken twice; absent: each is taken.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        publication: Option<Publication>,
     },
     /// Asks for the records that a query selects.
     Subscribe {
@@ -237,6 +242,10 @@ pub enum Reply {
         id: u32,
         /// The longest record that the daemon takes, in bytes.
         most_record_bytes: u64,
+        /// How many records of the publication the daemon has taken, over all sessions: the next one is the first that it
+        /// wants. Absent if the request named no publication.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        taken: Option<u64>,
     },
     /// The subscription stands; records of `subscription` follow.
     Subscribed {

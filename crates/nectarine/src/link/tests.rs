@@ -5,6 +5,7 @@ use crate::carrier::conformance::{Daemon, Local, Packet, Remote, eventually};
 use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_transport::Header;
+use crossdock_transport::control::{Publication, PublisherId};
 use crossdock_transport::handshake::{Hello, Welcome};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -125,6 +126,61 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
     assert!(matches!(link.inbox.pop_front(), Some(Incoming::Reconnected)));
 }
 
+/// The announcement that comes first in a session, before any record.
+fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
+    let (header, payload) = taken(link, daemon, 1).remove(0);
+    assert_eq!(header.kind, Kind::Control, "the daemon is asked before records come again");
+    let message = ControlMessage::decode(&payload).unwrap();
+    let ControlMessage::Request(Request::Announce { publication, .. }) = message else { panic!("{message:?}") };
+    publication.unwrap()
+}
+
+fn answer<D: Daemon>(link: &mut Link, daemon: &mut D, taken: Option<u64>) {
+    let reply = ControlMessage::Reply(Reply::Announced { id: 9, most_record_bytes: 1 << 20, taken });
+    assert!(daemon.send(&(Header::new(Kind::Control, 0), reply.encode())));
+    daemon.transmit(link.now_ns());
+}
+
+fn what_the_daemon_has_taken_does_not_go_into_the_next_session<From: Daemon, To: Daemon>() {
+    let mut link = down();
+    let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap();
+    let id = format.id().0;
+    let publication = Publication { publisher: PublisherId(7), first: 0 };
+    let (name, described) = ("A".to_owned(), format.describe());
+    let announce = Request::Announce { id: 9, stream: 7, name, format: described, publication: Some(publication) };
+    let mut lost: From = come_up(&mut link);
+    link.open_with(announce.clone(), announce);
+    link.published = Some(format.clone());
+    assert_eq!(announced(&mut link, &mut lost), publication);
+    answer(&mut link, &mut lost, Some(0));
+    let publish = |link: &mut Link, numbers: std::ops::Range<u64>| {
+        let (session, mut packet) = (link.session(), link.begin_packet().unwrap());
+        numbers.for_each(|number| assert!(packet.push(&record(&format, number))));
+        link.end_packet(packet, session, 7, id);
+    };
+    (0..3).for_each(|packet| publish(&mut link, packet * 1000..(packet + 1) * 1000));
+    link.lose("a test".to_owned());
+
+    let mut daemon: To = come_up(&mut link);
+    assert_eq!(announced(&mut link, &mut daemon), publication);
+    assert_eq!(taken(&mut link, &mut daemon, 0).len(), 0);
+    answer(&mut link, &mut daemon, Some(1500));
+    let (mut came, wanted) = (Vec::new(), (1500..3000).flat_map(|number| record(&format, number)).collect::<Vec<_>>());
+    eventually("the rest is taken", || {
+        came.extend(taken(&mut link, &mut daemon, 0).into_iter().flat_map(|(_, payload)| payload));
+        came.len() >= wanted.len() && link.is_settled()
+    });
+    assert_eq!(came, wanted);
+
+    link.lose("a test".to_owned());
+    let mut daemon: To = come_up(&mut link);
+    assert_eq!(announced(&mut link, &mut daemon).first, 3000);
+    answer(&mut link, &mut daemon, Some(3000));
+    publish(&mut link, 3000..3001);
+    assert_eq!(taken(&mut link, &mut daemon, 1).remove(0).1, record(&format, 3000));
+    assert!(link.fault().is_none());
+}
+
 /// Drives the link until a hello has come to that socket.
 fn hello(link: &mut Link, socket: &UdpSocket) -> (Hello, SocketAddr) {
     let mut came = None;
@@ -195,4 +251,12 @@ fn records_of_a_lost_session_go_into_the_next() {
     records_of_a_lost_session_go_into_the_next_by_another_carrier::<Remote, Local>();
     records_of_a_lost_session_go_into_the_next_by_another_carrier::<Local, Remote>();
     records_of_a_lost_session_go_into_the_next_by_another_carrier::<Local, Local>();
+}
+
+#[test]
+fn what_the_daemon_has_taken_is_not_sent_again() {
+    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Remote, Remote>();
+    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Remote, Local>();
+    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Local, Remote>();
+    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Local, Local>();
 }

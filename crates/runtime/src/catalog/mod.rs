@@ -6,6 +6,7 @@
 //! Nothing slow is done here: queries are planned and conversions compiled by the planner, before or after a request.
 
 mod conversions;
+mod expiry;
 mod formats;
 mod journal;
 mod removal;
@@ -17,16 +18,19 @@ pub(crate) mod thread;
 pub(crate) use snapshot::{Conversions, Snapshot, StreamEntry};
 
 use crate::principal::Principal;
+use crate::publications::{Publications, Taken};
 use crate::refusal::refuse;
 use crate::state::StateSide;
 use crossdock_control::conversions::Owner;
 use crossdock_format::FormatId;
 use crossdock_format::registry::{Registry, Stream as RegisteredStream};
 use crossdock_transport::FormatName;
-use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::control::{Publication, Refusal, RefusalCode};
+use expiry::Expiry;
 use journal::Journal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The longest name of a stream, in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -63,6 +67,8 @@ pub(crate) struct Catalog {
     /// The origins of the streams that sessions announced first since the start, by stream number.
     announcers: BTreeMap<u32, Principal>,
     max_streams_per_peer: u32,
+    publications: Publications,
+    expiry: Expiry,
     journal: Journal,
     /// Numbers of the streams that have changed since the last snapshot was given out.
     changed: BTreeSet<u32>,
@@ -82,6 +88,8 @@ impl Catalog {
             max_streams,
             announcers: BTreeMap::new(),
             max_streams_per_peer,
+            publications: Publications::default(),
+            expiry: Expiry::default(),
             journal: Journal::default(),
             changed: BTreeSet::new(),
             watchers: Vec::new(),
@@ -144,8 +152,9 @@ impl Catalog {
     /// # Errors
     /// The name is not valid, or the table is full.
     fn stream_named(&mut self, name: &str) -> Result<u32, Refusal> {
-        if let Some(known) = self.now.find(name) {
-            return Ok(known.number());
+        if let Some(number) = self.now.find(name).map(StreamEntry::number) {
+            self.expiry.note_use(number);
+            return Ok(number);
         }
         if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             let message = format!("a stream's name has 1 to {MAX_NAME_BYTES} bytes and no control characters");
@@ -193,6 +202,11 @@ impl Catalog {
             uses.publishers = uses.publishers.saturating_sub(1);
         }
         self.forget_if_unused(number);
+    }
+
+    /// A session brings the records of a publication of a stream from now on: how many were taken, over all sessions.
+    pub(crate) fn resume(&mut self, stream: &str, publication: Publication) -> Taken {
+        self.publications.resume(stream, publication, Instant::now())
     }
 
     /// A handler reads a stream from now on, which need not be there yet; its number.

@@ -59,7 +59,7 @@ impl Catalog {
     }
 
     /// Checks that a stream is known and unused; its number, if it has formats.
-    fn check_unused(&self, name: &str) -> Result<Option<u32>, Refusal> {
+    pub(super) fn check_unused(&self, name: &str) -> Result<Option<u32>, Refusal> {
         let Some(entry) = self.now.find(name) else {
             // It may have a policy, or conversions that were not restored.
             let is_kept =

@@ -4,7 +4,9 @@ use super::thread::{CatalogHandle, CatalogThread};
 use super::*;
 use crate::morph::compile::Compiled;
 use crossdock_format::Format;
+use crossdock_format::registry::Policy;
 use std::sync::Mutex;
+use std::time::Duration;
 
 fn format(schema: &str) -> Format {
     Format::parse_schema(schema).unwrap()
@@ -244,4 +246,46 @@ fn the_conversions_of_a_session_go_with_it_and_uncover_kept_ones() {
     assert!(catalog.unregister(Owner::Session(7), "s", from.id(), to.id()).is_err());
     assert_eq!(catalog.unregister(Owner::Kept, "s", from.id(), to.id()), Ok(()));
     assert_eq!(catalog.conversions, 0);
+}
+
+#[test]
+fn unused_streams_are_removed_by_age() {
+    let removed: Arc<Mutex<Vec<String>>> = Arc::default();
+    let mut catalog = Catalog::new(16, 16);
+    for name in ["published", "subscribed", "claimed", "policed", "left", "again", "old"] {
+        catalog.declare(name, &format("a u32")).unwrap();
+    }
+    let (start, hour) = (Instant::now(), Duration::from_secs(3600));
+    let report = Arc::clone(&removed);
+    catalog.expire_unused(24 * hour, start, move |name| report.lock().unwrap().push(name.to_owned()));
+    let published = catalog.publish("published", &format("a u32")).unwrap();
+    let subscribed = catalog.enter("subscribed", true).unwrap().unwrap();
+    let left = catalog.enter("left", false).unwrap().unwrap();
+    catalog.claim("claimed").unwrap();
+    catalog.set_policy("policed", Policy::Backward).unwrap();
+    let due = catalog.expiry_due().unwrap();
+    assert!(due > start && due <= start + Duration::from_secs(60));
+
+    // Somebody leaves, and somebody comes and goes between two looks.
+    catalog.leave(left);
+    catalog.expire(start + 23 * hour);
+    let again = catalog.enter("again", false).unwrap().unwrap();
+    catalog.leave(again);
+    catalog.expire(start + 25 * hour);
+    assert_eq!(removed.lock().unwrap().drain(..).collect::<Vec<_>>(), ["old"]);
+    catalog.expire(start + 46 * hour);
+    assert!(removed.lock().unwrap().is_empty());
+    catalog.expire(start + 48 * hour);
+    assert_eq!(removed.lock().unwrap().drain(..).collect::<Vec<_>>(), ["left"]);
+    catalog.expire(start + 49 * hour);
+    assert_eq!(removed.lock().unwrap().drain(..).collect::<Vec<_>>(), ["again"]);
+
+    catalog.end_publishing(published);
+    catalog.leave(subscribed);
+    catalog.expire(start + 50 * hour);
+    catalog.expire(start + 74 * hour);
+    removed.lock().unwrap().sort_unstable();
+    assert_eq!(*removed.lock().unwrap(), ["published", "subscribed"]);
+    let left: Vec<String> = catalog.snapshot().iter().map(|entry| entry.name().to_owned()).collect();
+    assert_eq!(left, ["claimed", "policed"]);
 }

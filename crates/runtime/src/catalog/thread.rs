@@ -5,8 +5,9 @@ use super::{Catalog, Snapshot};
 use crate::refusal::Stopped;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// A request.
 type Request = Box<dyn FnOnce(&mut Catalog) + Send>;
@@ -80,8 +81,17 @@ impl CatalogThread {
     /// The system's.
     pub(crate) fn start(mut catalog: Catalog, handle: &CatalogHandle, requests: Requests) -> io::Result<CatalogThread> {
         let run = move || {
-            while let Ok(Job::Request(request)) = requests.0.recv() {
-                request(&mut catalog);
+            loop {
+                let next = match catalog.expiry_due() {
+                    None => requests.0.recv().map_err(RecvTimeoutError::from),
+                    Some(due) => requests.0.recv_timeout(due.saturating_duration_since(Instant::now())),
+                };
+                match next {
+                    Ok(Job::Request(request)) => request(&mut catalog),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                }
+                catalog.expire(Instant::now());
                 catalog.publish_snapshot();
             }
         };

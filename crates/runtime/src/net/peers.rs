@@ -8,6 +8,7 @@ use crate::net::memory::Attached;
 use crate::net::packets::Link;
 use crate::net::payload::{Arrived, Payload};
 use crate::present::present;
+use crate::publications::Taken;
 use crossdock_format::Format;
 use crossdock_transport::Session;
 use slab::Slab;
@@ -28,6 +29,8 @@ pub(crate) struct Publishing {
     pub(crate) stream: usize,
     /// The format it was announced with.
     pub(crate) format: Format,
+    /// How many of its records were taken, if the peer has said whose they are.
+    pub(crate) taken: Option<Taken>,
 }
 
 /// A peer's carrier, in the table.

@@ -99,7 +99,13 @@ fn no_more_memory_than_there_may_be() {
 /// One packet of a session that may say anything: its bytes, from the header on.
 fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
     let requests = [
-        Request::Announce { id: 1, stream: random.u32(0..3), name: "R".into(), format: numbers().describe() },
+        Request::Announce {
+            id: 1,
+            stream: random.u32(0..3),
+            name: "R".into(),
+            format: numbers().describe(),
+            publication: None,
+        },
         Request::Subscribe {
             id: 2,
             subscription: random.u32(0..3),

@@ -163,7 +163,7 @@ impl Script<'_> {
                 let format = self.random.usize(0..3);
                 self.model.announce(id, format);
                 let (name, described) = (self.stream.clone(), formats()[format].describe());
-                self.line.ask(Request::Announce { id, stream: 1, name, format: described });
+                self.line.ask(Request::Announce { id, stream: 1, name, format: described, publication: None });
             }
             _ => {
                 let Some(format) = self.random.choice(self.model.formats.clone()) else { return };
@@ -277,7 +277,13 @@ fn a_burst_of_a_publisher_reaches_all_waiting_subscribers() {
         let [format, ..] = formats();
         let mut publisher = Line::open(&context, by_packets);
         let described = format.describe();
-        publisher.ask(Request::Announce { id: 1, stream: 1, name: "late".to_owned(), format: described });
+        publisher.ask(Request::Announce {
+            id: 1,
+            stream: 1,
+            name: "late".to_owned(),
+            format: described,
+            publication: None,
+        });
         publisher.publish(1, format.id().0, 100, &records(&format, 100));
         // It does not wait for its answer.
         publisher.close();

@@ -4,8 +4,14 @@ use super::*;
 
 #[test]
 fn messages_come_back_and_unknown_keys_are_ignored() {
-    let messages: [ControlMessage; 5] = [
-        Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into() }.into(),
+    let announce =
+        |publication| Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into(), publication };
+    let publication = Publication { publisher: PublisherId(u128::MAX / 3), first: 4 };
+    let messages: [ControlMessage; 8] = [
+        announce(None).into(),
+        announce(Some(publication)).into(),
+        Reply::Announced { id: 1, most_record_bytes: 9, taken: Some(1 << 40) }.into(),
+        Reply::Announced { id: 1, most_record_bytes: 9, taken: None }.into(),
         Request::ReportMalformed { subscription: 3 }.into(),
         Request::Terminate.into(),
         Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
@@ -16,6 +22,22 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
     }
     let newer = br#"{"request":"finish","id":4,"stream":1,"why":"done"}"#;
     assert_eq!(ControlMessage::decode(newer), Ok(Request::Finish { id: 4, stream: 1 }.into()));
+    let of = |publisher: &str| {
+        let publication = format!(r#"{{"publisher":"{publisher}","first":0}}"#);
+        let request =
+            format!(r#"{{"request":"announce","id":1,"stream":2,"name":"A","format":"","publication":{publication}}}"#);
+        ControlMessage::decode(request.as_bytes())
+    };
+    assert!(of("00000000000000000000000000000007").is_ok());
+    for not_one in [
+        "7",
+        "",
+        "+0000000000000000000000000000007",
+        "000000000000000000000000000000007",
+        "é000000000000000000000000000000",
+    ] {
+        assert!(of(not_one).is_err(), "{not_one}");
+    }
     assert!(ControlMessage::decode(b"{\"request\":\"dance\"}").is_err());
     assert!(ControlMessage::decode(&[0xff; 9]).is_err());
 }

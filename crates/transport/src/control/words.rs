@@ -42,6 +42,36 @@ impl std::str::FromStr for Implementation {
     }
 }
 
+/// The id of a publisher: 128 random bits, of which no two are alike. On the wire, 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct PublisherId(pub u128);
+
+impl From<PublisherId> for String {
+    fn from(id: PublisherId) -> String {
+        format!("{:032x}", id.0)
+    }
+}
+
+impl TryFrom<String> for PublisherId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<PublisherId, String> {
+        let is_hexadecimal = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = is_hexadecimal.then(|| u128::from_str_radix(&text, 16).ok()).flatten();
+        id.map(PublisherId).ok_or_else(|| "a publisher's id has 32 hexadecimal digits".to_owned())
+    }
+}
+
+/// The records of one publisher on one stream, numbered from 0 over all sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publication {
+    /// The publisher, the same in each of its sessions.
+    pub publisher: PublisherId,
+    /// The number of the first record that this session can bring: the daemon has acknowledged those before.
+    pub first: u64,
+}
+
 /// A side of a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

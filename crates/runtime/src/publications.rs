@@ -1,0 +1,179 @@
+//! How many records of each publisher were taken, over all of its sessions, so that those which come again after a lost
+//! session are not taken twice: a publisher gets the number in reply when it announces its stream, and sends from there on.
+//!
+//! The table is the catalog's. A session has the count of what it publishes, and adds to it without a lock. A publisher that
+//! announces its stream again, wherever that is, ends the count of its session before: what of that is still on its way is
+//! refused, since the publisher sends it again.
+
+use crossdock_transport::control::{Publication, PublisherId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Publications that are remembered at most, those of sessions that stand included; about 150 bytes each.
+const MAX_PUBLICATIONS: usize = 16_384;
+/// For how long one is remembered that no session has: a publisher comes back at the latest 2 s after its daemon can be reached.
+const REMEMBERED: Duration = Duration::from_secs(900);
+
+/// The bit of a count that is closed; the others are the number.
+const CLOSED: u64 = 1 << 63;
+
+/// How many records were taken of a publication.
+#[derive(Debug)]
+pub(crate) struct TakenCount(AtomicU64);
+
+impl TakenCount {
+    fn new(taken: u64) -> TakenCount {
+        TakenCount(AtomicU64::new(taken & !CLOSED))
+    }
+
+    /// Counts records that are about to be taken; `false` if the publisher has a later session, and they may not be.
+    #[inline]
+    #[must_use]
+    pub(crate) fn add(&self, records: u64) -> bool {
+        // The one word orders this and `close`: either that has counted these, or they are refused.
+        self.0.fetch_add(records, Ordering::Relaxed) & CLOSED == 0
+    }
+
+    /// The count so far.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) & !CLOSED
+    }
+
+    /// Ends the count: nothing is added from here on.
+    fn close(&self) -> u64 {
+        self.0.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED
+    }
+}
+
+/// The count of a publication, as its session has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    /// Whose records they are.
+    pub(crate) publisher: PublisherId,
+    /// How many were taken.
+    pub(crate) count: Arc<TakenCount>,
+}
+
+/// One publisher's records on one stream.
+#[derive(Debug)]
+struct Remembered {
+    count: Arc<TakenCount>,
+    /// Since when no session is known to have it.
+    idle_since: Option<Instant>,
+}
+
+impl Remembered {
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.count) == 1
+    }
+}
+
+/// All publications, bounded by number and age.
+#[derive(Debug, Default)]
+pub(crate) struct Publications {
+    /// By publisher and stream name.
+    known: HashMap<(PublisherId, Box<str>), Remembered>,
+    /// When those without a session were last looked for.
+    swept: Option<Instant>,
+}
+
+impl Publications {
+    /// A session brings records of a publication from now on, and none before it does.
+    pub(crate) fn resume(&mut self, stream: &str, of: Publication, now: Instant) -> Taken {
+        self.sweep(now);
+        let key = (of.publisher, stream.into());
+        let before = self.known.remove(&key).map_or(0, |known| known.count.close());
+        // What the publisher has been acknowledged was taken, also if that is forgotten here.
+        let count = Arc::new(TakenCount::new(before.max(of.first)));
+        if self.known.len() < MAX_PUBLICATIONS || self.forget_oldest() {
+            self.known.insert(key, Remembered { count: Arc::clone(&count), idle_since: None });
+        }
+        Taken { publisher: of.publisher, count }
+    }
+
+    /// Notes which publications have no session, and forgets those that have had none for long; now and then.
+    fn sweep(&mut self, now: Instant) {
+        let is_due = self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= REMEMBERED / 16);
+        if !is_due && self.known.len() < MAX_PUBLICATIONS {
+            return;
+        }
+        self.swept = Some(now);
+        self.known.retain(|_, known| {
+            known.idle_since = known.is_idle().then(|| known.idle_since.unwrap_or(now));
+            known.idle_since.is_none_or(|since| now.saturating_duration_since(since) < REMEMBERED)
+        });
+    }
+
+    /// Makes room for one more: forgets the one that has been without a session for the longest. False if all have one.
+    fn forget_oldest(&mut self) -> bool {
+        let idle = self.known.iter().filter_map(|(key, known)| known.idle_since.map(|since| (since, key)));
+        let Some(oldest) = idle.min_by_key(|(since, _)| *since).map(|(_, key)| key.clone()) else { return false };
+        self.known.remove(&oldest).is_some()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    fn publication(publisher: u128, first: u64) -> Publication {
+        Publication { publisher: PublisherId(publisher), first }
+    }
+
+    #[test]
+    fn a_later_session_goes_on_where_the_earlier_one_was_and_ends_it() {
+        let (mut publications, now) = (Publications::default(), Instant::now());
+        let first = publications.resume("A", publication(1, 0), now);
+        assert!(first.count.add(10) && first.count.add(5));
+        let second = publications.resume("A", publication(1, 8), now);
+        assert_eq!(second.count.get(), 15);
+        assert!(!first.count.add(7) && second.count.add(1));
+        assert_eq!((first.count.get() >= 15, second.count.get()), (true, 16));
+        // Others' are their own, and so are those on another stream.
+        assert_eq!(publications.resume("A", publication(2, 0), now).count.get(), 0);
+        assert_eq!(publications.resume("B", publication(1, 3), now).count.get(), 3);
+    }
+
+    #[test]
+    fn what_is_acknowledged_counts_though_it_was_forgotten() {
+        let (mut publications, now) = (Publications::default(), Instant::now());
+        assert_eq!(publications.resume("A", publication(1, 1000), now).count.get(), 1000);
+        assert_eq!(publications.resume("A", publication(1, 999), now).count.get(), 1000);
+        let absurd = publications.resume("A", publication(1, u64::MAX), now);
+        assert!(absurd.count.add(1));
+    }
+
+    #[test]
+    fn those_without_a_session_are_forgotten_by_age_and_the_oldest_by_number() {
+        let (mut publications, now) = (Publications::default(), Instant::now());
+        let stays = publications.resume("A", publication(0, 0), now);
+        assert!(stays.count.add(3));
+        for publisher in 1..MAX_PUBLICATIONS as u128 {
+            drop(publications.resume("A", publication(publisher, 7), now));
+        }
+        // They are seen to have no session.
+        let later = now + REMEMBERED / 2;
+        assert_eq!(publications.resume("A", publication(1, 0), later).count.get(), 7);
+        let more = publications.resume("A", publication(u128::MAX, 0), later);
+        assert_eq!(publications.known.len(), MAX_PUBLICATIONS);
+        assert!(publications.known.values().filter(|known| !known.is_idle()).count() == 2);
+        let last = later + REMEMBERED;
+        assert_eq!(publications.resume("A", publication(0, 0), last).count.get(), 3);
+        assert!(publications.known.len() < 4, "{}", publications.known.len());
+        assert!(more.count.add(1) && !stays.count.add(1));
+    }
+
+    #[test]
+    fn a_record_is_counted_for_the_next_session_or_refused() {
+        for _ in 0..200 {
+            let mut publications = Publications::default();
+            let first = publications.resume("A", publication(1, 0), Instant::now());
+            let taking = std::thread::spawn(move || (0..1000).take_while(|_| first.count.add(1)).count() as u64);
+            let second = publications.resume("A", publication(1, 0), Instant::now());
+            assert_eq!(taking.join().unwrap(), second.count.get());
+        }
+    }
+}
