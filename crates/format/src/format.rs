@@ -183,9 +183,8 @@ pub(crate) struct Layout {
     pub(crate) is_deep: bool,
     /// Whether any value has bytes in the variable part, at any depth.
     pub(crate) has_slots: bool,
-    /// Whether a field has a default, and whether one has at any depth.
+    /// Whether a field has a default.
     pub(crate) has_defaults: bool,
-    pub(crate) has_any_defaults: bool,
     /// The fixed part of a record all of whose nullable fields are null: what a builder starts from.
     pub(crate) blank: Box<[u8]>,
     /// One bit a field, set for those that every record must have a value for, and for those that must have one where
@@ -444,16 +443,12 @@ impl Layout {
             Some(element) => element.count == Count::Slot || element.format.layout().has_slots,
             None => field.ty.is_variable(),
         });
-        let has_defaults = fields.iter().any(|field| field.default_text().is_some());
-        let has_in_elements =
-            |field: &Field| field.element().is_some_and(|element| element.format.layout().has_any_defaults);
         Self {
             slots: offsets_of(FieldType::is_variable),
             bools: offsets_of(|ty| ty == FieldType::Bool),
             is_deep: has_lists || !unions.is_empty(),
             has_slots,
-            has_defaults,
-            has_any_defaults: has_defaults || fields.iter().any(has_in_elements),
+            has_defaults: fields.iter().any(|field| field.default_text().is_some()),
             details: fields.iter().map(|field| field.detail.clone()).collect(),
             groups,
             unions,
@@ -483,7 +478,6 @@ impl Layout {
             is_deep: false,
             has_slots: foreign.needs_walk,
             has_defaults: false,
-            has_any_defaults: false,
             blank: vec![0; fixed_bytes].into(),
             required: vec![0; fields.len().div_ceil(64)].into(),
             details: fields.iter().map(|field| field.detail.clone()).collect(),

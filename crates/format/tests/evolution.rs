@@ -8,7 +8,7 @@ use apache_avro::{Reader, Schema, Writer};
 use crossdock_format::convert::Plan;
 use crossdock_format::encoding::avro::{AvroFileDecoder, AvroSchema};
 use crossdock_format::encoding::protobuf::{ProtobufDecoder, ProtobufSchema};
-use crossdock_format::encoding::{Decoder, Encoding, EncodingOptions, decoder};
+use crossdock_format::encoding::{Decoder, Encoding, EncodingOptions, Loss, decoder, encoder};
 use crossdock_format::json::{JsonDecoder, JsonOptions};
 use crossdock_format::registry::{Policy, Registry};
 use crossdock_format::{Evolution, FieldSpec, FieldType, Format, Record, RecordBuilder, TypeSpec, Value};
@@ -180,41 +180,114 @@ fn encodings_fill_in_what_is_missing() {
         "id u32\nname string default \"no name\"\nn i16 null default 5\np record { x u8 default 3; y u8 null }\n\
          q record { z u8; s string default deep } null\nl record { k u8; t string default \"in it\" }[] default \"[]\"",
     );
-    let blank = ["1", "no name", "5", "3", "null", "null", "null", "[]"];
+    let blank = ["1", "no name", "null", "3", "null", "null", "null", "[]"];
     let mut json = JsonDecoder::new(&to, &JsonOptions::default());
     let mut decode = |text: &str| json.decode(text.as_bytes()).unwrap().to_vec();
     assert_eq!(values(&to, &decode(r#"{"id": 1}"#)), blank);
     // Another value in its place, and the default again after that.
-    let replaced = decode(r#"{"id": 2, "name": "named", "n": null}"#);
-    assert_eq!(values(&to, &replaced), ["2", "named", "null", "3", "null", "null", "null", "[]"]);
+    let replaced = decode(r#"{"id": 2, "name": "named", "n": 6}"#);
+    assert_eq!(values(&to, &replaced), ["2", "named", "6", "3", "null", "null", "null", "[]"]);
     assert!(!replaced.windows(7).any(|window| window == b"no name"), "what was replaced is gone");
-    assert_eq!(values(&to, &decode(r#"{"id": 1}"#)), blank);
     // What is never null has its default for null.
-    assert_eq!(values(&to, &decode(r#"{"id": 1, "name": null}"#)), blank);
+    assert_eq!(values(&to, &decode(r#"{"id": 1, "name": null, "n": null, "p": {}}"#)), blank);
     // Whoever makes records sets what they hold.
     let mut row = RecordBuilder::new(&to);
     row.set_u64(0, 1).unwrap();
     assert!(row.finish().unwrap_err().to_string().contains("name"));
 
-    let json = r#"{"id": 1, "q": {"z": 9}, "l": [{"k": 4}, {"k": 5, "t": "out"}]}"#;
-    let nested = ["1", "no name", "5", "3", "null", "9", "deep"];
+    let nested = ["1", "no name", "null", "3", "null", "9", "deep"];
     for (encoding, text) in [
-        (Encoding::Json, json),
+        (Encoding::Json, r#"{"id": 1, "q": {"z": 9}, "l": [{"k": 4}, {"k": 5, "t": "out"}]}"#),
         (Encoding::Xml, "<rs><r><id>1</id><q><z>9</z></q><l><k>4</k></l><l><k>5</k><t>out</t></l></r></rs>"),
+        (
+            Encoding::Xml,
+            "<rs xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\"><r><id>1</id><name xsi:nil=\"true\"/><q><z>9</z></q>\
+             <l><k>4</k></l><l><k>5</k><t>out</t></l></r></rs>",
+        ),
     ] {
         let found = read(encoding, &to, text).unwrap();
         assert_eq!(found[..7], nested, "{encoding:?}");
         assert!(found[7].contains("in it") && found[7].contains("out"), "{encoding:?}: {}", found[7]);
     }
-    assert_eq!(read(Encoding::Json, &to, r#"{"id": 1, "n": null, "p": {}}"#).unwrap()[2], "null");
     assert!(read(Encoding::Json, &to, r#"{"name": "x"}"#).unwrap_err().contains("id"));
+}
 
+#[test]
+fn a_missing_column_has_its_default_and_a_null_cell_is_null() {
     let flat = format("id u32 alias number alias no\nname string default \"no name\"\nn i16 null default 5");
-    assert_eq!(read(Encoding::Csv, &flat, "id\n7\n").unwrap(), ["7", "no name", "5"]);
-    assert_eq!(read(Encoding::Csv, &flat, "n,no\n,7\n").unwrap(), ["7", "no name", "null"]);
-    assert_eq!(read(Encoding::Csv, &flat, "number,name\n8,x\n").unwrap(), ["8", "x", "5"]);
+    for (text, expected) in [
+        ("id\n7\n", ["7", "no name", "5"]),
+        ("n,no\n,7\n", ["7", "no name", "null"]),
+        ("number,name\n8,x\n", ["8", "x", "5"]),
+        // Rows with quotes are read in another way.
+        ("n,id,name\n,7,\"x\"\n", ["7", "x", "null"]),
+        ("n,id,name\n1,7,\n", ["7", "no name", "1"]),
+        ("name,n,id\n,\"1\",\"7\"\n", ["7", "no name", "1"]),
+    ] {
+        assert_eq!(read(Encoding::Csv, &flat, text).unwrap(), expected, "{text}");
+    }
     // One of two that could be meant: the other is no column of the format.
     assert!(read(Encoding::Csv, &flat, "no,number\n7,8\n").unwrap_err().contains("no"));
+}
+
+#[test]
+fn null_survives_encodings_that_leave_it_out() {
+    let own = format(
+        "id u32\nn i16 null default 5\nl u8[] null default []\ne record { value u8 null default 7 }[]\ns u8 default 3",
+    );
+    let mut row = RecordBuilder::new(&own);
+    row.set_u64(0, 1).unwrap();
+    row.set_u64(4, 9).unwrap();
+    row.begin_list(3).unwrap();
+    row.begin_element().unwrap();
+    row.end_element().unwrap();
+    row.end_list().unwrap();
+    let record = row.finish().unwrap().to_vec();
+    for encoding in [
+        Encoding::Json,
+        Encoding::Csv,
+        Encoding::Cbor,
+        Encoding::MessagePack,
+        Encoding::Xml,
+        Encoding::Protobuf,
+        Encoding::Avro,
+        Encoding::AvroFile,
+        Encoding::ArrowStream,
+        Encoding::Parquet,
+    ] {
+        let options = EncodingOptions { allow: vec![Loss::ListAsJson], ..EncodingOptions::default() };
+        let mut written = Vec::new();
+        let mut encoder = encoder(encoding, &own, None, &options).unwrap();
+        encoder.start(&mut written);
+        encoder.record(&Record::check(&own, &record).unwrap(), &mut written).unwrap();
+        encoder.finish(&mut written).unwrap();
+        let mut decoder = decoder(encoding, &own, None, &options).unwrap();
+        let read = decoder.next_record(&mut &written[..]).unwrap().unwrap();
+        assert_eq!(values(&own, read), values(&own, &record), "{encoding:?}");
+    }
+}
+
+#[test]
+fn unknown_symbols_are_read_as_the_one_for_them() {
+    let own = format("e enum u8 { A = 1, O = 9 } unknown O\nid u8");
+    for (encoding, text) in [
+        (Encoding::Json, r#"{"e": "Z", "id": 1}"#),
+        (Encoding::Csv, "e,id\nZ,1\n"),
+        (Encoding::Xml, "<rs><r><e>Z</e><id>1</id></r></rs>"),
+    ] {
+        assert_eq!(read(encoding, &own, text).unwrap(), ["O", "1"], "{encoding:?}");
+    }
+    let mut row = RecordBuilder::new(&own);
+    assert!(row.set_text(0, "Z").is_err(), "whoever makes records knows its symbols");
+}
+
+#[test]
+fn defaults_of_lists_in_lists_are_checked_once_each() {
+    let inner = |depth: usize| {
+        (0..depth).fold("x u8 default 1".to_owned(), |inner, _| format!("l record {{ {inner} }}[] default []"))
+    };
+    assert!(Format::parse_schema(&inner(15)).is_ok());
+    assert!(Format::parse_schema(&inner(15).replace("default 1", "default 256")).is_err());
 }
 
 /// What a reader of the second schema has of a record by the first: ours, and theirs.

@@ -329,7 +329,7 @@ impl RecordBuilder {
         self.base = start;
         self.target = self.depth;
         if self.fills_in && self.format.layout().has_defaults {
-            self.set_defaults();
+            self.set_defaults()?;
         }
         Ok(())
     }

@@ -12,13 +12,13 @@ impl RecordBuilder {
     /// Has every record hold zero, or nothing, in a field of the record itself, where it holds no other value: for encodings
     /// that leave zeros out.
     pub(crate) fn start_from_zero(&mut self, place: Place) {
+        self.clear();
+        // In place of its default, if it has one.
+        if self.take_default(place.index()) && self.put_zero(place).is_ok() {
+            self.keep_as_blank();
+        }
         if let Some(byte) = self.blank.get_mut(place.cell.null_byte as usize) {
             *byte &= !place.cell.null_mask;
-        }
-        // There may be a default.
-        let at = place.cell.offset as usize;
-        if let Some(value) = self.blank.get_mut(at..at + place.ty().size()) {
-            value.fill(0);
         }
         self.promise(place.promised());
     }

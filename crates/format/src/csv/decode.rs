@@ -5,6 +5,7 @@ use std::io::BufRead;
 use super::rows::{RawField, Row, RowReader};
 use super::{CsvError, CsvOptions, CsvProblem};
 use crate::builder::{RecordBuilder, Run};
+use crate::element::Member;
 use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
@@ -122,7 +123,11 @@ impl CsvDecoder {
     ) -> Result<Self, CsvError> {
         let columns = map_columns(format, header, options)?;
         let mut builder = RecordBuilder::with_defaults(format);
-        columns.iter().filter_map(|column| column.target).for_each(|target| builder.promise(target.place));
+        let targets = || columns.iter().filter_map(|column| column.target);
+        let has_column = |field: usize| targets().any(|target| target.place.index() == field);
+        let lacking = (0..format.fields().len()).filter(|field| !has_column(*field));
+        lacking.for_each(|field| builder.start_with_default(field));
+        targets().for_each(|target| builder.promise(target.place));
         let fields = format.fields().iter().enumerate();
         let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field, options)?))).collect();
         let is_of_number = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
@@ -205,7 +210,7 @@ impl Convert {
             Some(Column { target: Some(target), nullable: true })
                 if values.is_null(text, quoted, target.place.ty()) =>
             {
-                // Unset is null.
+                // Unset is null, or the default of a field that is never null.
                 Ok(())
             }
             Some(Column { target: Some(target), .. }) => {
@@ -261,7 +266,8 @@ impl Values {
     fn set(&mut self, column: &Column, target: &Target, run: Run<'_>, is_ascii: bool) -> Result<(), Unfit> {
         let ty = target.place.ty();
         if column.nullable && self.is_null(run.bytes, false, ty) {
-            return self.builder.put_null(target.place).map_err(|_| Unfit);
+            // Unset is null, or the default of a field that is never null.
+            return Ok(());
         }
         match is_ascii && ty.is_text() {
             true => self.builder.put_run(target.place, run).map_err(|_| Unfit),
@@ -314,11 +320,15 @@ pub(super) fn read_header<R: BufRead + ?Sized>(rows: &mut RowReader, input: &mut
 /// record's fields are found by their names alone.
 fn by_alias(format: &Format, header: &[impl AsRef<str>], name: &str) -> Option<usize> {
     let has_column = |name: &str| header.iter().any(|column| column.as_ref() == name);
-    let mut fields = format.fields().iter();
-    fields.position(|field| {
+    let leaves = format.tree().iter().filter_map(|member| match member {
+        Member::Leaf(field) => Some(*field),
+        Member::Group(_) => None,
+    });
+    leaves.into_iter().find(|field| {
+        let field = &format.fields()[*field];
         let aliases = field.evolution.as_ref().map_or(&[][..], |evolution| &evolution.aliases);
         let first = aliases.iter().find(|alias| has_column(alias));
-        format.is_flat() && !has_column(&field.name) && first.is_some_and(|first| first == name)
+        first.is_some_and(|first| first == name) && !has_column(&field.name)
     })
 }
 
@@ -340,7 +350,8 @@ fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions
             return Err(at_column(name, CsvProblem::SameColumn));
         }
         let target = Target::of(format.natural_format(), index).map(Target::promised);
-        columns.push(Column { target, nullable: format.fields()[index].nullable });
+        let field = &format.fields()[index];
+        columns.push(Column { target, nullable: field.nullable || field.default_text().is_some() });
     }
     for (field, taken) in format.fields().iter().zip(taken) {
         if !taken && !field.nullable && field.default_text().is_none() {

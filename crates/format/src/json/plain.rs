@@ -55,7 +55,8 @@ impl Plain {
             }
             let name = Needle::new(format!("\"{}\"", entry.name).into_bytes());
             let member = Member { name, target: Target::of(format, field)? };
-            if !format.fields().get(field)?.nullable {
+            let own = format.fields().get(field)?;
+            if !own.nullable && own.default_text().is_none() {
                 required[index / 64] |= 1 << (index % 64);
             }
             members.push(member);

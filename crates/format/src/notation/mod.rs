@@ -28,7 +28,7 @@
 //! # Versions
 //!
 //! Behind that, a field says how it goes together with other versions of its format, in conversions and where records are
-//! read from an encoding:
+//! read from an encoding ([`Evolution`]):
 //!
 //! | | |
 //! |---|---|

@@ -62,8 +62,16 @@ impl BatchReader {
         options: &EncodingOptions,
     ) -> Result<Self, EncodingError> {
         let targets = members(format, format.tree(), 0, schema.fields(), options)?;
+        let mut builder = RecordBuilder::with_defaults(format);
+        let has_column = |field: usize| targets.iter().any(|(_, target)| target.field() == Some(field));
+        for member in format.tree() {
+            if let Member::Leaf(field) = member
+                && !has_column(*field)
+            {
+                builder.start_with_default(*field);
+            }
+        }
         let (projection, targets) = targets.into_iter().unzip();
-        let builder = RecordBuilder::with_defaults(format);
         Ok(Self {
             builder,
             projection,
@@ -168,10 +176,8 @@ fn members(
     }
     for (place, taken) in places.iter().zip(taken) {
         let nullable = match place {
-            Member::Leaf(leaf) => {
-                format.fields().get(*leaf).is_none_or(|field| field.nullable || field.default_text().is_some())
-            }
-            Member::Group(group) => group.nullable,
+            Member::Leaf(leaf) => may_be_missing(format, *leaf),
+            Member::Group(group) => group.nullable || group.leaves.clone().all(|leaf| may_be_missing(format, leaf)),
         };
         if !taken && !nullable {
             let message = "there is no column of this name, and the field is not nullable";
@@ -179,6 +185,11 @@ fn members(
         }
     }
     Ok(targets)
+}
+
+/// Whether a record without a column for the field is whole: it is null then, or has its default.
+fn may_be_missing(format: &Format, field: usize) -> bool {
+    format.fields().get(field).is_none_or(|field| field.nullable || field.default_text().is_some())
 }
 
 /// What a member says of other versions.
@@ -275,11 +286,20 @@ struct Writer<'a> {
     rounding: Rounding,
 }
 
+impl Target {
+    /// The field that it is, if it is one.
+    fn field(&self) -> Option<usize> {
+        match self {
+            Target::Value { field, .. } | Target::List { field, .. } => Some(*field),
+            Target::Group { .. } | Target::Element(_) | Target::Nullable(_) => None,
+        }
+    }
+}
+
 impl Writer<'_> {
     fn fill(&mut self, target: &Target, column: &Column, row: usize) -> Result<(), EncodingError> {
         match target {
             Target::Value { field, ty } => self.value(*field, *ty, column, row),
-            Target::List { field, .. } if column.is_null(row) => self.null(*field),
             // Unset is null, or missing.
             _ if column.is_null(row) => Ok(()),
             Target::Group { group, members } => {
@@ -362,18 +382,12 @@ impl Writer<'_> {
         Ok(self.builder.push(value)?)
     }
 
-    /// Null for a field; one that is never null is missing then, unless it has a default.
-    #[inline]
-    fn null(&mut self, field: usize) -> Result<(), EncodingError> {
-        let is_nullable = self.builder.format().fields().get(field).is_some_and(|field| field.nullable);
-        if is_nullable { Ok(self.builder.set_null(field)?) } else { Ok(()) }
-    }
-
     #[inline]
     fn value(&mut self, field: usize, ty: FieldType, column: &Column, row: usize) -> Result<(), EncodingError> {
         let Some(value) = column.value(row) else { return Err(self.named(field, column.beyond())) };
         let outcome = match (value, ty) {
-            (Value::Null, _) => return self.null(field),
+            // Unset is null, or the default of a field that is never null, or missing.
+            (Value::Null, _) => return Ok(()),
             (value @ (Value::Int(_) | Value::Uint(_)), FieldType::F32 | FieldType::F64) => {
                 match float(value, ty, self.rounding) {
                     Ok(value) => self.builder.set_f64(field, value),

@@ -192,6 +192,11 @@ impl<'b> Reading<'_, 'b> {
         match step {
             Step::Leaf(leaf) => self.leaf(leaf),
             Step::Skip(ty) => self.skip(*ty, MAX_NESTING),
+            Step::Default(field) => {
+                let has_default = self.builder.take_default(*field);
+                debug_assert!(has_default, "the step is for its default");
+                Ok(())
+            }
             Step::Record(group, steps) => {
                 if let Some(group) = group {
                     let outcome = self.builder.put_group(group, false);

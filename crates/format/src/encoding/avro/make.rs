@@ -67,8 +67,9 @@ fn field_json(
             }
             field["default"] = default;
         }
-        if !evolution.aliases.is_empty() {
-            field["aliases"] = evolution.aliases.clone().into();
+        let aliases: Vec<&str> = evolution.aliases.iter().map(String::as_str).filter(|alias| is_name(alias)).collect();
+        if !aliases.is_empty() {
+            field["aliases"] = aliases.into();
         }
     }
     // What Avro's types say by themselves of this field; where that is not all, our notation says it.
@@ -80,11 +81,19 @@ fn field_json(
     Ok(field)
 }
 
+/// Whether a name or symbol is one in Avro.
+fn is_name(name: &str) -> bool {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    plain && name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
+}
+
 /// A field's default, of those that Avro has a value for: the attribute in our notation says the others.
 fn default_json(ty: &TypeSpec, default: &str) -> Option<Json> {
     match ty {
         TypeSpec::Scalar(FieldType::Bool) => default.trim().parse().ok().map(Json::Bool),
-        TypeSpec::Scalar(FieldType::F32 | FieldType::F64) => default.trim().parse::<f64>().ok().map(Json::from),
+        TypeSpec::Scalar(FieldType::F32 | FieldType::F64) => {
+            default.trim().parse::<f64>().ok().filter(|value| value.is_finite()).map(Json::from)
+        }
         TypeSpec::Scalar(ty) if ty.is_integer() => default.trim().parse::<i64>().ok().map(Json::from),
         TypeSpec::Scalar(ty) if ty.is_text() => Some(default.into()),
         TypeSpec::List { .. } => Some(Json::Array(Vec::new())),
@@ -96,10 +105,6 @@ fn type_json(names: &mut Identifiers, path: &str, ty: &TypeSpec) -> Result<Json,
     Ok(match ty {
         TypeSpec::Scalar(ty) => scalar_json(*ty),
         TypeSpec::Enum { symbols, .. } => {
-            let is_name = |symbol: &str| {
-                let plain = symbol.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-                plain && symbol.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
-            };
             if symbols.is_empty() || !symbols.iter().all(|(symbol, _)| is_name(symbol)) {
                 return Ok("long".into());
             }

@@ -36,6 +36,8 @@ pub(super) enum Step {
     /// The branch of a union that is null: nothing, for this.
     Null(Absent),
     List(Box<List>),
+    /// A field that the schema lacks has its default.
+    Default(usize),
 }
 
 /// One value.
@@ -140,7 +142,7 @@ impl Compiler<'_> {
         let mut found = vec![false; members.len()];
         let mut steps = Vec::with_capacity(fields.len());
         let names: Vec<String> = fields.iter().map(own_name).collect();
-        let sources: Vec<Option<&String>> = members.iter().map(|member| self.source(member, &names)).collect();
+        let sources = self.sources(members, &names);
         for (field, name) in fields.iter().zip(&names) {
             match sources.iter().position(|source| *source == Some(name)) {
                 Some(index) => {
@@ -159,15 +161,31 @@ impl Compiler<'_> {
                 let message = format!("record {} has no such field", schema.ty(record).name);
                 Err(EncodingError::schema(message).in_field(&member.path))
             }
-            None => Ok(steps),
+            None => {
+                let missing = members.iter().zip(&found).filter(|(_, found)| !**found);
+                missing.for_each(|(member, _)| defaults(member, &mut steps));
+                Ok(steps)
+            }
         }
     }
 
-    /// Which of the schema's names a member is read from or written to: its own, or the first of its aliases that there is.
-    fn source<'n>(&self, member: &Named, names: &'n [String]) -> Option<&'n String> {
+    /// Which of the schema's names each member is read from or written to: its own, or the first of its aliases that there is and
+    /// that is no other member's own.
+    fn sources<'n>(&self, members: &[Named], names: &'n [String]) -> Vec<Option<&'n String>> {
         let find = |wanted: &String| names.iter().find(|name| *name == wanted);
-        let aliases = member.evolution.as_ref().filter(|_| self.purpose != Purpose::Write);
-        find(&member.name).or_else(|| aliases?.aliases.iter().find_map(find))
+        let is_own = |name: &String| members.iter().any(|member| member.name == *name);
+        let by_alias = |member: &Named| {
+            let evolution = member.evolution.as_ref().filter(|_| self.purpose != Purpose::Write)?;
+            evolution.aliases.iter().filter(|alias| !is_own(alias)).find_map(find)
+        };
+        let mut sources: Vec<_> =
+            members.iter().map(|member| find(&member.name).or_else(|| by_alias(member))).collect();
+        for at in 1..sources.len() {
+            if sources[at].is_some() && sources[..at].contains(&sources[at]) {
+                sources[at] = None;
+            }
+        }
+        sources
     }
 
     /// A field of the schema that the format lacks.
@@ -274,7 +292,12 @@ impl Compiler<'_> {
                 continue;
             }
             let name = self.schema.variant_name(*branch);
-            let Some(variant) = variants.iter().find(|variant| variant.name == name) else {
+            let is_alias = |variant: &&Named| {
+                let evolution = variant.evolution.as_ref().filter(|_| self.purpose != Purpose::Write);
+                evolution.is_some_and(|evolution| evolution.aliases.contains(&name))
+            };
+            let by_name = variants.iter().find(|variant| variant.name == name);
+            let Some(variant) = by_name.or_else(|| variants.iter().find(is_alias)) else {
                 let message = format!("the schema's union has a branch `{name}`, and the format's none");
                 return Err(EncodingError::schema(message).in_field(&target.path));
             };
@@ -401,6 +424,15 @@ impl Compiler<'_> {
         };
         let message = format!("the schema has {}, which does not go with {own}", self.schema.ty(ty).kind.word());
         EncodingError::schema(message).in_field(&target.path)
+    }
+}
+
+/// Gives what a member comes to its defaults, as far as it is there.
+fn defaults(member: &Named, steps: &mut Vec<Step>) {
+    match &member.shape {
+        Shape::Leaf(index, field) if field.default_text().is_some() => steps.push(Step::Default(*index)),
+        Shape::Record(_, members) if !member.nullable => members.iter().for_each(|member| defaults(member, steps)),
+        _ => {}
     }
 }
 

@@ -235,7 +235,7 @@ impl AvroSchema {
                 if let Some(default) = &field.default {
                     spec = with_default(spec, default);
                 }
-                Ok(field.aliases.iter().filter(|alias| **alias != field.name).fold(spec, FieldSpec::with_alias))
+                Ok(with_aliases(spec, &field.aliases))
             }
         }
     }
@@ -329,6 +329,14 @@ impl AvroSchema {
     }
 }
 
+/// A field with those of its aliases that fields have.
+fn with_aliases(spec: FieldSpec, aliases: &[String]) -> FieldSpec {
+    aliases.iter().fold(spec, |spec, alias| {
+        let with = spec.clone().with_alias(alias);
+        if Format::natural([with.clone()]).is_ok() { with } else { spec }
+    })
+}
+
 /// A field with the default that the schema gives it, as far as fields have such: of a record, its fields have theirs.
 fn with_default(spec: FieldSpec, default: &Json) -> FieldSpec {
     let of_scalar = |ty: FieldType| match (default, ty) {
@@ -351,9 +359,7 @@ fn with_default(spec: FieldSpec, default: &Json) -> FieldSpec {
     };
     if let (TypeSpec::Record(fields), Json::Object(values)) = (&spec.ty, default) {
         let inner = fields.iter().map(|field| match values.get(&field.name).filter(|value| !value.is_null()) {
-            Some(value) if field.evolution.as_ref().is_none_or(|own| own.default.is_none()) => {
-                with_default(field.clone(), value)
-            }
+            Some(value) => with_default(field.clone(), value),
             _ => field.clone(),
         });
         return FieldSpec { ty: TypeSpec::Record(inner.collect()), ..spec };

@@ -255,7 +255,7 @@ impl Compiler<'_> {
         let lacks = members
             .iter()
             .zip(&found)
-            .find(|(member, found)| !**found && (self.purpose == Purpose::Write || !member.nullable));
+            .find(|(member, found)| !**found && (self.purpose == Purpose::Write || !member.may_be_missing()));
         if let Some((member, _)) = lacks {
             let message = format!("message {} has no such field", message.name);
             return Err(EncodingError::schema(message).in_field(&member.path));

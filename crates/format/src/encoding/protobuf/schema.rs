@@ -331,10 +331,16 @@ impl ProtobufSchema {
         };
         Ok(match field.presence {
             Presence::Repeated { .. } => FieldSpec::new(&field.name, TypeSpec::list(ty)),
-            Presence::Optional if field.oneof.is_none() && field.default.is_some() => {
-                field.default.iter().fold(FieldSpec::new(&field.name, ty), FieldSpec::with_default)
+            presence => {
+                let spec = FieldSpec::new(&field.name, ty);
+                let default = field.default.as_ref().filter(|_| field.oneof.is_none());
+                let with = default.map(|default| spec.clone().with_default(default));
+                // One that a format cannot say: the field is null then.
+                match with.filter(|with| Format::natural([with.clone()]).is_ok()) {
+                    Some(with) => with,
+                    None => FieldSpec { nullable: presence == Presence::Optional, ..spec },
+                }
             }
-            presence => FieldSpec { nullable: presence == Presence::Optional, ..FieldSpec::new(&field.name, ty) },
         })
     }
 

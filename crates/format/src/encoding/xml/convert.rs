@@ -267,7 +267,7 @@ impl Convert {
         if !is_null {
             let outcome = self.builder.begin_list(field).and_then(|()| self.builder.end_list());
             self.note(outcome);
-        } else if !nullable {
+        } else if !nullable && self.builder.set_null(field).is_err() {
             self.refuse(Some(node), "null".to_owned(), "a list; the field is not nullable".to_owned());
         }
     }
@@ -307,8 +307,11 @@ impl Convert {
     fn leaf(&mut self, field: usize, ty: FieldType, node: usize, nullable: bool, is_nil: bool, text: &[u8]) {
         let is_text = ty.is_text() || ty == FieldType::Bytes;
         if nullable && (is_nil || (!is_text && text.trim_ascii().is_empty())) {
-            let set = self.builder.set_null(field);
-            debug_assert!(set.is_ok(), "the field is nullable");
+            // Unset is null.
+            return;
+        }
+        if is_nil && self.builder.set_null(field).is_ok() {
+            // It has a default.
             return;
         }
         if is_nil {
