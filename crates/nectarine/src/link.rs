@@ -123,7 +123,7 @@ pub(crate) struct Link {
     pub(crate) published: Option<Format>,
     /// Records that were handed over to be sent, in all sessions.
     records: u64,
-    /// Whether records wait until the daemon has said which of them it has from an earlier session.
+    /// Whether records wait until the daemon has said which it has from earlier sessions.
     is_resuming: bool,
     /// The longest record that the daemon takes, in bytes.
     pub(crate) most_record_bytes: usize,
@@ -392,7 +392,7 @@ impl Link {
             return;
         }
         while let Some(waiting) = self.backlog.pop_front() {
-            if self.is_resuming && matches!(waiting, Waiting::Unsent(_)) {
+            if self.is_resuming && matches!(waiting.class(), TrafficClass::Data(_)) {
                 return self.backlog.push_front(waiting);
             }
             let sent = match waiting {
@@ -456,7 +456,7 @@ impl Link {
 
     /// Whether more may be sent before what waits has gone.
     pub(crate) fn has_room(&self) -> bool {
-        self.backlog.is_empty() && self.carrier.has_room()
+        self.backlog.is_empty() && !self.is_resuming && self.carrier.has_room()
     }
 
     /// An empty packet to fill with records; `None` while there is no room for one.
@@ -536,7 +536,8 @@ impl Link {
         for mut request in self.opening.clone() {
             if let Request::Announce { publication: Some(publication), .. } = &mut request {
                 publication.first = self.records.saturating_sub(unsent);
-                self.is_resuming = unsent > 0;
+                // Also new ones: what the daemon acknowledges before it answers could be lost with this session.
+                self.is_resuming = self.sessions > 1;
             }
             self.ask(request);
         }

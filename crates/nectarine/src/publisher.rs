@@ -98,8 +98,8 @@ pub struct PublishSummary {
 }
 
 /// Sends the records of one stream. When its session was lost, it begins another one, and sends from the first record on that
-/// the daemon has not taken: each arrives once. Only a daemon that was started again does not know what the one before had
-/// taken; what that had not acknowledged may arrive twice then. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
+/// the daemon has not taken: each arrives once. Only a daemon that was started again, or has not heard of the publisher for 15
+/// minutes, does not know what was taken; what was not acknowledged may arrive twice then. Dropped without [`Publisher::finish`], it tries for a moment to send what it has.
 pub struct Publisher {
     client: Client,
     stream: String,

@@ -209,7 +209,8 @@ impl Context {
         if !may_take {
             self.net.count_drop(DropReason::Superseded, records);
             let reason = "the publisher has begun another session".to_owned();
-            self.remove_peer(key, "superseded", Some(Close { again: false, reason }));
+            // Should it be the one that the publisher has, it begins another, and goes on from the right record.
+            self.remove_peer(key, "superseded", Some(Close { again: true, reason }));
         }
         may_take
     }

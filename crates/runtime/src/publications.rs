@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Publications that are remembered at most, those of sessions that stand included; about 150 bytes each.
+/// Publications that are remembered at most, those of sessions that stand included; each about 100 bytes and its
+/// stream's name. If all of them have sessions, further ones are not remembered.
 const MAX_PUBLICATIONS: usize = 16_384;
 /// For how long one is remembered that no session has: a publisher comes back at the latest 2 s after its daemon can be reached.
 const REMEMBERED: Duration = Duration::from_secs(900);

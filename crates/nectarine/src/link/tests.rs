@@ -175,7 +175,13 @@ fn what_the_daemon_has_taken_does_not_go_into_the_next_session<From: Daemon, To:
     link.lose("a test".to_owned());
     let mut daemon: To = come_up(&mut link);
     assert_eq!(announced(&mut link, &mut daemon).first, 3000);
+    assert!(link.begin_packet().is_none(), "new records wait as well");
     answer(&mut link, &mut daemon, Some(3000));
+    eventually("the answer is there", || {
+        link.receive();
+        link.drive();
+        link.has_room()
+    });
     publish(&mut link, 3000..3001);
     assert_eq!(taken(&mut link, &mut daemon, 1).remove(0).1, record(&format, 3000));
     assert!(link.fault().is_none());

@@ -50,8 +50,9 @@ impl Catalog {
         let Some(mut rule) = self.expiry.rule.take_if(|rule| rule.next <= now) else { return };
         rule.next = now + (rule.after / 8).clamp(PAUSE.0, PAUSE.1);
         let is_set_up = |number: u32| {
-            let conversions = self.now.get(number).map(|entry| entry.conversions());
-            conversions.is_some_and(|c| c.policy() != Policy::default() || !c.graph().conversions().is_empty())
+            let Some(entry) = self.now.get(number) else { return false };
+            let is_kept = || self.registry.conversions().any(|(of, ..)| of == entry.name());
+            entry.policy() != Policy::default() || !entry.conversions().graph().conversions().is_empty() || is_kept()
         };
         let unused = self.now.iter().filter(|entry| self.check_unused(entry.name()).is_ok());
         let unused: Vec<u32> = unused.map(|entry| entry.number()).filter(|number| !is_set_up(*number)).collect();

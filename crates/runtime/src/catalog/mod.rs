@@ -169,6 +169,8 @@ impl Catalog {
         }
         let policy = self.registry.stream(name).map(RegisteredStream::policy).unwrap_or_default();
         let number = self.now_mut().insert(name, policy);
+        // It may have been another's before.
+        self.expiry.note_use(number);
         self.changed.insert(number);
         Ok(number)
     }

@@ -8,8 +8,7 @@ use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
-use slab::Slab;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// The conversions between the formats of one stream.
@@ -120,27 +119,33 @@ impl StreamEntry {
     }
 }
 
+/// Numbers that rest after their stream is gone, before one is given to another: a batch of the old one may still be on its way
+/// between two contexts.
+const RESTING: usize = 256;
+
 /// All streams at one time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     /// By number.
-    streams: Slab<Arc<StreamEntry>>,
+    streams: Vec<Option<Arc<StreamEntry>>>,
+    /// Numbers without a stream, the one that has been so for the longest first.
+    unused: VecDeque<u32>,
     by_name: HashMap<Arc<str>, u32>,
 }
 
 impl Snapshot {
     pub(super) fn len(&self) -> usize {
-        self.streams.len()
+        self.by_name.len()
     }
 
     /// All streams, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<StreamEntry>> {
-        self.streams.iter().map(|(_, entry)| entry)
+        self.streams.iter().flatten()
     }
 
     /// The stream of a number.
     pub(crate) fn get(&self, number: u32) -> Option<&Arc<StreamEntry>> {
-        self.streams.get(number as usize)
+        self.streams.get(number as usize)?.as_ref()
     }
 
     /// The stream of a name.
@@ -150,9 +155,15 @@ impl Snapshot {
 
     pub(super) fn insert(&mut self, name: &str, policy: Policy) -> u32 {
         let name: Arc<str> = name.into();
-        let slot = self.streams.vacant_entry();
-        let number = slot.key() as u32;
-        slot.insert(Arc::new(StreamEntry {
+        let number = match self.unused.len() {
+            ..=RESTING => {
+                self.streams.push(None);
+                // No more than there may be streams, and those at rest.
+                self.streams.len() as u32 - 1
+            }
+            _ => self.unused.pop_front().unwrap_or_default(),
+        };
+        let entry = StreamEntry {
             number,
             name: Arc::clone(&name),
             formats: Vec::new(),
@@ -160,18 +171,22 @@ impl Snapshot {
             made_by: None,
             claims: 0,
             conversions: Arc::new(Conversions { policy, ..Conversions::default() }),
-        }));
+        };
+        if let Some(place) = self.streams.get_mut(number as usize) {
+            *place = Some(Arc::new(entry));
+        }
         self.by_name.insert(name, number);
         number
     }
 
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut StreamEntry> {
-        self.streams.get_mut(number as usize).map(Arc::make_mut)
+        self.streams.get_mut(number as usize)?.as_mut().map(Arc::make_mut)
     }
 
     pub(super) fn remove(&mut self, number: u32) {
-        if let Some(entry) = self.streams.try_remove(number as usize) {
+        if let Some(entry) = self.streams.get_mut(number as usize).and_then(Option::take) {
             self.by_name.remove(&*entry.name);
+            self.unused.push_back(number);
         }
     }
 

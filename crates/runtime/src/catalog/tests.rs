@@ -289,3 +289,19 @@ fn unused_streams_are_removed_by_age() {
     let left: Vec<String> = catalog.snapshot().iter().map(|entry| entry.name().to_owned()).collect();
     assert_eq!(left, ["claimed", "policed"]);
 }
+
+#[test]
+fn the_number_of_a_removed_stream_is_not_given_to_the_next() {
+    let mut catalog = Catalog::new(4, 4);
+    let mut numbers = Vec::new();
+    for round in 0..1000 {
+        let name = format!("stream {round}");
+        numbers.push(catalog.declare(&name, &format("a u32")).unwrap());
+        assert_eq!(catalog.snapshot().find(&name).unwrap().number(), numbers[round]);
+        catalog.remove_stream(&name).unwrap();
+        assert!(catalog.snapshot().get(numbers[round]).is_none() && catalog.snapshot().iter().next().is_none());
+    }
+    let repeats = |window: &[u32]| window[1..].contains(&window[0]);
+    assert!(!numbers.windows(200).any(repeats));
+    assert!(numbers.iter().all(|number| *number < 300), "they come back in the end");
+}

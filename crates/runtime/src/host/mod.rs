@@ -6,6 +6,8 @@ mod remote;
 pub(crate) mod services;
 mod sides;
 pub mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use sides::{MessagePut, implementation_of};
 

@@ -199,7 +199,8 @@ impl Host {
         side.credit -= 1;
         side.waiting.push_back(Waiting::Put(payload.into()));
         if self.serve_writer(key) {
-            self.remote.join(key, Line::Due);
+            // It may wait for room as well.
+            self.remote.make_due(key);
         }
         MessagePut::Done
     }

@@ -1,0 +1,128 @@
+//! Which of the sides that sessions over packets have open are looked at, and when.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use super::services::Services;
+use super::*;
+use crossdock_mailbox::BellPage;
+use crossdock_mailbox::host::{HostConfig, Implementation};
+use crossdock_transport::Reply;
+use crossdock_transport::control::Side;
+
+const DAEMON: Owner = Owner::Daemon;
+
+fn host() -> Host {
+    Host::new(HostInterface::new(HostConfig::default(), BellPage::new().unwrap()).unwrap(), Services::absent())
+}
+
+fn create(host: &mut Host, name: &str, bound_messages: u32) -> MailboxKey {
+    let implementation = Implementation::SignalQueue;
+    let options = MailboxOptions { implementation, bound_messages: Some(bound_messages), bound_bytes: None };
+    host.create_mailbox(DAEMON, name, options).unwrap();
+    host.interface.find(name).unwrap()
+}
+
+fn open(host: &mut Host, peer: usize, name: &str, side: Side, ahead: u32) -> u16 {
+    match host.open_remote(peer, 0, name, side, Some(ahead)).unwrap() {
+        Reply::MailboxOpened { number, .. } => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Serves the sides that are due; the peers of the readers that were looked at, each with how many messages it got.
+fn serve(host: &mut Host) -> Vec<(usize, usize)> {
+    let mut looked_at = Vec::new();
+    host.serve_sides(|side, interface| {
+        let mut got = 0;
+        while side.credit > 0
+            && let Some(message) = interface.get(side.mailbox)
+        {
+            interface.free(message);
+            side.credit -= 1;
+            got += 1;
+        }
+        looked_at.push((side.peer, got));
+    });
+    looked_at
+}
+
+fn put(host: &mut Host, mailbox: MailboxKey, messages: usize) {
+    (0..messages).for_each(|_| host.interface.put_bytes(mailbox, b"message").unwrap());
+}
+
+fn replenished(host: &mut Host) -> Vec<(usize, u32)> {
+    let next = || match host.next_replenished() {
+        Some((peer, Notice::MayPut { messages, .. })) => Some((peer, messages)),
+        other => other.map(|other| panic!("{other:?}")),
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[test]
+fn readers_are_looked_at_when_there_is_something_for_them_and_one_after_the_other() {
+    let mut host = host();
+    let (mailbox, other) = (create(&mut host, "m", 100), create(&mut host, "other", 100));
+    for peer in 0..50 {
+        open(&mut host, 1000 + peer, "other", Side::Read, 8);
+    }
+    let first = open(&mut host, 1, "m", Side::Read, 2);
+    open(&mut host, 2, "m", Side::Read, 2);
+    assert_eq!(serve(&mut host).len(), 52, "each is looked at once, when it was opened");
+    assert_eq!(serve(&mut host), []);
+    put(&mut host, mailbox, 1);
+    assert_eq!(serve(&mut host), [(1, 1)]);
+    // The one that was served is behind the other now. What that leaves is for the first, as far as it takes it.
+    put(&mut host, mailbox, 5);
+    assert_eq!(serve(&mut host), [(2, 2), (1, 1)]);
+    assert_eq!(serve(&mut host), []);
+    host.get_messages(1, first, 1);
+    assert_eq!(serve(&mut host), [(1, 1)]);
+    host.get_messages(1, first, 2);
+    assert_eq!(serve(&mut host), [(1, 1)]);
+    assert_eq!(serve(&mut host), []);
+    put(&mut host, other, 1);
+    assert_eq!(serve(&mut host), [(1000, 1)]);
+}
+
+#[test]
+fn what_waits_for_a_reader_that_closes_is_for_the_next() {
+    let mut host = host();
+    let mailbox = create(&mut host, "m", 100);
+    open(&mut host, 1, "m", Side::Read, 4);
+    open(&mut host, 2, "m", Side::Read, 4);
+    serve(&mut host);
+    put(&mut host, mailbox, 1);
+    // It is called, and is gone before it is looked at.
+    assert!(host.next_closed_side().is_none());
+    host.close_all_remote(1);
+    assert_eq!(serve(&mut host), [(2, 1)]);
+    host.delete_mailbox(DAEMON, "m").unwrap();
+    assert!(matches!(host.next_closed_side(), Some((2, Notice::MailboxClosed { number: 0, .. }))));
+    assert!(host.next_closed_side().is_none() && host.has_no_sides());
+    assert_eq!(serve(&mut host), []);
+}
+
+#[test]
+fn writers_of_a_full_mailbox_get_credit_when_it_has_room() {
+    let mut host = host();
+    let mailbox = create(&mut host, "m", 4);
+    let writers: Vec<u16> = (1..4).map(|peer| open(&mut host, peer, "m", Side::Write, 4)).collect();
+    for peer in 1..4 {
+        for _ in 0..2 {
+            let number = u32::from(writers[peer - 1]);
+            assert_eq!(host.put_message(peer, number, b"message"), MessagePut::Done);
+        }
+    }
+    // The first had room; the second has filled it.
+    assert_eq!(replenished(&mut host), [(1, 2)]);
+    serve(&mut host);
+    assert_eq!(replenished(&mut host), []);
+    let message = host.interface.get(mailbox).unwrap();
+    host.interface.free(message);
+    serve(&mut host);
+    assert_eq!(replenished(&mut host), [], "of the six there are five left");
+    open(&mut host, 9, "m", Side::Read, 2);
+    assert_eq!(serve(&mut host), [(9, 2)]);
+    assert_eq!(replenished(&mut host), [(2, 2), (3, 2)]);
+    assert_eq!((serve(&mut host), replenished(&mut host)), (vec![], vec![]));
+}
