@@ -283,7 +283,10 @@ fn parse_civil(text: &[u8]) -> Option<i64> {
 /// Bytes as text has them.
 #[cfg(any(feature = "avro", feature = "protobuf"))]
 pub(crate) fn base64(bytes: &[u8]) -> String {
-    BASE64_STANDARD.encode(bytes)
+    let mut text = Vec::new();
+    push_base64(&mut text, bytes);
+    // It is ASCII.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Standard base64 with its padding, into `bytes`.
