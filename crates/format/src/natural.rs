@@ -389,7 +389,7 @@ fn natural_align(field: &Field) -> usize {
 }
 
 /// Most names that a field had.
-const MAX_ALIASES: usize = 64;
+pub(crate) const MAX_ALIASES: usize = 64;
 /// Most bytes of a default.
 const MAX_DEFAULT_BYTES: usize = 4096;
 

@@ -226,6 +226,15 @@ fn a_missing_column_has_its_default_and_a_null_cell_is_null() {
     ] {
         assert_eq!(read(Encoding::Csv, &flat, text).unwrap(), expected, "{text}");
     }
+    let nested = format(
+        "id u32\nq record { z u8; s string default deep; t u8 null default 4 } null\n\
+         u union { a record { x u8 default 3 }; b u8 }\nr record { y u8 null default 6 }",
+    );
+    assert_eq!(
+        read(Encoding::Csv, &nested, "id,u.b\n7,8\n").unwrap(),
+        ["7", "null", "null", "null", "null", "8", "null"]
+    );
+    assert_eq!(read(Encoding::Csv, &nested, "id,q.z,u.b\n7,1,8\n").unwrap()[1..4], ["1", "deep", "null"]);
     // One of two that could be meant: the other is no column of the format.
     assert!(read(Encoding::Csv, &flat, "no,number\n7,8\n").unwrap_err().contains("no"));
 }
@@ -276,7 +285,12 @@ fn unknown_symbols_are_read_as_the_one_for_them() {
         (Encoding::Xml, "<rs><r><e>Z</e><id>1</id></r></rs>"),
     ] {
         assert_eq!(read(encoding, &own, text).unwrap(), ["O", "1"], "{encoding:?}");
+        // A number is itself, with a symbol or not; no text is none.
+        assert_eq!(read(encoding, &own, &text.replace('Z', "77")).unwrap(), ["77", "1"], "{encoding:?}");
+        assert!(read(encoding, &own, &text.replace('Z', "")).is_err(), "{encoding:?}");
     }
+    let by_number = format("e enum u8 { A = 1, O = 9 } default 1 unknown O\nid u8");
+    assert_eq!(read(Encoding::Json, &by_number, r#"{"id": 1}"#).unwrap(), ["A", "1"]);
     let mut row = RecordBuilder::new(&own);
     assert!(row.set_text(0, "Z").is_err(), "whoever makes records knows its symbols");
 }

@@ -167,7 +167,7 @@ impl RecordBuilder {
         let own = self.format.layout().enumeration(place.index());
         match own.and_then(|own| own.number(str::from_utf8(symbol).ok()?)) {
             Some(number) => self.put_number(place, number),
-            None => match self.unknown_number(place) {
+            None => match self.unknown_number(place, symbol) {
                 Some(number) => self.put_number(place, number),
                 None => Err(ValueProblem::UnknownSymbol),
             },

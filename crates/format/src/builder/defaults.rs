@@ -39,10 +39,18 @@ impl RecordBuilder {
     /// Has every record hold its default in a field of the record itself, where it holds no other value: for a field that the
     /// input has no place for.
     pub(crate) fn start_with_default(&mut self, field: usize) {
+        if !self.has_default(field) {
+            return;
+        }
         self.clear();
         if self.take_default(field) {
             self.keep_as_blank();
         }
+    }
+
+    /// Whether a field of the innermost open record has a default.
+    pub(super) fn has_default(&self, field: usize) -> bool {
+        self.format.fields().get(field).is_some_and(|field| field.default_text().is_some())
     }
 
     /// Has every record begin as the open one is now.
@@ -53,7 +61,7 @@ impl RecordBuilder {
         (self.blank, self.required) = (self.bytes.as_slice().into(), self.missing.as_slice().into());
     }
 
-    /// Gives the fields of the innermost open record that are never null their defaults.
+    /// Gives the fields of the record that are never null their defaults.
     ///
     /// # Errors
     /// The record would be too long.
@@ -69,10 +77,20 @@ impl RecordBuilder {
 
     /// Gives a field its default, if it has one here; whether it has.
     #[cold]
-    pub(crate) fn take_default(&mut self, field: usize) -> bool {
+    pub(super) fn take_default(&mut self, field: usize) -> bool {
+        self.fills_in && self.has_default(field) && self.give_default(field).is_ok()
+    }
+
+    /// Gives a field its default.
+    ///
+    /// # Errors
+    /// It has none, or the record would be too long.
+    pub(crate) fn give_default(&mut self, field: usize) -> Result<(), ValueError> {
         let format = self.format.clone();
-        let default = format.fields().get(field).filter(|_| self.fills_in).and_then(Field::default_text);
-        default.is_some_and(|default| self.set_default(field, default).is_ok())
+        match format.fields().get(field).and_then(Field::default_text) {
+            Some(default) => self.set_default(field, default),
+            None => Err(self.refuse(field, ValueProblem::NotSet)),
+        }
     }
 
     fn set_default(&mut self, field: usize, default: &str) -> Result<(), ValueError> {
@@ -84,8 +102,11 @@ impl RecordBuilder {
         }
     }
 
-    /// The number for symbols that an enumeration lacks, if it has one here.
-    pub(super) fn unknown_number(&self, place: Place) -> Option<i64> {
-        self.format.fields().get(place.index()).filter(|_| self.fills_in)?.unknown_number()
+    /// The number for a symbol that an enumeration lacks, if it has one for those here. A number written as text is none, and neither
+    /// is no text.
+    pub(super) fn unknown_number(&self, place: Place, symbol: &[u8]) -> Option<i64> {
+        let field = self.format.fields().get(place.index()).filter(|_| self.fills_in)?;
+        let is_number = str::from_utf8(symbol).is_ok_and(|symbol| symbol.trim().parse::<i64>().is_ok());
+        field.unknown_number().filter(|_| !is_number && !symbol.trim_ascii().is_empty())
     }
 }

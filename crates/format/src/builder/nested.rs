@@ -328,9 +328,6 @@ impl RecordBuilder {
         std::mem::swap(&mut self.missing, &mut level.missing);
         self.base = start;
         self.target = self.depth;
-        if self.fills_in && self.format.layout().has_defaults {
-            self.set_defaults()?;
-        }
         Ok(())
     }
 

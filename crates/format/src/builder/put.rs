@@ -12,10 +12,11 @@ impl RecordBuilder {
     /// Has every record hold zero, or nothing, in a field of the record itself, where it holds no other value: for encodings
     /// that leave zeros out.
     pub(crate) fn start_from_zero(&mut self, place: Place) {
-        self.clear();
-        // In place of its default, if it has one.
-        if self.take_default(place.index()) && self.put_zero(place).is_ok() {
-            self.keep_as_blank();
+        if self.has_default(place.index()) {
+            self.clear();
+            if self.put_zero(place).is_ok() {
+                self.keep_as_blank();
+            }
         }
         if let Some(byte) = self.blank.get_mut(place.cell.null_byte as usize) {
             *byte &= !place.cell.null_mask;

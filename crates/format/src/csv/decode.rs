@@ -1,5 +1,6 @@
 //! CSV rows to records.
 
+use std::collections::HashSet;
 use std::io::BufRead;
 
 use super::rows::{RawField, Row, RowReader};
@@ -125,7 +126,7 @@ impl CsvDecoder {
         let mut builder = RecordBuilder::with_defaults(format);
         let targets = || columns.iter().filter_map(|column| column.target);
         let has_column = |field: usize| targets().any(|target| target.place.index() == field);
-        let lacking = (0..format.fields().len()).filter(|field| !has_column(*field));
+        let lacking = own_fields(format).filter(|field| !has_column(*field));
         lacking.for_each(|field| builder.start_with_default(field));
         targets().for_each(|target| builder.promise(target.place));
         let fields = format.fields().iter().enumerate();
@@ -316,19 +317,22 @@ pub(super) fn read_header<R: BufRead + ?Sized>(rows: &mut RowReader, input: &mut
     header.unwrap_or(Err(CsvError::at_header(CsvProblem::NoHeader)))
 }
 
-/// The field that had this name, where there is no column of its own name, nor of an alias that precedes this one. A nested
-/// record's fields are found by their names alone.
-fn by_alias(format: &Format, header: &[impl AsRef<str>], name: &str) -> Option<usize> {
-    let has_column = |name: &str| header.iter().any(|column| column.as_ref() == name);
-    let leaves = format.tree().iter().filter_map(|member| match member {
+/// The fields of the record itself, in no nested record.
+fn own_fields(format: &Format) -> impl Iterator<Item = usize> {
+    format.tree().iter().filter_map(|member| match member {
         Member::Leaf(field) => Some(*field),
         Member::Group(_) => None,
-    });
-    leaves.into_iter().find(|field| {
+    })
+}
+
+/// The field that had this name, where there is no column of its own name, nor of an alias that precedes this one. A nested
+/// record's fields are found by their names alone.
+fn by_alias(format: &Format, columns: &HashSet<&str>, name: &str) -> Option<usize> {
+    own_fields(format).find(|field| {
         let field = &format.fields()[*field];
         let aliases = field.evolution.as_ref().map_or(&[][..], |evolution| &evolution.aliases);
-        let first = aliases.iter().find(|alias| has_column(alias));
-        first.is_some_and(|first| first == name) && !has_column(&field.name)
+        let first = aliases.iter().find(|alias| columns.contains(alias.as_str()));
+        first.is_some_and(|first| first == name) && !columns.contains(field.name.as_str())
     })
 }
 
@@ -336,9 +340,10 @@ fn map_columns(format: &Format, header: &[impl AsRef<str>], options: &CsvOptions
     let at_column = |name: &str, problem| CsvError { line: 0, column: Some(name.to_owned()), problem };
     let mut taken = vec![false; format.fields().len()];
     let mut columns = Vec::with_capacity(header.len());
+    let names: HashSet<&str> = header.iter().map(AsRef::as_ref).collect();
     for name in header {
         let name = name.as_ref();
-        let Some(index) = format.field(name).or_else(|| by_alias(format, header, name)) else {
+        let Some(index) = format.field(name).or_else(|| by_alias(format, &names, name)) else {
             if options.ignore_extra_columns {
                 columns.push(Column { target: None, nullable: true });
                 continue;

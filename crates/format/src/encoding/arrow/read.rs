@@ -2,6 +2,7 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field as ArrowField, Fields, Schema as ArrowSchema};
+use std::collections::HashSet;
 
 use super::MAX_ROWS;
 use super::columns::Column;
@@ -146,12 +147,12 @@ fn members(
     let name_of = |place| own_name(format, place, path);
     let mut targets = Vec::new();
     let mut taken = vec![false; places.len()];
+    let names: HashSet<&str> = columns.iter().map(|column| column.name().as_str()).collect();
     for (index, column) in columns.iter().enumerate() {
-        let has_column = |name: &str| columns.iter().any(|column| column.name() == name);
         let by_alias = |place: &Member| {
             let aliases = evolution(format, place).map_or(&[][..], |evolution| &evolution.aliases);
-            let first = aliases.iter().find(|alias| has_column(alias));
-            first.is_some_and(|first| first == column.name()) && !has_column(own_name(format, place, path))
+            let first = aliases.iter().find(|alias| names.contains(alias.as_str()));
+            first.is_some_and(|first| first == column.name()) && !names.contains(own_name(format, place, path))
         };
         let by_name = places.iter().position(|place| name_of(place) == column.name());
         let Some(found) = by_name.or_else(|| places.iter().position(by_alias)) else {
@@ -175,11 +176,7 @@ fn members(
         targets.push((index, target.map_err(|error| within(column.name(), error))?));
     }
     for (place, taken) in places.iter().zip(taken) {
-        let nullable = match place {
-            Member::Leaf(leaf) => may_be_missing(format, *leaf),
-            Member::Group(group) => group.nullable || group.leaves.clone().all(|leaf| may_be_missing(format, leaf)),
-        };
-        if !taken && !nullable {
+        if !taken && !may_be_missing(format, place) {
             let message = "there is no column of this name, and the field is not nullable";
             return Err(EncodingError::schema(message).in_field(name_of(place)));
         }
@@ -187,9 +184,15 @@ fn members(
     Ok(targets)
 }
 
-/// Whether a record without a column for the field is whole: it is null then, or has its default.
-fn may_be_missing(format: &Format, field: usize) -> bool {
-    format.fields().get(field).is_none_or(|field| field.nullable || field.default_text().is_some())
+/// Whether a record without a column for it is whole: it is null then, or has its defaults.
+fn may_be_missing(format: &Format, place: &Member) -> bool {
+    match place {
+        Member::Leaf(leaf) => {
+            format.fields().get(*leaf).is_none_or(|field| field.nullable || field.default_text().is_some())
+        }
+        Member::Group(group) if group.nullable || group.union.is_some() => group.nullable,
+        Member::Group(group) => group.members.iter().all(|member| may_be_missing(format, member)),
+    }
 }
 
 /// What a member says of other versions.

@@ -193,8 +193,8 @@ impl<'b> Reading<'_, 'b> {
             Step::Leaf(leaf) => self.leaf(leaf),
             Step::Skip(ty) => self.skip(*ty, MAX_NESTING),
             Step::Default(field) => {
-                let has_default = self.builder.take_default(*field);
-                debug_assert!(has_default, "the step is for its default");
+                let outcome = self.builder.give_default(*field);
+                self.note_error(0, outcome);
                 Ok(())
             }
             Step::Record(group, steps) => {

@@ -36,7 +36,7 @@ pub(super) enum Step {
     /// The branch of a union that is null: nothing, for this.
     Null(Absent),
     List(Box<List>),
-    /// A field that the schema lacks has its default.
+    /// A field that may be null, and that the schema lacks, has its default.
     Default(usize),
 }
 
@@ -430,7 +430,10 @@ impl Compiler<'_> {
 /// Gives what a member comes to its defaults, as far as it is there.
 fn defaults(member: &Named, steps: &mut Vec<Step>) {
     match &member.shape {
-        Shape::Leaf(index, field) if field.default_text().is_some() => steps.push(Step::Default(*index)),
+        // Those that are never null have theirs without that.
+        Shape::Leaf(index, field) if member.nullable && field.default_text().is_some() => {
+            steps.push(Step::Default(*index));
+        }
         Shape::Record(_, members) if !member.nullable => members.iter().for_each(|member| defaults(member, steps)),
         _ => {}
     }

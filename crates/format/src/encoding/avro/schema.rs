@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::encoding::EncodingError;
 use crate::field::FieldType;
 use crate::format::Format;
+use crate::natural::MAX_ALIASES;
 use crate::nesting::{self, MAX_NESTING};
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
@@ -330,14 +331,23 @@ impl AvroSchema {
 }
 
 /// A field with those of its aliases that fields have.
-fn with_aliases(spec: FieldSpec, aliases: &[String]) -> FieldSpec {
-    aliases.iter().fold(spec, |spec, alias| {
-        let with = spec.clone().with_alias(alias);
-        if Format::natural([with.clone()]).is_ok() { with } else { spec }
-    })
+fn with_aliases(mut spec: FieldSpec, aliases: &[String]) -> FieldSpec {
+    let mut known = vec![spec.name.clone()];
+    for alias in aliases {
+        let is_name = (1..=crate::MAX_NAME_BYTES).contains(&alias.len()) && !alias.chars().any(char::is_control);
+        if known.len() > MAX_ALIASES {
+            break;
+        }
+        if is_name && !known.contains(alias) {
+            known.push(alias.clone());
+            spec = spec.with_alias(alias);
+        }
+    }
+    spec
 }
 
-/// A field with the default that the schema gives it, as far as fields have such: of a record, its fields have theirs.
+/// A field with the default that the schema gives it, as far as fields have such: of a record that is always there, its fields
+/// have it, but for those that have one of their own.
 fn with_default(spec: FieldSpec, default: &Json) -> FieldSpec {
     let of_scalar = |ty: FieldType| match (default, ty) {
         // Each of its characters is a byte.
@@ -357,9 +367,11 @@ fn with_default(spec: FieldSpec, default: &Json) -> FieldSpec {
         (TypeSpec::List { .. }, Json::Object(entries)) if entries.is_empty() => Some("[]".to_owned()),
         _ => None,
     };
-    if let (TypeSpec::Record(fields), Json::Object(values)) = (&spec.ty, default) {
+    if let (TypeSpec::Record(fields), Json::Object(values), false) = (&spec.ty, default, spec.nullable) {
         let inner = fields.iter().map(|field| match values.get(&field.name).filter(|value| !value.is_null()) {
-            Some(value) => with_default(field.clone(), value),
+            Some(value) if field.evolution.as_ref().is_none_or(|own| own.default.is_none()) => {
+                with_default(field.clone(), value)
+            }
             _ => field.clone(),
         });
         return FieldSpec { ty: TypeSpec::Record(inner.collect()), ..spec };
