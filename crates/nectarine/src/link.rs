@@ -526,7 +526,8 @@ impl Link {
         self.sessions += 1;
         self.joining_control.clear();
         self.joining_data.clear();
-        if self.sessions > 1 {
+        // Who does not look at what comes has one of these at most.
+        if self.sessions > 1 && !matches!(self.inbox.back(), Some(Incoming::Reconnected)) {
             self.inbox.push_back(Incoming::Reconnected);
         }
         let kept = std::mem::take(&mut self.backlog);

@@ -11,6 +11,7 @@ use crossdock_format::convert::Conversion;
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
 use crossdock_transport::control::{Publication, PublisherId};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::time::Duration;
 
 /// The publisher's own number for its one stream.
@@ -63,11 +64,11 @@ impl PublisherBuilder {
     pub fn connect(self) -> Result<Publisher, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
         let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
+        let publisher = random_id().map_err(Error::system("cannot get random bytes for the publisher's id"))?;
         let mut client = Client::connect(self.settings)?;
         let id = {
             let mut inner = client.shared.lock();
             let id = inner.link.request_id();
-            let publisher = PublisherId(fastrand::u128(..));
             let announce = Request::Announce {
                 id,
                 stream: STREAM,
@@ -312,6 +313,20 @@ impl Publisher {
         self.client.shared.lock().link.say_close();
         Ok(summary)
     }
+}
+
+/// An id from the system's randomness: two publishers that have the same would end each other's sessions, also where one process was
+/// copied from the other.
+fn random_id() -> std::io::Result<PublisherId> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        filled += match getrandom(rest, GetRandomFlags::empty()) {
+            Err(rustix::io::Errno::INTR) => 0,
+            outcome => outcome?,
+        };
+    }
+    Ok(PublisherId(u128::from_ne_bytes(bytes)))
 }
 
 /// Sends what is queued; looks for acks now and then, not for each super-packet.
