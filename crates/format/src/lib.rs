@@ -75,8 +75,10 @@ mod problem;
 mod record;
 pub mod registry;
 mod scan;
+mod shape;
 mod spec;
 mod text;
+mod tokens;
 pub mod view;
 
 pub use builder::{RecordBuilder, ValueError, ValueProblem};

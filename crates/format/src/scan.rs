@@ -31,20 +31,19 @@ pub(crate) struct Scan<'a> {
     rest: &'a [u8],
 }
 
-/// What zeros a number may have where they stand for nothing.
+/// An integer as it is written: a sign, and what the digits come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Zeros {
-    /// None in front, and no negative one that is an integer.
-    Json,
-    /// Any, as in CSV.
-    Any,
+pub(crate) struct Integer {
+    pub(crate) is_negative: bool,
+    pub(crate) magnitude: u64,
 }
 
-/// An integer as it is written: a sign, and digits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Integer {
-    is_negative: bool,
-    digits: u64,
+/// A number as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digits<'a> {
+    pub(crate) text: Run<'a>,
+    /// What it is, if it is an integer of at most 64 bits.
+    pub(crate) whole: Option<Integer>,
 }
 
 impl<'a> Scan<'a> {
@@ -79,7 +78,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Takes these bytes, if they come next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, bytes: &[u8]) -> bool {
         match self.rest.strip_prefix(bytes) {
             Some(rest) => self.rest = rest,
@@ -88,75 +87,154 @@ impl<'a> Scan<'a> {
         true
     }
 
-    /// Takes a text that was made ready to be looked for, if it comes next.
-    #[inline]
-    pub(crate) fn take_needle(&mut self, needle: &Needle) -> bool {
-        let found = match self.rest.first_chunk() {
-            Some(block) => {
-                (u128::from_le_bytes(*block) ^ needle.block) & needle.used == 0
-                    && needle
-                        .bytes
-                        .get(BLOCK..)
-                        .is_none_or(|tail| self.rest.get(BLOCK..).unwrap_or_default().starts_with(tail))
-            }
-            None => self.rest.starts_with(&needle.bytes),
-        };
-        if found {
-            self.rest = self.rest.get(needle.bytes.len()..).unwrap_or_default();
+    /// Takes this byte, if it comes next.
+    #[inline(always)]
+    pub(crate) fn take_byte(&mut self, byte: u8) -> bool {
+        match self.rest {
+            [first, rest @ ..] if *first == byte => self.rest = rest,
+            _ => return false,
         }
-        found
+        true
     }
 
-    /// Takes a text up to its closing quote, behind the opening one; `None` if there is an escape in it, or what is no
-    /// text.
+    /// Takes a text that was made ready to be looked for, if it comes next.
+    #[inline(always)]
+    pub(crate) fn take_needle(&mut self, needle: &Needle) -> bool {
+        let rest = needle.behind(self.rest);
+        if let Some(rest) = rest {
+            self.rest = rest;
+        }
+        rest.is_some()
+    }
+
+    /// How many bytes are left.
     #[inline]
-    pub(crate) fn text(&mut self) -> Option<Run<'a>> {
-        let (run, is_ascii) = self.run(text_ends, is_text_end);
-        self.take(b"\"").then_some(())?;
-        (is_ascii || str::from_utf8(run.bytes).is_ok()).then_some(run)
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
     }
 
-    /// As [`Scan::text`], for a text with escapes, which is put here without them.
+    /// Takes a text of JSON up to its closing quote, behind the opening one, with nothing in it that stands for something
+    /// else; `None`, and it stops there, at what is in its way. That it is UTF-8 is not looked into.
+    #[inline(always)]
+    pub(crate) fn text(&mut self) -> Option<Run<'a>> {
+        let (run, _) = self.run(text_ends, is_text_end);
+        self.take_byte(b'"').then_some(run)
+    }
+
+    /// Goes on with a text of JSON, which is put here without its escapes, up to its closing quote.
+    ///
+    /// # Errors
+    /// It ends, or is no text from where this stops: what was expected there.
     #[inline(never)]
-    pub(crate) fn escaped_text(&mut self, text: &mut Vec<u8>) -> Option<()> {
-        text.clear();
+    pub(crate) fn escaped_text(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
         loop {
             let (run, _) = self.run(text_ends, is_text_end);
             text.extend_from_slice(run.bytes);
-            match self.next()? {
-                b'"' => return str::from_utf8(text).ok().map(|_| ()),
-                b'\\' => self.escape(text)?,
-                _ => return None,
+            match self.peek() {
+                Some(b'"') => {
+                    self.next();
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.next();
+                    self.escape(text)?;
+                }
+                Some(_) => return Err("an escape in its place, such as \\n"),
+                None => return Err("the `\"` that ends the text"),
             }
         }
     }
 
     /// Takes what follows a backslash.
-    fn escape(&mut self, text: &mut Vec<u8>) -> Option<()> {
-        text.push(match self.next()? {
-            byte @ (b'"' | b'\\' | b'/') => byte,
-            b'b' => 8,
-            b'f' => 12,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => {
+    fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
+        let byte = match self.peek() {
+            Some(byte @ (b'"' | b'\\' | b'/')) => byte,
+            Some(b'b') => 8,
+            Some(b'f') => 12,
+            Some(b'n') => b'\n',
+            Some(b'r') => b'\r',
+            Some(b't') => b'\t',
+            Some(b'u') => {
+                self.next();
                 let mut unit = self.hex_digits()?;
                 if (0xd800..0xdc00).contains(&unit) {
-                    self.take(b"\\u").then_some(())?;
-                    let low = self.hex_digits()?.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
+                    let expected = "the second half of a character, \\udc00 to \\udfff";
+                    let before = *self;
+                    let low = if self.take(b"\\u") { self.hex_digits()?.wrapping_sub(0xdc00) } else { u32::MAX };
+                    if low >= 0x400 {
+                        *self = before;
+                        return Err(expected);
+                    }
                     unit = 0x1_0000 + ((unit - 0xd800) << 10 | low);
                 }
-                text.extend_from_slice(char::from_u32(unit)?.encode_utf8(&mut [0; 4]).as_bytes());
-                return Some(());
+                let character = char::from_u32(unit).ok_or("the first half of a character in front of the second")?;
+                text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                return Ok(());
             }
-            _ => return None,
-        });
-        Some(())
+            _ => return Err("one of the escapes \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u"),
+        };
+        self.next();
+        text.push(byte);
+        Ok(())
     }
 
-    fn hex_digits(&mut self) -> Option<u32> {
-        (0..4).try_fold(0, |number, _| Some(number << 4 | char::from(self.next()?).to_digit(16)?))
+    fn hex_digits(&mut self) -> Result<u32, &'static str> {
+        (0..4).try_fold(0, |number, _| {
+            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16)).ok_or("four hexadecimal digits")?;
+            self.next();
+            Ok(number << 4 | digit)
+        })
+    }
+
+    /// Takes a number of JSON (RFC 8259, section 6). A negative zero is a float.
+    ///
+    /// # Errors
+    /// It is no number from where this stops: what was expected there.
+    #[inline(always)]
+    pub(crate) fn digits(&mut self) -> Result<Digits<'a>, &'static str> {
+        let start = self.rest;
+        let (is_negative, unsigned) = self.sign();
+        self.rest = unsigned;
+        let before = unsigned.first();
+        let (magnitude, count) = self.any_digits()?;
+        if count > 1 && before == Some(&b'0') {
+            self.rest = unsigned;
+            return Err("a number without zeros in front");
+        }
+        let mut whole = magnitude.filter(|magnitude| !is_negative || *magnitude > 0);
+        if let Some(b'.' | b'e' | b'E') = self.rest.first() {
+            self.fraction()?;
+            whole = None;
+        }
+        let bytes = start.get(..start.len() - self.rest.len()).unwrap_or_default();
+        let whole = whole.map(|magnitude| Integer { is_negative, magnitude });
+        Ok(Digits { text: Run { bytes, ahead: start }, whole })
+    }
+
+    /// Takes a fraction and an exponent, of which there may be both.
+    fn fraction(&mut self) -> Result<(), &'static str> {
+        if self.take_byte(b'.') {
+            self.any_digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.next();
+            if let Some(b'+' | b'-') = self.peek() {
+                self.next();
+            }
+            self.any_digits()?;
+        }
+        Ok(())
+    }
+
+    /// Takes digits: what they come to, if 64 bits have room for it, and how many there are.
+    #[inline(always)]
+    fn any_digits(&mut self) -> Result<(Option<u64>, usize), &'static str> {
+        let (number, count) = match run_of_digits(self.rest) {
+            Some((number, count)) => (Some(number), count),
+            None => (None, self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count()),
+        };
+        self.rest = self.rest.get(count..).unwrap_or_default();
+        if count == 0 { Err("a digit") } else { Ok((number, count)) }
     }
 
     /// Takes what comes before the next of these bytes, which need not come, and whether it is all ASCII.
@@ -194,22 +272,18 @@ impl<'a> Scan<'a> {
 
     /// Takes an integer of up to 64 bits and its sign. What follows may make it another number: `None` is not said then.
     #[inline]
-    fn integer(&mut self, zeros: Zeros) -> Option<Integer> {
+    fn integer(&mut self) -> Option<Integer> {
         let (is_negative, unsigned) = self.sign();
-        let (digits, count) = whole(unsigned, zeros)?;
-        // JSON has a negative zero, which is a float.
-        if is_negative & (digits == 0) & (zeros == Zeros::Json) {
-            return None;
-        }
+        let (digits, count) = run_of_digits(unsigned)?;
         self.rest = unsigned.get(count..)?;
-        Some(Integer { is_negative, digits })
+        Some(Integer { is_negative, magnitude: digits })
     }
 
     /// Takes a number, to the nearest float there is.
     #[inline]
-    pub(crate) fn float(&mut self, zeros: Zeros) -> Option<f64> {
+    pub(crate) fn float(&mut self) -> Option<f64> {
         let (is_negative, unsigned) = self.sign();
-        let (mut digits, count) = whole(unsigned, zeros)?;
+        let (mut digits, count) = run_of_digits(unsigned)?;
         let mut rest = unsigned.get(count..)?;
         let mut places = 0;
         if let [b'.', behind @ ..] = rest {
@@ -226,7 +300,7 @@ impl<'a> Scan<'a> {
             return None;
         }
         if count + places > EXACT_DIGITS || has_exponent {
-            return self.any_float(zeros, str::parse).filter(|value: &f64| value.is_finite());
+            return self.any_float(str::parse).filter(|value: &f64| value.is_finite());
         }
         self.rest = rest;
         // Digits and power of ten are exact as floats, so their quotient is rounded once, as it has to be.
@@ -235,21 +309,21 @@ impl<'a> Scan<'a> {
     }
 
     /// Takes a number, to the nearest `f32` there is: by way of an `f64` it would be rounded twice.
-    pub(crate) fn narrow_float(&mut self, zeros: Zeros) -> Option<f32> {
+    pub(crate) fn narrow_float(&mut self) -> Option<f32> {
         let (_, unsigned) = self.sign();
-        let (_, count) = whole(unsigned, zeros)?;
+        let (_, count) = run_of_digits(unsigned)?;
         if count > NARROW_DIGITS && !matches!(unsigned.get(count), Some(b'.' | b'e' | b'E')) {
             // An integer that may be between two floats.
             return None;
         }
-        self.any_float(zeros, str::parse).filter(|value: &f32| value.is_finite())
+        self.any_float(str::parse).filter(|value: &f32| value.is_finite())
     }
 
     /// Takes any number, which the standard library reads: to the nearest float, as the JSON library does.
     #[inline(never)]
-    fn any_float<N, E>(&mut self, zeros: Zeros, parse: impl FnOnce(&str) -> Result<N, E>) -> Option<N> {
+    fn any_float<N, E>(&mut self, parse: impl FnOnce(&str) -> Result<N, E>) -> Option<N> {
         let (_, unsigned) = self.sign();
-        let (_, count) = whole(unsigned, zeros)?;
+        let (_, count) = run_of_digits(unsigned)?;
         let mut rest = unsigned.get(count..)?;
         if let [b'.', behind @ ..] = rest {
             rest = behind.get(run_of_digits(behind)?.1..)?;
@@ -302,24 +376,30 @@ impl Target {
     /// Takes a number, if that is what the field holds, and puts it into the record. What follows it may make it another
     /// number, which may then be put there instead.
     #[inline(always)]
-    pub(crate) fn number(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>, zeros: Zeros) -> Option<()> {
+    pub(crate) fn number(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>) -> Option<()> {
         match self.place.ty() {
-            FieldType::F64 => builder.put(self.place, scan.float(zeros)?.to_le_bytes()),
-            FieldType::F32 => builder.put(self.place, scan.narrow_float(zeros)?.to_le_bytes()),
-            ty if ty.is_integer() => return self.integer(builder, scan, zeros),
+            FieldType::F64 => builder.put(self.place, scan.float()?.to_le_bytes()),
+            FieldType::F32 => builder.put(self.place, scan.narrow_float()?.to_le_bytes()),
+            ty if ty.is_integer() => {
+                let integer = scan.integer()?;
+                return self.put_integer(builder, integer).then_some(());
+            }
             _ => return None,
         }
         Some(())
     }
 
-    /// Takes an integer, which is one of an integer field or an enumeration, and puts it into the record.
-    #[inline]
-    pub(crate) fn integer(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>, zeros: Zeros) -> Option<()> {
-        let Integer { is_negative, digits } = scan.integer(zeros)?;
-        (digits <= self.most[usize::from(is_negative)]).then_some(())?;
+    /// Puts an integer into the record, if the field is one of integers or an enumeration, and has room for it.
+    #[inline(always)]
+    pub(crate) fn put_integer(&self, builder: &mut RecordBuilder, integer: Integer) -> bool {
+        let Integer { is_negative, magnitude } = integer;
+        let is_whole = self.place.ty().is_integer() || matches!(self.place.ty(), FieldType::Enum { .. });
+        if !is_whole || magnitude > self.most[usize::from(is_negative)] {
+            return false;
+        }
         let sign = u64::from(is_negative).wrapping_neg();
-        builder.put_integer(self.place, (digits ^ sign).wrapping_sub(sign));
-        Some(())
+        builder.put_integer(self.place, (magnitude ^ sign).wrapping_sub(sign));
+        true
     }
 }
 
@@ -340,6 +420,22 @@ impl Needle {
         let unused = 8 * BLOCK.saturating_sub(bytes.len()) as u32;
         let used = u128::MAX.checked_shr(unused).unwrap_or_default();
         Self { bytes: bytes.into(), block: u128::from_le_bytes(block), used }
+    }
+
+    /// What is behind this text, if the bytes begin with it.
+    #[inline]
+    pub(crate) fn behind<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let found = match bytes.first_chunk() {
+            Some(block) => {
+                (u128::from_le_bytes(*block) ^ self.block) & self.used == 0
+                    && self
+                        .bytes
+                        .get(BLOCK..)
+                        .is_none_or(|tail| bytes.get(BLOCK..).unwrap_or_default().starts_with(tail))
+            }
+            None => bytes.starts_with(&self.bytes),
+        };
+        bytes.get(self.bytes.len()..).filter(|_| found)
     }
 }
 
@@ -364,13 +460,6 @@ const fn zeros(word: u64) -> u64 {
 #[inline]
 const fn below_blank(word: u64) -> u64 {
     word.wrapping_sub(each(b' ')) & !word
-}
-
-/// Digits in front of a point, of which there is at least one: what they come to, and how many there are.
-#[inline]
-fn whole(bytes: &[u8], zeros: Zeros) -> Option<(u64, usize)> {
-    let (digits, count) = run_of_digits(bytes)?;
-    (zeros == Zeros::Any || count == 1 || bytes.first() != Some(&b'0')).then_some((digits, count))
 }
 
 /// Digits, of which there is at least one: what they come to, and how many there are. What is beyond 64 bits is `None`.
@@ -421,13 +510,13 @@ mod tests {
 
     fn integer(text: &str) -> Option<i128> {
         let mut scan = Scan::new(text.as_bytes());
-        let Integer { is_negative, digits } = scan.integer(Zeros::Any)?;
-        scan.is_empty().then_some(if is_negative { -i128::from(digits) } else { digits.into() })
+        let Integer { is_negative, magnitude } = scan.integer()?;
+        scan.is_empty().then_some(if is_negative { -i128::from(magnitude) } else { magnitude.into() })
     }
 
     fn float(text: &str) -> Option<u64> {
         let mut scan = Scan::new(text.as_bytes());
-        let number = scan.float(Zeros::Any)?;
+        let number = scan.float()?;
         scan.is_empty().then_some(number.to_bits())
     }
 

@@ -10,7 +10,7 @@ use crate::builder::{Place, RecordBuilder, Run};
 use crate::encoding::Loss;
 use crate::field::{Field, FieldType};
 use crate::record::{Record, Value};
-use crate::scan::{Scan, Target, Zeros};
+use crate::scan::{Scan, Target};
 
 static TIMESTAMP_PARSER: DateTimeParser = DateTimeParser::new();
 static TIMESTAMP_PRINTER: DateTimePrinter = DateTimePrinter::new();
@@ -135,7 +135,7 @@ pub(crate) fn put_from_text(
         };
     }
     let mut scan = Scan::new(text.bytes);
-    match target.number(builder, &mut scan, Zeros::Any) {
+    match target.number(builder, &mut scan) {
         Some(()) if scan.is_empty() => Ok(()),
         _ => put_any_from_text(builder, scratch, target.place, text.bytes, rounding),
     }
@@ -143,17 +143,17 @@ pub(crate) fn put_from_text(
 
 /// As [`put_from_text`], for whatever text there may be.
 #[inline(never)]
-fn put_any_from_text(
+pub(crate) fn put_any_from_text(
     builder: &mut RecordBuilder,
     scratch: &mut Vec<u8>,
     place: Place,
     text: &[u8],
     rounding: Rounding,
 ) -> Result<(), Unfit> {
-    if rounding == Rounding::Refused && is_inexact(text, place.ty()) {
-        return Err(Unfit);
-    }
     match place.ty() {
+        FieldType::F32 | FieldType::F64 if rounding == Rounding::Refused && is_inexact(text, place.ty()) => {
+            return Err(Unfit);
+        }
         FieldType::Bool => builder.put(place, [u8::from(parse_bool(text).ok_or(Unfit)?)]),
         FieldType::U64 => builder.put(place, parse::<u64>(text)?.to_le_bytes()),
         FieldType::F64 => builder.put(place, parse_f64(text).ok_or(Unfit)?.to_le_bytes()),

@@ -139,10 +139,13 @@ fn csv_has_lists_only_as_json_and_only_where_that_is_allowed() {
                     {\"id\":2,\"pos\":null,\"tags\":[],\"legs\":null}\n";
     assert_eq!(String::from_utf8(lines).unwrap(), expected);
     for (cell, flaw) in [
-        ("x", "found `x`, expected a list of record { km u16 }[], as a JSON array (column 9: expected value)"),
+        (
+            "x",
+            "found `x`, expected a list of record { km u16 }[], as a JSON array (column 9: found `x`, expected a value)",
+        ),
         ("[{\"\"km\"\":70000}]", "as a JSON array ([0].km: found 70000, expected u16 (0 to 65535))"),
         ("[{}]", "as a JSON array ([0].km: the object lacks this member"),
-        ("[]}", "as a JSON array (column 12: trailing characters)"),
+        ("[]}", "as a JSON array (column 12: found `}`, expected nothing behind the object)"),
         ("[],\"\"list\"\":[]", "as a JSON array (the object has this member twice"),
     ] {
         csv.restart();

@@ -64,12 +64,12 @@ fn an_element_that_is_wrong_is_one_error_with_its_line() {
         assert_eq!((&found[0], found.last()), (&Ok(1), Some(&Ok(2))), "{found:?}");
         let expected = [
             "line 3, field `a`: found \"x\", expected i64",
-            "line 5: column",
-            "line 6: column",
-            "line 6: column",
+            "line 5: found 7, expected an object",
+            "line 6: found \"s\", expected an object",
+            "line 6: found null, expected an object",
             "line 7: found an object of more than 60 bytes",
             "line 9: column 7",
-            "line 11: column",
+            "line 11: found an array, expected an object",
         ];
         assert_eq!(errors.len(), expected.len(), "{errors:?}");
         for (error, expected) in errors.iter().zip(expected) {
@@ -93,7 +93,7 @@ fn what_stands_between_elements_ends_the_input() {
         assert_eq!(found.len(), records + 1, "{text}: {found:?}");
         assert!(found[records].as_ref().is_err_and(|found| found.starts_with(error)), "{text}: {found:?}");
     }
-    assert!(read("[{\"a\":1", 3)[0].as_ref().is_err_and(|error| error.contains("EOF")));
+    assert!(read("[{\"a\":1", 3)[0].as_ref().is_err_and(|error| error.contains("found the end of the object")));
 }
 
 /// An input that ends with a panic: nothing may be read behind what is needed.

@@ -168,7 +168,7 @@ fn items_have_them() {
         [r#"{"a":[{"value":{"x":1}},{"value":null}]}"#]
     );
     let wrong = read(Encoding::Cbor, TEXTS, &[0xa1, 0x61, b'a', 0x81, 7], None);
-    assert!(wrong[0].contains("field `a[].value`: found 7, expected string"), "{wrong:?}");
+    assert!(wrong[0].contains("field `a[0].value`: found 7, expected string"), "{wrong:?}");
 }
 
 #[test]

@@ -241,18 +241,7 @@ impl RecordBuilder {
     #[inline(never)]
     fn set_float(&mut self, field: usize, value: f64) -> Result<(), ValueError> {
         let place = self.place(field)?;
-        match place.ty() {
-            FieldType::F64 => self.put(place, value.to_le_bytes()),
-            FieldType::F32 => {
-                let narrow = value as f32;
-                if narrow.is_infinite() && value.is_finite() {
-                    return Err(self.refuse(field, ValueProblem::FloatRange { found: value }));
-                }
-                self.put(place, narrow.to_le_bytes());
-            }
-            _ => return Err(self.wrong_type(field, "float")),
-        }
-        Ok(())
+        self.put_float(place, value).map_err(|problem| self.refuse(field, problem))
     }
 
     /// Gives a `timestamp` field its value, in nanoseconds since 1970-01-01T00:00:00Z.
@@ -379,7 +368,7 @@ impl RecordBuilder {
     }
 
     #[cold]
-    fn refuse(&self, field: usize, problem: ValueProblem) -> ValueError {
+    pub(crate) fn refuse(&self, field: usize, problem: ValueProblem) -> ValueError {
         ValueError { format: self.format.clone(), within: self.path(), is_value: self.is_in_value(), field, problem }
     }
 }

@@ -89,11 +89,6 @@ impl RecordBuilder {
         }
     }
 
-    /// The name of a field of the innermost open record.
-    pub(crate) fn field_name(&self, field: usize) -> &str {
-        self.format.fields().get(field).map_or("", |field| &field.name)
-    }
-
     /// Whether what is open is a single value of a list.
     pub(crate) fn is_in_value(&self) -> bool {
         self.target > 0 && !self.levels[self.target - 1].is_record

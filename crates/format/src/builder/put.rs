@@ -61,6 +61,26 @@ impl RecordBuilder {
         self.note(place);
     }
 
+    /// Stores a float in an `f64` field, or the nearest that it can hold in an `f32` field.
+    ///
+    /// # Errors
+    /// It is finite, and would be infinite as `f32`; the field has another type.
+    #[inline]
+    pub(crate) fn put_float(&mut self, place: Place, value: f64) -> Result<(), ValueProblem> {
+        match place.ty() {
+            FieldType::F64 => self.put(place, value.to_le_bytes()),
+            FieldType::F32 => {
+                let narrow = value as f32;
+                if narrow.is_infinite() && value.is_finite() {
+                    return Err(ValueProblem::FloatRange { found: value });
+                }
+                self.put(place, narrow.to_le_bytes());
+            }
+            ty => return Err(ValueProblem::WrongType { found: "float", ty }),
+        }
+        Ok(())
+    }
+
     /// Stores an integer in an integer field that has room for it; false, and nothing done, for any other field or
     /// integer.
     #[inline]

@@ -11,7 +11,7 @@ use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
 use crate::record::Record;
-use crate::scan::{Scan, Target, Zeros};
+use crate::scan::{Scan, Target};
 use crate::text::{self, Rounding, Unfit};
 
 /// Reads CSV rows into records of one format, without allocating once its buffers have grown to the rows' sizes.
@@ -184,7 +184,7 @@ impl Convert {
                 continue;
             };
             let before = scan;
-            let is_number = target.number(&mut values.builder, &mut scan, Zeros::Any).is_some();
+            let is_number = target.number(&mut values.builder, &mut scan).is_some();
             if is_number && scan.peek().is_none_or(|next| next == delimiter) {
                 continue;
             }

@@ -21,12 +21,13 @@
 
 use std::io::BufRead;
 
-use super::items::{Dialect, ItemDecoder, ItemEncoder, Token, TokenFlaw};
+use super::items::{Dialect, Head, ItemDecoder, ItemEncoder};
 use super::reader::Reader;
 use super::{Decoder, Encoder, Encoding, EncodingError, EncodingOptions};
 use crate::format::Format;
 use crate::record::Record;
 use crate::text;
+use crate::tokens::Flaw;
 
 const UNSIGNED: u8 = 0;
 const NEGATIVE: u8 = 1;
@@ -101,14 +102,14 @@ impl Encoder for CborEncoder {
 
 /// The number in an item's head, or behind it.
 #[inline]
-fn argument(info: u8, reader: &mut Reader<'_>) -> Result<u64, TokenFlaw> {
+fn argument(info: u8, reader: &mut Reader<'_>) -> Result<u64, Flaw> {
     Ok(match info {
         0..=23 => info.into(),
         24 => u8::from_be_bytes(reader.fixed()?).into(),
         25 => u16::from_be_bytes(reader.fixed()?).into(),
         26 => u32::from_be_bytes(reader.fixed()?).into(),
         27 => u64::from_be_bytes(reader.fixed()?),
-        _ => return Err(TokenFlaw::Bytes("a head that CBOR does not have")),
+        _ => return Err(Flaw::Found("a head that CBOR does not have")),
     })
 }
 
@@ -129,40 +130,40 @@ impl Dialect for Cbor {
     const HAS_DECIMALS: bool = true;
 
     #[inline]
-    fn token<'a>(reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFlaw> {
+    fn head<'a>(reader: &mut Reader<'a>) -> Result<Head<'a>, Flaw> {
         let [head] = reader.fixed()?;
         let (major, info) = (head >> 5, head & 0x1f);
         if major == OTHER {
             return Ok(match info {
-                20 | 21 => Token::Bool(info == 21),
-                22 | 23 => Token::Null,
-                25 => Token::Float(half(u16::from_be_bytes(reader.fixed()?))),
-                26 => Token::Float(f32::from_be_bytes(reader.fixed()?).into()),
-                27 => Token::Float(f64::from_be_bytes(reader.fixed()?)),
-                INDEFINITE => Token::Break,
+                20 | 21 => Head::Bool(info == 21),
+                22 | 23 => Head::Null,
+                25 => Head::Float(half(u16::from_be_bytes(reader.fixed()?))),
+                26 => Head::Float(f32::from_be_bytes(reader.fixed()?).into()),
+                27 => Head::Float(f64::from_be_bytes(reader.fixed()?)),
+                INDEFINITE => Head::Break,
                 _ => {
                     argument(info, reader)?;
-                    Token::Other("a simple value that nobody has given a meaning")
+                    Head::Other("a simple value that nobody has given a meaning")
                 }
             });
         }
         if info == INDEFINITE {
             return match major {
-                BYTES | TEXT => Ok(Token::Pieces { is_text: major == TEXT }),
-                ARRAY => Ok(Token::Array(None)),
-                MAP => Ok(Token::Map(None)),
-                _ => Err(TokenFlaw::Bytes("a head that CBOR does not have")),
+                BYTES | TEXT => Ok(Head::Pieces { is_text: major == TEXT }),
+                ARRAY => Ok(Head::Array(None)),
+                MAP => Ok(Head::Map(None)),
+                _ => Err(Flaw::Found("a head that CBOR does not have")),
             };
         }
         let number = argument(info, reader)?;
         Ok(match major {
-            UNSIGNED => Token::Int(number.into()),
-            NEGATIVE => Token::Int(-1 - i128::from(number)),
-            BYTES => Token::Bytes(reader.take(number)?.bytes),
-            TEXT => Token::Text(reader.take(number)?.bytes),
-            ARRAY => Token::Array(Some(number)),
-            MAP => Token::Map(Some(number)),
-            _ => Token::Tag(number),
+            UNSIGNED => Head::Int(number.into()),
+            NEGATIVE => Head::Int(-1 - i128::from(number)),
+            BYTES => Head::Bytes(reader.take(number)?),
+            TEXT => Head::Text(reader.take(number)?),
+            ARRAY => Head::Array(Some(number)),
+            MAP => Head::Map(Some(number)),
+            _ => Head::Tag(number),
         })
     }
 

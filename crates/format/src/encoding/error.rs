@@ -7,6 +7,8 @@ use crate::builder::{ValueError, ValueProblem};
 use crate::check::RecordProblem;
 use crate::csv::{CsvError, CsvProblem};
 use crate::json::{JsonError, JsonProblem};
+use crate::nesting::TOO_DEEP;
+use crate::tokens::{Flaw, Stop, WrongItem};
 
 /// What was wrong with an encoded input or a record to be encoded, and where.
 #[derive(Debug)]
@@ -130,6 +132,36 @@ impl From<ValueError> for EncodingError {
             }
         };
         Self { field, ..Self::new(problem) }
+    }
+}
+
+/// What is wrong with an item that can be passed over.
+impl From<Stop> for EncodingError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Flaw(flaw) => flaw.into(),
+            Stop::Refused(error) => (*error).into(),
+            Stop::Wrong(wrong) => {
+                let problem = match wrong.problem {
+                    WrongItem::Value { found, expected } => EncodingProblem::Value { found, expected },
+                    WrongItem::Unknown { known } => EncodingProblem::Unknown { known },
+                    WrongItem::Twice => EncodingProblem::Twice,
+                };
+                Self { field: wrong.field, ..Self::new(problem) }
+            }
+        }
+    }
+}
+
+/// Why an item cannot be read.
+impl From<Flaw> for EncodingError {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::Cut => Self::new(EncodingProblem::Cut),
+            Flaw::TooDeep => Self::syntax(format!("found {TOO_DEEP}")),
+            Flaw::Found(found) => Self::syntax(format!("found {found}")),
+            Flaw::Expected(expected) => Self::syntax(format!("expected {expected}")),
+        }
     }
 }
 

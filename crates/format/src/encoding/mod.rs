@@ -76,8 +76,7 @@ pub mod msgpack;
 pub mod parquet;
 #[cfg(feature = "protobuf")]
 pub mod protobuf;
-mod reader;
-mod shape;
+pub(crate) mod reader;
 mod window;
 #[cfg(any(feature = "arrow", feature = "avro"))]
 mod zstandard;

@@ -21,12 +21,13 @@
 
 use std::io::BufRead;
 
-use super::items::{Dialect, ItemDecoder, ItemEncoder, Token, TokenFlaw};
+use super::items::{Dialect, Head, ItemDecoder, ItemEncoder};
 use super::reader::Reader;
 use super::{Decoder, Encoder, Encoding, EncodingError, EncodingOptions};
 use crate::format::Format;
 use crate::record::Record;
 use crate::text;
+use crate::tokens::Flaw;
 
 /// The extension type of times, -1.
 const TIME: u8 = 0xff;
@@ -93,28 +94,28 @@ impl Encoder for MessagePackEncoder {
     }
 }
 
-fn u8_of(reader: &mut Reader<'_>) -> Result<u64, TokenFlaw> {
+fn u8_of(reader: &mut Reader<'_>) -> Result<u64, Flaw> {
     Ok(u8::from_be_bytes(reader.fixed()?).into())
 }
 
-fn u16_of(reader: &mut Reader<'_>) -> Result<u64, TokenFlaw> {
+fn u16_of(reader: &mut Reader<'_>) -> Result<u64, Flaw> {
     Ok(u16::from_be_bytes(reader.fixed()?).into())
 }
 
-fn u32_of(reader: &mut Reader<'_>) -> Result<u64, TokenFlaw> {
+fn u32_of(reader: &mut Reader<'_>) -> Result<u64, Flaw> {
     Ok(u32::from_be_bytes(reader.fixed()?).into())
 }
 
-fn u64_of(reader: &mut Reader<'_>) -> Result<u64, TokenFlaw> {
+fn u64_of(reader: &mut Reader<'_>) -> Result<u64, Flaw> {
     Ok(u64::from_be_bytes(reader.fixed()?))
 }
 
 /// An extension whose data have `len` bytes.
-fn extension<'a>(len: u64, reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFlaw> {
+fn extension<'a>(len: u64, reader: &mut Reader<'a>) -> Result<Head<'a>, Flaw> {
     let [kind] = reader.fixed()?;
     let mut data = Reader::new(reader.take(len)?.bytes);
     if kind != TIME {
-        return Ok(Token::Other("an extension that is no time"));
+        return Ok(Head::Other("an extension that is no time"));
     }
     let (seconds, nanoseconds) = match len {
         4 => (i64::from(u32::from_be_bytes(data.fixed()?)), 0),
@@ -126,12 +127,12 @@ fn extension<'a>(len: u64, reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFl
             let nanoseconds = u32::from_be_bytes(data.fixed()?);
             (i64::from_be_bytes(data.fixed()?), u64::from(nanoseconds))
         }
-        _ => return Ok(Token::Other("a time of another size than times have")),
+        _ => return Ok(Head::Other("a time of another size than times have")),
     };
     if nanoseconds >= NANOSECONDS as u64 {
-        return Ok(Token::Other("a time with more nanoseconds than a second has"));
+        return Ok(Head::Other("a time with more nanoseconds than a second has"));
     }
-    Ok(Token::Time(i128::from(seconds) * i128::from(NANOSECONDS) + i128::from(nanoseconds)))
+    Ok(Head::Time(i128::from(seconds) * i128::from(NANOSECONDS) + i128::from(nanoseconds)))
 }
 
 impl Dialect for MessagePack {
@@ -139,43 +140,43 @@ impl Dialect for MessagePack {
     const HAS_DECIMALS: bool = false;
 
     #[inline]
-    fn token<'a>(reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFlaw> {
+    fn head<'a>(reader: &mut Reader<'a>) -> Result<Head<'a>, Flaw> {
         let [head] = reader.fixed()?;
-        let text = |len: u64, reader: &mut Reader<'a>| Ok(Token::Text(reader.take(len)?.bytes));
-        let bytes = |len: u64, reader: &mut Reader<'a>| Ok(Token::Bytes(reader.take(len)?.bytes));
+        let text = |len: u64, reader: &mut Reader<'a>| Ok(Head::Text(reader.take(len)?));
+        let bytes = |len: u64, reader: &mut Reader<'a>| Ok(Head::Bytes(reader.take(len)?));
         Ok(match head {
-            0x00..=0x7f => Token::Int(head.into()),
-            0x80..=0x8f => Token::Map(Some((head & 0xf).into())),
-            0x90..=0x9f => Token::Array(Some((head & 0xf).into())),
+            0x00..=0x7f => Head::Int(head.into()),
+            0x80..=0x8f => Head::Map(Some((head & 0xf).into())),
+            0x90..=0x9f => Head::Array(Some((head & 0xf).into())),
             0xa0..=0xbf => return text((head & 0x1f).into(), reader),
-            0xc0 => Token::Null,
-            0xc1 => return Err(TokenFlaw::Bytes("the byte c1, which MessagePack does not have")),
-            0xc2 | 0xc3 => Token::Bool(head == 0xc3),
+            0xc0 => Head::Null,
+            0xc1 => return Err(Flaw::Found("the byte c1, which MessagePack does not have")),
+            0xc2 | 0xc3 => Head::Bool(head == 0xc3),
             0xc4 => return bytes(u8_of(reader)?, reader),
             0xc5 => return bytes(u16_of(reader)?, reader),
             0xc6 => return bytes(u32_of(reader)?, reader),
             0xc7 => return extension(u8_of(reader)?, reader),
             0xc8 => return extension(u16_of(reader)?, reader),
             0xc9 => return extension(u32_of(reader)?, reader),
-            0xca => Token::Float(f32::from_be_bytes(reader.fixed()?).into()),
-            0xcb => Token::Float(f64::from_be_bytes(reader.fixed()?)),
-            0xcc => Token::Int(u8_of(reader)?.into()),
-            0xcd => Token::Int(u16_of(reader)?.into()),
-            0xce => Token::Int(u32_of(reader)?.into()),
-            0xcf => Token::Int(u64_of(reader)?.into()),
-            0xd0 => Token::Int(i8::from_be_bytes(reader.fixed()?).into()),
-            0xd1 => Token::Int(i16::from_be_bytes(reader.fixed()?).into()),
-            0xd2 => Token::Int(i32::from_be_bytes(reader.fixed()?).into()),
-            0xd3 => Token::Int(i64::from_be_bytes(reader.fixed()?).into()),
+            0xca => Head::Float(f32::from_be_bytes(reader.fixed()?).into()),
+            0xcb => Head::Float(f64::from_be_bytes(reader.fixed()?)),
+            0xcc => Head::Int(u8_of(reader)?.into()),
+            0xcd => Head::Int(u16_of(reader)?.into()),
+            0xce => Head::Int(u32_of(reader)?.into()),
+            0xcf => Head::Int(u64_of(reader)?.into()),
+            0xd0 => Head::Int(i8::from_be_bytes(reader.fixed()?).into()),
+            0xd1 => Head::Int(i16::from_be_bytes(reader.fixed()?).into()),
+            0xd2 => Head::Int(i32::from_be_bytes(reader.fixed()?).into()),
+            0xd3 => Head::Int(i64::from_be_bytes(reader.fixed()?).into()),
             0xd4..=0xd8 => return extension(1 << (head - 0xd4), reader),
             0xd9 => return text(u8_of(reader)?, reader),
             0xda => return text(u16_of(reader)?, reader),
             0xdb => return text(u32_of(reader)?, reader),
-            0xdc => Token::Array(Some(u16_of(reader)?)),
-            0xdd => Token::Array(Some(u32_of(reader)?)),
-            0xde => Token::Map(Some(u16_of(reader)?)),
-            0xdf => Token::Map(Some(u32_of(reader)?)),
-            0xe0..=0xff => Token::Int((head as i8).into()),
+            0xdc => Head::Array(Some(u16_of(reader)?)),
+            0xdd => Head::Array(Some(u32_of(reader)?)),
+            0xde => Head::Map(Some(u16_of(reader)?)),
+            0xdf => Head::Map(Some(u32_of(reader)?)),
+            0xe0..=0xff => Head::Int((head as i8).into()),
         })
     }
 

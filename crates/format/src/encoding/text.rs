@@ -16,6 +16,7 @@ pub(super) fn json_options(options: &EncodingOptions) -> JsonOptions {
     JsonOptions {
         ignore_unknown_fields: options.ignore_unknown,
         rounds_integers: options.allows(Loss::Rounding),
+        repairs_text: options.allows(Loss::InvalidText),
         max_line_bytes: options.max_item_bytes,
         ..JsonOptions::default()
     }

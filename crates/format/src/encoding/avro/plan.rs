@@ -3,10 +3,10 @@
 use super::schema::{AvroField, AvroSchema, Kind, Logical, VALUE};
 use crate::builder::Place;
 use crate::element::Group;
-use crate::encoding::shape::{Items, Named, Shape};
 use crate::encoding::{EncodingError, EncodingProblem};
 use crate::field::{Field, FieldType, enum_range};
 use crate::format::Format;
+use crate::shape::{Items, Named, Shape};
 
 /// What is done with a record's values, and how errors name them.
 #[derive(Clone, Debug)]

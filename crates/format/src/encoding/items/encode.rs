@@ -68,9 +68,7 @@ impl<D: Dialect> ItemEncoder<D> {
                 for at in 0..list.len() {
                     match (list.record(at), &**element) {
                         (Some(item), Element::Scalar(entry)) => self.entry(entry, &item, out)?,
-                        (Some(item), Element::Record(members) | Element::Nullable(members)) => {
-                            self.members(members, false, &item, out)?;
-                        }
+                        (Some(item), Element::Record(members)) => self.members(members, false, &item, out)?,
                         (None, _) => D::push_null(out),
                     }
                 }
@@ -122,7 +120,7 @@ fn decimal_in_entry(entry: &Entry) -> Option<&str> {
         Target::Group(_, members) => decimal_in(members),
         Target::List(_, element) => match &**element {
             Element::Scalar(entry) => decimal_in_entry(entry),
-            Element::Record(members) | Element::Nullable(members) => decimal_in(members),
+            Element::Record(members) => decimal_in(members),
         },
     }
 }

@@ -1,8 +1,9 @@
-//! Encodings that say of each value what it is: CBOR and MessagePack.
+//! Encodings that say of each value in its first byte what it is: CBOR and MessagePack.
 //!
-//! Both are the same to a decoder once their bytes are [`Token`]s; a [`Dialect`] is what makes them so, and back.
+//! Both are the same once their bytes are [`Head`]s, of which the tokens are made that records are read from; a [`Dialect`] is
+//! what makes them so, and back.
 //!
-//! The tokens are read by code of ours: a byte that says what comes, and a length. The libraries for it read on while all is well;
+//! The heads are read by code of ours: a byte that says what comes, and a length. The libraries for it read on while all is well;
 //! here the end of an item has to be found whatever is wrong in it, before its values are looked at, with lengths held against
 //! bounds and without memory, so that the next item is read all the same. Tests hold both against a library, both ways.
 
@@ -10,34 +11,37 @@ mod decode;
 mod encode;
 mod scan;
 mod shape;
+mod tokens;
 
 pub(super) use decode::ItemDecoder;
 pub(super) use encode::ItemEncoder;
 
-use super::reader::{ReadFlaw, Reader};
-use super::{Encoding, EncodingError};
+use super::Encoding;
+use super::reader::Reader;
+use crate::builder::Run;
+use crate::tokens::Flaw;
 
 /// Something else where a piece of text or bytes was due.
-const NO_PIECE: TokenFlaw = TokenFlaw::Bytes("pieces that are neither text nor bytes");
+const NO_PIECE: Flaw = Flaw::Found("pieces that are neither text nor bytes");
 
-/// What an encoding's bytes say, a piece at a time.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Token<'a> {
+/// What the first bytes of a value say, with those that they count.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Head<'a> {
     Null,
     Bool(bool),
     Int(i128),
     Float(f64),
     /// UTF-8, if the writer kept its promise.
-    Text(&'a [u8]),
-    Bytes(&'a [u8]),
-    /// This number of values; without a number, those up to a [`Token::Break`].
+    Text(Run<'a>),
+    Bytes(Run<'a>),
+    /// This number of values; without a number, those up to a [`Head::Break`].
     Array(Option<u64>),
     /// This number of names and values, as above.
     Map(Option<u64>),
     Break,
     /// Says what the next value stands for.
     Tag(u64),
-    /// Text or bytes in pieces, up to a [`Token::Break`].
+    /// Text or bytes in pieces, up to a [`Head::Break`].
     Pieces {
         is_text: bool,
     },
@@ -47,38 +51,13 @@ pub(super) enum Token<'a> {
     Other(&'static str),
 }
 
-/// Why there is no token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TokenFlaw {
-    /// There are not enough bytes.
-    Cut,
-    /// There is none like it.
-    Bytes(&'static str),
-}
-
-impl From<ReadFlaw> for TokenFlaw {
-    fn from(_: ReadFlaw) -> Self {
-        // Nothing here reads varints, whose other flaw is.
-        Self::Cut
-    }
-}
-
-impl TokenFlaw {
-    fn explain(self) -> EncodingError {
-        match self {
-            Self::Cut => EncodingError::new(super::EncodingProblem::Cut),
-            Self::Bytes(found) => EncodingError::syntax(format!("found {found}")),
-        }
-    }
-}
-
 /// One of the encodings.
 pub(super) trait Dialect {
     const ENCODING: Encoding;
     /// Whether it has decimals; otherwise they are text.
     const HAS_DECIMALS: bool;
 
-    fn token<'a>(reader: &mut Reader<'a>) -> Result<Token<'a>, TokenFlaw>;
+    fn head<'a>(reader: &mut Reader<'a>) -> Result<Head<'a>, Flaw>;
 
     fn push_null(out: &mut Vec<u8>);
     fn push_bool(out: &mut Vec<u8>, value: bool);

@@ -1,8 +1,9 @@
 //! Where an item ends, found without understanding it.
 
-use super::{Dialect, NO_PIECE, Token, TokenFlaw};
+use super::{Dialect, Head, NO_PIECE};
 use crate::encoding::reader::Reader;
-use crate::nesting::{MAX_NESTING, TOO_DEEP};
+use crate::nesting::MAX_NESTING;
+use crate::tokens::Flaw;
 
 /// How far an item has been looked at. It is gone on with when there are more bytes, so that a long item is looked at
 /// once, in however many pieces it comes.
@@ -12,8 +13,6 @@ pub(super) struct Scan {
     at: usize,
     /// What is open.
     open: Vec<Open>,
-    /// How many arrays and maps the item itself lies in.
-    within: usize,
 }
 
 /// How much of an array, a map or a text in pieces is to come.
@@ -28,12 +27,6 @@ enum Open {
 }
 
 impl Scan {
-    /// The scan of an item nested in `depth` arrays and maps: the bound holds for all of them together, so that it does
-    /// not depend on how much of the outermost one was there when it was read.
-    pub(super) fn within(depth: usize) -> Self {
-        Self { within: depth, ..Self::default() }
-    }
-
     pub(super) fn clear(&mut self) {
         self.at = 0;
         self.open.clear();
@@ -45,46 +38,46 @@ impl Scan {
     }
 
     /// Goes on with the item that the bytes start with; its length once it is whole.
-    pub(super) fn resume<D: Dialect>(&mut self, bytes: &[u8]) -> Result<Option<usize>, TokenFlaw> {
+    pub(super) fn resume<D: Dialect>(&mut self, bytes: &[u8]) -> Result<Option<usize>, Flaw> {
         loop {
             let rest = bytes.get(self.at..).unwrap_or_default();
             let mut reader = Reader::new(rest);
-            let token = match D::token(&mut reader) {
+            let head = match D::head(&mut reader) {
                 Ok(token) => token,
-                Err(TokenFlaw::Cut) => return Ok(None),
+                Err(Flaw::Cut) => return Ok(None),
                 Err(flaw) => return Err(flaw),
             };
             self.at += rest.len() - reader.left();
-            if self.take(token)? {
+            if self.take(head)? {
                 return Ok(Some(self.at));
             }
         }
     }
 
     /// Whether this ended the item.
-    fn take(&mut self, token: Token<'_>) -> Result<bool, TokenFlaw> {
-        let is_piece = matches!(token, Token::Text(_) | Token::Bytes(_) | Token::Break);
+    fn take(&mut self, head: Head<'_>) -> Result<bool, Flaw> {
+        let is_piece = matches!(head, Head::Text(_) | Head::Bytes(_) | Head::Break);
         if self.open.last() == Some(&Open::Pieces) && !is_piece {
             return Err(NO_PIECE);
         }
-        let opened = match token {
-            Token::Tag(_) => return Ok(false),
-            Token::Array(Some(len)) => Some(Open::Values(len)),
-            Token::Map(Some(len)) => {
-                Some(Open::Values(len.checked_mul(2).ok_or(TokenFlaw::Bytes("a map of too many values"))?))
+        let opened = match head {
+            Head::Tag(_) => return Ok(false),
+            Head::Array(Some(len)) => Some(Open::Values(len)),
+            Head::Map(Some(len)) => {
+                Some(Open::Values(len.checked_mul(2).ok_or(Flaw::Found("a map of too many values"))?))
             }
-            Token::Array(None) | Token::Map(None) => Some(Open::Break),
-            Token::Pieces { .. } => Some(Open::Pieces),
-            Token::Break => match self.open.pop() {
+            Head::Array(None) | Head::Map(None) => Some(Open::Break),
+            Head::Pieces { .. } => Some(Open::Pieces),
+            Head::Break => match self.open.pop() {
                 Some(Open::Break | Open::Pieces) => None,
-                _ => return Err(TokenFlaw::Bytes("an end of nothing")),
+                _ => return Err(Flaw::Found("an end of nothing")),
             },
             _ => None,
         };
         match opened {
             Some(open) if open != Open::Values(0) => {
-                if self.within + self.open.len() >= MAX_NESTING {
-                    return Err(TokenFlaw::Bytes(TOO_DEEP));
+                if self.open.len() >= MAX_NESTING {
+                    return Err(Flaw::TooDeep);
                 }
                 self.open.push(open);
                 Ok(false)

@@ -1,17 +1,14 @@
-//! A format's fields by their names, as maps have them.
-
-use std::collections::HashMap;
+//! A format's fields with their names, as they are written.
 
 use crate::element::Group;
-use crate::encoding::shape::{Items, Named, Shape};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
+use crate::shape::{Items, Named, Shape};
 
 /// The members of a map: of a record, a nested record, or a union.
 #[derive(Clone, Debug)]
 pub(super) struct Members {
     pub(super) entries: Vec<Entry>,
-    by_name: HashMap<Vec<u8>, usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,8 +29,6 @@ pub(super) enum Target {
 pub(super) enum Element {
     Scalar(Entry),
     Record(Members),
-    /// A record of one nullable value, which is there without the record too.
-    Nullable(Members),
 }
 
 impl Members {
@@ -42,24 +37,7 @@ impl Members {
     }
 
     fn named(members: &[Named]) -> Self {
-        let entries: Vec<Entry> = members.iter().map(Entry::of).collect();
-        let by_name = entries.iter().enumerate().map(|(index, entry)| (entry.name.clone(), index)).collect();
-        Self { entries, by_name }
-    }
-
-    /// Which member a name is. Most maps have their members in the format's order: that one is looked at first.
-    #[inline]
-    pub(super) fn find(&self, name: &[u8], likely: usize) -> Option<usize> {
-        match self.entries.get(likely) {
-            Some(entry) if entry.name == name => Some(likely),
-            _ => self.by_name.get(name).copied(),
-        }
-    }
-
-    /// The members' names, for messages.
-    pub(super) fn known(&self) -> String {
-        let names: Vec<_> = self.entries.iter().take(20).map(|entry| String::from_utf8_lossy(&entry.name)).collect();
-        names.join(", ")
+        Self { entries: members.iter().map(Entry::of).collect() }
     }
 }
 
@@ -70,9 +48,6 @@ impl Entry {
                 Some(element) if field.ty == FieldType::List => {
                     let element = match Items::of(element, &named.path) {
                         Items::Scalar(named) => Element::Scalar(Entry::of(&named)),
-                        Items::Record(members) if element.is_nullable_value() => {
-                            Element::Nullable(Members::named(&members))
-                        }
                         Items::Record(members) => Element::Record(Members::named(&members)),
                     };
                     Target::List(*index, Box::new(element))

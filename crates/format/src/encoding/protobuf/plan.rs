@@ -4,10 +4,10 @@ use super::schema::{Kind, Message, Presence, ProtoField, ProtobufSchema, VALUE};
 use super::wire::{self, Wire};
 use crate::builder::Place;
 use crate::element::{Count, Group};
-use crate::encoding::shape::{Items, Named, Shape};
 use crate::encoding::{EncodingError, EncodingProblem};
 use crate::field::{Field, FieldType, enum_range};
 use crate::format::Format;
+use crate::shape::{Items, Named, Shape};
 
 /// Most lists, nested messages and `oneof` fields that one message may have.
 pub(super) const MAX_MARKS: usize = 256;

@@ -1,0 +1,131 @@
+//! Encodings whose values say what they are, and whose members have names: JSON, CBOR, MessagePack.
+//!
+//! A decoder of one of them gives [`Tokens`]; [`TokenDecoder`] makes records of these by the format's fields, the same for all.
+
+mod decode;
+mod members;
+mod put;
+
+use crate::builder::Run;
+use crate::encoding::reader::ReadFlaw;
+use crate::scan::{Digits, Needle};
+
+pub(crate) use decode::{Stop, TokenDecoder, WrongItem};
+pub(crate) use put::Rules;
+
+/// A value, or what it starts with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Token<'a> {
+    Null,
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+    /// A number of seconds since 1970.
+    Seconds(Number),
+    /// A time in nanoseconds since 1970.
+    Time(i128),
+    Decimal {
+        unscaled: i128,
+        scale: u8,
+    },
+    /// A number as it is written.
+    Digits(Digits<'a>),
+    /// UTF-8, if the writer kept its promise.
+    Text(Run<'a>),
+    Bytes(Run<'a>),
+    /// Values follow: see [`Tokens::more`].
+    Array(Open),
+    /// Names with values follow: see [`Tokens::more`].
+    Map(Open),
+    /// What no field can hold.
+    Other(&'static str),
+}
+
+/// A number without a unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+/// An array or map that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    /// Values, or names with values, that are to come; `None` where their end is marked.
+    pub(crate) left: Option<u64>,
+    pub(crate) is_map: bool,
+    /// Whether none has been read.
+    pub(crate) is_first: bool,
+}
+
+impl Open {
+    pub(crate) fn array(left: Option<u64>) -> Self {
+        Self { left, is_map: false, is_first: true }
+    }
+
+    pub(crate) fn map(left: Option<u64>) -> Self {
+        Self { left, is_map: true, is_first: true }
+    }
+
+    /// The same with each name as one more value.
+    fn of_values(self) -> Result<Self, Flaw> {
+        let twice = |left: u64| left.checked_mul(2).ok_or(Flaw::Found("a map of too many values"));
+        match self.left.filter(|_| self.is_map) {
+            Some(left) => Ok(Self::array(Some(twice(left)?))),
+            None => Ok(Self { is_map: false, ..self }),
+        }
+    }
+}
+
+/// Why there is no token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flaw {
+    /// There are not enough bytes.
+    Cut,
+    /// The bytes are none of the encoding's: what was found.
+    Found(&'static str),
+    /// The byte that is next is not what it has to be: what was expected.
+    Expected(&'static str),
+    /// Values nest deeper than [`MAX_NESTING`](crate::MAX_NESTING).
+    TooDeep,
+}
+
+impl From<ReadFlaw> for Flaw {
+    fn from(_: ReadFlaw) -> Self {
+        // No encoding with tokens has varints, whose other flaw is.
+        Self::Cut
+    }
+}
+
+/// The values of one item of an encoding, one after the other.
+pub(crate) trait Tokens {
+    /// What the encoding calls its maps and arrays, and has for times.
+    const MAP: &'static str;
+    const ARRAY: &'static str;
+    const TIMES: &'static str;
+    /// Whether it has neither bytes nor infinities, for which it has texts.
+    const LACKS_TYPES: bool;
+    /// Whether a name may be any value, where nobody looks at it.
+    const NAMES_ARE_VALUES: bool;
+
+    /// Where the next token is.
+    type Mark: Copy;
+
+    fn mark(&self) -> Self::Mark;
+
+    /// Goes back.
+    fn go_to(&mut self, mark: Self::Mark);
+
+    /// The next value.
+    fn value(&mut self) -> Result<Token<'_>, Flaw>;
+
+    /// Goes on to the next value, or name with a value, of the innermost array or map, behind all of the last one; false
+    /// behind its end.
+    fn more(&mut self, open: &mut Open) -> Result<bool, Flaw>;
+
+    /// Passes over the name that comes next, if it is the one that is expected.
+    fn take_name(&mut self, expected: &Needle) -> Result<bool, Flaw>;
+
+    /// The name that comes next; an error is a token that is no name.
+    fn name(&mut self) -> Result<Result<&[u8], Token<'_>>, Flaw>;
+}
