@@ -8,7 +8,7 @@ use super::decimal;
 use super::path::{Path, Source};
 use super::step::{Load, NullBit, Op, Range, Step, UnionBits};
 use super::value::{Constant, Hop, NullRule, number_range, put, store};
-use super::words::Words;
+use super::words;
 use crate::element::Count;
 use crate::field::{Field, FieldType};
 use crate::format::{Bit, Format};
@@ -78,9 +78,6 @@ pub(super) struct Code {
     pub(super) heads: Box<[Step]>,
     pub(super) variable: Box<[Variable]>,
     pub(super) steps: Box<[Step]>,
-    /// The steps again, for rows of one length: those that are done together, and the others, which come after them.
-    pub(super) words: Words,
-    pub(super) others: Box<[Step]>,
     /// Whether some record may be refused.
     pub(super) may_refuse: bool,
     /// Whether a record of the source's format is one of the target's as it stands.
@@ -133,21 +130,15 @@ pub(super) fn compile(body: &Body, is_record: bool, most: usize) -> Code {
     }
     let chunk_records = CHUNK_BYTES / (from.fixed_bytes() + to.fixed_bytes()).max(1);
     let chunk_records = chunk_records.clamp(1, CHUNK_RECORDS);
-    let (mut blanks, mut words, mut others) = (Vec::new(), Words::default(), Vec::new());
-    if is_record && !has_more {
-        blanks = compiler.blank.repeat(chunk_records);
-        others = compiler.steps.clone();
-        words = Words::take(&mut others, from.fixed_bytes(), to.fixed_bytes());
-    }
+    let blanks = if is_record && !has_more { compiler.blank.repeat(chunk_records) } else { Vec::new() };
+    let steps = words::gather(compiler.steps, from.fixed_bytes(), to.fixed_bytes());
     Code {
         blank: compiler.blank.into(),
         blanks: blanks.into(),
         chunk_records,
         heads: compiler.heads.into(),
         variable: compiler.variable.into(),
-        steps: compiler.steps.into(),
-        words,
-        others: others.into(),
+        steps: steps.into(),
         may_refuse: body.may_refuse(),
         is_identity: same::is_identity(body),
     }
@@ -400,7 +391,7 @@ impl Compiler<'_> {
         self.steps = others;
         self.steps.extend(turned(std::mem::take(&mut self.bits)));
         let stretches = std::mem::take(&mut self.stretches);
-        self.steps.splice(0..0, stretch::moves(stretches, self.body.from.fixed_bytes(), self.blank.len()));
+        self.steps.splice(0..0, stretch::moves(stretches));
         self.steps.extend(unions);
     }
 }

@@ -81,6 +81,10 @@ fn of(code: &Code) -> u64 {
 fn step(step: &Step) -> u64 {
     match &step.op {
         Op::Move(bytes) => MOVE * u64::from(*bytes).div_ceil(32),
+        Op::Words(words) => {
+            let (copies, others) = words.count();
+            MOVE * copies as u64 + CONVERSION * others as u64
+        }
         Op::Value { .. } | Op::Group { .. } | Op::Union(_) => VALUE,
         _ => CONVERSION,
     }

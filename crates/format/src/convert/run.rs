@@ -2,7 +2,7 @@
 
 use super::compile::CHUNK_RECORDS;
 use super::error::{ConvertError, ConvertProblem, Place};
-use super::step::{Many, One, Part};
+use super::step::{Found, Many, One, Op, Part, Step};
 use super::{Inner, Plan};
 use crate::foreign;
 use crate::format::{LENGTH_BYTES, RECORD_ALIGN};
@@ -52,7 +52,7 @@ impl Plan {
             }
             let mut notes = Notes { flaws: &mut flaws[..filled], lengths: &mut lengths[..filled] };
             let refused = &mut |index, error| refused(done + index, error);
-            appended += self.inner.chunk((&mut chunk[..filled], false), &mut notes, out, refused);
+            appended += self.inner.chunk((&chunk[..filled], false), &mut notes, out, refused);
             done += filled;
         }
     }
@@ -81,7 +81,7 @@ impl Plan {
             }
             let mut notes = Notes { flaws: &mut flaws[..filled], lengths: &mut lengths[..filled] };
             let refused = &mut |index, error| refused(done + index, error);
-            appended += self.inner.chunk((&mut chunk[..filled], begun), &mut notes, out, refused);
+            appended += self.inner.chunk((&chunk[..filled], begun), &mut notes, out, refused);
             done += filled;
         }
         if !rest.is_empty() {
@@ -159,11 +159,12 @@ impl Inner {
             // No more records than there are bytes for.
             let room = chunk.len().min(payload.len() / from_bytes.max(1));
             out.extend_from_slice(self.code.blanks.get(..room * to_bytes).unwrap_or_default());
-            let payload_then = (*payload, !self.code.others.is_empty());
-            let rows = &mut out[start..];
-            let (filled, rest) = self.code.words.begin(payload_then, chunk, rows, (from_bytes, to_bytes));
+            let (rows, mut filled) = (&mut out[start..], 0);
+            if let [Step { op: Op::Words(words), .. }, others @ ..] = &*self.code.steps {
+                let (is_noted, bytes) = (!others.is_empty(), (from_bytes, to_bytes));
+                words.run(Found { payload, places: chunk, is_noted, rows, bytes, done: &mut filled });
+            }
             out.truncate(start + filled * to_bytes);
-            *payload = rest;
             if filled > 0 {
                 return (filled, true);
             }
@@ -181,7 +182,7 @@ impl Inner {
     /// Appends the rows for a chunk of records, or what they lack where it was begun; how many there are.
     fn chunk(
         &self,
-        (records, begun): (&mut [&[u8]], bool),
+        (records, begun): (&[&[u8]], bool),
         notes: &mut Notes<'_>,
         out: &mut Vec<u8>,
         refused: &mut dyn FnMut(usize, ConvertError),
@@ -214,22 +215,16 @@ impl Inner {
         }
     }
 
-    /// Rows of one length.
-    fn fixed(&self, (records, begun): (&mut [&[u8]], bool), flaws: &mut [u8], out: &mut Vec<u8>) {
+    /// Rows of one length, of which the first step may have begun.
+    fn fixed(&self, (records, begun): (&[&[u8]], bool), flaws: &mut [u8], out: &mut Vec<u8>) {
         let (code, length) = (&self.code, self.code.blank.len() * records.len());
         if !begun {
+            self.mark_short(records, flaws);
             out.extend_from_slice(code.blanks.get(..length).unwrap_or_default());
         }
         let start = out.len() - length;
-        let all = &mut out[start..];
-        let mut steps = &code.others;
-        if !code.words.run(begun, records, all, (self.body.from.fixed_bytes(), code.blank.len())) {
-            // What a record that is too short has is looked at field by field.
-            self.mark_short(records, flaws);
-            steps = &code.steps;
-        }
-        for step in steps {
-            let rows = all.chunks_exact_mut(code.blank.len());
+        for step in code.steps.iter().skip(usize::from(begun)) {
+            let rows = out[start..].chunks_exact_mut(code.blank.len());
             step.run(&self.body.from, Many { records: records.iter().copied(), rows, flaws });
         }
     }

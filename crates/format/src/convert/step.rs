@@ -6,9 +6,10 @@
 use super::body::Presence;
 use super::path::Source;
 use super::value::{put, put_integer, store};
+use super::words::Words;
 use crate::field::FieldType;
 use crate::format::Format;
-use crate::record::{Record, Value, slot};
+use crate::record::{Record, Value, record_len, slot};
 
 /// Where a field is, and its null bit: mask 0 if it is never null.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -40,8 +41,8 @@ pub(super) struct Step {
 pub(super) enum Op {
     /// Copies this many bytes; there is a loop for each of the usual widths.
     Move(u32),
-    /// Copies some of eight bytes, those of the mask, to where zeros are.
-    Part(u64),
+    /// Moves of several fields, in one loop.
+    Words(Box<Words>),
     /// Copies bits of one byte of the null bitmap into another, turned to the left.
     Bits { mask: u8, turn: u8 },
     /// Refuses null.
@@ -116,6 +117,9 @@ pub(super) trait Bytes<'r>: Copy {
     /// `bytes` bytes from `at` on; none if the record has fewer.
     fn stretch(self, at: u32, bytes: u32) -> &'r [u8];
 
+    /// Its first `bytes` bytes; `None` if it has fewer.
+    fn fixed(self, bytes: usize) -> Option<&'r [u8]>;
+
     /// All of it, as a record of its format.
     fn view<'f>(self, format: &'f Format) -> Record<'f>
     where
@@ -133,6 +137,11 @@ impl<'r> Bytes<'r> for &'r [u8] {
     fn stretch(self, at: u32, bytes: u32) -> &'r [u8] {
         let at = at as usize;
         self.get(at..at + bytes as usize).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn fixed(self, bytes: usize) -> Option<&'r [u8]> {
+        self.get(..bytes)
     }
 
     #[inline(always)]
@@ -166,6 +175,11 @@ impl<'r> Bytes<'r> for Part<'r> {
     fn stretch(self, at: u32, bytes: u32) -> &'r [u8] {
         let at = self.base + at as usize;
         self.bytes.get(at..at + bytes as usize).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn fixed(self, bytes: usize) -> Option<&'r [u8]> {
+        self.bytes.get(self.base..self.base + bytes)
     }
 
     #[inline]
@@ -274,8 +288,7 @@ where
 {
     type Record = Record;
 
-    // A loop of its own, which has all registers to itself.
-    #[inline(never)]
+    #[inline(always)]
     fn each(self, mut change: impl FnMut(Record, &mut [u8])) {
         for (record, row) in self.records.zip(self.rows) {
             change(record, row);
@@ -287,6 +300,51 @@ where
         for ((record, row), flaw) in self.records.zip(self.rows).zip(self.flaws) {
             *flaw |= u8::from(change(record, row));
         }
+    }
+}
+
+/// The records of a payload and their rows: where each record starts is found on the way.
+pub(super) struct Found<'w, 'r> {
+    /// What is left of it once they are done.
+    pub(super) payload: &'w mut &'r [u8],
+    /// Records are looked for as long as there are places, and rows, and none is shorter than its fixed part.
+    pub(super) places: &'w mut [&'r [u8]],
+    /// Whether it is noted where they are, for other steps.
+    pub(super) is_noted: bool,
+    pub(super) rows: &'w mut [u8],
+    /// How many bytes a record's fixed part and a row have.
+    pub(super) bytes: (usize, usize),
+    /// How many there were.
+    pub(super) done: &'w mut usize,
+}
+
+impl<'r> Over<'r> for Found<'_, 'r> {
+    type Record = &'r [u8];
+
+    #[inline(always)]
+    fn each(self, mut change: impl FnMut(&'r [u8], &mut [u8])) {
+        let (from_bytes, to_bytes) = self.bytes;
+        let (mut rest, mut rows, mut done) = (*self.payload, self.rows, 0);
+        // To find the next record waits for the length of this one; meanwhile there is something to do.
+        for place in self.places {
+            let length = record_len(rest).filter(|length| *length >= from_bytes);
+            let Some((record, after)) = length.and_then(|length| rest.split_at_checked(length)) else { break };
+            let Some((row, behind)) = rows.split_at_mut_checked(to_bytes) else { break };
+            change(record, row);
+            if self.is_noted {
+                *place = record;
+            }
+            (rest, rows) = (after, behind);
+            done += 1;
+        }
+        (*self.payload, *self.done) = (rest, done);
+    }
+
+    /// None is refused here: steps that refuse come once all have been found.
+    fn check(self, mut change: impl FnMut(&'r [u8], &mut [u8]) -> bool) {
+        self.each(|record, row| {
+            change(record, row);
+        });
     }
 }
 
@@ -309,10 +367,7 @@ impl Step {
                     }
                 });
             }
-            Op::Part(mask) => over.each(|record, row| {
-                let part = u64::from_le_bytes(record.load(from)) & mask;
-                change::<8>(to, row, |word| (u64::from_le_bytes(word) | part).to_le_bytes());
-            }),
+            Op::Words(words) => words.run(over),
             Op::Bits { mask, turn } => over.each(|record, row| {
                 let [bits] = record.load(from);
                 change::<1>(to, row, |[byte]| [byte | (bits & mask).rotate_left((*turn).into())]);

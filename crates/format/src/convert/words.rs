@@ -1,11 +1,10 @@
-//! The steps of most fields, several in one loop over the records of a chunk.
+//! What most fields take, several in one step.
 //!
 //! A step's own loop has more to do with going from record to record than with the field. What only moves bits from
-//! eight bytes of a record to eight bytes of its row, where zeros are, is therefore taken out of the steps and done
-//! several at a time; the order among these does not matter, and they come before all other steps.
+//! eight bytes of a record to eight bytes of its row, where zeros are, is therefore gathered from the steps into a few that
+//! do several at a time; the order among these does not matter, and they come before all other steps.
 
-use super::step::{Load, Op, Step};
-use crate::record::record_len;
+use super::step::{Bytes, Load, NullBit, Op, Over, Step};
 
 /// Bytes that are looked at, and changed, at a time. In a row they are aligned, so that what is changed twice is found where
 /// it was left: a load that takes parts of two stores waits for both.
@@ -46,18 +45,14 @@ struct Widened {
 }
 
 /// What is done in one loop.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Pass {
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Words {
     copies: [Copy; COPIES],
     turn: Option<Turn>,
     widened: Option<Widened>,
     integer: Option<Integer>,
-}
-
-/// Steps that were taken together.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Words {
-    passes: Box<[Pass]>,
+    /// How many bytes a record's fixed part and a row have.
+    bytes: (usize, usize),
 }
 
 /// What steps come to, in words.
@@ -71,176 +66,97 @@ struct Collector {
     integers: Vec<Integer>,
 }
 
+/// Steps that do the same, with what can be done together in front.
+pub(super) fn gather(mut steps: Vec<Step>, from_bytes: usize, to_bytes: usize) -> Vec<Step> {
+    let from_last = u32::try_from(from_bytes).ok().and_then(|bytes| bytes.checked_sub(WORD));
+    let Some(from_last) = from_last.filter(|_| to_bytes.is_multiple_of(WORD as usize)) else {
+        return steps;
+    };
+    let mut collector = Collector { from_last, ..Collector::default() };
+    steps.retain(|step| !collector.step(step));
+    let Collector { copies, turns, widened, integers, .. } = collector;
+    let (mut copies, mut turns) = (copies.into_iter(), turns.into_iter());
+    let (mut widened, mut integers) = (widened.into_iter(), integers.into_iter());
+    let mut gathered = Vec::new();
+    while copies.len() + turns.len() + widened.len() + integers.len() > 0 {
+        let widened = widened.next();
+        let words = Words {
+            copies: std::array::from_fn(|_| copies.next().unwrap_or_default()),
+            turn: turns.next(),
+            widened,
+            // One of both kinds: either has its loop.
+            integer: if widened.is_none() { integers.next() } else { None },
+            bytes: (from_bytes, to_bytes),
+        };
+        gathered.push(Step { op: Op::Words(Box::new(words)), from: 0, to: 0, null: NullBit::default() });
+    }
+    gathered.append(&mut steps);
+    gathered
+}
+
 impl Words {
-    /// Takes what it can out of the steps; the others are left.
-    pub(super) fn take(steps: &mut Vec<Step>, from_bytes: usize, to_bytes: usize) -> Words {
-        let from_last = u32::try_from(from_bytes).ok().and_then(|bytes| bytes.checked_sub(WORD));
-        let Some(from_last) = from_last.filter(|_| to_bytes.is_multiple_of(WORD as usize)) else {
-            return Words::default();
-        };
-        let mut collector = Collector { from_last, ..Collector::default() };
-        steps.retain(|step| !collector.step(step));
-        let Collector { copies, turns, widened, integers, .. } = collector;
-        let (mut copies, mut turns) = (copies.into_iter(), turns.into_iter());
-        let (mut widened, mut integers) = (widened.into_iter(), integers.into_iter());
-        let mut passes = Vec::new();
-        while copies.len() + turns.len() + widened.len() + integers.len() > 0 {
-            let widened = widened.next();
-            passes.push(Pass {
-                copies: std::array::from_fn(|_| copies.next().unwrap_or_default()),
-                turn: turns.next(),
-                widened,
-                // One of both kinds: either has its loop.
-                integer: if widened.is_none() { integers.next() } else { None },
-            });
-        }
-        Words { passes: passes.into() }
+    /// How many copies there are, and how many other changes.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let copies = self.copies.iter().filter(|copy| copy.mask != 0).count();
+        let others = [self.turn.is_some(), self.widened.is_some(), self.integer.is_some()];
+        (copies, others.into_iter().filter(|is| *is).count())
     }
 
-    /// Does the first part for the records of a payload and their rows, of which there is room for as many as there are
-    /// places, as far as the records are not shorter than they should be; notes where they are, if more is to be done to
-    /// them. How many, and what is left of the payload.
-    #[inline]
-    pub(super) fn begin<'r>(
-        &self,
-        (payload, is_noted): (&'r [u8], bool),
-        found: &mut [&'r [u8]],
-        rows: &mut [u8],
-        bytes: (usize, usize),
-    ) -> (usize, &'r [u8]) {
-        match self.passes.first() {
-            Some(pass) => {
-                let is_noted = is_noted || self.passes.len() > 1;
-                pass.run(Over { payload: Some((payload, is_noted)), records: found, rows, bytes })
-            }
-            None => (0, payload),
-        }
-    }
-
-    /// Does it all for records and their rows, or all that is left after [`Words::begin`]. False, and perhaps not all of
-    /// it done, if a record is shorter.
-    #[inline]
-    pub(super) fn run(&self, begun: bool, records: &mut [&[u8]], rows: &mut [u8], bytes: (usize, usize)) -> bool {
-        if self.passes.is_empty() {
-            return records.iter().all(|record| record.len() >= bytes.0);
-        }
-        let left = self.passes.get(usize::from(begun)..).unwrap_or_default();
-        left.iter().all(|pass| {
-            pass.run(Over { payload: None, records: &mut *records, rows: &mut *rows, bytes }).0 == records.len()
-        })
-    }
-}
-
-impl Pass {
-    /// One loop, which has no more in it than there is to do.
-    #[inline]
-    fn run<'r>(&self, over: Over<'_, 'r>) -> (usize, &'r [u8]) {
-        let Pass { copies, turn, widened, integer } = *self;
+    /// One loop, which has no more in it than there is to do. Records that are shorter than they should be are left out.
+    #[inline(always)]
+    pub(super) fn run<'r>(&self, over: impl Over<'r>) {
+        let Words { copies, turn, widened, integer, bytes } = *self;
         match (turn, widened, integer) {
-            (None, None, None) => over.run(copies, [], [], []),
-            (Some(turn), None, None) => over.run(copies, [turn], [], []),
-            (None, Some(widened), _) => over.run(copies, [], [widened], []),
-            (Some(turn), Some(widened), _) => over.run(copies, [turn], [widened], []),
-            (None, None, Some(integer)) => over.run(copies, [], [], [integer]),
-            (Some(turn), None, Some(integer)) => over.run(copies, [turn], [], [integer]),
+            (None, None, None) => run(over, bytes, copies, [], [], []),
+            (Some(turn), None, None) => run(over, bytes, copies, [turn], [], []),
+            (None, Some(widened), _) => run(over, bytes, copies, [], [widened], []),
+            (Some(turn), Some(widened), _) => run(over, bytes, copies, [turn], [widened], []),
+            (None, None, Some(integer)) => run(over, bytes, copies, [], [], [integer]),
+            (Some(turn), None, Some(integer)) => run(over, bytes, copies, [turn], [], [integer]),
         }
     }
 }
 
-/// Records and their rows.
-struct Over<'a, 'r> {
-    /// Where the records are to be found, and whether it is noted where they are; `None` if they were.
-    payload: Option<(&'r [u8], bool)>,
-    records: &'a mut [&'r [u8]],
-    rows: &'a mut [u8],
-    /// How many bytes a record's fixed part and a row have.
-    bytes: (usize, usize),
-}
-
-impl<'r> Over<'_, 'r> {
-    fn run<const C: usize, const T: usize, const W: usize, const I: usize>(
-        self,
-        copies: [Copy; C],
-        turns: [Turn; T],
-        widened: [Widened; W],
-        integers: [Integer; I],
-    ) -> (usize, &'r [u8]) {
-        let (from_bytes, to_bytes) = self.bytes;
-        // Asked here, so that the loop need not ask.
-        let fits = |from: u32, to: u32| from as usize + 8 <= from_bytes && to as usize + 8 <= to_bytes;
-        let copy_fits = |copy: &Copy| fits(copy.from, copy.to);
-        if from_bytes < WORD as usize
-            || !copies.iter().all(copy_fits)
-            || !turns.iter().all(|turn| copy_fits(&turn.copy))
-            || !widened.iter().all(|widened| fits(widened.from, widened.to))
-            || !integers.iter().all(|integer| copy_fits(&integer.copy))
-        {
-            return (0, self.payload.map_or(&[], |(payload, _)| payload));
-        }
-        self.each(
-            #[inline(always)]
-            |record, row| {
-                for copy in &copies {
-                    add(row, copy.to, load(record, copy.from) & copy.mask);
-                }
-                for Turn { copy, by } in &turns {
-                    add(row, copy.to, load(record, copy.from).rotate_right(*by) & copy.mask);
-                }
-                for Widened { from, to } in &widened {
-                    add(row, *to, load(record, *from) as i32 as u64);
-                }
-                for Integer { copy, up, down } in &integers {
-                    let word = (load(record, copy.from) << (up & 63)) as i64 >> (down & 63);
-                    add(row, copy.to, word as u64 & copy.mask);
-                }
-            },
-        )
+// A loop of its own, which has all registers to itself.
+#[inline(never)]
+fn run<'r, const C: usize, const T: usize, const W: usize, const I: usize>(
+    over: impl Over<'r>,
+    (from_bytes, to_bytes): (usize, usize),
+    copies: [Copy; C],
+    turns: [Turn; T],
+    widened: [Widened; W],
+    integers: [Integer; I],
+) {
+    // Asked here, so that the loop need not ask.
+    let fits = |from: u32, to: u32| from as usize + 8 <= from_bytes && to as usize + 8 <= to_bytes;
+    let copy_fits = |copy: &Copy| fits(copy.from, copy.to);
+    if from_bytes < WORD as usize
+        || !copies.iter().all(copy_fits)
+        || !turns.iter().all(|turn| copy_fits(&turn.copy))
+        || !widened.iter().all(|widened| fits(widened.from, widened.to))
+        || !integers.iter().all(|integer| copy_fits(&integer.copy))
+    {
+        return;
     }
-
-    /// Does something for each record's fixed part and its row. How many, and what is left of the payload.
-    #[inline(always)]
-    fn each(self, change: impl Fn(&[u8], &mut [u8])) -> (usize, &'r [u8]) {
-        let Over { payload, records, rows, bytes: (from_bytes, to_bytes) } = self;
-        let Some((payload, is_noted)) = payload else {
-            let mut done = 0;
-            for (record, row) in records.iter().zip(rows.chunks_exact_mut(to_bytes)) {
-                let Some(record) = record.get(..from_bytes) else { break };
-                change(record, row);
-                done += 1;
+    over.each(
+        #[inline(always)]
+        |record, row| {
+            let (Some(record), Some(row)) = (record.fixed(from_bytes), row.get_mut(..to_bytes)) else { return };
+            for copy in &copies {
+                add(row, copy.to, load(record, copy.from) & copy.mask);
             }
-            return (done, &[]);
-        };
-        // To find the next record waits for the length of this one; meanwhile there is something to do.
-        let (mut rest, mut done) = (payload, 0);
-        for (place, row) in records.iter_mut().zip(Rows { rest: rows, bytes: to_bytes }) {
-            let length = record_len(rest).filter(|length| *length >= from_bytes);
-            let Some((record, after)) = length.and_then(|length| rest.split_at_checked(length)) else { break };
-            change(record, row);
-            if is_noted {
-                *place = record;
+            for Turn { copy, by } in &turns {
+                add(row, copy.to, load(record, copy.from).rotate_right(*by) & copy.mask);
             }
-            rest = after;
-            done += 1;
-        }
-        (done, rest)
-    }
-}
-
-/// Rows of this many bytes. The standard library's chunks are a call for each of them, in a loop of this size.
-struct Rows<'r> {
-    rest: &'r mut [u8],
-    bytes: usize,
-}
-
-impl<'r> Iterator for Rows<'r> {
-    type Item = &'r mut [u8];
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        let (row, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(self.bytes)?;
-        self.rest = rest;
-        Some(row)
-    }
+            for Widened { from, to } in &widened {
+                add(row, *to, load(record, *from) as i32 as u64);
+            }
+            for Integer { copy, up, down } in &integers {
+                let word = (load(record, copy.from) << (up & 63)) as i64 >> (down & 63);
+                add(row, copy.to, word as u64 & copy.mask);
+            }
+        },
+    );
 }
 
 #[inline(always)]
@@ -263,10 +179,6 @@ impl Collector {
         let Step { from, to, .. } = *step;
         match step.op {
             Op::Move(bytes) if bytes <= MOST_BYTES => self.bytes(from, to, bytes),
-            Op::Part(mask) => {
-                let skipped = mask.trailing_zeros() / 8;
-                self.bytes(from + skipped, to + skipped, mask.count_ones() / 8);
-            }
             Op::Bits { mask, turn } => {
                 for bit in (0..8).filter(|bit| mask >> bit & 1 != 0) {
                     self.bits(8 * from + bit, 8 * to + (bit + u32::from(turn)) % 8, 1);

@@ -10,9 +10,8 @@ pub(super) struct Stretch {
     pub(super) bytes: u32,
 }
 
-/// Stretches that are side by side in both records become one, and are cut into moves. `fixed` are the bytes of the fixed
-/// parts of either side.
-pub(super) fn moves(mut stretches: Vec<Stretch>, from_fixed: usize, to_fixed: usize) -> Vec<Step> {
+/// Stretches that are side by side in both records become one, and are cut into moves.
+pub(super) fn moves(mut stretches: Vec<Stretch>) -> Vec<Step> {
     stretches.sort_unstable_by_key(|stretch| stretch.to);
     let mut whole: Vec<Stretch> = Vec::new();
     for next in stretches {
@@ -25,34 +24,12 @@ pub(super) fn moves(mut stretches: Vec<Stretch>, from_fixed: usize, to_fixed: us
     }
     let mut moves = Vec::new();
     for stretch in whole {
-        if let Some(part) = part(stretch, from_fixed, to_fixed) {
-            moves.push(part);
-            continue;
-        }
         cut(stretch, |stretch| {
             let Stretch { from, to, bytes } = stretch;
             moves.push(Step { op: Op::Move(bytes), from, to, null: NullBit::default() });
         });
     }
     moves
-}
-
-/// One step for a stretch of a length that no load has: as part of eight bytes that lie in both fixed parts. What else they
-/// hold in the row is left as it is, and where the stretch goes are zeros.
-fn part(stretch: Stretch, from_fixed: usize, to_fixed: usize) -> Option<Step> {
-    let Stretch { from, to, bytes } = stretch;
-    if !matches!(bytes, 3 | 5..=7) {
-        return None;
-    }
-    // Elements of lists may be shorter than eight bytes.
-    let last = |fixed: usize| fixed.checked_sub(8).map(|last| last as u32);
-    // So far the stretch starts behind the eight bytes.
-    let back = from.saturating_sub(last(from_fixed)?).max(to.saturating_sub(last(to_fixed)?));
-    if back > from.min(to) || back + bytes > 8 {
-        return None;
-    }
-    let mask = (u64::MAX >> (64 - 8 * bytes)) << (8 * back);
-    Some(Step { op: Op::Part(mask), from: from - back, to: to - back, null: NullBit::default() })
 }
 
 /// The longest stretch that is cut into pieces; a longer one is worth a call of `memcpy`.
