@@ -237,12 +237,6 @@ impl<'a> Scan<'a> {
         if count == 0 { Err("a digit") } else { Ok((number, count)) }
     }
 
-    /// Takes what comes before the next of these bytes, which need not come, and whether it is all ASCII.
-    #[inline]
-    pub(crate) fn up_to(&mut self, end: u8) -> (Run<'a>, bool) {
-        self.run(|word| zeros(word ^ each(end)), |byte| *byte == end)
-    }
-
     /// Takes all that comes before a byte that is an end: `ends` says so of a word, the lowest top bit that it sets
     /// being exact.
     #[inline(always)]
@@ -346,6 +340,33 @@ impl<'a> Scan<'a> {
         let is_negative = self.rest.first() == Some(&b'-');
         (is_negative, self.rest.get(usize::from(is_negative)..).unwrap_or_default())
     }
+}
+
+/// Shows where each part of a line starts and ends, between delimiters.
+#[inline]
+pub(crate) fn split(line: &[u8], delimiter: u8, mut part: impl FnMut(usize, usize)) {
+    let (blocks, rest) = line.as_chunks::<8>();
+    let mut start = 0;
+    let mut end_at = |end: usize| {
+        part(start, end);
+        start = end + 1;
+    };
+    for (index, block) in blocks.iter().enumerate() {
+        // A zero in each byte that is the delimiter. Nothing is carried from byte to byte, so all of them are found.
+        let other = u64::from_le_bytes(*block) ^ each(delimiter);
+        let mut found = !((other & !TOP_BITS).wrapping_add(!TOP_BITS) | other) & TOP_BITS;
+        while found != 0 {
+            end_at(8 * index + found.trailing_zeros() as usize / 8);
+            found &= found - 1;
+        }
+    }
+    let behind = line.len() - rest.len();
+    for (index, byte) in rest.iter().enumerate() {
+        if *byte == delimiter {
+            end_at(behind + index);
+        }
+    }
+    end_at(line.len());
 }
 
 /// Where a value goes that is read from text.
@@ -531,6 +552,13 @@ mod tests {
             if let Some(number) = float(&text) {
                 prop_assert_eq!(text.parse().map(f64::to_bits), Ok(number));
             }
+        }
+
+        #[test]
+        fn lines_are_split_at_each_delimiter(line in "[ab,\x7f\x2b-\x2d]{0,40}") {
+            let mut parts = Vec::new();
+            split(line.as_bytes(), b',', |start, end| parts.push(&line[start..end]));
+            prop_assert_eq!(parts, line.split(',').collect::<Vec<_>>());
         }
 
         #[test]

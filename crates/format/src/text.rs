@@ -134,9 +134,10 @@ pub(crate) fn put_from_text(
             false => Err(Unfit),
         };
     }
-    let mut scan = Scan::new(text.bytes);
+    // A number of few digits is read with what is behind it, and has to end where the text does.
+    let mut scan = Scan::new(text.ahead);
     match target.number(builder, &mut scan) {
-        Some(()) if scan.is_empty() => Ok(()),
+        Some(()) if scan.left() + text.bytes.len() == text.ahead.len() => Ok(()),
         _ => put_any_from_text(builder, scratch, target.place, text.bytes, rounding),
     }
 }

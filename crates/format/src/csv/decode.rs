@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::BufRead;
 
-use super::rows::{RawField, Row, RowReader};
+use super::rows::{Row, RowReader};
 use super::{CsvError, CsvOptions, CsvProblem};
 use crate::builder::{RecordBuilder, Run};
 use crate::element::Member;
@@ -11,7 +11,7 @@ use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
 use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
 use crate::record::Record;
-use crate::scan::{Scan, Target};
+use crate::scan::Target;
 use crate::text::{self, Rounding, Unfit};
 
 /// Reads CSV rows into records of one format, without allocating once its buffers have grown to the rows' sizes.
@@ -28,9 +28,6 @@ pub struct CsvDecoder {
 struct Convert {
     columns: Vec<Column>,
     values: Values,
-    /// Whether a number is read before it is known where its column ends, and that it is no null word: neither a delimiter
-    /// nor a null word can be part of one.
-    has_plain_numbers: bool,
 }
 
 /// What puts values into a record.
@@ -85,12 +82,6 @@ struct Column {
     nullable: bool,
 }
 
-/// Why a row made no record; the column is an index.
-enum RowFlaw {
-    Value { column: usize },
-    ColumnCount,
-}
-
 impl CsvDecoder {
     /// A decoder for rows whose columns have these names; the input has no header row of its own. A nullable field that
     /// no column is named after is null in every record.
@@ -131,12 +122,9 @@ impl CsvDecoder {
         targets().for_each(|target| builder.promise(target.place));
         let fields = format.fields().iter().enumerate();
         let lists = fields.filter_map(|(index, field)| Some((index, JsonList::of(field, options)?))).collect();
-        let is_of_number = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-        let has_digit = |word: &String| word.bytes().any(|byte| byte.is_ascii_digit());
-        let has_plain_numbers = !is_of_number(options.delimiter) && !options.all_null_words().any(has_digit);
         let longest_null = options.all_null_words().map(String::len).max().unwrap_or(0);
         let values = Values { builder, options: options.clone(), scratch: Vec::new(), lists, longest_null };
-        Ok(Self { rows, convert: Convert { columns, values, has_plain_numbers } })
+        Ok(Self { rows, convert: Convert { columns, values } })
     }
 
     /// The next row as a record; `None` at the end of the input. Always give it the same input.
@@ -157,42 +145,20 @@ impl CsvDecoder {
 impl Convert {
     #[inline]
     fn row(&mut self, line: u64, row: Row<'_>) -> Result<(), CsvError> {
-        self.values.builder.clear();
-        let outcome = match row {
-            Row::Plain { line, delimiter } if self.has_plain_numbers => self.plain_row(line, delimiter),
-            row => match row.try_each(|column, field| self.field(column, field)) {
-                Ok(found) if found == self.columns.len() => Ok(()),
-                Ok(_) => Err(RowFlaw::ColumnCount),
-                Err(flaw) => Err(flaw),
-            },
-        };
-        outcome.map_err(|flaw| self.explain(line, row, &flaw))
-    }
-
-    /// A row without quotes, in which a column ends where its value has been read.
-    #[inline]
-    fn plain_row(&mut self, line: &[u8], delimiter: u8) -> Result<(), RowFlaw> {
-        let Self { columns, values, .. } = self;
-        let mut scan = Scan::new(line);
-        let mut is_first = true;
-        for (index, column) in columns.iter().enumerate() {
-            if !std::mem::take(&mut is_first) && scan.next() != Some(delimiter) {
-                return Err(RowFlaw::ColumnCount);
-            }
-            let Some(target) = &column.target else {
-                scan.up_to(delimiter);
-                continue;
-            };
-            let before = scan;
-            let is_number = target.number(&mut values.builder, &mut scan).is_some();
-            if is_number && scan.peek().is_none_or(|next| next == delimiter) {
-                continue;
-            }
-            scan = before;
-            let (run, is_ascii) = scan.up_to(delimiter);
-            values.set(column, target, run, is_ascii).map_err(|Unfit| RowFlaw::Value { column: index })?;
+        let Self { columns, values } = self;
+        if row.len() != columns.len() {
+            let problem = CsvProblem::ColumnCount { found: row.len(), expected: columns.len() };
+            return Err(CsvError { line, column: None, problem });
         }
-        if scan.is_empty() { Ok(()) } else { Err(RowFlaw::ColumnCount) }
+        values.builder.clear();
+        for (index, (column, (run, quoted))) in columns.iter().zip(row.fields()).enumerate() {
+            if let Some(target) = &column.target
+                && values.set(column, target, run, quoted).is_err()
+            {
+                return Err(self.explain(line, index, run.bytes));
+            }
+        }
+        Ok(())
     }
 
     fn finish(&mut self, line: u64) -> Result<&[u8], CsvError> {
@@ -204,38 +170,9 @@ impl Convert {
         })
     }
 
-    #[inline]
-    fn field(&mut self, index: usize, (text, quoted): RawField<'_>) -> Result<(), RowFlaw> {
-        let Self { columns, values, .. } = self;
-        match columns.get(index) {
-            Some(Column { target: Some(target), nullable: true })
-                if values.is_null(text, quoted, target.place.ty()) =>
-            {
-                // Unset is null, or the default of a field that is never null.
-                Ok(())
-            }
-            Some(Column { target: Some(target), .. }) => {
-                values.put(target, Run::alone(text)).map_err(|Unfit| RowFlaw::Value { column: index })
-            }
-            // One that is passed over, or too many: counted on.
-            _ => Ok(()),
-        }
-    }
-
-    /// Puts a flaw into words. A row with a wrong number of columns is said to be that, though a value was tripped over
-    /// first.
+    /// Puts into words that a column's text is no value of its field.
     #[cold]
-    fn explain(&mut self, line: u64, row: Row<'_>, flaw: &RowFlaw) -> CsvError {
-        let fields = row.fields();
-        let expected = self.columns.len();
-        let column = match flaw {
-            RowFlaw::Value { column } if fields.len() == expected => *column,
-            _ => {
-                let problem = CsvProblem::ColumnCount { found: fields.len(), expected };
-                return CsvError { line, column: None, problem };
-            }
-        };
-        let text = fields.get(column).map_or(&b""[..], |field| field.0);
+    fn explain(&mut self, line: u64, column: usize, text: &[u8]) -> CsvError {
         let found = text::shorten(text);
         let target = self.columns.get(column).and_then(|column| column.target);
         let index = target.map_or(0, |target| target.place.index());
@@ -262,18 +199,19 @@ impl Convert {
 }
 
 impl Values {
-    /// The value of a column without quotes.
+    /// Gives a field the value that a text is.
     #[inline]
-    fn set(&mut self, column: &Column, target: &Target, run: Run<'_>, is_ascii: bool) -> Result<(), Unfit> {
+    fn set(&mut self, column: &Column, target: &Target, run: Run<'_>, quoted: bool) -> Result<(), Unfit> {
         let ty = target.place.ty();
-        if column.nullable && self.is_null(run.bytes, false, ty) {
+        if column.nullable && self.is_null(run.bytes, quoted, ty) {
             // Unset is null, or the default of a field that is never null.
             return Ok(());
         }
-        match is_ascii && ty.is_text() {
-            true => self.builder.put_run(target.place, run).map_err(|_| Unfit),
-            false => self.put(target, run),
+        if ty == FieldType::List {
+            return self.list(target.place.index(), run.bytes).map_err(|_| Unfit);
         }
+        let rounding = Rounding::of(self.options.rounds_integers);
+        text::put_from_text(&mut self.builder, &mut self.scratch, target, run, rounding)
     }
 
     #[inline]
@@ -281,14 +219,6 @@ impl Values {
         let is_word = text.len() <= self.longest_null && self.options.is_null_word(text, ty);
         let text_or_bytes = ty.is_text() || matches!(ty, FieldType::Bytes | FieldType::List);
         is_word && (!quoted || self.options.quoted_nulls || !text_or_bytes)
-    }
-
-    fn put(&mut self, target: &Target, run: Run<'_>) -> Result<(), Unfit> {
-        if target.place.ty() == FieldType::List {
-            return self.list(target.place.index(), run.bytes).map_err(|_| Unfit);
-        }
-        let rounding = Rounding::of(self.options.rounds_integers);
-        text::put_from_text(&mut self.builder, &mut self.scratch, target, run, rounding)
     }
 
     #[inline(never)]
@@ -304,11 +234,11 @@ impl Values {
 /// names of R, the index of pandas) is called by its number.
 pub(super) fn read_header<R: BufRead + ?Sized>(rows: &mut RowReader, input: &mut R) -> Result<Vec<String>, CsvError> {
     let header = rows.read(input, |line, row| {
-        let names = row.fields().into_iter().enumerate().map(|(column, (name, quoted))| match str::from_utf8(name) {
+        let names = row.fields().enumerate().map(|(column, (name, quoted))| match str::from_utf8(name.bytes) {
             Ok(name) if name.is_empty() || (!quoted && name.trim().is_empty()) => Ok(format!("column_{}", column + 1)),
             Ok(name) => Ok(if quoted { name } else { name.trim() }.to_owned()),
             Err(_) => {
-                let problem = CsvProblem::HeaderNotText { found: text::shorten(name) };
+                let problem = CsvProblem::HeaderNotText { found: text::shorten(name.bytes) };
                 Err(CsvError { line, column: None, problem })
             }
         });

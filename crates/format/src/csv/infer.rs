@@ -77,10 +77,9 @@ pub fn infer_csv_sample(
     let mut columns = vec![Column::default(); header.len()];
     loop {
         let outcome = rows.read(&mut input, |_, row| {
-            let fields = row.fields();
-            if fields.len() == columns.len() {
-                for (column, (value, quoted)) in columns.iter_mut().zip(fields) {
-                    column.see(value, quoted, csv);
+            if row.len() == columns.len() {
+                for (column, (value, quoted)) in columns.iter_mut().zip(row.fields()) {
+                    column.see(value.bytes, quoted, csv);
                 }
             }
         });
@@ -96,7 +95,7 @@ pub fn infer_csv_sample(
 
 /// As many names as the first row has columns.
 fn number_columns(csv: &CsvOptions, mut input: &[u8]) -> Result<Vec<String>, CsvError> {
-    let columns = RowReader::new(csv)?.read(&mut input, |_, row| row.fields().len())?;
+    let columns = RowReader::new(csv)?.read(&mut input, |_, row| row.len())?;
     let columns = columns.ok_or_else(|| CsvError::at_header(CsvProblem::NoHeader))?;
     Ok((1..=columns).map(|number| format!("column_{number}")).collect())
 }

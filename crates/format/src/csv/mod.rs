@@ -88,7 +88,9 @@ impl CsvOptions {
     /// Whether a word is null in a nullable column of this type.
     #[inline]
     fn is_null_word(&self, field: &[u8], ty: FieldType) -> bool {
-        let is = |words: &[String]| words.iter().any(|word| word.as_bytes() == field);
+        // Byte by byte: words are shorter than a call takes.
+        let is_same = |word: &String| word.len() == field.len() && word.bytes().eq(field.iter().copied());
+        let is = |words: &[String]| words.iter().any(is_same);
         is(&self.null_words) || (!is_words(ty) && is(&self.value_null_words))
     }
 

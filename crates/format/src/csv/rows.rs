@@ -8,7 +8,9 @@ use std::io::BufRead;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
 use super::{CsvError, CsvOptions, CsvProblem};
+use crate::builder::Run;
 use crate::input::Input;
+use crate::scan::split;
 
 #[derive(Debug)]
 pub(super) struct RowReader {
@@ -29,64 +31,36 @@ pub(super) struct RowReader {
     fields: Vec<Bounds>,
 }
 
-/// Where a field ends in the text, and whether it was in quotes.
+/// Where a field is in the text, and whether it was in quotes.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
+    start: usize,
     end: usize,
     quoted: bool,
 }
 
-/// One row, either way it was read.
+/// One row.
 #[derive(Clone, Copy)]
-pub(super) enum Row<'a> {
-    Plain { line: &'a [u8], delimiter: u8 },
-    Parsed(ParsedRow<'a>),
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct ParsedRow<'a> {
+pub(super) struct Row<'a> {
+    /// The row as it was read, or its fields without quotes.
     text: &'a [u8],
     fields: &'a [Bounds],
 }
 
-/// A field, and whether it was in quotes.
-pub(super) type RawField<'a> = (&'a [u8], bool);
-
 impl<'a> Row<'a> {
-    /// Shows each field to `visit`, with its index; stops at the first error.
+    /// How many fields it has.
     #[inline]
-    pub(super) fn try_each<E>(self, mut visit: impl FnMut(usize, RawField<'a>) -> Result<(), E>) -> Result<usize, E> {
-        match self {
-            Self::Plain { line, delimiter } => {
-                let mut start = 0;
-                let mut column = 0;
-                for end in memchr::memchr_iter(delimiter, line) {
-                    visit(column, (line.get(start..end).unwrap_or_default(), false))?;
-                    start = end + 1;
-                    column += 1;
-                }
-                visit(column, (line.get(start..).unwrap_or_default(), false))?;
-                Ok(column + 1)
-            }
-            Self::Parsed(ParsedRow { text, fields }) => {
-                let mut start = 0;
-                for (column, Bounds { end, quoted }) in fields.iter().enumerate() {
-                    visit(column, (text.get(start..*end).unwrap_or_default(), *quoted))?;
-                    start = *end;
-                }
-                Ok(fields.len())
-            }
-        }
+    pub(super) fn len(self) -> usize {
+        self.fields.len()
     }
 
-    /// All fields.
-    pub(super) fn fields(self) -> Vec<RawField<'a>> {
-        let mut fields = Vec::new();
-        let _ = self.try_each::<()>(|_, field| {
-            fields.push(field);
-            Ok(())
-        });
-        fields
+    /// Its fields, each with whether it was in quotes.
+    #[inline]
+    pub(super) fn fields(self) -> impl Iterator<Item = (Run<'a>, bool)> {
+        self.fields.iter().map(move |Bounds { start, end, quoted }| {
+            let ahead = self.text.get(*start..).unwrap_or_default();
+            (Run { bytes: ahead.get(..end - start).unwrap_or_default(), ahead }, *quoted)
+        })
     }
 }
 
@@ -126,13 +100,16 @@ impl RowReader {
         let row_line = self.line;
         let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
         if let Some((line, end)) = plain_line(chunk, self.max_row_bytes) {
-            let result = visit(row_line, Row::Plain { line, delimiter: self.delimiter });
+            let fields = &mut self.fields;
+            fields.clear();
+            split(line, self.delimiter, |start, end| fields.push(Bounds { start, end, quoted: false }));
+            let result = visit(row_line, Row { text: line, fields });
             self.input.consume(reader, end);
             self.line += 1;
             return Ok(Some(result));
         }
         self.parse_row(reader)?;
-        Ok(Some(visit(row_line, Row::Parsed(ParsedRow { text: &self.text, fields: &self.fields }))))
+        Ok(Some(visit(row_line, Row { text: &self.text, fields: &self.fields })))
     }
 
     /// Goes to the first byte of the next row; false at the end.
@@ -196,7 +173,8 @@ impl RowReader {
                     self.text.resize(room, 0);
                 }
                 ReadFieldResult::Field { record_end } => {
-                    self.fields.push(Bounds { end: written, quoted: quoted == Some(true) });
+                    let start = self.fields.last().map_or(0, |before| before.end);
+                    self.fields.push(Bounds { start, end: written, quoted: quoted == Some(true) });
                     quoted = None;
                     if record_end {
                         break;
@@ -310,7 +288,7 @@ mod tests {
         let (mut lines, mut rows, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let row = reader.read(&mut input, |line, row| {
-                let fields = row.fields().into_iter().map(|(field, _)| field.to_vec()).collect();
+                let fields = row.fields().map(|(field, _)| field.bytes.to_vec()).collect();
                 (line, fields)
             });
             match row {
