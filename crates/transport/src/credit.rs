@@ -1,5 +1,9 @@
 //! Credit: how many packets a receiver takes ahead of those consumed.
 //!
+//! Credit is counted in packets, since buffers are what a receiver runs out of: a packet takes one, however short it is. As a packet
+//! has at most 64 KiB, a window of packets is a bound in bytes too: 256 of them have 16 MiB, which is the longest record, so a long
+//! record takes of the window what its bytes take.
+//!
 //! Data and control share one sequence of packets, for acknowledgements and retransmission, but not one window: as in QUIC,
 //! where flow control concerns streams and not the packets that carry control frames (RFC 9000, 4). A receiver that consumes no
 //! data withholds the credit for data only, and control is sent all the same ([`crate::order`]). The window for control has a
