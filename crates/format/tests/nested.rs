@@ -229,6 +229,8 @@ fn json_reads_back() {
         ("\"name\":\"two\",", "", "field `legs[0].stops[1].name`: the object lacks this member"),
         ("\"bcd\"", "7", "field `tags[1]`: found 7, expected string (UTF-8 text)"),
         ("[3,4]", "[3]", "field `grid[1]`: found 1 elements, expected 2"),
+        ("[3,4]", "5", "field `grid[1]`: found 5, expected an array"),
+        ("[3,4]", "null", "field `grid[1]`: found null, and the field is not nullable"),
         ("\"del\":9", "", "field `msg.add.price`: found 0 variants of its union, expected 1"),
         ("[\"a\",\"bcd\"]", "1", "field `tags`: found 1, expected an array"),
         ("123.4500", "123.45001", "field `price`: found 123.45001, expected decimal(8, scale 4)"),

@@ -500,21 +500,19 @@ fn nested_elements_are_nested_records_lists_and_unions() {
         ("<pos x='1'/><pos x='1'/>", "field `pos`: it is there twice"),
         ("<side>HOLD</side>", "field `side`: found `HOLD`, expected"),
         ("<tags>a</tags><side>BUY</side><tags>b</tags>", "field `tags`: it is there twice"),
-        ("<tags><b/></tags>", "field `tags`: found an element `b`, expected string"),
+        ("<tags><b/></tags>", "field `tags[0]`: found an element `b`, expected string"),
         (
             "<tags xmlns:x='i' x:nil='true'>a</tags>",
-            "field `tags`: found null, expected a list; the field is not nullable",
+            "field `tags`: found null, expected a value; the field is not nullable",
         ),
-        ("<legs to='a'><km>70000</km></legs>", "field `legs.km`: found `70000`, expected u16"),
+        ("<legs to='a'><km>1</km><km>70000</km></legs>", "field `legs[0].km[1]`: found `70000`, expected u16"),
         ("<legs><km>1</km></legs>", "it is missing"),
         ("<grid><item>1</item></grid>", "grid"),
-        (
-            "<msg><del>1</del><add><price>1</price></add></msg>",
-            "field `msg`: found a second variant, `add`, expected one",
-        ),
+        ("<msg><del>1</del><add><price>1</price></add></msg>", "found 2 variants of its union, expected 1"),
         ("<msg><add><price>1.505</price></add></msg>", "field `msg.add.price`: found `1.505`"),
         ("<msg>text</msg>", "field `msg`: found the text `text`, expected elements"),
-        ("<grid a='1'/>", "the format has no such field; it has: item"),
+        ("<grid a='1'/>", "field `grid[0]`: found an attribute `a`, expected elements"),
+        ("<grid><item>1</item><b/></grid>", "field `grid[0]`: found an element `b`, expected elements"),
     ] {
         let found = show(&format!("<rs><r id='1'>{inside}</r><r id='2'/></rs>"));
         assert!(

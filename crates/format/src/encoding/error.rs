@@ -124,6 +124,10 @@ impl From<ValueError> for EncodingError {
         let field = error.path();
         let problem = match error.problem {
             ValueProblem::NotSet => EncodingProblem::Missing,
+            ValueProblem::NotNullable => {
+                let expected = "a value; the field is not nullable".to_owned();
+                EncodingProblem::Value { found: "null".to_owned(), expected }
+            }
             problem => {
                 let text = problem.to_string();
                 let text = text.strip_prefix("found ").unwrap_or(&text);

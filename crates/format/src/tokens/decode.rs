@@ -89,7 +89,7 @@ impl TokenDecoder {
         let Self { members, state } = self;
         state.builder.clear();
         state.depth = 0;
-        match tokens.value()? {
+        match tokens.map()? {
             Token::Map(open) => state.map(members, open, tokens),
             other => Err(wrong(None, describe::<T>(&other), format!("{}, one member a field", T::MAP))),
         }
@@ -120,7 +120,22 @@ impl State {
                 None => self.pass_over(tokens)?,
             }
         }
+        if !T::IS_TYPED {
+            self.fill_lists(members)?;
+        }
         self.depth -= 1;
+        Ok(())
+    }
+
+    /// Lists that may not be null and were not there have no elements.
+    fn fill_lists(&mut self, members: &Members) -> Result<(), ValueError> {
+        for (index, field) in &members.lists {
+            let word = self.seen.get(members.seen.start + index / 64);
+            if word.is_some_and(|word| word & 1 << (index % 64) == 0) {
+                self.builder.begin_list(*field)?;
+                self.builder.end_list()?;
+            }
+        }
         Ok(())
     }
 
@@ -149,9 +164,13 @@ impl State {
     fn look_up<T: Tokens>(&mut self, members: &Members, before: usize, tokens: &mut T) -> Result<Option<usize>, Stop> {
         let name = match tokens.name()? {
             Ok(name) => name,
-            Err(other) => return Err(wrong(None, describe::<T>(&other), "a name, as text".to_owned())),
+            Err(other) => {
+                let path = self.path(members.within.trim_end_matches('.'));
+                let field = Some(path).filter(|path| !path.is_empty());
+                return Err(wrong(field, describe::<T>(&other), T::NAME.to_owned()));
+            }
         };
-        let found = members.find(name);
+        let found = members.find(name).or_else(|| members.find(T::short_name(name)));
         match (found, self.next.get_mut(before)) {
             (Some(index), Some(next)) => *next = index,
             _ if self.rules.ignore_unknown => {}
@@ -175,8 +194,8 @@ impl State {
     fn member<T: Tokens>(&mut self, entry: &Entry, tokens: &mut T) -> Result<(), Stop> {
         match &entry.goal {
             Goal::Value(target) => self.value(target, tokens),
-            Goal::List(index, item) => self.list(*index, item, tokens),
-            Goal::Group(group, members) => match tokens.value()? {
+            Goal::List(index, item) => self.list(*index, false, item, tokens),
+            Goal::Group(group, members) => match tokens.map()? {
                 Token::Null => Ok(self.builder.set_group_null(group)?),
                 Token::Map(open) => {
                     self.builder.set_group_present(group);
@@ -222,14 +241,14 @@ impl State {
         let Some(field) = self.builder.format().fields().get(index) else {
             return wrong(None, found, "no value".to_owned());
         };
-        let mut expected = text::expected_not(found.as_bytes(), field, T::TIMES);
+        let mut expected = text::expected_not(found.trim_matches('`').as_bytes(), field, T::TIMES);
         expected.push_str(if field.nullable { ", or null" } else { "" });
         wrong(Some(self.path(&field.name)), found, expected)
     }
 
-    /// A list; `index` is its field's, 0 for the elements of a list of lists.
-    fn list<T: Tokens>(&mut self, index: usize, item: &Item, tokens: &mut T) -> Result<(), Stop> {
-        match tokens.value()? {
+    /// The list of a field; `is_element`: the field is an element of a list of lists.
+    fn list<T: Tokens>(&mut self, index: usize, is_element: bool, item: &Item, tokens: &mut T) -> Result<(), Stop> {
+        match tokens.array(is_element)? {
             Token::Null => Ok(self.builder.set_null(index)?),
             Token::Array(mut open) => {
                 self.builder.begin_list(index)?;
@@ -258,7 +277,10 @@ impl State {
                 self.builder.end_value();
                 Ok(())
             }
-            Item::List(inner) => self.list(0, inner, tokens),
+            Item::List(inner) => {
+                self.builder.begin_value()?;
+                self.list(0, true, inner, tokens)
+            }
             Item::Record(members) => {
                 self.builder.begin_element()?;
                 self.record(members, tokens)?;
@@ -274,7 +296,7 @@ impl State {
 
     /// A record in a list.
     fn record<T: Tokens>(&mut self, members: &Members, tokens: &mut T) -> Result<(), Stop> {
-        match tokens.value()? {
+        match tokens.map()? {
             Token::Map(open) => self.map(members, open, tokens),
             other => Err(wrong(Some(self.path("")), describe::<T>(&other), T::MAP.to_owned())),
         }
@@ -284,10 +306,10 @@ impl State {
     fn nullable<T: Tokens>(&mut self, members: &Members, tokens: &mut T) -> Result<(), Stop> {
         let Some(entry) = members.entries.first() else { return self.record(members, tokens) };
         let start = tokens.mark();
-        let is_record = match (tokens.value()?, &entry.goal) {
+        let is_record = match (tokens.map()?, &entry.goal) {
             (Token::Null, _) => return Ok(()),
             // A map of maps is the record if it looks like one, and else its value.
-            (Token::Map(open), Goal::Group(..)) => self.is_wrapped(entry, open, tokens)?,
+            (Token::Map(open), Goal::Group(..)) if T::IS_TYPED => self.is_wrapped(entry, open, tokens)?,
             (Token::Map(_), _) => true,
             _ => false,
         };
@@ -314,7 +336,7 @@ impl State {
         let Self { passed_over, depth, .. } = self;
         passed_over.clear();
         loop {
-            if let Token::Array(open) | Token::Map(open) = tokens.value()? {
+            if let Token::Array(open) | Token::Map(open) = tokens.any()? {
                 if *depth + passed_over.len() >= MAX_NESTING {
                     return Err(Flaw::TooDeep);
                 }
@@ -365,8 +387,10 @@ fn describe<T: Tokens>(token: &Token<'_>) -> String {
         Token::Digits(digits) => text::shorten(digits.text.bytes),
         Token::Text(run) => format!("\"{}\"", text::shorten(run.bytes)),
         Token::Bytes(run) => format!("{} bytes", run.bytes.len()),
+        Token::Untyped(run) => format!("`{}`", text::shorten(run.bytes)),
         Token::Array(_) => T::ARRAY.to_owned(),
         Token::Map(_) => T::MAP.to_owned(),
+        Token::Stray { what, name } => format!("{what} `{}`", text::shorten(name)),
         Token::Other(what) => (*what).to_owned(),
     }
 }

@@ -14,6 +14,8 @@ use crate::shape::{Named, Shape};
 pub(super) struct Members {
     pub(super) entries: Box<[Entry]>,
     by_name: HashMap<Box<[u8]>, usize>,
+    /// The lists that may not be null: which members they are, and their fields.
+    pub(super) lists: Box<[(usize, usize)]>,
     /// Words of the decoder's set of the members that were there.
     pub(super) seen: Range<usize>,
     /// The first of the decoder's guesses at which member follows: one for the first, then one for that behind each.
@@ -65,23 +67,29 @@ pub(super) type Written = fn(&str) -> Vec<u8>;
 impl Members {
     /// The members of a format's records, or of its elements.
     pub(super) fn of(format: &Format, written: Written, needs: &mut Needs) -> Self {
-        Self::named(format, &Named::all(format, ""), "", written, needs)
+        Self::named(format, &Named::all(format, ""), None, written, needs)
     }
 
-    fn named(format: &Format, members: &[Named], path: &str, written: Written, needs: &mut Needs) -> Self {
+    /// `within`: the nested record or union that they are of.
+    fn named(format: &Format, members: &[Named], within: Option<&Named>, written: Written, needs: &mut Needs) -> Self {
+        let is_union = within.is_some_and(|within| matches!(within.shape, Shape::Union(..)));
         let seen = needs.seen..needs.seen + members.len().div_ceil(64);
         needs.seen = seen.end;
         let next = needs.next.len();
         needs.next.extend(0..=members.len());
         let (mut entries, mut by_name) = (Vec::with_capacity(members.len()), HashMap::new());
+        let mut lists = Vec::new();
         for named in members {
             let Some(goal) = Goal::of(format, named, written, needs) else { continue };
+            if let (Goal::List(field, _), false) = (&goal, named.nullable || is_union) {
+                lists.push((entries.len(), *field));
+            }
             by_name.insert(named.name.as_bytes().into(), entries.len());
             let needle = Needle::new(written(&named.name));
             entries.push(Entry { name: named.name.as_str().into(), needle, path: named.path.as_str().into(), goal });
         }
-        let within = if path.is_empty() { "".into() } else { format!("{path}.").into() };
-        Self { entries: entries.into(), by_name, seen, next, within }
+        let within = within.map_or_else(Box::default, |within| format!("{}.", within.path).into());
+        Self { entries: entries.into(), by_name, lists: lists.into(), seen, next, within }
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<usize> {
@@ -103,7 +111,7 @@ impl Goal {
                 None => Self::Value(Target::of(format, *index)?),
             },
             Shape::Record(group, members) | Shape::Union(group, members) => {
-                Self::Group(Box::new(group.clone()), Members::named(format, members, &named.path, written, needs))
+                Self::Group(Box::new(group.clone()), Members::named(format, members, Some(named), written, needs))
             }
         })
     }

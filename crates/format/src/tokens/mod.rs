@@ -1,6 +1,7 @@
-//! Encodings whose values say what they are, and whose members have names: JSON, CBOR, MessagePack.
+//! Encodings whose members have names: JSON, XML, CBOR, MessagePack.
 //!
 //! A decoder of one of them gives [`Tokens`]; [`TokenDecoder`] makes records of these by the format's fields, the same for all.
+//! Most of them have values that say what they are. Those of XML do not: there an element is what the decoder asks for.
 
 mod decode;
 mod members;
@@ -33,10 +34,17 @@ pub(crate) enum Token<'a> {
     /// UTF-8, if the writer kept its promise.
     Text(Run<'a>),
     Bytes(Run<'a>),
+    /// A value of whatever type, as it is written.
+    Untyped(Run<'a>),
     /// Values follow: see [`Tokens::more`].
     Array(Open),
     /// Names with values follow: see [`Tokens::more`].
     Map(Open),
+    /// What has no place here, and its name.
+    Stray {
+        what: &'static str,
+        name: &'a [u8],
+    },
     /// What no field can hold.
     Other(&'static str),
 }
@@ -51,7 +59,8 @@ pub(crate) enum Number {
 /// An array or map that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// Values, or names with values, that are to come; `None` where their end is marked.
+    /// Values, or names with values, that are to come; `None` where their end is marked. In XML, a place by which the end of a
+    /// list is found that has no mark.
     pub(crate) left: Option<u64>,
     pub(crate) is_map: bool,
     /// Whether none has been read.
@@ -102,11 +111,16 @@ pub(crate) trait Tokens {
     /// What the encoding calls its maps and arrays, and has for times.
     const MAP: &'static str;
     const ARRAY: &'static str;
+    /// What a member begins with.
+    const NAME: &'static str = "a name, as text";
     const TIMES: &'static str;
     /// Whether it has neither bytes nor infinities, for which it has texts.
     const LACKS_TYPES: bool;
     /// Whether a name may be any value, where nobody looks at it.
     const NAMES_ARE_VALUES: bool;
+    /// Whether values say what they are. Where they do not, a list without elements is not there at all, and a record of one
+    /// nullable value is always there around it.
+    const IS_TYPED: bool = true;
 
     /// Where the next token is.
     type Mark: Copy;
@@ -116,8 +130,27 @@ pub(crate) trait Tokens {
     /// Goes back.
     fn go_to(&mut self, mark: Self::Mark);
 
-    /// The next value.
+    /// The next value, where a single one is wanted.
     fn value(&mut self) -> Result<Token<'_>, Flaw>;
+
+    /// The next value, where a map is wanted.
+    #[inline(always)]
+    fn map(&mut self) -> Result<Token<'_>, Flaw> {
+        self.value()
+    }
+
+    /// The next value, where an array is wanted; `is_element`: it is an element of another.
+    #[inline(always)]
+    fn array(&mut self, is_element: bool) -> Result<Token<'_>, Flaw> {
+        let _ = is_element;
+        self.value()
+    }
+
+    /// The next value, where nothing is wanted of it.
+    #[inline(always)]
+    fn any(&mut self) -> Result<Token<'_>, Flaw> {
+        self.value()
+    }
 
     /// Goes on to the next value, or name with a value, of the innermost array or map, behind all of the last one; false
     /// behind its end.
@@ -128,4 +161,9 @@ pub(crate) trait Tokens {
 
     /// The name that comes next; an error is a token that is no name.
     fn name(&mut self) -> Result<Result<&[u8], Token<'_>>, Flaw>;
+
+    /// What a name may stand for, if the format has none like it.
+    fn short_name(name: &[u8]) -> &[u8] {
+        name
+    }
 }

@@ -1,5 +1,7 @@
 //! Tokens to the values of fields.
 
+use std::borrow::Cow;
+
 use super::{Number, Token, Tokens};
 use crate::builder::{RecordBuilder, Run, ValueProblem};
 use crate::field::FieldType;
@@ -63,6 +65,7 @@ impl Rules {
         match (token, place.ty()) {
             (Token::Text(run), _) => return self.put_text::<T>(builder, scratch, target, run),
             (Token::Digits(digits), _) => return self.put_digits(builder, scratch, target, digits),
+            (Token::Untyped(run), _) => return self.put_untyped(builder, scratch, target, run),
             (Token::Null, _) => builder.put_null(place)?,
             (Token::Bool(value), FieldType::Bool) => builder.put(place, [u8::from(value)]),
             (Token::Bytes(run), FieldType::Bytes) => builder.put_run(place, run)?,
@@ -110,6 +113,27 @@ impl Rules {
         Ok(text::put_any_from_text(builder, scratch, place, run.bytes, self.rounding)?)
     }
 
+    /// A text for a value of any type. Nothing but blanks is null, but for text and bytes; in base64, blanks do not count.
+    #[inline(never)]
+    fn put_untyped(
+        &self,
+        builder: &mut RecordBuilder,
+        scratch: &mut Vec<u8>,
+        target: &Target,
+        run: Run<'_>,
+    ) -> Result<(), Misfit> {
+        let place = target.place;
+        match place.ty() {
+            FieldType::String | FieldType::Char(_) => Ok(builder.put_run(place, run)?),
+            FieldType::Bytes => {
+                let text = without_blanks(run.bytes);
+                Ok(text::put_any_from_text(builder, scratch, place, &text, self.rounding)?)
+            }
+            _ if run.bytes.trim_ascii().is_empty() && builder.put_null(place).is_ok() => Ok(()),
+            _ => Ok(text::put_from_text(builder, scratch, target, run, self.rounding)?),
+        }
+    }
+
     /// A number that comes from its digits. By way of `f64` an `f32` would be rounded twice, which makes 7.038531e-26 another
     /// number; a decimal would be rounded, and an integer beyond `u64` would be without anybody's notice.
     #[inline(always)]
@@ -143,6 +167,13 @@ impl Rules {
             }
         }
         Ok(())
+    }
+}
+
+fn without_blanks(text: &[u8]) -> Cow<'_, [u8]> {
+    match text.iter().any(u8::is_ascii_whitespace) {
+        true => text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect(),
+        false => Cow::Borrowed(text),
     }
 }
 

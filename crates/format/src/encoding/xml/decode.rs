@@ -8,18 +8,25 @@ use quick_xml::events::Event;
 use quick_xml::events::attributes::AttrError;
 use quick_xml::reader::Reader;
 
-use super::convert::Convert;
-use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem};
+use super::tape::Tape;
+use super::tokens::XmlTokens;
+use crate::encoding::{Decoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::format::Format;
 use crate::nesting::{MAX_NESTING, TOO_DEEP};
-use crate::text;
+use crate::text::{self, Rounding};
+use crate::tokens::{Rules, TokenDecoder};
 
 /// Reads records of one format from XML documents. Apart from two small allocations of the parser a record, it makes none
 /// once its buffers have grown.
 #[derive(Debug)]
 pub struct XmlDecoder {
     around: Around,
-    convert: Convert,
+    decoder: TokenDecoder,
+    /// The record that was read last.
+    tape: Tape,
+    /// The last text with elements in between.
+    gathered: Vec<u8>,
+    ignore_unknown: bool,
     max_item_bytes: usize,
     /// Records so far, with those that were wrong.
     items: u64,
@@ -62,9 +69,24 @@ impl XmlDecoder {
     /// A decoder to records of this format.
     #[must_use]
     pub fn new(format: &Format, options: &EncodingOptions) -> Self {
-        let convert = Convert::new(format, options);
-        let around = Around { element: options.xml_element.clone(), open: Vec::new(), started: false };
-        Self { around, convert, max_item_bytes: options.max_item_bytes, items: 0, at: 0, buffer: Vec::new() }
+        let rules = Rules {
+            ignore_unknown: options.ignore_unknown,
+            // Text that is no UTF-8 does not come this far.
+            repairs_text: false,
+            rounding: Rounding::of(options.allows(Loss::Rounding)),
+            null_words: Vec::new(),
+        };
+        Self {
+            around: Around { element: options.xml_element.clone(), open: Vec::new(), started: false },
+            decoder: TokenDecoder::new(format, rules, Tape::written),
+            tape: Tape::default(),
+            gathered: Vec::new(),
+            ignore_unknown: options.ignore_unknown,
+            max_item_bytes: options.max_item_bytes,
+            items: 0,
+            at: 0,
+            buffer: Vec::new(),
+        }
     }
 
     /// Reads up to the end of the next record's element; false at the input's end.
@@ -76,10 +98,10 @@ impl XmlDecoder {
         let mut reader = Reader::from_reader(Bounded { input, left: most, is_begun: false });
         // The ends of elements around the record are not this reader's to match.
         reader.config_mut().allow_unmatched_ends = true;
-        let Self { around, convert, buffer, .. } = self;
-        let outcome = around.find_record(convert, &mut reader, buffer, most).and_then(|found| {
+        let Self { around, tape, buffer, .. } = self;
+        let outcome = around.find_record(tape, &mut reader, buffer, most).and_then(|found| {
             if found {
-                convert.read_record(&mut reader, buffer, MAX_NESTING.saturating_sub(around.open.len()))?;
+                tape.read(&mut reader, buffer, MAX_NESTING.saturating_sub(around.open.len()))?;
             }
             Ok(found)
         });
@@ -107,7 +129,12 @@ impl Decoder for XmlDecoder {
         }
         self.items += 1;
         let (item, at) = (self.items, Some(self.at));
-        self.convert.finish().map(Some).map_err(|error| EncodingError { item, at, ..error })
+        let mut tokens = XmlTokens::new(&self.tape, self.ignore_unknown, &mut self.gathered);
+        let outcome = match self.decoder.item(&mut tokens) {
+            Ok(()) => self.decoder.finish().map_err(EncodingError::from),
+            Err(stop) => Err(stop.into()),
+        };
+        outcome.map(Some).map_err(|error| EncodingError { item, at, ..error })
     }
 
     fn restart(&mut self) {
@@ -119,10 +146,10 @@ impl Decoder for XmlDecoder {
 }
 
 impl Around {
-    /// Reads up to the start of the next record, which `convert` then knows of; false at the input's end.
+    /// Reads up to the start of the next record, with which `tape` begins then; false at the input's end.
     fn find_record(
         &mut self,
-        convert: &mut Convert,
+        tape: &mut Tape,
         reader: &mut Reader<Bounded<'_>>,
         buffer: &mut Vec<u8>,
         most: usize,
@@ -133,19 +160,19 @@ impl Around {
             match reader.read_event_into(buffer)? {
                 Event::Start(tag) if self.is_record(tag.name().as_ref()) => {
                     self.started = true;
-                    convert.begin(&tag)?;
+                    tape.begin(&tag)?;
                     return Ok(true);
                 }
                 Event::Empty(tag) if self.is_record(tag.name().as_ref()) => {
                     self.started = true;
-                    convert.begin(&tag)?;
-                    convert.end();
+                    tape.begin(&tag)?;
+                    tape.end();
                     return Ok(true);
                 }
                 Event::Start(tag) => self.enter(tag.name().as_ref())?,
                 Event::Empty(_) => self.started = true,
                 Event::End(tag) => self.leave(tag.name().as_ref())?,
-                Event::Text(text) if is_blank(&text) => {}
+                Event::Text(text) if is_blank(text.as_bytes()) => {}
                 Event::Text(_) | Event::CData(_) | Event::GeneralRef(_) => self.text()?,
                 Event::Decl(declaration) => check_declaration(declaration.encoding())?,
                 Event::DocType(_) => {
@@ -164,7 +191,7 @@ impl Around {
 
     fn is_record(&self, name: &str) -> bool {
         match &self.element {
-            Some(element) => name == element || local(name) == element,
+            Some(element) => name == element || local(name.as_bytes()) == element.as_bytes(),
             None => self.open.len() == 1,
         }
     }
@@ -222,12 +249,12 @@ fn skip_byte_order_mark(input: &mut dyn BufRead) -> io::Result<u64> {
 }
 
 /// A name without its prefix.
-pub(super) fn local(name: &str) -> &str {
-    name.rsplit_once(':').map_or(name, |(_, local)| local)
+pub(super) fn local(name: &[u8]) -> &[u8] {
+    name.rsplit(|byte| *byte == b':').next().unwrap_or(name)
 }
 
-pub(super) fn is_blank(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_whitespace())
+pub(super) fn is_blank(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_whitespace)
 }
 
 pub(super) fn too_deep() -> Flaw {

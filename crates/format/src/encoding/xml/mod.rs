@@ -8,7 +8,7 @@
 //!
 //! | value | as XML |
 //! |---|---|
-//! | null | nothing, or an element with `xsi:nil="true"`; an empty element too, but for text and bytes |
+//! | null | nothing, or an element with `xsi:nil="true"`; an empty element or attribute too, but for text and bytes |
 //! | a list without elements | nothing where the list may not be null, else one empty element with `xsi:nil="false"` |
 //! | bool | `true`, `false`; `1` and `0` are read |
 //! | float | digits, `NaN`, `INF`, `-INF` |
@@ -22,9 +22,10 @@
 //! that is no UTF-8 is no XML, and ends the reading. The five predefined entities and character references are read. A document type declaration is
 //! refused, and with it every other entity: nothing outside of the input is ever fetched, and nothing expands.
 
-mod convert;
 mod decode;
 mod encode;
+mod tape;
+mod tokens;
 
 #[cfg(doc)]
 use super::Loss;
