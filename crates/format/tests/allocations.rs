@@ -297,3 +297,18 @@ fn xml_is_written_without_allocating() {
     step();
     assert_eq!(measure(|| (0..100).for_each(|_| step())).count_total, 0);
 }
+
+#[cfg(feature = "xml")]
+#[test]
+fn xml_is_read_with_two_allocations_of_the_parser_a_record() {
+    let schema =
+        "id u32\nname string null\nraw bytes\nlegs record { to string; km u16[] }[]\ng u8[][]\nu union { a i32 }";
+    let format = Format::parse_schema(schema).unwrap();
+    let row = "<r><id>1</id><name>a &amp; b</name><raw>AAEC</raw><legs><to>JFK</to><km>1</km><km>2</km></legs>\
+               <g><item>1</item></g><u><a>-1</a></u></r>";
+    let text = format!("<rs>{}</rs>", row.repeat(100));
+    let (count, refused) = carried(Encoding::Xml, &format, text.as_bytes(), 80);
+    assert_eq!(refused, 0);
+    // The names of the elements that are open, which the parser keeps: more would take it more room.
+    assert!(count <= 2 * 80, "{count}");
+}

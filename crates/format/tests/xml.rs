@@ -511,6 +511,7 @@ fn nested_elements_are_nested_records_lists_and_unions() {
         ("<msg><del>1</del><add><price>1</price></add></msg>", "found 2 variants of its union, expected 1"),
         ("<msg><add><price>1.505</price></add></msg>", "field `msg.add.price`: found `1.505`"),
         ("<msg>text</msg>", "field `msg`: found the text `text`, expected elements"),
+        ("<grid><item>1</item><item>x</item></grid>", "field `grid[0][1]`: found `x`, expected u8 (0 to 255)"),
         ("<grid a='1'/>", "field `grid[0]`: found an attribute `a`, expected elements"),
         ("<grid><item>1</item><b/></grid>", "field `grid[0]`: found an element `b`, expected elements"),
     ] {
@@ -519,5 +520,50 @@ fn nested_elements_are_nested_records_lists_and_unions() {
             found.contains(said) && found.contains("{\"id\":2,") && !found.contains("{\"id\":1,"),
             "{inside}: {found}"
         );
+    }
+}
+
+#[test]
+fn nulls_defaults_and_what_has_no_place_are_read_as_in_json() {
+    let schema = "id u32 default 5\npos record { x f32 null; l u8[] } null\nname string null\ntags string[]\n\
+                  cube u8[][][]\nnone record { value string null }[]\nmsg union { del u32; text string } null";
+    let format = Format::parse_schema(schema).unwrap();
+    let json = crossdock_format::json::JsonEncoder::new(&format);
+    let show = |inside: &str, ignore_unknown: bool| {
+        let options = EncodingOptions { ignore_unknown, ..EncodingOptions::default() };
+        let text = format!("<rs xmlns:x='i'><r>{inside}</r><r/></rs>");
+        let (payload, errors) = decode(&format, text.as_bytes(), 10, &options);
+        let mut lines = Vec::new();
+        for record in any_records(&format, &payload) {
+            json.record(&record, &mut lines);
+        }
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        String::from_utf8(lines).unwrap() + &errors.join("\n")
+    };
+    let blank = r#"{"id":5,"pos":null,"name":null,"tags":[],"cube":[],"none":[],"msg":null}"#;
+    for inside in ["", "<id> </id><msg><del/></msg>", "<pos x:nil='true'/>", "<name x:nil='1'>a</name>"] {
+        assert_eq!(show(inside, false), format!("{blank}\n{blank}\n"), "{inside}");
+    }
+    let pos = |pos: &str| blank.replace("\"pos\":null", &format!("\"pos\":{pos}"));
+    for inside in ["<pos/>", "<pos x=''/>", "<pos x:nil='true' x=' '/>", "<pos>\n<x> </x></pos>"] {
+        assert!(show(inside, false).starts_with(&pos("{\"x\":null,\"l\":[]}")), "{inside}");
+    }
+    let none = "<none><value>a</value></none><none x:nil='true'/> <none/><none value='b'/>";
+    assert!(show(none, false).contains(r#"[{"value":"a"},{"value":null},{"value":null},{"value":"b"}]"#), "{none}");
+    let stray = "t<name lang='e'>a<b>-<c/></b>&amp;<b/>c</name><tags>a</tags>t<tags>b<b/></tags>\
+                 <cube a='1'><b/><item>t<item>1</item><b><item>9</item></b><item>2</item></item><item/></cube>";
+    let read = show(stray, true);
+    assert!(read.contains(r#""name":"a&c","tags":["a","b"],"cube":[[[1,2],[]]]"#), "{read}");
+    for (inside, said) in [
+        ("<tags>a</tags>t<tags>b</tags>", "found the text `t`, expected elements"),
+        ("<cube><item>t</item></cube>", "field `cube[0][0]`: found the text `t`, expected elements"),
+        ("<cube><item><item/></item></cube>", "field `cube[0][0][0]`: found ``, expected u8 (0 to 255)"),
+        ("<tags>a</tags><tags x:nil='true'/>", "field `tags[1]`: found null, expected string"),
+        ("<pos><l>1</l><l>x</l></pos>", "field `pos.l[1]`: found `x`, expected u8"),
+        ("<r tags='a'/>", "field `r`: the format has no such field"),
+        ("<msg><del>1</del><text/></msg>", "found 2 variants of its union, expected 1"),
+    ] {
+        let found = show(inside, false);
+        assert!(found.starts_with(&format!("{blank}\n")) && found.contains(said), "{inside}: {found}");
     }
 }

@@ -375,11 +375,16 @@ impl RecordBuilder {
     /// The lists and elements that the innermost open record is in; `None` for the record itself.
     pub(crate) fn path(&self) -> Option<Box<str>> {
         let mut path = String::new();
+        let mut is_named = true;
         for level in self.levels.iter().take(self.target) {
             // While an element is open, the level has the format of the record around the list.
             let name = level.format.fields().get(level.field).map_or("", |field| &field.name);
             let dot = if path.is_empty() { "" } else { "." };
-            let _ = write!(path, "{dot}{name}[{}]", level.len);
+            let _ = match is_named {
+                true => write!(path, "{dot}{name}[{}]", level.len),
+                false => write!(path, "[{}]", level.len),
+            };
+            is_named = level.is_record;
         }
         (self.target > 0).then(|| path.into())
     }

@@ -37,6 +37,11 @@ impl Place {
         self.cell.ty
     }
 
+    /// Whether the field may be null where the nested record that it is in is there.
+    pub(crate) fn may_be_null(self) -> bool {
+        self.cell.null_mask != 0 && !self.cell.is_shared()
+    }
+
     /// The index of the field.
     #[inline]
     pub(crate) fn index(self) -> usize {

@@ -3,7 +3,7 @@
 use super::members::{Entry, Goal, Item, Members, Needs, Written};
 use super::put::{Misfit, Rules};
 use super::{Flaw, Open, Token, Tokens};
-use crate::builder::{RecordBuilder, ValueError};
+use crate::builder::{Place, RecordBuilder, ValueError};
 use crate::format::Format;
 use crate::nesting::MAX_NESTING;
 use crate::scan::Target;
@@ -170,7 +170,7 @@ impl State {
                 return Err(wrong(field, describe::<T>(&other), T::NAME.to_owned()));
             }
         };
-        let found = members.find(name).or_else(|| members.find(T::short_name(name)));
+        let found = members.find(name).or_else(|| members.find(T::short_name(name)?));
         match (found, self.next.get_mut(before)) {
             (Some(index), Some(next)) => *next = index,
             _ if self.rules.ignore_unknown => {}
@@ -241,8 +241,9 @@ impl State {
         let Some(field) = self.builder.format().fields().get(index) else {
             return wrong(None, found, "no value".to_owned());
         };
+        // Without the quotes of a text that may be a number.
         let mut expected = text::expected_not(found.trim_matches('`').as_bytes(), field, T::TIMES);
-        expected.push_str(if field.nullable { ", or null" } else { "" });
+        expected.push_str(if target.place.may_be_null() { ", or null" } else { "" });
         wrong(Some(self.path(&field.name)), found, expected)
     }
 
@@ -261,7 +262,8 @@ impl State {
             }
             other => {
                 let field = self.builder.format().fields().get(index);
-                let or_null = if field.is_some_and(|field| field.nullable) { ", or null" } else { "" };
+                let place = Place::of(self.builder.format(), index);
+                let or_null = if place.is_some_and(Place::may_be_null) { ", or null" } else { "" };
                 let path = field.map(|field| self.path(&field.name));
                 Err(wrong(path, describe::<T>(&other), format!("{}{or_null}", T::ARRAY)))
             }

@@ -162,8 +162,8 @@ pub(crate) trait Tokens {
     /// The name that comes next; an error is a token that is no name.
     fn name(&mut self) -> Result<Result<&[u8], Token<'_>>, Flaw>;
 
-    /// What a name may stand for, if the format has none like it.
-    fn short_name(name: &[u8]) -> &[u8] {
-        name
+    /// What a name stands for where the format has none like it, if for another.
+    fn short_name(_name: &[u8]) -> Option<&[u8]> {
+        None
     }
 }

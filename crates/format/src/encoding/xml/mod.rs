@@ -4,7 +4,7 @@
 //! [`EncodingOptions::xml_element`](super::EncodingOptions::xml_element) says, at any depth, or else the children of the
 //! root. A field is a child element or an attribute of its name (its local name where that has a prefix). A nested record
 //! is an element with its fields in it, and a union one with its one variant. A list is its elements one after the other,
-//! each under the list's name; in a list of lists, the inner one's elements are called `item`.
+//! each under the list's name with the same prefix; in a list of lists, the inner one's elements are called `item`.
 //!
 //! | value | as XML |
 //! |---|---|

@@ -199,7 +199,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
         })
     }
 
-    fn short_name(name: &[u8]) -> &[u8] {
-        local(name)
+    fn short_name(name: &[u8]) -> Option<&[u8]> {
+        Some(local(name)).filter(|short| short.len() < name.len())
     }
 }
