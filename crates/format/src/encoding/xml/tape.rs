@@ -221,7 +221,7 @@ impl<'a> Pieces<'a> {
         self.rest.len()
     }
 
-    /// The same when so many bytes were left.
+    /// The same when this number of bytes were left.
     pub(super) fn with_left(whole: &'a Tape, left: usize) -> Self {
         Self { rest: whole.bytes.get(whole.bytes.len().saturating_sub(left)..).unwrap_or_default() }
     }
