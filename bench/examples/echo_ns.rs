@@ -11,7 +11,7 @@ use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, MailboxKey, MailboxOptions, Owner, PortOptions,
     Prepared, Side,
 };
-use crossdock_mailbox::{BellPage, HugePages};
+use crossdock_mailbox::{DoorbellPage, HugePages};
 use std::error::Error;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -122,8 +122,8 @@ fn core(
         let listener = AttachListener::bind(address, false)?;
         let config = HostConfig::default();
         let domain = DomainSegments::new("one", config.shared_bytes, config.inbox_bytes, HugePages::None)?;
-        let (domain, bell) = (Arc::new(domain), BellPage::new()?);
-        let mut core = Core { host: HostInterface::new(config, BellPage::new()?)?, replies: None };
+        let (domain, bell) = (Arc::new(domain), DoorbellPage::new()?);
+        let mut core = Core { host: HostInterface::new(config, DoorbellPage::new()?)?, replies: None };
         let (peer, socket) = loop {
             if let Some(came) = listener.accept()? {
                 break came;

@@ -105,7 +105,7 @@ pub struct Sample<'a> {
     /// All handlers.
     pub handlers: &'a [HandlerSample],
     /// For each context whether runnable batches have waited too long for it. One that is not there counts as `false`.
-    pub late: &'a [bool],
+    pub delayed: &'a [bool],
 }
 
 /// What is to be done.
@@ -170,7 +170,7 @@ struct Watched {
     /// It was over its capacity less its margin.
     over: u32,
     /// Batches waited for it too long.
-    late: u32,
+    delayed: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -204,7 +204,7 @@ impl Balance {
         let here = |handler: &&HandlerSample| handler.context < contexts.list().len();
         let handlers: Vec<&HandlerSample> = handlers.iter().filter(here).collect();
         handlers.iter().for_each(|handler| contexts.commit(handler.context, handler.need.committed(Load::default())));
-        self.watch(&contexts, second.late);
+        self.watch(&contexts, second.delayed);
         let mut now = Now { contexts, handlers, decisions: Vec::new(), decided: Vec::new() };
         self.overruns(&mut now);
         self.offload(&mut now);
@@ -214,12 +214,12 @@ impl Balance {
         now.decisions
     }
 
-    fn watch(&mut self, contexts: &Contexts, late: &[bool]) {
+    fn watch(&mut self, contexts: &Contexts, delayed: &[bool]) {
         self.contexts.retain(|name, _| contexts.find(name).is_some());
         for (at, context) in contexts.list().iter().enumerate().take(MAX_CONTEXTS) {
             let watched = self.contexts.entry(context.name.clone()).or_default();
             watched.over = watched.over << 1 | u32::from(contexts.excess(at) != Load::default());
-            watched.late = watched.late << 1 | u32::from(late.get(at).copied().unwrap_or(false));
+            watched.delayed = watched.delayed << 1 | u32::from(delayed.get(at).copied().unwrap_or(false));
         }
     }
 
@@ -234,10 +234,10 @@ impl Balance {
     }
 
     /// Whether batches waited too long in the last seconds, for a context or one on its CPU.
-    fn was_late(&self, contexts: &Contexts, at: usize) -> bool {
-        let is_late = |context: &str| self.contexts.get(context).is_some_and(|seen| self.window(seen.late) != 0);
+    fn was_delayed(&self, contexts: &Contexts, at: usize) -> bool {
+        let is_delayed = |context: &str| self.contexts.get(context).is_some_and(|seen| self.window(seen.delayed) != 0);
         let mut list = contexts.list().iter().enumerate();
-        list.any(|(other, context)| contexts.is_same_cpu(at, other) && is_late(&context.name))
+        list.any(|(other, context)| contexts.is_same_cpu(at, other) && is_delayed(&context.name))
     }
 
     fn overruns(&mut self, now: &mut Now<'_>) {
@@ -361,7 +361,7 @@ impl Balance {
             now.handlers.iter().map(|handler| (handler.name.as_str(), *handler)).collect();
         let rules = self.rules;
         let mut coming = Vec::new();
-        let late: Vec<bool> = (0..now.contexts.list().len()).map(|at| self.was_late(&now.contexts, at)).collect();
+        let delayed: Vec<bool> = (0..now.contexts.list().len()).map(|at| self.was_delayed(&now.contexts, at)).collect();
         self.trips.retain(|name, trip| {
             let Some(handler) = at_work.get(name.as_str()).filter(|handler| handler.place == Place::Auto) else {
                 return false;
@@ -383,7 +383,7 @@ impl Balance {
             let is_less = |other: &&&HandlerSample| {
                 other.rule.is_some_and(|rule| rule.is_applied) && now.contexts.is_same_cpu(other.context, home)
             };
-            let is_whole = !late.get(home).copied().unwrap_or(false) && now.handlers.iter().find(is_less).is_none();
+            let is_whole = !delayed.get(home).copied().unwrap_or(false) && now.handlers.iter().find(is_less).is_none();
             let has_room = is_whole && now.has_room(handler, home, rules.return_percent);
             trip.for_s = if has_room { trip.for_s } else { 0 };
             let waits_s = rules.return_s.saturating_mul(1 << trip.times.saturating_sub(1).min(rules.doublings.min(31)));
@@ -408,8 +408,8 @@ impl Balance {
     fn degrade(&mut self, now: &mut Now<'_>) {
         for at in 0..now.contexts.list().len() {
             let name = now.contexts.list()[at].name.clone();
-            let late = self.contexts.get(&name).map_or(0, |watched| watched.late);
-            if !self.is_lasting(late) || late & 1 == 0 {
+            let delayed = self.contexts.get(&name).map_or(0, |watched| watched.delayed);
+            if !self.is_lasting(delayed) || delayed & 1 == 0 {
                 continue;
             }
             let gain = |handler: &HandlerSample| {
@@ -439,7 +439,7 @@ impl Balance {
         for (handler, rule) in degraded {
             let more = rule.otherwise - handler.need.load;
             let has_room = more.is_within(now.headroom(handler.context, self.rules.return_percent))
-                && !self.was_late(&now.contexts, handler.context);
+                && !self.was_delayed(&now.contexts, handler.context);
             let streak_s = self.headroom_streak_s.entry(handler.name.clone()).or_default();
             *streak_s = if has_room { streak_s.saturating_add(1) } else { 0 };
             if *streak_s >= self.rules.return_s {

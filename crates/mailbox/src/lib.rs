@@ -46,4 +46,4 @@ pub use buffer::{Buffer, BufferId, BufferMut};
 pub use pool::{ClassStats, Pool, PoolConfig, PoolStats};
 pub use segment::HugePages;
 pub use selection::{Progress, Selection};
-pub use shared::{BellPage, ConditionAddress, Reason, SyncAddress, SyncPool};
+pub use shared::{ConditionAddress, DoorbellPage, Reason, SyncAddress, SyncPool};

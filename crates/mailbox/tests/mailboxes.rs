@@ -10,7 +10,7 @@ use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Implementation, MailboxOptions, Owner, PortOptions,
     Prepared, Side,
 };
-use crossdock_mailbox::{BellPage, HugePages};
+use crossdock_mailbox::{DoorbellPage, HugePages};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -108,8 +108,8 @@ impl Drop for Daemon {
 fn run(config: HostConfig, listener: &AttachListener, todo: &Receiver<Work>, seen: &Mutex<Vec<Arrival>>) {
     let domain =
         Arc::new(DomainSegments::new("test", config.shared_bytes, config.inbox_bytes, HugePages::None).unwrap());
-    let bell = BellPage::new().unwrap();
-    let mut host = HostInterface::new(config, BellPage::new().unwrap()).unwrap();
+    let bell = DoorbellPage::new().unwrap();
+    let mut host = HostInterface::new(config, DoorbellPage::new().unwrap()).unwrap();
     loop {
         match todo.try_recv() {
             Ok(work) => work(&mut host),
@@ -386,7 +386,7 @@ fn what_a_daemon_took_and_what_it_left_of_a_session_is_known_after_its_death() {
     let busy: Work = Box::new(move |host| {
         stopped.send(()).unwrap();
         gone.recv().unwrap();
-        *host = HostInterface::new(HostConfig::default(), BellPage::new().unwrap()).unwrap();
+        *host = HostInterface::new(HostConfig::default(), DoorbellPage::new().unwrap()).unwrap();
     });
     daemon.work.as_ref().unwrap().send(busy).unwrap();
     stops.recv().unwrap();

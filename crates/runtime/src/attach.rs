@@ -14,7 +14,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::inbox::{Command, Inbox};
 use crate::managers::events::{About, Events};
 use crossdock_device::{Doorbell, Poller, nap};
-use crossdock_mailbox::BellPage;
+use crossdock_mailbox::DoorbellPage;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest, Peer, RequestError, refuse};
 use crossdock_mailbox::host::{ClientKey, DomainSegments, HostConfig, Prepared};
 use placement::Placement;
@@ -118,7 +118,7 @@ pub(crate) struct AttachTarget {
     /// They say how busy it is.
     pub(crate) gauges: Arc<ContextGauges>,
     /// The bell of its host interface.
-    pub(crate) bell: Arc<BellPage>,
+    pub(crate) bell: Arc<DoorbellPage>,
 }
 
 /// The thread that lets processes attach; stopped by dropping this.

@@ -31,7 +31,7 @@ use crossdock_engine::Natives;
 use crossdock_format::registry::Registry;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener};
 use crossdock_mailbox::host::HostInterface;
-use crossdock_mailbox::{BellPage, Pool, PoolConfig};
+use crossdock_mailbox::{DoorbellPage, Pool, PoolConfig};
 use crossdock_transport::MAX_SUPER_BYTES;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -59,7 +59,7 @@ struct Opened {
     inbox: Inbox,
     commands: Receiver<Command>,
     host: HostInterface,
-    bell: Arc<BellPage>,
+    bell: Arc<DoorbellPage>,
     services: Services,
 }
 
@@ -202,7 +202,7 @@ fn open(
 ) -> Result<Opened, StartError> {
     let pool = Pool::new(pool_config(&config)).map_err(system("buffers"))?;
     let (inbox, commands) = Inbox::new(poller.doorbell());
-    let bell = Arc::new(BellPage::new().map_err(system("shared memory"))?);
+    let bell = Arc::new(DoorbellPage::new().map_err(system("shared memory"))?);
     let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
     let device = Box::new(device);
     Ok(Opened { name, config, device, pool, poller, inbox, commands, host, bell, services })

@@ -33,8 +33,8 @@ const _: () = assert!(GROWN_BYTES + 4 * REGISTRY_BYTES as u64 + (BATCH * MAX_ENT
 pub(crate) struct StateSide {
     entries: SyncSender<Entry>,
     /// Entries that the thread had no room for.
-    late: VecDeque<Entry>,
-    /// Entries given so far, those that are late included.
+    unsent: VecDeque<Entry>,
+    /// Entries given so far, unsent ones included.
     given: u64,
     progress: Arc<Progress>,
 }
@@ -71,23 +71,23 @@ impl StateSide {
     /// Hands an entry over for writing; returns its number, for [`StateSide::outcome`].
     pub(crate) fn write(&mut self, entry: Entry) -> u64 {
         self.given += 1;
-        self.late.push_back(entry);
+        self.unsent.push_back(entry);
         self.hand_over();
         self.given
     }
 
     /// Whether the disk keeps up, so that clients may have more written.
     pub(crate) fn has_room(&self) -> bool {
-        self.late.is_empty()
+        self.unsent.is_empty()
     }
 
     /// Gives the thread what it has room for.
     pub(crate) fn hand_over(&mut self) {
-        while let Some(entry) = self.late.pop_front() {
+        while let Some(entry) = self.unsent.pop_front() {
             match self.entries.try_send(entry) {
                 Ok(()) => {}
                 Err(TrySendError::Full(entry) | TrySendError::Disconnected(entry)) => {
-                    self.late.push_front(entry);
+                    self.unsent.push_front(entry);
                     return;
                 }
             }
@@ -107,7 +107,7 @@ impl StateSide {
 impl Drop for StateSide {
     /// Late entries are still handed over: the thread takes them before it ends.
     fn drop(&mut self) {
-        self.late.drain(..).for_each(|entry| drop(self.entries.send(entry)));
+        self.unsent.drain(..).for_each(|entry| drop(self.entries.send(entry)));
     }
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn start(directory: &Path, notify: impl Fn() + Send + 'static) -> io:
         drop(lock);
     };
     let thread = std::thread::Builder::new().name("g-core-state".into()).spawn(run)?;
-    let side = StateSide { entries, late: VecDeque::new(), given: 0, progress };
+    let side = StateSide { entries, unsent: VecDeque::new(), given: 0, progress };
     Ok(Started { registry, side, thread: StateThread(Some(thread)), complaints })
 }
 

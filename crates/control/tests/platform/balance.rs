@@ -62,9 +62,9 @@ impl World {
     fn pass(&mut self) -> Vec<Decision> {
         let handlers: Vec<HandlerSample> = self.handlers.iter().map(|handler| self.measured(handler)).collect();
         let committed = self.committed();
-        let is_late = |at: usize| committed.excess_with(at, 0).time_ns_per_s > 0;
-        let late: Vec<bool> = (0..committed.list().len()).map(is_late).collect();
-        let second = Sample { contexts: &self.contexts, handlers: &handlers, late: &late };
+        let is_delayed = |at: usize| committed.excess_with(at, 0).time_ns_per_s > 0;
+        let delayed: Vec<bool> = (0..committed.list().len()).map(is_delayed).collect();
+        let second = Sample { contexts: &self.contexts, handlers: &handlers, delayed: &delayed };
         let decisions = self.balance.second(&second);
         self.second += 1;
         for decision in &decisions {

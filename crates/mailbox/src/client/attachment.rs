@@ -15,8 +15,8 @@ use crate::attach::{Admitted, AttachAddr, AttachError, AttachRequest, Peer, conn
 use crate::failpoint::failpoint;
 use crate::segment::{HugePages, Segment};
 use crate::shared::{
-    ARRIVAL_CONDITION, ArmedFlag, BELL_PAGE_BYTES, CONDITIONS, ClientLane, ConditionAddress, ControlLayout, CoreBell,
-    FREE_CONDITION, HostCondition, SIGNAL_SLOTS, SyncAddress, SyncCell, UPCALL_CONDITION, up,
+    ARRIVAL_CONDITION, ArmedFlag, CONDITIONS, ClientLane, ConditionAddress, ControlLayout, CoreBell,
+    DOORBELL_PAGE_BYTES, FREE_CONDITION, HostCondition, SIGNAL_SLOTS, SyncAddress, SyncCell, UPCALL_CONDITION, up,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -277,7 +277,7 @@ impl Inner {
             shared: map(handles.shared, welcome.shared_bytes, true)?,
             inbox: map(handles.inbox, welcome.inbox_bytes, false)?,
         };
-        let page = map(handles.bell, BELL_PAGE_BYTES as u64, false)?;
+        let page = map(handles.bell, DOORBELL_PAGE_BYTES as u64, false)?;
         let parts = Parts::new(&control, &page, handles.doorbell);
         let Some(parts) = parts.filter(|_| control.bytes() >= ControlLayout::BYTES) else {
             let what = format!("its control segment of {} bytes is too short", control.bytes());

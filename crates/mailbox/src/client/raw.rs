@@ -7,7 +7,7 @@ use crate::host::raw::{RawDescriptor, descriptor, raw};
 use crate::host::{ClientKey, DomainSegments, Prepared};
 use crate::segment::{HugePages, Segment};
 use crate::shared::{
-    BellPage, CONDITIONS, ControlLayout, CoreLane, Descriptor, HostCondition, PORT_ENTRIES, Passed, RingReader,
+    CONDITIONS, ControlLayout, CoreLane, Descriptor, DoorbellPage, HostCondition, PORT_ENTRIES, Passed, RingReader,
     RingWriter, SIGNAL_ENTRIES, Signal, TakenCount,
 };
 use rustix::event::{EventfdFlags, eventfd};
@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub struct RawDaemon {
     control: Arc<Segment>,
     domain: Arc<DomainSegments>,
-    bell: BellPage,
+    bell: DoorbellPage,
     lane: CoreLane,
     up: HashMap<u16, RingReader<Descriptor>>,
     down: HashMap<u16, RingWriter<Descriptor>>,
@@ -52,7 +52,7 @@ impl RawDaemon {
     pub fn new(domain: &Arc<DomainSegments>) -> io::Result<(RawDaemon, Attachment)> {
         let (ours, theirs) = pair()?;
         let peer = crate::attach::Peer::of(ours.as_fd())?;
-        let bell = BellPage::new()?;
+        let bell = DoorbellPage::new()?;
         let (prepared, reply) = Prepared::new(peer, ours, domain, &bell)?;
         reply.send(ClientKey::new(1, 7))?;
         let attachment = greet(theirs).map_err(io::Error::other)?;

@@ -42,7 +42,7 @@ pub use message::{Draft, Message};
 pub use prepared::{AttachReply, DomainSegments, Prepared};
 
 use crate::segment::HugePages;
-use crate::shared::{BellPage, SyncAddress};
+use crate::shared::{DoorbellPage, SyncAddress};
 use client::Client;
 use heap::Heap;
 use info::LossTable;
@@ -212,7 +212,7 @@ pub enum Arrival {
 /// The daemon's side of the host interface.
 pub struct HostInterface {
     config: HostConfig,
-    bell: Arc<BellPage>,
+    bell: Arc<DoorbellPage>,
     clients: Clients,
     attached: u32,
     serial: u32,
@@ -267,7 +267,7 @@ impl HostInterface {
     ///
     /// # Errors
     /// The system's, for the core's own segment.
-    pub fn new(mut config: HostConfig, bell: impl Into<Arc<BellPage>>) -> std::io::Result<HostInterface> {
+    pub fn new(mut config: HostConfig, bell: impl Into<Arc<DoorbellPage>>) -> std::io::Result<HostInterface> {
         config.max_clients = config.max_clients.min(1 << client::INDEX_BITS);
         let mut host = HostInterface {
             bell: bell.into(),

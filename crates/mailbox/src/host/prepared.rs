@@ -4,7 +4,7 @@ use super::client::ClientKey;
 use super::heap::{Heap, Heaps};
 use crate::attach::{Handles, Peer, Welcome};
 use crate::segment::{HugePages, Segment};
-use crate::shared::{BellPage, ControlLayout};
+use crate::shared::{ControlLayout, DoorbellPage};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -126,7 +126,7 @@ impl Prepared {
         peer: Peer,
         socket: impl Into<Arc<OwnedFd>>,
         domain: &Arc<DomainSegments>,
-        bell: &BellPage,
+        bell: &DoorbellPage,
     ) -> io::Result<(Prepared, AttachReply)> {
         let (segment, control) = Segment::shared(ControlLayout::BYTES, HugePages::None)?.into_parts()?;
         let segment = Arc::new(segment);

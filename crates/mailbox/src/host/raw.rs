@@ -6,7 +6,7 @@ use super::prepared::{DomainSegments, Prepared};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
-    BellPage, ClientLane, ControlLayout, Descriptor, PORT_ENTRIES, Passed, RingReader, RingWriter, SIGNAL_ENTRIES,
+    ClientLane, ControlLayout, Descriptor, DoorbellPage, PORT_ENTRIES, Passed, RingReader, RingWriter, SIGNAL_ENTRIES,
     Signal, SyncCell,
 };
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ impl RawClient {
     ///
     /// # Errors
     /// The system's.
-    pub fn new(domain: &Arc<DomainSegments>, bell: &BellPage) -> io::Result<(RawClient, Prepared)> {
+    pub fn new(domain: &Arc<DomainSegments>, bell: &DoorbellPage) -> io::Result<(RawClient, Prepared)> {
         let (ours, theirs) = UnixStream::pair()?;
         let peer = Peer::of(ours.as_fd())?;
         let (prepared, _reply) = Prepared::new(peer, OwnedFd::from(theirs), domain, bell)?;

@@ -15,38 +15,38 @@ use crate::sync::{Ordering, fence};
 use {super::layout::ControlLayout, crate::segment::Segment, crate::sync::Arc, rustix::fd::OwnedFd, std::io};
 
 /// Length of the page that says whether the core sleeps.
-pub(crate) const BELL_PAGE_BYTES: usize = 4096;
+pub(crate) const DOORBELL_PAGE_BYTES: usize = 4096;
 
 /// The core's own side: says when it sleeps. In a page that clients map to read only.
 ///
 /// The word counts both ways of going: odd while the core sleeps. It has 64 bits so that no client can mistake a later sleep
 /// for the one it rang in. A second word says whether the core makes the clients' fences.
-pub struct BellPage {
+pub struct DoorbellPage {
     words: Words,
     /// Whether the core makes the clients' fences.
     fences: bool,
 }
 
-impl BellPage {
+impl DoorbellPage {
     /// Makes the page, for a core that is awake.
     ///
     /// # Errors
     /// The kernel's (memfd, seals, mmap).
     #[cfg(not(loom))]
-    pub fn new() -> io::Result<BellPage> {
-        let segment = Arc::new(Segment::new_for_readers(BELL_PAGE_BYTES)?);
+    pub fn new() -> io::Result<DoorbellPage> {
+        let segment = Arc::new(Segment::new_for_readers(DOORBELL_PAGE_BYTES)?);
         let words: Words =
             Words::new(&segment, 0, 2).ok_or_else(|| io::Error::other("the bell's words are not in its page"))?;
         // What succeeds once does so always.
         let fences = barrier::fence_registered();
         words.word(1).store(fences.into(), Ordering::Release);
-        Ok(BellPage { words, fences })
+        Ok(DoorbellPage { words, fences })
     }
 
     /// The page in this word.
     #[cfg(loom)]
-    pub(crate) fn over(words: Words) -> BellPage {
-        BellPage { words, fences: false }
+    pub(crate) fn over(words: Words) -> DoorbellPage {
+        DoorbellPage { words, fences: false }
     }
 
     /// The page's segment, for its descriptor.
@@ -56,7 +56,7 @@ impl BellPage {
     }
 
     /// Before sleeping. After it the core looks at all its rings once more, and sleeps only if they are empty; in any case
-    /// it then calls [`BellPage::after_sleep`].
+    /// it then calls [`DoorbellPage::after_sleep`].
     pub fn before_sleep(&self) {
         let epoch = self.words.word(0);
         epoch.store(epoch.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_sleeping_core_is_rung_once_by_each_client() {
-        let page = BellPage::new().unwrap();
+        let page = DoorbellPage::new().unwrap();
         let theirs = page.segment().fd().unwrap().try_clone_to_owned().unwrap();
-        let theirs = Arc::new(Segment::map(theirs, BELL_PAGE_BYTES, false).unwrap());
+        let theirs = Arc::new(Segment::map(theirs, DOORBELL_PAGE_BYTES, false).unwrap());
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let count = |doorbell: &OwnedFd| {
             let mut bytes = [0; 8];

@@ -4,7 +4,7 @@
 use super::sync::WriteOutcome;
 use super::words::{Atomic, Words};
 use super::{
-    ArmedFlag, BellPage, ClientLane, CoreBell, CoreLane, Descriptor, HostCondition, Passed, RingReader, RingWriter,
+    ArmedFlag, ClientLane, CoreBell, CoreLane, Descriptor, DoorbellPage, HostCondition, Passed, RingReader, RingWriter,
     Signal, SyncCell,
 };
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
@@ -261,7 +261,7 @@ impl Doorbell {
 }
 
 /// The core's way to sleep, until all of `work` was published.
-fn core_sleeps_until(work: &[Published], page: &BellPage, doorbell: &Doorbell) {
+fn core_sleeps_until(work: &[Published], page: &DoorbellPage, doorbell: &Doorbell) {
     let mut seen = vec![false; work.len()];
     let look = |seen: &mut Vec<bool>| {
         let before = seen.clone();
@@ -296,7 +296,7 @@ fn the_core_hears_of_each_thing_published_by_two_clients() {
                 })
             })
             .collect();
-        core_sleeps_until(&work, &BellPage::over(words), &doorbell);
+        core_sleeps_until(&work, &DoorbellPage::over(words), &doorbell);
         for client in clients {
             client.join().unwrap();
         }
@@ -320,7 +320,7 @@ fn the_core_hears_of_what_follows_a_ring() {
                 }
             })
         };
-        core_sleeps_until(&work, &BellPage::over(words), &doorbell);
+        core_sleeps_until(&work, &DoorbellPage::over(words), &doorbell);
         client.join().unwrap();
     });
 }

@@ -19,8 +19,8 @@ mod ring;
 mod sync;
 mod words;
 
-pub use bell::BellPage;
-pub(crate) use bell::{ArmedFlag, BELL_PAGE_BYTES, CoreBell};
+pub use bell::DoorbellPage;
+pub(crate) use bell::{ArmedFlag, CoreBell, DOORBELL_PAGE_BYTES};
 pub(crate) use condition::{HostCondition, Woken};
 pub(crate) use lane::{ClientLane, CoreLane, Passed};
 pub(crate) use layout::{

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use super::{
-    ARRIVAL_CONDITION, ArmedFlag, BELL_PAGE_BYTES, BellPage, ControlLayout, CoreBell, Descriptor, FREE_CONDITION,
-    HostCondition, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, SyncCell, down, up,
+    ARRIVAL_CONDITION, ArmedFlag, ControlLayout, CoreBell, DOORBELL_PAGE_BYTES, Descriptor, DoorbellPage,
+    FREE_CONDITION, HostCondition, RingReader, RingWriter, SIGNAL_ENTRIES, Signal, SyncCell, down, up,
 };
 use crate::attach::{AttachAddr, AttachListener, AttachRequest, Handles, Welcome, connect};
 use crate::segment::{HugePages, Segment};
@@ -37,11 +37,11 @@ fn client_process() {
     let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
     let Handles { control, shared, inbox, bell, doorbell, wake } = admitted.handles;
     assert!(map(copy(&inbox), inbox_bytes, true).is_err(), "messages of other domains are to be read only");
-    assert!(map(copy(&bell), BELL_PAGE_BYTES as u64, true).is_err());
+    assert!(map(copy(&bell), DOORBELL_PAGE_BYTES as u64, true).is_err());
     let control = map(control, control_bytes, true).unwrap();
     let shared = map(shared, shared_bytes, true).unwrap();
     let inbox = map(inbox, inbox_bytes, false).unwrap();
-    let bell = CoreBell::new(&map(bell, BELL_PAGE_BYTES as u64, false).unwrap(), doorbell).unwrap();
+    let bell = CoreBell::new(&map(bell, DOORBELL_PAGE_BYTES as u64, false).unwrap(), doorbell).unwrap();
     let mut reader = RingReader::<Signal>::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES).unwrap();
     let mut writer = RingWriter::<Signal>::new(&control, ControlLayout::signal_up(), SIGNAL_ENTRIES).unwrap();
     let (arrival, other) = (condition(&control, ARRIVAL_CONDITION), condition(&control, FREE_CONDITION));
@@ -109,7 +109,7 @@ fn await_input(fd: impl AsFd) {
 }
 
 /// The core's side of a round, asleep until the client has answered.
-fn answer_to(reader: &mut RingReader<Signal>, page: &BellPage, doorbell: &OwnedFd) -> Signal {
+fn answer_to(reader: &mut RingReader<Signal>, page: &DoorbellPage, doorbell: &OwnedFd) -> Signal {
     loop {
         if let Some(answer) = reader.pop() {
             return answer;
@@ -138,7 +138,7 @@ fn two_processes_share_all_that_is_handed_over() {
     let control = Arc::new(Segment::shared(ControlLayout::BYTES, HugePages::None).unwrap());
     let shared = Segment::shared(1 << 16, HugePages::Transparent).unwrap();
     let inbox = Segment::shared_for_readers(1 << 16, HugePages::Transparent).unwrap();
-    let page = BellPage::new().unwrap();
+    let page = DoorbellPage::new().unwrap();
     let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     let (wake_read, wake) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let mut writer = RingWriter::<Signal>::new(&control, ControlLayout::signal_down(), SIGNAL_ENTRIES).unwrap();

@@ -12,7 +12,7 @@ use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Implementation, MailboxKey, MailboxOptions,
     MailboxStatus, Message, Owner, PortOptions, Prepared, Side,
 };
-use crossdock_mailbox::{BellPage, HugePages, SyncAddress};
+use crossdock_mailbox::{DoorbellPage, HugePages, SyncAddress};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -199,7 +199,7 @@ pub(crate) struct Core {
     /// How often it slept.
     pub(crate) sleeps: u64,
     clients: HashMap<u32, (ClientKey, u32)>,
-    bell: Arc<BellPage>,
+    bell: Arc<DoorbellPage>,
     doors: Vec<(AttachListener, Arc<DomainSegments>)>,
     poller: OwnedFd,
     called: Arc<OwnedFd>,
@@ -214,7 +214,7 @@ pub(crate) struct Core {
 impl Core {
     fn new(config: HostConfig, addresses: &[AttachAddr], called: Arc<OwnedFd>) -> Core {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let bell = Arc::new(BellPage::new().unwrap());
+        let bell = Arc::new(DoorbellPage::new().unwrap());
         let mut doors = Vec::new();
         for (at, address) in addresses.iter().enumerate() {
             let (shared, inbox) = (config.shared_bytes, config.inbox_bytes);

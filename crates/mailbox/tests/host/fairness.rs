@@ -142,7 +142,7 @@ fn cancelling_over_and_over_costs_no_more_than_what_waits() {
 fn writers_that_wait_get_their_buffers_however_many_they_are() {
     let mut world = World::new(1);
     let config = HostConfig { max_mailboxes: 64, ..config() };
-    world.host = HostInterface::new(config, BellPage::new().unwrap()).unwrap();
+    world.host = HostInterface::new(config, DoorbellPage::new().unwrap()).unwrap();
     let (mut client, key) = world.attach(0);
     let (mut reader, reader_key) = world.attach(0);
     let mut ports = Vec::new();

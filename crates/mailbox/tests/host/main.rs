@@ -12,7 +12,7 @@ use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, Hold, HostConfig, HostError, HostInterface, Implementation, MailboxOptions,
     MessageLoss, Owner, PortOptions, Side,
 };
-use crossdock_mailbox::{BellPage, HugePages, Reason};
+use crossdock_mailbox::{DoorbellPage, HugePages, Reason};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ const SHARED_BYTES: u64 = 8 << 20;
 
 struct World {
     host: HostInterface,
-    bell: BellPage,
+    bell: DoorbellPage,
     domains: Vec<Arc<DomainSegments>>,
 }
 
@@ -63,9 +63,9 @@ fn domain(name: &str) -> Arc<DomainSegments> {
 
 impl World {
     fn new(domains: usize) -> World {
-        let host = HostInterface::new(config(), BellPage::new().unwrap()).unwrap();
+        let host = HostInterface::new(config(), DoorbellPage::new().unwrap()).unwrap();
         let domains = (0..domains).map(|n| domain(&format!("domain {n}"))).collect();
-        World { host, bell: BellPage::new().unwrap(), domains }
+        World { host, bell: DoorbellPage::new().unwrap(), domains }
     }
 
     fn attach(&mut self, domain: usize) -> (RawClient, ClientKey) {

@@ -9,7 +9,7 @@ use crate::outgoing::{Message, Outgoing};
 use crossdock_device::{Idler, Poller};
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::host::{Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Prepared};
-use crossdock_mailbox::{BellPage, HugePages};
+use crossdock_mailbox::{DoorbellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::{
     Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, Origin, Session, Traffic, TrafficClass,
@@ -177,7 +177,7 @@ impl Daemon for Local {
             said.is_some()
         });
         assert_eq!(said, Some(request));
-        let bell = Arc::new(BellPage::new().unwrap());
+        let bell = Arc::new(DoorbellPage::new().unwrap());
         let domain = Arc::new(DomainSegments::new("here", 16 << 20, 16 << 20, HugePages::None).unwrap());
         let (prepared, reply) = Prepared::new(peer, socket, &domain, &bell).unwrap();
         let mut host = HostInterface::new(HostConfig::default(), bell).unwrap();

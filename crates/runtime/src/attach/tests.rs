@@ -20,7 +20,7 @@ const WELCOME: &[u8] = b"xdockshm\x02\0\0\0\0\0\0\0";
 
 fn target() -> (AttachTarget, Receiver<Command>) {
     let (inbox, commands) = Inbox::new(Poller::new().unwrap().doorbell());
-    (AttachTarget { inbox, gauges: Arc::default(), bell: Arc::new(BellPage::new().unwrap()) }, commands)
+    (AttachTarget { inbox, gauges: Arc::default(), bell: Arc::new(DoorbellPage::new().unwrap()) }, commands)
 }
 
 /// Calls to contexts: the index of the context that took a client in, or was to detach it.

@@ -244,7 +244,7 @@ pub(crate) struct ContextGauges {
     /// Batches that its nodes took.
     pub(crate) batches: Gauge,
     /// Batches that had waited for it too long.
-    pub(crate) late: Gauge,
+    pub(crate) delayed: Gauge,
     pub(crate) records_in: Gauge,
     pub(crate) bytes_in: Gauge,
     pub(crate) bytes_out: Gauge,

@@ -198,7 +198,7 @@ impl Graph {
                     }
                     let round_ns = if is_long { self.step_ns * self.here.len() as u64 } else { 0 };
                     let waited = (batch.since_ns, self.stalled_ns(id), round_ns);
-                    self.gauges.late.add(u64::from(self.shedder.takes(self.now_ns, waited)));
+                    self.gauges.delayed.add(u64::from(self.shedder.takes(self.now_ns, waited)));
                     let room = self.room_of(id);
                     if let Some(job) = self.begin(id, (input, batch, done), (room, is_long), ws) {
                         return Some(job);

@@ -205,7 +205,7 @@ impl Remote {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
-    use crossdock_mailbox::BellPage;
+    use crossdock_mailbox::DoorbellPage;
     use crossdock_mailbox::host::{HostConfig, MailboxOptions, Owner};
     use crossdock_transport::control::Side;
     use std::collections::VecDeque;
@@ -216,7 +216,7 @@ mod tests {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut host = HostInterface::new(HostConfig::default(), BellPage::new().unwrap()).unwrap();
+        let mut host = HostInterface::new(HostConfig::default(), DoorbellPage::new().unwrap()).unwrap();
         let create = |host: &mut HostInterface, name: &str| host.create(Owner::Daemon, name, MailboxOptions::default());
         let mailboxes = ["a", "b", "c"].map(|name| create(&mut host, name).unwrap());
         let mut remote = Remote::default();

@@ -4,7 +4,7 @@
 
 use super::services::Services;
 use super::*;
-use crossdock_mailbox::BellPage;
+use crossdock_mailbox::DoorbellPage;
 use crossdock_mailbox::host::{HostConfig, Implementation};
 use crossdock_transport::Reply;
 use crossdock_transport::control::Side;
@@ -12,7 +12,7 @@ use crossdock_transport::control::Side;
 const DAEMON: Owner = Owner::Daemon;
 
 fn host() -> Host {
-    Host::new(HostInterface::new(HostConfig::default(), BellPage::new().unwrap()).unwrap(), Services::absent())
+    Host::new(HostInterface::new(HostConfig::default(), DoorbellPage::new().unwrap()).unwrap(), Services::absent())
 }
 
 fn create(host: &mut Host, name: &str, bound_messages: u32) -> MailboxKey {

@@ -184,7 +184,7 @@ reports! {
         pub batches_in: u64 = counter("crossdock_context_batches_in"),
         /// Batches that had waited too long for it although they could be processed.
         #[serde(default)]
-        pub batches_late: u64 = counter("crossdock_context_batches_late"),
+        pub batches_delayed: u64 = counter("crossdock_context_batches_delayed"),
         /// Records that its handlers processed.
         #[serde(default)]
         pub records_in: u64 = counter("crossdock_context_records_in"),

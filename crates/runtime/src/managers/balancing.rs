@@ -56,7 +56,7 @@ impl Managers {
     /// Evaluates the last second, and carries out the changes that it requires.
     pub(crate) fn balance(&mut self) {
         let contexts = checked(Contexts::new(self.context_list()));
-        let late = self.late();
+        let delayed = self.delayed();
         let mut handlers = Vec::new();
         let overlay = &self.overlay;
         let placed = self.handlers.iter_mut().filter_map(|of| overlay.placed(of.1.node).map(|placed| (of, placed)));
@@ -98,7 +98,7 @@ impl Managers {
                 rule: rule::second(there, load, rates.msgs_in_per_s),
             });
         }
-        let second = Sample { contexts: &contexts, handlers: &handlers, late: &late };
+        let second = Sample { contexts: &contexts, handlers: &handlers, delayed: &delayed };
         for decision in self.balance.second(&second) {
             if let Err(why) = self.decide(decision) {
                 self.events.note("undone", Default::default(), why);
@@ -107,8 +107,8 @@ impl Managers {
     }
 
     /// For each context whether runnable batches have waited too long for it in the last second.
-    fn late(&mut self) -> Vec<bool> {
-        let now: Vec<u64> = self.overlay.ports.iter().map(|port| port.gauges.late.get()).collect();
+    fn delayed(&mut self) -> Vec<bool> {
+        let now: Vec<u64> = self.overlay.ports.iter().map(|port| port.gauges.delayed.get()).collect();
         let before = std::mem::replace(&mut self.delayed_before, now.clone());
         now.into_iter().zip(before.into_iter().chain(std::iter::repeat(0))).map(|(now, before)| now > before).collect()
     }

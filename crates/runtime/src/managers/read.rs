@@ -31,7 +31,7 @@ pub(crate) fn read_context(info: &mut HandlerContextInfo, gauges: &ContextGauges
     (info.bytes_in_per_s, info.bytes_out_per_s) = (rates.bytes_in_per_s, rates.bytes_out_per_s);
     info.network_bytes_per_s = rates.network_bytes_per_s;
     (info.busy_ns, info.handler_ns) = (gauges.busy_ns.get(), gauges.handler_ns.get());
-    (info.batches_in, info.batches_late) = (gauges.batches.get(), gauges.late.get());
+    (info.batches_in, info.batches_delayed) = (gauges.batches.get(), gauges.delayed.get());
     info.records_in = gauges.records_in.get();
     (info.bytes_in, info.bytes_out) = (gauges.bytes_in.get(), gauges.bytes_out.get());
     info.network_bytes = gauges.network_bytes.get();
@@ -82,7 +82,7 @@ mod tests {
             (&gauges.busy_ns, |info| info.busy_ns),
             (&gauges.handler_ns, |info| info.handler_ns),
             (&gauges.batches, |info| info.batches_in),
-            (&gauges.late, |info| info.batches_late),
+            (&gauges.delayed, |info| info.batches_delayed),
             (&gauges.records_in, |info| info.records_in),
             (&gauges.bytes_in, |info| info.bytes_in),
             (&gauges.bytes_out, |info| info.bytes_out),

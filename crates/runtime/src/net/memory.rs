@@ -108,8 +108,8 @@ pub(crate) struct Attached {
     /// Whether it is in the list of peers that are served each turn.
     pub(crate) is_lagging: bool,
     /// Messages that could not be delivered yet, in order; the inbox had no room for the first.
-    late: VecDeque<Outgoing>,
-    late_bytes: u64,
+    undelivered: VecDeque<Outgoing>,
+    undelivered_bytes: u64,
     /// Bytes of control messages that it was ever sent.
     control_bytes: u64,
     /// Held so that they can be taken out of the poller after the client was detached.
@@ -134,8 +134,8 @@ impl Attached {
             held_packets: 0,
             has_left: false,
             is_lagging: false,
-            late: VecDeque::new(),
-            late_bytes: 0,
+            undelivered: VecDeque::new(),
+            undelivered_bytes: 0,
             control_bytes: 0,
             watched,
         };
@@ -172,7 +172,7 @@ impl Attached {
     /// Gives a message to the session, behind those that could not be given to it yet.
     #[inline]
     fn put(&mut self, host: &mut HostInterface, outgoing: Outgoing) {
-        if self.late.is_empty() {
+        if self.undelivered.is_empty() {
             match deliver(self.client, host, outgoing) {
                 Ok(()) => return,
                 Err(outgoing) => return self.put_off(host, outgoing),
@@ -194,12 +194,12 @@ impl Attached {
 
     /// Gives a packet of control to the session, before what waits for it and need not precede it.
     fn put_control(&mut self, host: &mut HostInterface, packet: Box<[u8]>, class: TrafficClass) {
-        let position = class.position(self.late.iter().map(Outgoing::class));
+        let position = class.position(self.undelivered.iter().map(Outgoing::class));
         let control = Outgoing::Control(packet, class);
         let left = if position == 0 { deliver(self.client, host, control) } else { Err(control) };
         if let Err(control) = left {
-            self.late_bytes += control.bytes();
-            self.late.insert(position, control);
+            self.undelivered_bytes += control.bytes();
+            self.undelivered.insert(position, control);
         }
     }
 
@@ -215,19 +215,19 @@ impl Attached {
             }
             other => other,
         };
-        self.late_bytes += outgoing.bytes();
-        self.late.push_back(outgoing);
+        self.undelivered_bytes += outgoing.bytes();
+        self.undelivered.push_back(outgoing);
     }
 
     /// Gives what could not be given before; whether nothing is left of it.
     pub(crate) fn retry(&mut self, host: &mut HostInterface) -> bool {
-        while let Some(outgoing) = self.late.pop_front() {
+        while let Some(outgoing) = self.undelivered.pop_front() {
             let bytes = outgoing.bytes();
             if let Err(outgoing) = deliver(self.client, host, outgoing) {
-                self.late.push_front(outgoing);
+                self.undelivered.push_front(outgoing);
                 return false;
             }
-            self.late_bytes -= bytes;
+            self.undelivered_bytes -= bytes;
         }
         true
     }
@@ -251,7 +251,7 @@ impl fmt::Display for Attached {
 impl Carrier for Attached {
     #[inline]
     fn backlog_bytes(&self, host: &HostInterface) -> u64 {
-        host.backlog_bytes(self.client) + self.late_bytes
+        host.backlog_bytes(self.client) + self.undelivered_bytes
     }
 
     fn untaken_control_bytes(&self, host: &HostInterface) -> u64 {
@@ -260,7 +260,7 @@ impl Carrier for Attached {
 
     #[inline]
     fn is_behind(&self) -> bool {
-        !self.late.is_empty()
+        !self.undelivered.is_empty()
     }
 
     fn leaves(&self) -> bool {
@@ -271,9 +271,9 @@ impl Carrier for Attached {
         if let Some((subscription, records)) = wire.host.drop_oldest(self.client) {
             return Some((subscription.into(), records.into()));
         }
-        let at = self.late.iter().position(|outgoing| outgoing.label().droppable)?;
-        let outgoing = self.late.remove(at)?;
-        self.late_bytes -= outgoing.bytes();
+        let at = self.undelivered.iter().position(|outgoing| outgoing.label().droppable)?;
+        let outgoing = self.undelivered.remove(at)?;
+        self.undelivered_bytes -= outgoing.bytes();
         let label = outgoing.label();
         if let Some(message) = outgoing.into_message() {
             wire.host.free(message);
@@ -307,7 +307,7 @@ impl Carrier for Attached {
             let (head, range) = (cut.head(index, &template, 0), cut.range(index));
             let label = Label { droppable: false, ..Label::new(to, u16::from(index == 0)) };
             let bytes = head.len() + range.len();
-            let draft = if self.late.is_empty() { wire.host.begin_send(self.client, bytes).ok() } else { None };
+            let draft = if self.undelivered.is_empty() { wire.host.begin_send(self.client, bytes).ok() } else { None };
             let outgoing = match draft {
                 Some(mut draft) => {
                     draft[..head.len()].copy_from_slice(&head);
@@ -402,9 +402,9 @@ impl Carrier for Attached {
         }
         wire.host.client_info(self.client).iter().for_each(|client| wire.counters.gone.add(client));
         wire.host.detach(self.client);
-        let late = std::mem::take(&mut self.late);
-        self.late_bytes = 0;
-        for message in late.into_iter().filter_map(Outgoing::into_message).chain(self.deferred.drain(..)) {
+        let undelivered = std::mem::take(&mut self.undelivered);
+        self.undelivered_bytes = 0;
+        for message in undelivered.into_iter().filter_map(Outgoing::into_message).chain(self.deferred.drain(..)) {
             wire.host.free(message);
         }
     }

@@ -92,7 +92,7 @@ pub(crate) struct Net {
     /// A record found no memory since this was last asked.
     lacks_memory: bool,
     /// The device took no more packets; the remaining ones are sent in the next turn.
-    held_up: bool,
+    is_device_full: bool,
     scratch: Scratch,
 }
 
@@ -131,7 +131,7 @@ impl Net {
             most_record_bytes: config.most_record_bytes(),
             joining_bytes: 0,
             lacks_memory: false,
-            held_up: false,
+            is_device_full: false,
             scratch: Scratch::default(),
         }
     }

@@ -116,7 +116,7 @@ impl Net {
     /// context is to sleep instead.
     pub(crate) fn pause_turns(&mut self) -> bool {
         let pace = &mut self.pace;
-        match if self.held_up { Idle::Nap } else { pace.idler.choose(pace.now_ns) } {
+        match if self.is_device_full { Idle::Nap } else { pace.idler.choose(pace.now_ns) } {
             Idle::Nap => nap(Idler::NAP),
             // Others may need this core to send what is waited for.
             Idle::Spin => pace.idler.spin(pace.now_ns),

@@ -85,7 +85,7 @@ impl Net {
     /// The peers that have something to send; the caller calls [`Net::send_to`] for each, and gives the list back with
     /// [`Net::end_sending`].
     pub(crate) fn begin_sending(&mut self) -> Vec<usize> {
-        self.held_up = false;
+        self.is_device_full = false;
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         dirty
@@ -109,7 +109,7 @@ impl Net {
     /// Sends a peer what it is owed, as far as the device takes it; the rest in the next turn.
     pub(crate) fn send_to(&mut self, key: usize) {
         if !self.send_owed(key) {
-            self.held_up = true;
+            self.is_device_full = true;
             self.peers.touch(key);
         }
     }

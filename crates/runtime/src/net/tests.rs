@@ -15,7 +15,9 @@ use crossdock_device::{Device, MemoryDevice, MemoryOptions, Poller, Sent};
 use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
 use crossdock_mailbox::host::raw::RawClient;
 use crossdock_mailbox::host::{Arrival, DomainSegments, HostConfig, HostInterface, PortOptions, Side};
-use crossdock_mailbox::{Batch, BellPage, HugePages, Pool, PoolConfig, SESSION_GRANT_BYTES, Selection, Slice, Span};
+use crossdock_mailbox::{
+    Batch, DoorbellPage, HugePages, Pool, PoolConfig, SESSION_GRANT_BYTES, Selection, Slice, Span,
+};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
 use crossdock_transport::receiver;
@@ -54,7 +56,7 @@ impl World {
         let config = HostConfig { inbox_bytes: 2 << 20, ..HostConfig::default() };
         World {
             pool: Pool::new(PoolConfig { classes }).unwrap(),
-            host: HostInterface::new(config, BellPage::new().unwrap()).unwrap(),
+            host: HostInterface::new(config, DoorbellPage::new().unwrap()).unwrap(),
             poller: Poller::new().unwrap(),
             device,
             counters: Counters::default(),
@@ -263,7 +265,7 @@ impl Rig for Memory {
     fn new() -> Memory {
         let mut world = World::new(MemoryDevice::pair(MemoryOptions::default()).unwrap().0);
         let domain = Arc::new(DomainSegments::new("test", 4 << 20, 2 << 20, HugePages::None).unwrap());
-        let (client, prepared) = RawClient::new(&domain, &BellPage::new().unwrap()).unwrap();
+        let (client, prepared) = RawClient::new(&domain, &DoorbellPage::new().unwrap()).unwrap();
         let key = world.host.admit(prepared, 0).unwrap();
         let attached = Attached::new(&world.host, key, &mut world.poller).unwrap();
         Memory { world, attached, client }

@@ -222,7 +222,7 @@ const CONTEXT: [(&str, &str); 23] = [
     ("busy_ns", "crossdock_context_busy_seconds_total"),
     ("handler_ns", "crossdock_context_handler_seconds_total"),
     ("batches_in", "crossdock_context_batches_in_total"),
-    ("batches_late", "crossdock_context_batches_late_total"),
+    ("batches_delayed", "crossdock_context_batches_delayed_total"),
     ("records_in", "crossdock_context_records_in_total"),
     ("bytes_in", "crossdock_context_in_bytes_total"),
     ("bytes_out", "crossdock_context_out_bytes_total"),

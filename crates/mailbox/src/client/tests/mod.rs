@@ -11,7 +11,7 @@ use super::{Attachment, MailboxError, Wait};
 use crate::attach::{AttachAddr, AttachListener, AttachRequest};
 use crate::host::{AttachReply, ClientKey, DomainSegments, Prepared};
 use crate::shared::{
-    BellPage, ControlLayout, CoreLane, Descriptor, HostCondition, PORT_ENTRIES, Passed, RingReader, RingWriter,
+    ControlLayout, CoreLane, Descriptor, DoorbellPage, HostCondition, PORT_ENTRIES, Passed, RingReader, RingWriter,
     SIGNAL_ENTRIES, Signal, SyncAddress, SyncCell, TakenCount, down,
 };
 use crate::{HugePages, Reason};
@@ -60,7 +60,7 @@ fn attach() -> (Attachment, Fake) {
     let bytes = u64::from(SEGMENT_BYTES);
     let domain = Arc::new(DomainSegments::new("fake", bytes, bytes, HugePages::None).unwrap());
     let (prepared, reply): (Prepared, AttachReply) =
-        Prepared::new(peer, socket, &domain, &BellPage::new().unwrap()).unwrap();
+        Prepared::new(peer, socket, &domain, &DoorbellPage::new().unwrap()).unwrap();
     reply.send(ClientKey::new(1, 7)).unwrap();
     let control = &prepared.control;
     let condition = |index| HostCondition::new(control, ControlLayout::condition(index)).unwrap();

@@ -163,7 +163,7 @@ fn a_node_under_a_limit_gets_its_share_of_the_time() {
     assert!(world.blocked[0] && world.next[0] - sent <= taken + 65 * 20, "its publisher waits");
     assert_eq!(of_free.records_in.get(), world.next[1], "others do not");
     // To wait for its limit is not to wait for its context.
-    assert_eq!((gauges.lost(gauges::Loss::Sampled), world.graphs[0].0.gauges.late.get()), (0, 0));
+    assert_eq!((gauges.lost(gauges::Loss::Sampled), world.graphs[0].0.gauges.delayed.get()), (0, 0));
     let unlimited = SchedulingPolicy { limit_ns_per_s: u64::MAX, ..policy };
     let edit = Edit::Change { id: NodeId(0), instances: None, policy: Some(unlimited), reads: None, at: None };
     change(&mut world, vec![edit]);
