@@ -463,7 +463,7 @@ fn what_was_put_before_its_writer_left_arrives(pair: &mut Pair) {
             leaving.does(&format!("fill {id} {}", seed + id));
         }
         // The last one is begun only.
-        pair.daemon.held_up(|| {
+        pair.daemon.paused(|| {
             leaving.does("end-put next 0");
             leaving.does("end-put next 1");
             leaving.end();

@@ -207,14 +207,14 @@ impl HostInterface {
         }
     }
 
-    /// Grants the allocations that a client waits for, in order; false if one has to go on waiting. Those for a full mailbox hold
-    /// up no others: what these are for may be what empties it. A client that has left waits for none.
+    /// Grants the allocations that a client waits for, in order; false if one has to go on waiting. Those for a full mailbox keep
+    /// no others waiting: what these are for may be what empties it. A client that has left waits for none.
     pub(super) fn feed_signals(&mut self, client: u32) -> bool {
-        let mut held_up = 0;
+        let mut waiting = 0;
         while let Some(holder) = self.clients.at_mut(client) {
-            let Some(&(tag, number, bytes)) = holder.signals.allocs.get(held_up) else {
-                holder.signals.is_hungry = held_up > 0;
-                return held_up == 0;
+            let Some(&(tag, number, bytes)) = holder.signals.allocs.get(waiting) else {
+                holder.signals.is_hungry = waiting > 0;
+                return waiting == 0;
             };
             let open = holder.opened(number);
             let outcome = match open {
@@ -225,14 +225,14 @@ impl HostInterface {
                 Ok(()) => {}
                 Err(Reason::Closed) => self.refuse(client, tag, Reason::Closed),
                 Err(Reason::Full) => {
-                    held_up += 1;
+                    waiting += 1;
                     continue;
                 }
                 // Whoever came later would take what this one lacks.
                 Err(_) => return false,
             }
             if let Some(holder) = self.clients.present(client) {
-                holder.signals.allocs.remove(held_up);
+                holder.signals.allocs.remove(waiting);
             }
         }
         true

@@ -108,9 +108,9 @@ impl Daemon {
         }
     }
 
-    /// Does `work` while the core is held up by something else: it looks for clients that are gone next, and only then at what
+    /// Does `work` while the core is busy with something else: it looks for clients that are gone next, and only then at what
     /// they had written before.
-    pub(crate) fn held_up<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn paused<R>(&self, work: impl FnOnce() -> R) -> R {
         let ((is_held, held), (release, released)) = (channel(), channel::<()>());
         self.order(Box::new(move |_| {
             let _reported = is_held.send(());

@@ -1,5 +1,5 @@
 //! What a process leaves behind that is killed or stopped, at every step of every operation and at any moment: nothing, and
-//! nobody else is held up.
+//! nobody else has to wait.
 
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used)] // a test that fails may panic

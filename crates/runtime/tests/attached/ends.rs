@@ -1,4 +1,4 @@
-//! The ends of clients and daemons: what a client held is returned, and nobody else is held up.
+//! The ends of clients and daemons: what a client held is returned, and nobody else has to wait.
 
 use crate::child::Child;
 use crate::session::{Came, Session, await_that, get, numbers, numbers_in, patience, put, start};

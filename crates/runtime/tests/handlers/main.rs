@@ -414,11 +414,11 @@ fn a_derived_stream_waits_while_buffers_are_short() {
         publish(&mut publisher, 0, 200_000);
         publisher.finish().unwrap();
     });
-    // Nobody takes anything until publishers are held back, or all has been published, or for a while: where it is held up
+    // Nobody takes anything until publishers are held back, or all has been published, or for a while: where it is blocked
     // depends on how the machine's threads take turns.
     let begun = Instant::now();
-    let is_held_up = || context.streams().unwrap().iter().any(|stream| stream.blocked > 0);
-    while !publishing.is_finished() && !is_held_up() && begun.elapsed() < Duration::from_secs(2) {
+    let is_blocked = || context.streams().unwrap().iter().any(|stream| stream.blocked > 0);
+    while !publishing.is_finished() && !is_blocked() && begun.elapsed() < Duration::from_secs(2) {
         std::thread::yield_now();
     }
     let readers: Vec<_> =
