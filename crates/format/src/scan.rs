@@ -1,5 +1,5 @@
-//! Parts of a line of JSON or CSV and other values in text, read where they lie, eight bytes at a time: numbers of the usual size, texts without
-//! escapes. What is anything else is `None`, which says nothing about it: whoever asked has another parser look.
+//! Parts of texts, read where they lie, eight bytes at a time: the grammar of JSON's texts and numbers, columns of CSV, and numbers
+//! of the usual size in any encoding. An unusual number is `None`, which says nothing about it: the standard library reads it then.
 
 use crate::builder::{Place, RecordBuilder, Run};
 use crate::field::{FieldType, enum_range};
@@ -156,6 +156,7 @@ impl<'a> Scan<'a> {
             Some(b't') => b'\t',
             Some(b'u') => {
                 self.next();
+                let digits = *self;
                 let mut unit = self.hex_digits()?;
                 if (0xd800..0xdc00).contains(&unit) {
                     let expected = "the second half of a character, \\udc00 to \\udfff";
@@ -167,7 +168,10 @@ impl<'a> Scan<'a> {
                     }
                     unit = 0x1_0000 + ((unit - 0xd800) << 10 | low);
                 }
-                let character = char::from_u32(unit).ok_or("the first half of a character in front of the second")?;
+                let Some(character) = char::from_u32(unit) else {
+                    *self = digits;
+                    return Err("the first half of a character in front of its second");
+                };
                 text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 return Ok(());
             }

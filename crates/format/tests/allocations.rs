@@ -52,6 +52,29 @@ fn json_to_records_and_back_without_allocating() {
 }
 
 #[test]
+fn unusual_json_and_cbor_to_records_without_allocating() {
+    let schema = "a i32 null\nb string null\nc record { value record { d i8 } null }[] null\ne u8[][] null";
+    let format = Format::parse_schema(schema).unwrap();
+    let options = JsonOptions { ignore_unknown_fields: true, ..JsonOptions::default() };
+    let line = "{\"e\":[[1],[]],\"x\":{\"y\":[1,{}]},\"b\":\"\\u00e9\\n\",\
+                \"c\":[{\"d\":1},null,{\"value\":{\"d\":2}}],\"\\u0061\":1}\n";
+    let text = line.repeat(100);
+    let mut decoder = JsonDecoder::new(&format, &options);
+    let mut input = text.as_bytes();
+    let mut step = || assert!(decoder.next_record(&mut input).unwrap().is_some());
+    (0..10).for_each(|_| step());
+    assert_eq!(measure(|| (0..80).for_each(|_| step())).count_total, 0);
+    // A text in pieces, an unknown member, names that are not in order.
+    let item = b"\xa3\x61b\x7f\x61p\x61q\xff\x61x\x82\x01\x80\x61a\x01".repeat(100);
+    let options = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
+    let mut decoder = encoding::decoder(Encoding::Cbor, &format, None, &options).unwrap();
+    let mut input = &item[..];
+    let mut step = || assert!(decoder.next_record(&mut input).unwrap().is_some());
+    (0..10).for_each(|_| step());
+    assert_eq!(measure(|| (0..80).for_each(|_| step())).count_total, 0);
+}
+
+#[test]
 fn building_and_checking_without_allocating() {
     let format = Format::parse_schema(SCHEMA).unwrap();
     let mut builder = RecordBuilder::new(&format);

@@ -489,3 +489,23 @@ fn rows_that_make_no_record_are_named_and_the_next_one_is_read() {
     assert_eq!(errors.len(), 3, "{errors:?}");
     assert!(errors.iter().zip(said).all(|(error, said)| error.starts_with(said)), "{errors:?}");
 }
+
+/// Each column is read with a bounded part of what follows: a row of many zeros costs what its length costs.
+#[test]
+fn columns_do_not_run_into_each_other() {
+    let schema: String = (0..2000).map(|column| format!("c{column} i32\n")).collect();
+    let format = Format::parse_schema(&format!("{schema}s string")).unwrap();
+    let row = format!("{}\"{}\"\n", "\"0\",".repeat(2000), "0".repeat(900_000));
+    let names: Vec<&str> = format.fields().iter().map(|field| field.name.as_str()).collect();
+    let mut decoder = CsvDecoder::new(&format, &names, &CsvOptions::default()).unwrap();
+    // Two thousand columns of 900,000 zeros each would take a minute here.
+    let record = decoder.next_record(&mut row.as_bytes()).unwrap().unwrap();
+    assert_eq!(Record::check(&format, record).unwrap().get(0), Value::Int(0));
+    let format = Format::parse_schema("a i32\nb f64\nc string").unwrap();
+    let mut decoder = CsvDecoder::new(&format, &["a", "b", "c"], &CsvOptions::default()).unwrap();
+    for row in ["\"1\",\"2\",\"e5\"\n", "1,2,e5\n", "\"1\",2,\".5\"\n"] {
+        let record = decoder.next_record(&mut row.as_bytes()).unwrap().unwrap();
+        let record = Record::check(&format, record).unwrap();
+        assert_eq!((record.get(0), record.get(1)), (Value::Int(1), Value::Float(2.0)), "{row}");
+    }
+}

@@ -141,12 +141,15 @@ fn csv_has_lists_only_as_json_and_only_where_that_is_allowed() {
     for (cell, flaw) in [
         (
             "x",
-            "found `x`, expected a list of record { km u16 }[], as a JSON array (column 9: found `x`, expected a value)",
+            "found `x`, expected a list of record { km u16 }[], as a JSON array (column 1: found `x`, expected a value)",
         ),
         ("[{\"\"km\"\":70000}]", "as a JSON array ([0].km: found 70000, expected u16 (0 to 65535))"),
+        ("[1", "as a JSON array ([0]: found 1, expected an object)"),
+        ("[{\"\"km\"\":1},", "as a JSON array (column 11: found the end of the text, expected a value)"),
+        ("[\n{\"\"km\"\":x}]", "as a JSON array (its line 2, column 7: found `x`, expected a value)"),
         ("[{}]", "as a JSON array ([0].km: the object lacks this member"),
-        ("[]}", "as a JSON array (column 12: found `}`, expected nothing behind the object)"),
-        ("[],\"\"list\"\":[]", "as a JSON array (the object has this member twice"),
+        ("[]}", "as a JSON array (column 3: found `}`, expected nothing more)"),
+        ("[],\"\"list\"\":[]", "as a JSON array (column 3: found `,`, expected nothing more"),
     ] {
         csv.restart();
         let rows = format!("id,pos.x,tags,legs\n1,,[],\"{cell}\"\n2,,[],[]\n");

@@ -145,6 +145,28 @@ fn groups_and_what_follows_them_are_read_with_the_lengths_that_they_state() {
     assert_eq!(json(&natural, row.finish().unwrap()), json(&format, &longer));
 }
 
+/// The block of a group may be shorter than its fields and what aligns them take in memory: the last element then ends where the
+/// record does.
+#[test]
+fn conversions_take_elements_that_end_with_the_record() {
+    let from = parse("layout foreign little aligned\nk u64\nl record { o u64; p u32 }[] group u16 u16\n");
+    let to = Format::parse_schema("k u64\nl record { p u32; o u64 }[]").unwrap();
+    let plan = Plan::by_name(&from, &to, &Rules::default()).unwrap();
+    for block in [12_u16, 16] {
+        let mut record = [&7_u64.to_le_bytes()[..], &block.to_le_bytes(), &2_u16.to_le_bytes()].concat();
+        for (o, p) in [(100_u64, 10_u32), (200, 20)] {
+            let start = record.len();
+            record.extend_from_slice(&o.to_le_bytes());
+            record.extend_from_slice(&p.to_le_bytes());
+            record.resize(start + usize::from(block), 0);
+        }
+        Record::check(&from, &record).unwrap();
+        let mut out = Vec::new();
+        plan.run(&record, &mut out).unwrap();
+        assert_eq!(json(&to, &out), "{\"k\":7,\"l\":[{\"p\":10,\"o\":100},{\"p\":20,\"o\":200}]}\n", "{block}");
+    }
+}
+
 #[test]
 fn wrong_lengths_are_refused_with_the_path() {
     let format = parse(GROUPS);

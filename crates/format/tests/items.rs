@@ -386,6 +386,43 @@ fn how_deep_an_unknown_member_may_go_is_the_same_whatever_the_buffer() {
     }
 }
 
+/// Whether an item is sound does not depend on how much of it is there at once, also in what is passed over.
+#[test]
+fn an_end_of_nothing_is_none_whatever_the_buffer() {
+    let format = Format::parse_schema("a i32 null").unwrap();
+    let options = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
+    let text_at = |arrays: usize| [&[0xa2, 0x61, b'x'], &vec![0x81; arrays][..], b"\x7f\x61q\xff\x61a\x01"].concat();
+    let empty_at = |arrays: usize| [&[0xa2, 0x61, b'x'], &vec![0x81; arrays][..], b"\x80\x61a\x01"].concat();
+    for (item, is_sound) in [
+        (b"\xa2\x61x\x81\xff\x61a\x01".to_vec(), false),
+        (b"\xa1\x61x\xff".to_vec(), false),
+        (b"\xbf\x61x\xff\x61a\x01\xff".to_vec(), false),
+        (b"\xa1\x61a\xff".to_vec(), false),
+        (b"\xbf\x61x\x9f\xff\x61a\x01\xff".to_vec(), true),
+        (text_at(47), true),
+        (text_at(48), false),
+        (empty_at(47), true),
+        (empty_at(48), false),
+    ] {
+        for chunk in [1, 3, 1000] {
+            let mut input = std::io::BufReader::with_capacity(chunk, &item[..]);
+            let outcome = CborDecoder::new(&format, &options).next_record(&mut input).map(|_| ());
+            assert_eq!(outcome.is_ok(), is_sound, "{item:02x?} {chunk}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn bytes_and_decimals_keep_what_tags_say_of_them() {
+    let read = |schema: &str, value: &[u8]| read_cbor(schema, &EncodingOptions::default(), &cbor_a(value));
+    assert_eq!(read("a bytes", &[0xc2, 0x42, 1, 2]).unwrap(), "{\"a\": Bytes([1, 2])}");
+    assert_eq!(read("a u16", &[0xc2, 0x42, 1, 2]).unwrap(), "{\"a\": Uint(258)}");
+    let decimal = read("a decimal(4, scale 2)", &[0xc4, 0x82, 0x21, 0xd9, 0xd9, 0xf7, 5]).unwrap();
+    assert_eq!(decimal, "{\"a\": Decimal { unscaled: 5, scale: 2 }}");
+    let error = read("a bytes", &[5]).unwrap_err().to_string();
+    assert_eq!(error, "field `a`: found 5, expected bytes");
+}
+
 #[test]
 fn an_item_that_is_wrong_is_passed_over() {
     let format = Format::parse_schema("a i8\nb record { c string[] } null").unwrap();

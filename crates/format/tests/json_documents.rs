@@ -63,7 +63,7 @@ fn an_element_that_is_wrong_is_one_error_with_its_line() {
         let errors: Vec<&str> = found.iter().filter_map(|found| found.as_ref().err().map(String::as_str)).collect();
         assert_eq!((&found[0], found.last()), (&Ok(1), Some(&Ok(2))), "{found:?}");
         let expected = [
-            "line 3, field `a`: found \"x\", expected i64",
+            "line 4, field `a`: found \"x\", expected i64",
             "line 5: found 7, expected an object",
             "line 6: found \"s\", expected an object",
             "line 6: found null, expected an object",
@@ -93,7 +93,7 @@ fn what_stands_between_elements_ends_the_input() {
         assert_eq!(found.len(), records + 1, "{text}: {found:?}");
         assert!(found[records].as_ref().is_err_and(|found| found.starts_with(error)), "{text}: {found:?}");
     }
-    assert!(read("[{\"a\":1", 3)[0].as_ref().is_err_and(|error| error.contains("found the end of the object")));
+    assert!(read("[{\"a\":1", 3)[0].as_ref().is_err_and(|error| error.contains("found the end of the text")));
 }
 
 /// An input that ends with a panic: nothing may be read behind what is needed.

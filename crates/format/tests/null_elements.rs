@@ -180,3 +180,27 @@ fn avro_has_them() {
     let found = read(Encoding::Avro, TEXTS, &[4, 2, 2, b'x', 0, 0], Some(&by));
     assert_eq!(found, [r#"{"a":[{"value":"x"},{"value":null}]}"#]);
 }
+
+#[test]
+fn a_record_around_its_value_is_seen_whatever_else_is_there() {
+    let read = |schema: &str, element: &str, ignore_unknown: bool| {
+        let format = Format::parse_schema(schema).unwrap();
+        let options = EncodingOptions { ignore_unknown, ..EncodingOptions::default() };
+        let mut decoder = encoding::decoder(Encoding::Json, &format, None, &options).unwrap();
+        let text = format!("{{\"a\":[{element}]}}");
+        let record = decoder.next_record(&mut text.as_bytes()).map_err(|error| error.to_string())?.unwrap().to_vec();
+        Ok::<String, String>(format!("{:?}", Record::check(&format, &record).unwrap()))
+    };
+    let lenient = |element: &str| read("a record { value record { x i32 } null }[]", element, true);
+    let wrapped = lenient(r#"{"value":{"x":1}}"#).unwrap();
+    assert_eq!(lenient(r#"{"x":1}"#), Ok(wrapped.clone()));
+    assert_eq!(lenient(r#"{"value":{"x":1},"q":2}"#), Ok(wrapped.clone()));
+    assert_eq!(lenient(r#"{"q":2,"value":{"x":1}}"#), Ok(wrapped));
+    let twice = lenient(r#"{"value":{"x":1},"value":{"x":2}}"#).unwrap_err();
+    assert!(twice.contains("field `a[0].value`: the object has this member twice"), "{twice}");
+    // The value has such a member itself: only alone it is the record's.
+    let strict = |element: &str| {
+        read("a record { value record { value record { x i32 } null; y i32 null } null }[]", element, false)
+    };
+    assert_eq!(strict(r#"{"value":{"x":1},"y":2}"#), strict(r#"{"value":{"value":{"x":1},"y":2}}"#));
+}

@@ -1,8 +1,9 @@
 //! Credit: how many packets a receiver takes ahead of those consumed.
 //!
-//! Credit is counted in packets, since buffers are what a receiver runs out of: a packet takes one, however short it is. As a packet
-//! has at most 64 KiB, a window of packets is a bound in bytes too: 256 of them have 16 MiB, which is the longest record, so a long
-//! record takes of the window what its bytes take.
+//! Credit is counted in packets, since buffers are what a receiver runs out of: a packet takes one, however short it is. Packets have a
+//! longest length, so a window bounds the bytes in flight too, to 2 MiB with the 256 packets of 8 KiB that a daemon gives over
+//! loopback by default. A record that is longer than a window passes in several, as its receiver joins the pieces; what it holds of
+//! them has a bound in bytes of its own ([`crate::pieces`]).
 //!
 //! Data and control share one sequence of packets, for acknowledgements and retransmission, but not one window: as in QUIC,
 //! where flow control concerns streams and not the packets that carry control frames (RFC 9000, 4). A receiver that consumes no

@@ -7,7 +7,7 @@ use crossdock_mailbox::host::{
     Arrival, ClientKey, DomainSegments, Hold, HostConfig, HostInterface, Implementation, MailboxOptions, Owner,
     PortOptions, Side,
 };
-use crossdock_mailbox::{BellPage, HugePages};
+use crossdock_mailbox::{DoorbellPage, HugePages};
 use std::sync::Arc;
 
 const GRANT: u8 = 1;
@@ -83,7 +83,7 @@ enum Step {
 
 struct World {
     host: HostInterface,
-    bell: BellPage,
+    bell: DoorbellPage,
     domain: Arc<DomainSegments>,
     hostile: RawClient,
     key: ClientKey,
@@ -109,9 +109,9 @@ impl World {
             max_message_bytes: 1 << 18,
         };
         let (domain, bell) =
-            (DomainSegments::new("one", 2 << 20, 1 << 20, HugePages::None).ok()?, BellPage::new().ok()?);
+            (DomainSegments::new("one", 2 << 20, 1 << 20, HugePages::None).ok()?, DoorbellPage::new().ok()?);
         let domain = Arc::new(domain);
-        let mut host = HostInterface::new(config, BellPage::new().ok()?).ok()?;
+        let mut host = HostInterface::new(config, DoorbellPage::new().ok()?).ok()?;
         for (name, implementation) in [
             ("honest", Implementation::Rings),
             ("queue", Implementation::SignalQueue),

@@ -1,6 +1,6 @@
 //! JSON lines from anywhere: the same records and errors whatever the reader's buffer, and what is read is written and
-//! read again. The first byte is the buffer's size, and says whether unknown fields are passed over, and which of two
-//! formats the lines are read by: one of plain values, or one with all that may lie in a record.
+//! read again. The first byte is the buffer's size, and says whether unknown fields are passed over, and which of three
+//! formats the lines are read by: one of plain values, one with all that may lie in a record, or one with elements that may be null.
 
 use crate::nested;
 use std::io::BufReader;
@@ -9,16 +9,16 @@ use std::sync::LazyLock;
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{Format, Record};
 
-static FORMATS: LazyLock<[Format; 2]> = LazyLock::new(|| {
+static FORMATS: LazyLock<[Format; 3]> = LazyLock::new(|| {
     let schema = "a i16 null\nb string null\nc bool null\nd timestamp null\ne f32 null\nf char[3] null\ng bytes null\nh u64 null";
-    [schema, nested::SCHEMA].map(|schema| Format::parse_schema(schema).expect("a sound schema"))
+    [schema, nested::SCHEMA, nested::ELEMENTS].map(|schema| Format::parse_schema(schema).expect("a sound schema"))
 });
 
 /// Takes one input.
 pub fn fuzz(input: &[u8]) {
     let [buffer_bytes, text @ ..] = input else { return };
     let ignore_unknown_fields = buffer_bytes.is_multiple_of(2);
-    let format = &FORMATS[usize::from(*buffer_bytes >= 128)];
+    let format = &FORMATS[usize::from(*buffer_bytes / 86)];
     let options = JsonOptions { ignore_unknown_fields, max_line_bytes: 300, ..JsonOptions::default() };
     let whole = decode(format, text, 1 << 16, &options);
     let parts = decode(format, text, usize::from(*buffer_bytes) + 1, &options);

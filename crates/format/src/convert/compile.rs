@@ -131,7 +131,11 @@ pub(super) fn compile(body: &Body, is_record: bool, most: usize) -> Code {
     let chunk_records = CHUNK_BYTES / (from.fixed_bytes() + to.fixed_bytes()).max(1);
     let chunk_records = chunk_records.clamp(1, CHUNK_RECORDS);
     let blanks = if is_record && !has_more { compiler.blank.repeat(chunk_records) } else { Vec::new() };
-    let steps = words::gather(compiler.steps, from.fixed_bytes(), to.fixed_bytes());
+    // Elements of foreign layouts may be cut off: what they lack counts as zeros, step by step.
+    let steps = match is_record || !from.is_foreign() {
+        true => words::gather(compiler.steps, from.fixed_bytes(), to.fixed_bytes()),
+        false => compiler.steps,
+    };
     Code {
         blank: compiler.blank.into(),
         blanks: blanks.into(),

@@ -154,16 +154,16 @@ impl Inner {
     #[inline]
     fn begin<'r>(&self, payload: &mut &'r [u8], chunk: &mut [&'r [u8]], out: &mut Vec<u8>) -> (usize, bool) {
         let (from_bytes, to_bytes) = (self.body.from.fixed_bytes(), self.code.blank.len());
-        if !self.code.is_identity && self.code.variable.is_empty() {
+        if let (false, [], [Step { op: Op::Words(words), .. }, others @ ..]) =
+            (self.code.is_identity, &*self.code.variable, &*self.code.steps)
+        {
             let start = out.len();
             // No more records than there are bytes for.
             let room = chunk.len().min(payload.len() / from_bytes.max(1));
             out.extend_from_slice(self.code.blanks.get(..room * to_bytes).unwrap_or_default());
             let (rows, mut filled) = (&mut out[start..], 0);
-            if let [Step { op: Op::Words(words), .. }, others @ ..] = &*self.code.steps {
-                let (is_noted, bytes) = (!others.is_empty(), (from_bytes, to_bytes));
-                words.run(Found { payload, places: chunk, is_noted, rows, bytes, done: &mut filled });
-            }
+            let (is_noted, bytes) = (!others.is_empty(), (from_bytes, to_bytes));
+            words.run(Found { payload, places: chunk, is_noted, rows, bytes, done: &mut filled });
             out.truncate(start + filled * to_bytes);
             if filled > 0 {
                 return (filled, true);

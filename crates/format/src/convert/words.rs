@@ -102,7 +102,8 @@ impl Words {
         (copies, others.into_iter().filter(|is| *is).count())
     }
 
-    /// One loop, which has no more in it than there is to do. Records that are shorter than they should be are left out.
+    /// One loop, which has no more in it than there is to do. A record that is shorter than its fixed part is left out: it is
+    /// refused by whoever has it, and elements of natural layouts are never shorter.
     #[inline(always)]
     pub(super) fn run<'r>(&self, over: impl Over<'r>) {
         let Words { copies, turn, widened, integer, bytes } = *self;

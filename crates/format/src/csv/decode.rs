@@ -9,7 +9,7 @@ use crate::builder::{RecordBuilder, Run};
 use crate::element::Member;
 use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
-use crate::json::{JsonDecoder, JsonError, JsonOptions, JsonProblem};
+use crate::json::{JsonError, JsonOptions, JsonProblem, JsonValueDecoder};
 use crate::record::Record;
 use crate::scan::Target;
 use crate::text::{self, Rounding, Unfit};
@@ -42,31 +42,24 @@ struct Values {
     longest_null: usize,
 }
 
-/// A list, written as a JSON array: read as the only member of an object.
+/// A list, written as a JSON array.
 #[derive(Debug)]
 struct JsonList {
     format: Format,
-    decoder: JsonDecoder,
-    object: Vec<u8>,
+    decoder: JsonValueDecoder,
 }
 
 impl JsonList {
     fn of(field: &Field, csv: &CsvOptions) -> Option<Self> {
         let ty = (field.ty == FieldType::List).then(|| field.type_spec())?;
         let format = Format::natural([FieldSpec::new("list", ty)]).ok()?;
-        // The row has a bound of its own.
-        let rounds_integers = csv.rounds_integers;
-        let options = JsonOptions { max_line_bytes: usize::MAX, rounds_integers, ..JsonOptions::default() };
-        Some(Self { decoder: JsonDecoder::new(&format, &options), object: Vec::new(), format })
+        let options = JsonOptions { rounds_integers: csv.rounds_integers, ..JsonOptions::default() };
+        Some(Self { decoder: JsonValueDecoder::new(&format, &options), format })
     }
 
     /// Gives the builder's field the list that a text is.
     fn set(&mut self, builder: &mut RecordBuilder, field: usize, text: &[u8]) -> Result<(), JsonError> {
-        self.object.clear();
-        for part in [b"{\"list\":", text, b"}"] {
-            self.object.extend_from_slice(part);
-        }
-        let record = Record::assume_checked(&self.format, self.decoder.decode(&self.object)?);
+        let record = Record::assume_checked(&self.format, self.decoder.decode(text)?);
         builder.set(field, record.get(0)).map_err(|error| {
             let problem = JsonProblem::Refused { problem: error.problem };
             JsonError { line: 1, field: error.path(), problem }
@@ -181,11 +174,12 @@ impl Convert {
             return CsvError { line, column: None, problem: CsvProblem::MissingColumn };
         };
         let mut expected = text::expected_not(text, field, "RFC 3339, such as 2013-01-01T10:00:00Z");
-        if let Some(JsonError { field, problem, .. }) = list {
-            // Of the path, what is behind the object's only member.
+        if let Some(JsonError { line, field, problem }) = list {
+            // Of the path, what is behind the name that the list has there.
             let path = field.as_deref().and_then(|path| path.strip_prefix("list")).unwrap_or_default();
             let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
-            expected = format!("{expected}, as a JSON array ({place}{problem})");
+            let line = if line == 1 { String::new() } else { format!("its line {line}, ") };
+            expected = format!("{expected}, as a JSON array ({line}{place}{problem})");
         }
         match self.values.options.null_words_text(field.ty) {
             Some(words) if field.nullable => expected = format!("{expected}, or {words} for null"),

@@ -34,9 +34,17 @@ pub(super) struct RowReader {
 /// Where a field is in the text, and whether it was in quotes.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    start: usize,
-    end: usize,
+    start: u32,
+    end: u32,
     quoted: bool,
+}
+
+impl Bounds {
+    /// Both places are within a row, which is shorter than 32 bits count.
+    #[inline]
+    fn new(start: usize, end: usize, quoted: bool) -> Self {
+        Self { start: start as u32, end: end as u32, quoted }
+    }
 }
 
 /// One row.
@@ -45,7 +53,13 @@ pub(super) struct Row<'a> {
     /// The row as it was read, or its fields without quotes.
     text: &'a [u8],
     fields: &'a [Bounds],
+    /// Whether there is a delimiter behind each field. Without, a field is shown alone: the next would be taken for a part of
+    /// its number.
+    is_delimited: bool,
 }
+
+/// How much of what follows a field is shown with it.
+const AHEAD: usize = 16;
 
 impl<'a> Row<'a> {
     /// How many fields it has.
@@ -58,8 +72,10 @@ impl<'a> Row<'a> {
     #[inline]
     pub(super) fn fields(self) -> impl Iterator<Item = (Run<'a>, bool)> {
         self.fields.iter().map(move |Bounds { start, end, quoted }| {
-            let ahead = self.text.get(*start..).unwrap_or_default();
-            (Run { bytes: ahead.get(..end - start).unwrap_or_default(), ahead }, *quoted)
+            let (start, end) = (*start as usize, *end as usize);
+            let bytes = self.text.get(start..end).unwrap_or_default();
+            let ahead = self.text.get(start..self.text.len().min(end + AHEAD)).filter(|_| self.is_delimited);
+            (Run { bytes, ahead: ahead.unwrap_or(bytes) }, *quoted)
         })
     }
 }
@@ -74,7 +90,7 @@ impl RowReader {
             parser,
             delimiter: options.delimiter,
             // One more is counted with.
-            max_row_bytes: options.max_row_bytes.min(isize::MAX as usize),
+            max_row_bytes: options.max_row_bytes.min(i32::MAX as usize),
             line: 1,
             after_cr: false,
             in_discarded_line: false,
@@ -102,14 +118,14 @@ impl RowReader {
         if let Some((line, end)) = plain_line(chunk, self.max_row_bytes) {
             let fields = &mut self.fields;
             fields.clear();
-            split(line, self.delimiter, |start, end| fields.push(Bounds { start, end, quoted: false }));
-            let result = visit(row_line, Row { text: line, fields });
+            split(line, self.delimiter, |start, end| fields.push(Bounds::new(start, end, false)));
+            let result = visit(row_line, Row { text: line, fields, is_delimited: true });
             self.input.consume(reader, end);
             self.line += 1;
             return Ok(Some(result));
         }
         self.parse_row(reader)?;
-        Ok(Some(visit(row_line, Row { text: &self.text, fields: &self.fields })))
+        Ok(Some(visit(row_line, Row { text: &self.text, fields: &self.fields, is_delimited: false })))
     }
 
     /// Goes to the first byte of the next row; false at the end.
@@ -173,8 +189,8 @@ impl RowReader {
                     self.text.resize(room, 0);
                 }
                 ReadFieldResult::Field { record_end } => {
-                    let start = self.fields.last().map_or(0, |before| before.end);
-                    self.fields.push(Bounds { start, end: written, quoted: quoted == Some(true) });
+                    let start = self.fields.last().map_or(0, |before| before.end as usize);
+                    self.fields.push(Bounds::new(start, written, quoted == Some(true)));
                     quoted = None;
                     if record_end {
                         break;

@@ -7,10 +7,10 @@
 //! |---|---|---|
 //! | integers | integers, in their shortest form | big integers (tags 2 and 3) that fit |
 //! | `f32`, `f64` | floats of that size | floats of any size, rounded to the nearest; integers that lose nothing |
-//! | `timestamp` | RFC 3339 text with tag 0 | such text without the tag; seconds with tag 1 |
+//! | `timestamp` | RFC 3339 text with tag 0 | such text without the tag, also without a zone (UTC); seconds with tag 1 |
 //! | `decimal` | decimal fractions, tag 4 | integers, and text |
-//! | enumerations | the symbol as text; the number, where it has none | any number that fits |
-//! | `char[N]`, `string`; `bytes` | text; bytes | in pieces, too |
+//! | enumerations | the symbol as text; the number, where it has none | any number that fits, also as text |
+//! | `char[N]`, `string`; `bytes` | text; bytes | in pieces, too; bytes of a big integer |
 //! | null | null | `undefined`; a nullable field may be missing |
 //!
 //! Other tags are passed over. A value that does not fit its field, a member twice, a name that the format does not have

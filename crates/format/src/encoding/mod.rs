@@ -11,7 +11,7 @@
 //!
 //! | | an enumeration's number without a symbol | NaN, the infinities | text that is no UTF-8, written | text that is no UTF-8, read | a number beyond its field, read |
 //! |---|---|---|---|---|---|
-//! | JSON | the number | `"NaN"`, `"inf"`, `"-inf"` | refused, or mended | an error | an error |
+//! | JSON | the number | `"NaN"`, `"inf"`, `"-inf"` | refused, or mended | an error, or mended | an error |
 //! | CSV | the number | `NaN`, `inf`, `-inf` | refused, or mended | an error | an error |
 //! | XML | the number | `NaN`, `INF`, `-INF` | refused, or mended | ends the input | an error |
 //! | CBOR, MessagePack | the number | as they are | refused, or mended | an error, or mended | an error |

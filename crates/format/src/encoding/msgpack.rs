@@ -7,9 +7,9 @@
 //! |---|---|---|
 //! | integers | integers, in their shortest form | – |
 //! | `f32`, `f64` | floats of that size | floats of either size, rounded to the nearest; integers that lose nothing |
-//! | `timestamp` | the extension type -1 | RFC 3339 text |
+//! | `timestamp` | the extension type -1 | RFC 3339 text, also without a zone (UTC) |
 //! | `decimal` | text, where [`Loss::Decimal`](super::Loss::Decimal) is allowed | integers |
-//! | enumerations | the symbol as text; the number, where it has none | any number that fits |
+//! | enumerations | the symbol as text; the number, where it has none | any number that fits, also as text |
 //! | `char[N]`, `string`; `bytes` | text; bytes | – |
 //! | null | nil | a nullable field may be missing |
 //!

@@ -7,7 +7,7 @@ use super::values::ValueReader;
 use super::{JsonError, JsonOptions, JsonProblem};
 use crate::builder::{ValueError, ValueProblem};
 use crate::format::Format;
-use crate::text::{self, Rounding};
+use crate::text::Rounding;
 use crate::tokens::{Flaw, Rules, Stop, TokenDecoder, WrongItem};
 
 /// Reads objects into records of one format, without allocating once its buffers have grown to the objects' sizes: an
@@ -30,14 +30,7 @@ impl JsonDecoder {
     /// A decoder for objects of this format.
     #[must_use]
     pub fn new(format: &Format, options: &JsonOptions) -> Self {
-        let rules = Rules {
-            ignore_unknown: options.ignore_unknown_fields,
-            repairs_text: options.repairs_text,
-            rounding: Rounding::of(options.rounds_integers),
-            null_words: options.null_words.clone(),
-        };
-        let decoder = TokenDecoder::new(format, rules, JsonTokens::written);
-        let convert = Convert { decoder, unescaped: Vec::new() };
+        let convert = Convert::new(format, options);
         Self { values: ValueReader::default(), convert, max_line_bytes: options.max_line_bytes }
     }
 
@@ -84,7 +77,39 @@ impl JsonDecoder {
     }
 }
 
+/// Reads values of one field, each into a record of that field alone.
+#[derive(Debug)]
+pub(crate) struct JsonValueDecoder {
+    convert: Convert,
+}
+
+impl JsonValueDecoder {
+    /// A decoder for the field of a format that has no other.
+    pub(crate) fn new(format: &Format, options: &JsonOptions) -> Self {
+        Self { convert: Convert::new(format, options) }
+    }
+
+    /// A value as a record.
+    ///
+    /// # Errors
+    /// It is none; the path is that of the field.
+    pub(crate) fn decode(&mut self, value: &[u8]) -> Result<&[u8], JsonError> {
+        self.convert.only_value(value)?;
+        self.convert.finish(1)
+    }
+}
+
 impl Convert {
+    fn new(format: &Format, options: &JsonOptions) -> Self {
+        let rules = Rules {
+            ignore_unknown: options.ignore_unknown_fields,
+            repairs_text: options.repairs_text,
+            rounding: Rounding::of(options.rounds_integers),
+            null_words: options.null_words.clone(),
+        };
+        Self { decoder: TokenDecoder::new(format, rules, JsonTokens::written), unescaped: Vec::new() }
+    }
+
     /// Makes the members of an object a record, for [`Convert::finish`]; false for a blank line.
     #[inline]
     fn line(&mut self, line: u64, bytes: &[u8]) -> Result<bool, JsonError> {
@@ -102,43 +127,49 @@ impl Convert {
         }
     }
 
+    /// As [`Convert::line`], of a value that is the record's only field; there must be one.
+    fn only_value(&mut self, bytes: &[u8]) -> Result<(), JsonError> {
+        let mut tokens = JsonTokens::new(bytes, &mut self.unescaped);
+        let outcome = self.decoder.first_value(&mut tokens).and_then(|()| Ok(tokens.end()?));
+        outcome.map_err(|stop| {
+            let left = tokens.left();
+            explain(stop, 1, bytes, left)
+        })
+    }
+
     #[inline]
     fn finish(&mut self, line: u64) -> Result<&[u8], JsonError> {
         self.decoder.finish().map_err(|error| refused(line, &error))
     }
 }
 
-/// What is wrong with an object whose first line this is, of which the last `left` bytes have not been read.
+/// What is wrong with a value whose first line this is, of which the last `left` bytes have not been read.
 #[cold]
 fn explain(stop: Stop, line: u64, bytes: &[u8], left: usize) -> JsonError {
-    match stop {
-        Stop::Refused(error) => refused(line, &error),
+    let (before, rest) = bytes.split_at(bytes.len().saturating_sub(left));
+    let line = line + memchr::memchr_iter(b'\n', before).count() as u64;
+    let expected = match stop {
+        Stop::Refused(error) => return refused(line, &error),
         Stop::Wrong(wrong) => {
             let problem = match wrong.problem {
                 WrongItem::Value { found, expected } => JsonProblem::Value { found, expected },
                 WrongItem::Unknown { known } => JsonProblem::UnknownField { known },
                 WrongItem::Twice => JsonProblem::SameField,
             };
-            JsonError { line, field: wrong.field, problem }
+            return JsonError { line, field: wrong.field, problem };
         }
-        Stop::Flaw(Flaw::TooDeep) => JsonError::at(line, JsonProblem::TooDeep),
-        Stop::Flaw(flaw) => {
-            let (before, rest) = bytes.split_at(bytes.len().saturating_sub(left));
-            let lines = memchr::memchr_iter(b'\n', before).count() as u64;
-            let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
-            let expected = match flaw {
-                Flaw::Expected(expected) => expected,
-                _ => "JSON",
-            };
-            let next = String::from_utf8_lossy(rest.get(..4).unwrap_or(rest)).chars().next();
-            let found = match next {
-                Some(next) => format!("`{}`", text::shorten(next.encode_utf8(&mut [0; 4]).as_bytes())),
-                None => "the end of the object".to_owned(),
-            };
-            let message = format!("found {found}, expected {expected}");
-            JsonError::at(line + lines, JsonProblem::Syntax { column, message })
-        }
-    }
+        Stop::Flaw(Flaw::TooDeep) => return JsonError::at(line, JsonProblem::TooDeep),
+        Stop::Flaw(Flaw::Expected(expected)) => expected,
+        Stop::Flaw(Flaw::Cut | Flaw::Found(_)) => "JSON",
+    };
+    let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
+    let next = String::from_utf8_lossy(rest.get(..4).unwrap_or(rest)).chars().next();
+    let found = match next {
+        Some(next) if next.is_control() => format!("`{}`", next.escape_default()),
+        Some(next) => format!("`{next}`"),
+        None => "the end of the text".to_owned(),
+    };
+    JsonError::at(line, JsonProblem::Syntax { column, message: format!("found {found}, expected {expected}") })
 }
 
 /// What is wrong with a record that the builder refused.

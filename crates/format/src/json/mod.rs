@@ -28,6 +28,7 @@ use std::{fmt, io};
 use crate::builder::ValueProblem;
 
 pub use decode::JsonDecoder;
+pub(crate) use decode::JsonValueDecoder;
 pub use encode::JsonEncoder;
 pub(crate) use encode::JsonValue;
 pub use export::export_json_schema;
@@ -64,7 +65,7 @@ impl Default for JsonOptions {
 /// What was wrong with a line of JSON, and where.
 #[derive(Debug)]
 pub struct JsonError {
-    /// The line, counted from 1.
+    /// The line on which it was found, counted from 1; where a member is missing, the object's first.
     pub line: u64,
     /// The field's name, where one is at fault.
     pub field: Option<String>,

@@ -41,7 +41,7 @@ impl<'a, 's> JsonTokens<'a, 's> {
     #[inline(always)]
     pub(super) fn end(&mut self) -> Result<(), Flaw> {
         self.scan.skip_blanks();
-        if self.scan.is_empty() { Ok(()) } else { Err(Flaw::Expected("nothing behind the object")) }
+        if self.scan.is_empty() { Ok(()) } else { Err(Flaw::Expected("nothing more")) }
     }
 
     #[inline(always)]
@@ -49,6 +49,8 @@ impl<'a, 's> JsonTokens<'a, 's> {
         if self.scan.take(word) { Ok(token) } else { Err(Flaw::Expected("a value")) }
     }
 }
+
+const NOT_TEXT: Flaw = Flaw::Expected("a text in UTF-8");
 
 /// A text, from its opening quote on.
 #[inline(always)]
@@ -141,8 +143,27 @@ impl<'a> Tokens for JsonTokens<'a, '_> {
         if self.scan.peek() != Some(b'"') {
             return Err(Flaw::Expected("a name in quotes"));
         }
+        let start = self.scan;
         let name = text(&mut self.scan, self.unescaped)?;
+        if !name.is_text() {
+            self.scan = start;
+            return Err(NOT_TEXT);
+        }
         colon(&mut self.scan)?;
         Ok(Ok(name.bytes))
+    }
+
+    /// That what is passed over is UTF-8 is seen here; of other values, where it is put.
+    fn any(&mut self) -> Result<Token<'_>, Flaw> {
+        let start = self.scan;
+        let token = self.value()?;
+        let is_text = !matches!(token, Token::Text(run) if !run.is_text());
+        if !is_text {
+            self.scan = start;
+            return Err(NOT_TEXT);
+        }
+        // Read again, since a token that was looked at keeps what it is of.
+        self.scan = start;
+        self.value()
     }
 }

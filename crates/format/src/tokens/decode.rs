@@ -4,6 +4,7 @@ use super::members::{Entry, Goal, Item, Members, Needs, Written};
 use super::put::{Misfit, Rules};
 use super::{Flaw, Open, Token, Tokens};
 use crate::builder::{Place, RecordBuilder, ValueError};
+use crate::field::FieldType;
 use crate::format::Format;
 use crate::nesting::MAX_NESTING;
 use crate::scan::Target;
@@ -93,6 +94,14 @@ impl TokenDecoder {
             Token::Map(open) => state.map(members, open, tokens),
             other => Err(wrong(None, describe::<T>(&other), format!("{}, one member a field", T::MAP))),
         }
+    }
+
+    /// Makes a record of the value of its first field, for [`TokenDecoder::finish`].
+    pub(crate) fn first_value<T: Tokens>(&mut self, tokens: &mut T) -> Result<(), Stop> {
+        let Self { members, state } = self;
+        state.builder.clear();
+        state.depth = 0;
+        members.entries.first().map_or(Ok(()), |entry| state.member(entry, tokens))
     }
 
     /// The record.
@@ -242,7 +251,10 @@ impl State {
             return wrong(None, found, "no value".to_owned());
         };
         // Without the quotes of a text that may be a number.
-        let mut expected = text::expected_not(found.trim_matches('`').as_bytes(), field, T::TIMES);
+        let mut expected = match field.ty {
+            FieldType::Bytes if !T::LACKS_TYPES => "bytes".to_owned(),
+            _ => text::expected_not(found.trim_matches('`').as_bytes(), field, T::TIMES),
+        };
         expected.push_str(if target.place.may_be_null() { ", or null" } else { "" });
         wrong(Some(self.path(&field.name)), found, expected)
     }
@@ -311,7 +323,9 @@ impl State {
         let is_record = match (tokens.map()?, &entry.goal) {
             (Token::Null, _) => return Ok(()),
             // A map of maps is the record if it looks like one, and else its value.
-            (Token::Map(open), Goal::Group(..)) if T::IS_TYPED => self.is_wrapped(entry, open, tokens)?,
+            (Token::Map(open), Goal::Group(_, inner)) if T::IS_TYPED => {
+                self.is_wrapped(&entry.name, inner, open, tokens)?
+            }
             (Token::Map(_), _) => true,
             _ => false,
         };
@@ -319,18 +333,29 @@ impl State {
         if is_record { self.record(members, tokens) } else { self.member(entry, tokens) }
     }
 
-    /// Whether a map has this member alone, and it is a map or null.
-    fn is_wrapped<T: Tokens>(&mut self, entry: &Entry, mut open: Open, tokens: &mut T) -> Result<bool, Stop> {
-        if !tokens.more(&mut open)? || !tokens.name()?.is_ok_and(|name| name == entry.name.as_bytes()) {
-            return Ok(false);
+    /// Whether a map has a member of this name that is a map or null: then it is the record, and not its value. If the value has
+    /// such a member itself, the record is only a map that has no other.
+    fn is_wrapped<T: Tokens>(
+        &mut self,
+        name: &str,
+        value: &Members,
+        mut open: Open,
+        tokens: &mut T,
+    ) -> Result<bool, Stop> {
+        let is_other_too = value.find(name.as_bytes()).is_some();
+        let (mut is_found, mut members) = (false, 0);
+        while tokens.more(&mut open)? {
+            let is_it = tokens.name()?.is_ok_and(|found| found == name.as_bytes());
+            let start = tokens.mark();
+            is_found |= is_it && matches!(tokens.value()?, Token::Map(_) | Token::Null);
+            tokens.go_to(start);
+            self.pass_over(tokens)?;
+            members += 1;
+            if is_found && !is_other_too {
+                return Ok(true);
+            }
         }
-        let start = tokens.mark();
-        if !matches!(tokens.value()?, Token::Map(_) | Token::Null) {
-            return Ok(false);
-        }
-        tokens.go_to(start);
-        self.pass_over(tokens)?;
-        Ok(!tokens.more(&mut open)?)
+        Ok(is_found && members == 1)
     }
 
     /// Passes over a value. The bound on its depth holds with what it lies in.
@@ -338,11 +363,14 @@ impl State {
         let Self { passed_over, depth, .. } = self;
         passed_over.clear();
         loop {
-            if let Token::Array(open) | Token::Map(open) = tokens.any()? {
-                if *depth + passed_over.len() >= MAX_NESTING {
+            match tokens.any()? {
+                Token::Array(Open { left: Some(0), .. }) | Token::Map(Open { left: Some(0), .. }) => {}
+                Token::Array(_) | Token::Map(_) if *depth + passed_over.len() >= MAX_NESTING => {
                     return Err(Flaw::TooDeep);
                 }
-                passed_over.push(if T::NAMES_ARE_VALUES { open.of_values()? } else { open });
+                Token::Array(open) => passed_over.push(open),
+                Token::Map(open) => passed_over.push(if T::NAMES_ARE_VALUES { open.of_values()? } else { open }),
+                _ => {}
             }
             loop {
                 let Some(open) = passed_over.last_mut() else { return Ok(()) };
@@ -392,7 +420,8 @@ fn describe<T: Tokens>(token: &Token<'_>) -> String {
         Token::Untyped(run) => format!("`{}`", text::shorten(run.bytes)),
         Token::Array(_) => T::ARRAY.to_owned(),
         Token::Map(_) => T::MAP.to_owned(),
-        Token::Stray { what, name } => format!("{what} `{}`", text::shorten(name)),
+        Token::BigInt { value, .. } => value.to_string(),
+        Token::Stray { what, text } => format!("{what} `{}`", text::shorten(text)),
         Token::Other(what) => (*what).to_owned(),
     }
 }

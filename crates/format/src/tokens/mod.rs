@@ -34,16 +34,21 @@ pub(crate) enum Token<'a> {
     /// UTF-8, if the writer kept its promise.
     Text(Run<'a>),
     Bytes(Run<'a>),
+    /// An integer as bytes: the first byte first, as the encoding has it.
+    BigInt {
+        bytes: Run<'a>,
+        value: i128,
+    },
     /// A value of whatever type, as it is written.
     Untyped(Run<'a>),
     /// Values follow: see [`Tokens::more`].
     Array(Open),
     /// Names with values follow: see [`Tokens::more`].
     Map(Open),
-    /// What has no place here, and its name.
+    /// What has no place here, and its name or text.
     Stray {
         what: &'static str,
-        name: &'a [u8],
+        text: &'a [u8],
     },
     /// What no field can hold.
     Other(&'static str),
@@ -59,9 +64,10 @@ pub(crate) enum Number {
 /// An array or map that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// Values, or names with values, that are to come; `None` where their end is marked. In XML, a place by which the end of a
-    /// list is found that has no mark.
+    /// Values, or names with values, that are to come; `None` where their end is marked, or is found by where they began.
     pub(crate) left: Option<u64>,
+    /// How many bytes were left where they began, for an encoding that asks.
+    pub(crate) from: Option<usize>,
     pub(crate) is_map: bool,
     /// Whether none has been read.
     pub(crate) is_first: bool,
@@ -69,11 +75,11 @@ pub(crate) struct Open {
 
 impl Open {
     pub(crate) fn array(left: Option<u64>) -> Self {
-        Self { left, is_map: false, is_first: true }
+        Self { left, from: None, is_map: false, is_first: true }
     }
 
     pub(crate) fn map(left: Option<u64>) -> Self {
-        Self { left, is_map: true, is_first: true }
+        Self { left, from: None, is_map: true, is_first: true }
     }
 
     /// The same with each name as one more value.

@@ -68,13 +68,15 @@ impl Rules {
             (Token::Untyped(run), _) => return self.put_untyped(builder, scratch, target, run),
             (Token::Null, _) => builder.put_null(place)?,
             (Token::Bool(value), FieldType::Bool) => builder.put(place, [u8::from(value)]),
-            (Token::Bytes(run), FieldType::Bytes) => builder.put_run(place, run)?,
+            (Token::Bytes(run) | Token::BigInt { bytes: run, .. }, FieldType::Bytes) => builder.put_run(place, run)?,
             (Token::Decimal { unscaled, scale }, FieldType::Decimal { .. }) => {
                 builder.put_decimal(place, unscaled, scale)?;
             }
             (Token::Time(time), FieldType::Timestamp) => put_time(builder, target, i64::try_from(time).ok())?,
             (Token::Seconds(number), FieldType::Timestamp) => put_time(builder, target, nanoseconds(number))?,
-            (Token::Int(number) | Token::Seconds(Number::Int(number)), _) => self.put_int(builder, target, number)?,
+            (Token::Int(number) | Token::BigInt { value: number, .. } | Token::Seconds(Number::Int(number)), _) => {
+                self.put_int(builder, target, number)?;
+            }
             (Token::Float(value) | Token::Seconds(Number::Float(value)), FieldType::F32 | FieldType::F64) => {
                 builder.put_float(place, value)?;
             }

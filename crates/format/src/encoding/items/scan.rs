@@ -76,7 +76,7 @@ impl Scan {
         };
         match opened {
             Some(open) if open != Open::Values(0) => {
-                if self.open.len() >= MAX_NESTING {
+                if open != Open::Pieces && self.open.len() >= MAX_NESTING {
                     return Err(Flaw::TooDeep);
                 }
                 self.open.push(open);

@@ -41,6 +41,18 @@ impl<'a, 's, D: Dialect> ItemTokens<'a, 's, D> {
     }
 }
 
+/// The head of the next value, and the last tag in front of it.
+#[inline]
+fn tagged<'a, D: Dialect>(reader: &mut Reader<'a>) -> Result<(Option<u64>, Head<'a>), Flaw> {
+    let mut tag = None;
+    loop {
+        match D::head(reader)? {
+            Head::Tag(number) => tag = Some(number),
+            head => return Ok((tag, head)),
+        }
+    }
+}
+
 /// Text or bytes that come in pieces.
 #[cold]
 fn gather<D: Dialect>(reader: &mut Reader<'_>, pieces: &mut Vec<u8>) -> Result<(), Flaw> {
@@ -70,13 +82,10 @@ fn decimal<D: Dialect>(len: Option<u64>, reader: &mut Reader<'_>) -> Result<Opti
     if len.is_some_and(|len| len != 2) {
         return Ok(None);
     }
-    let Head::Int(exponent) = D::head(&mut ahead)? else { return Ok(None) };
-    let digits = match D::head(&mut ahead)? {
-        Head::Int(digits) => Some(digits),
-        Head::Tag(tag @ (TAG_POSITIVE | TAG_NEGATIVE)) => match D::head(&mut ahead)? {
-            Head::Bytes(run) => big(run.bytes, tag == TAG_NEGATIVE),
-            _ => None,
-        },
+    let (_, Head::Int(exponent)) = tagged::<D>(&mut ahead)? else { return Ok(None) };
+    let digits = match tagged::<D>(&mut ahead)? {
+        (_, Head::Int(digits)) => Some(digits),
+        (Some(tag @ (TAG_POSITIVE | TAG_NEGATIVE)), Head::Bytes(run)) => big(run.bytes, tag == TAG_NEGATIVE),
         _ => None,
     };
     let Some(digits) = digits else { return Ok(None) };
@@ -116,13 +125,7 @@ impl<'a, D: Dialect> Tokens for ItemTokens<'a, '_, D> {
     #[inline]
     fn value(&mut self) -> Result<Token<'_>, Flaw> {
         let Self { reader, pieces, .. } = self;
-        let mut tag = None;
-        let head = loop {
-            match D::head(reader)? {
-                Head::Tag(number) => tag = Some(number),
-                head => break head,
-            }
-        };
+        let (tag, head) = tagged::<D>(reader)?;
         Ok(match head {
             Head::Null => Token::Null,
             Head::Bool(value) => Token::Bool(value),
@@ -131,18 +134,16 @@ impl<'a, D: Dialect> Tokens for ItemTokens<'a, '_, D> {
             Head::Float(value) if tag == Some(TAG_SECONDS) => Token::Seconds(Number::Float(value)),
             Head::Float(value) => Token::Float(value),
             Head::Text(run) => Token::Text(run),
-            Head::Bytes(run) => match tag {
-                Some(TAG_POSITIVE | TAG_NEGATIVE) => {
-                    big(run.bytes, tag == Some(TAG_NEGATIVE)).map_or(Token::Bytes(run), Token::Int)
-                }
-                _ => Token::Bytes(run),
+            Head::Bytes(bytes) => match (tag, big(bytes.bytes, tag == Some(TAG_NEGATIVE))) {
+                (Some(TAG_POSITIVE | TAG_NEGATIVE), Some(value)) => Token::BigInt { bytes, value },
+                _ => Token::Bytes(bytes),
             },
             Head::Array(len) => {
                 let decimal = if tag == Some(TAG_DECIMAL) { decimal::<D>(len, reader)? } else { None };
                 decimal.map_or(Token::Array(Open::array(len)), |(unscaled, scale)| Token::Decimal { unscaled, scale })
             }
             Head::Map(len) => Token::Map(Open::map(len)),
-            Head::Break => Token::Other("an end"),
+            Head::Break => return Err(Flaw::Found("an end of nothing")),
             Head::Pieces { is_text } => {
                 gather::<D>(reader, pieces)?;
                 let run = Run::alone(pieces);

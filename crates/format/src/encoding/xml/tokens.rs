@@ -48,6 +48,26 @@ impl<'a, 's> XmlTokens<'a, 's> {
         }
     }
 
+    /// Whether there are only blanks up to the end of the element that was begun.
+    fn is_empty(&self) -> bool {
+        let mut pieces = self.pieces;
+        loop {
+            match pieces.next() {
+                Piece::Text(text) if is_blank(text.bytes) => {}
+                piece => return matches!(piece, Piece::End),
+            }
+        }
+    }
+
+    /// Ends the element that was begun, if there are only blanks in it.
+    fn ends(&mut self) -> bool {
+        let ends = self.is_empty();
+        if ends {
+            self.pieces.skip_rest();
+        }
+        ends
+    }
+
     /// What is in an element that is a list, and is none of the list's elements.
     fn stray_in_list(&self) -> Option<Token<'a>> {
         let mut pieces = self.pieces;
@@ -62,12 +82,15 @@ impl<'a, 's> XmlTokens<'a, 's> {
     }
 }
 
+/// An element that says that it is null, and is not empty.
+const FULL_NIL: Token<'static> = Token::Other("an element with `xsi:nil` that is not empty");
+
 /// A piece where there is to be none.
 fn stray(piece: Piece<'_>) -> Token<'_> {
     match piece {
-        Piece::Element { name, .. } => Token::Stray { what: "an element", name },
-        Piece::Attribute { name, .. } => Token::Stray { what: "an attribute", name },
-        Piece::Text(text) => Token::Stray { what: "the text", name: text.bytes },
+        Piece::Element { name, .. } => Token::Stray { what: "an element", text: name },
+        Piece::Attribute { name, .. } => Token::Stray { what: "an attribute", text: name },
+        Piece::Text(text) => Token::Stray { what: "the text", text: text.bytes },
         Piece::End => Token::Other("nothing"),
     }
 }
@@ -119,19 +142,26 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
         if !gathered.is_empty() {
             text = Run::alone(gathered);
         }
-        Ok(if is_nil { Token::Null } else { Token::Untyped(text) })
+        Ok(match is_nil {
+            true if is_blank(text.bytes) => Token::Null,
+            true => FULL_NIL,
+            false => Token::Untyped(text),
+        })
     }
 
-    /// An element with members in it. One that says that it is null is, if there is nothing in it.
+    /// An element with members in it.
     fn map(&mut self) -> Result<Token<'_>, Flaw> {
-        match self.pieces.next() {
-            Piece::Element { nil: Some(true), .. } if matches!(self.pieces.peek(), Piece::End) => {
-                self.pieces.next();
-                Ok(Token::Null)
+        Ok(match self.pieces.next() {
+            Piece::Element { nil: Some(true), .. } => {
+                if self.ends() {
+                    Token::Null
+                } else {
+                    FULL_NIL
+                }
             }
-            Piece::Element { .. } => Ok(Token::Map(Open::map(None))),
-            piece => Ok(stray(piece)),
-        }
+            Piece::Element { .. } => Token::Map(Open::map(None)),
+            piece => stray(piece),
+        })
     }
 
     /// A list in a list is an element with the inner one's elements in it. Any other is this element and those that follow
@@ -148,14 +178,17 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
         }
         Ok(match nil {
             Some(true) => {
-                self.pieces = first;
-                self.pieces.skip();
-                Token::Null
+                if self.ends() {
+                    Token::Null
+                } else {
+                    FULL_NIL
+                }
             }
-            Some(false) if matches!(self.pieces.peek(), Piece::End) => Token::Array(Open::array(None)),
+            // There is no item in it to come.
+            Some(false) if self.is_empty() => Token::Array(Open::array(None)),
             _ => {
                 self.pieces = first;
-                Token::Array(Open::array(Some(first.left() as u64)))
+                Token::Array(Open { from: Some(first.left()), ..Open::array(None) })
             }
         })
     }
@@ -167,7 +200,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
     }
 
     fn more(&mut self, open: &mut Open) -> Result<bool, Flaw> {
-        Ok(match open.left {
+        Ok(match open.from {
             _ if open.is_map => {
                 let is_end = matches!(self.member(), Piece::End);
                 if is_end {
@@ -178,7 +211,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
             None => self.item(),
             Some(_) if std::mem::take(&mut open.is_first) => true,
             Some(left) => {
-                let first = Pieces::with_left(self.tape, left as usize).peek();
+                let first = Pieces::with_left(self.tape, left).peek();
                 match (first, self.member()) {
                     (Piece::Element { name: first, .. }, Piece::Element { name, .. }) => first == name,
                     _ => false,
