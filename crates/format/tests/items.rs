@@ -400,6 +400,8 @@ fn an_end_of_nothing_is_none_whatever_the_buffer() {
         (b"\xa1\x61a\xff".to_vec(), false),
         (b"\xbf\x61x\x9f\xff\x61a\x01\xff".to_vec(), true),
         (text_at(47), true),
+        ([&[0xa2, 0x61, b'x'], &[0x81; 46][..], b"\xc4\x82\x21\x05\x61a\x01"].concat(), true),
+        ([&[0xa2, 0x61, b'x'], &[0x81; 47][..], b"\xc4\x82\x21\x05\x61a\x01"].concat(), false),
         (text_at(48), false),
         (empty_at(47), true),
         (empty_at(48), false),
@@ -412,11 +414,25 @@ fn an_end_of_nothing_is_none_whatever_the_buffer() {
     }
 }
 
+/// A name that is no text makes the item wrong, and the next one is read.
+#[test]
+fn names_that_are_no_text_cost_their_item() {
+    let format = Format::parse_schema("a record { value record { s string } null }[] null").unwrap();
+    let options = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
+    let bytes = b"\xa1\x61a\x81\xa1\x9f\xff\x01\xa1\x61a\x80";
+    let mut decoder = CborDecoder::new(&format, &options);
+    let mut input = &bytes[..];
+    let error = decoder.next_record(&mut input).unwrap_err();
+    assert!(error.is_item() && error.to_string().contains("found an array, expected a name"), "{error}");
+    assert!(decoder.next_record(&mut input).unwrap().is_some());
+}
+
 #[test]
 fn bytes_and_decimals_keep_what_tags_say_of_them() {
     let read = |schema: &str, value: &[u8]| read_cbor(schema, &EncodingOptions::default(), &cbor_a(value));
     assert_eq!(read("a bytes", &[0xc2, 0x42, 1, 2]).unwrap(), "{\"a\": Bytes([1, 2])}");
     assert_eq!(read("a u16", &[0xc2, 0x42, 1, 2]).unwrap(), "{\"a\": Uint(258)}");
+    assert_eq!(read("a u16", &[0xc2, 0x5f, 0x41, 1, 0x41, 2, 0xff]).unwrap(), "{\"a\": Uint(258)}");
     let decimal = read("a decimal(4, scale 2)", &[0xc4, 0x82, 0x21, 0xd9, 0xd9, 0xf7, 5]).unwrap();
     assert_eq!(decimal, "{\"a\": Decimal { unscaled: 5, scale: 2 }}");
     let error = read("a bytes", &[5]).unwrap_err().to_string();

@@ -79,6 +79,17 @@ fn an_element_that_is_wrong_is_one_error_with_its_line() {
 }
 
 #[test]
+fn columns_are_those_of_the_line() {
+    let text = "[{\"a\":1}, {\"a\":2 2},\n  {\"a\":x},\n  {\n   \"a\" 3},\n {\"t\":\"\n\"}]";
+    for buffer_bytes in [1, 5, 1000] {
+        let found: Vec<String> = read(text, buffer_bytes).into_iter().filter_map(Result::err).collect();
+        let places = ["line 1: column 18: ", "line 2: column 8: ", "line 4: column 8: ", "line 5: column 8: "];
+        assert_eq!(found.len(), places.len(), "{found:?}");
+        assert!(found.iter().zip(places).all(|(error, place)| error.starts_with(place)), "{found:?}");
+    }
+}
+
+#[test]
 fn what_stands_between_elements_ends_the_input() {
     for (text, records, error) in [
         ("[{\"a\":1} {\"a\":2}]", 1, "line 1: found `{`, expected `,` or `]`"),

@@ -8,7 +8,7 @@ use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder, StructBuild
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field};
-use crossdock_format::encoding::{self, Encoding, EncodingOptions, Schema};
+use crossdock_format::encoding::{self, Encoding, EncodingOptions, Loss, Schema};
 use crossdock_format::json::{JsonEncoder, JsonInferOptions, infer_json_sample};
 use crossdock_format::{Format, Record};
 use parquet::arrow::ArrowWriter;
@@ -198,9 +198,20 @@ fn a_record_around_its_value_is_seen_whatever_else_is_there() {
     assert_eq!(lenient(r#"{"q":2,"value":{"x":1}}"#), Ok(wrapped));
     let twice = lenient(r#"{"value":{"x":1},"value":{"x":2}}"#).unwrap_err();
     assert!(twice.contains("field `a[0].value`: the object has this member twice"), "{twice}");
-    // The value has such a member itself: only alone it is the record's.
+    assert_eq!(
+        lenient(r#"{"x":"?"}"#).unwrap_err(),
+        "line 1, field `a[0].value.x`: found \"?\", expected i32 (-2147483648 to 2147483647)"
+    );
+    // The value has such a member itself: the record has no other of the value's.
     let strict = |element: &str| {
         read("a record { value record { value record { x i32 } null; y i32 null } null }[]", element, false)
     };
     assert_eq!(strict(r#"{"value":{"x":1},"y":2}"#), strict(r#"{"value":{"value":{"x":1},"y":2}}"#));
+    // Text is mended in them as anywhere else.
+    let format = Format::parse_schema("a record { value record { s string } null }[]").unwrap();
+    let options =
+        EncodingOptions { allow: vec![Loss::InvalidText], ignore_unknown: true, ..EncodingOptions::default() };
+    let mut decoder = encoding::decoder(Encoding::Json, &format, None, &options).unwrap();
+    let text = b"{\"a\":[{\"s\":\"\xff\"},{\"value\":{\"s\":\"\xff\"}}],\"q\":\"\xff\"}";
+    assert!(decoder.next_record(&mut &text[..]).unwrap().is_some());
 }

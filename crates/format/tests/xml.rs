@@ -560,6 +560,8 @@ fn nulls_defaults_and_what_has_no_place_are_read_as_in_json() {
     let stray = "t<name lang='e'>a<b>-<c/></b>&amp;<b/>c</name><tags>a</tags>t<tags>b<b/></tags>\
                  <cube a='1'><b/><item>t<item>1</item><b><item>9</item></b><item>2</item></item><item/></cube>";
     let read = show(stray, true);
+    let passed_over = show("<pos x:nil='1' q='1'/><tags x:nil='0' q='1'/>", true);
+    assert!(passed_over.starts_with(&format!("{blank}\n")), "{passed_over}");
     assert!(read.contains(r#""name":"a&c","tags":["a","b"],"cube":[[[1,2],[]]]"#), "{read}");
     for (inside, said) in [
         ("<tags>a</tags>t<tags>b</tags>", "found the text `t`, expected elements"),
@@ -569,6 +571,8 @@ fn nulls_defaults_and_what_has_no_place_are_read_as_in_json() {
         ("<pos><l>1</l><l>x</l></pos>", "field `pos.l[1]`: found `x`, expected u8"),
         ("<name x:nil='1'>a</name>", "field `name`: found an element with `xsi:nil` that is not empty"),
         ("<pos x:nil='1' x='1'/>", "field `pos`: found an element with `xsi:nil` that is not empty"),
+        ("<none x:nil='1'><value>a</value></none>", "field `none`: found an element with `xsi:nil` that is not empty"),
+        ("<cube><item x:nil='1'/></cube>", "field `cube[0][0]`: found null"),
         ("<r tags='a'/>", "field `r`: the format has no such field"),
         ("<msg><del>1</del><text/></msg>", "found 2 variants of its union, expected 1"),
     ] {

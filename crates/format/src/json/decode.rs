@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use super::tokens::JsonTokens;
-use super::values::ValueReader;
+use super::values::{Start, ValueReader};
 use super::{JsonError, JsonOptions, JsonProblem};
 use crate::builder::{ValueError, ValueProblem};
 use crate::format::Format;
@@ -44,9 +44,9 @@ impl JsonDecoder {
     pub fn next_record<R: BufRead + ?Sized>(&mut self, input: &mut R) -> Result<Option<&[u8]>, JsonError> {
         let Self { values, convert, max_line_bytes } = self;
         loop {
-            match values
-                .read(input, *max_line_bytes, |line, bytes| convert.line(line, bytes).map(|there| (line, there)))?
-            {
+            match values.read(input, *max_line_bytes, |start, bytes| {
+                convert.line(start, bytes).map(|there| (start.line, there))
+            })? {
                 None => return Ok(None),
                 Some(Ok((_, false))) => {}
                 Some(Ok((line, true))) => return convert.finish(line).map(Some),
@@ -69,7 +69,7 @@ impl JsonDecoder {
             let problem = JsonProblem::LineTooLong { most: self.max_line_bytes };
             return Err(JsonError::at(1, problem));
         }
-        if !self.convert.line(1, object)? {
+        if !self.convert.line(ALONE, object)? {
             let problem = JsonProblem::Syntax { column: 1, message: "found nothing, expected an object".to_owned() };
             return Err(JsonError::at(1, problem));
         }
@@ -112,7 +112,7 @@ impl Convert {
 
     /// Makes the members of an object a record, for [`Convert::finish`]; false for a blank line.
     #[inline]
-    fn line(&mut self, line: u64, bytes: &[u8]) -> Result<bool, JsonError> {
+    fn line(&mut self, start: Start, bytes: &[u8]) -> Result<bool, JsonError> {
         let mut tokens = JsonTokens::new(bytes, &mut self.unescaped);
         if tokens.is_empty() {
             return Ok(false);
@@ -122,7 +122,7 @@ impl Convert {
             Ok(()) => Ok(true),
             Err(stop) => {
                 let left = tokens.left();
-                Err(explain(stop, line, bytes, left))
+                Err(explain(stop, start, bytes, left))
             }
         }
     }
@@ -133,7 +133,7 @@ impl Convert {
         let outcome = self.decoder.first_value(&mut tokens).and_then(|()| Ok(tokens.end()?));
         outcome.map_err(|stop| {
             let left = tokens.left();
-            explain(stop, 1, bytes, left)
+            explain(stop, ALONE, bytes, left)
         })
     }
 
@@ -143,11 +143,14 @@ impl Convert {
     }
 }
 
-/// What is wrong with a value whose first line this is, of which the last `left` bytes have not been read.
+/// Where a value starts that is given by itself.
+const ALONE: Start = Start { line: 1, column: 0 };
+
+/// What is wrong with a value, of which the last `left` bytes have not been read.
 #[cold]
-fn explain(stop: Stop, line: u64, bytes: &[u8], left: usize) -> JsonError {
+fn explain(stop: Stop, start: Start, bytes: &[u8], left: usize) -> JsonError {
     let (before, rest) = bytes.split_at(bytes.len().saturating_sub(left));
-    let line = line + memchr::memchr_iter(b'\n', before).count() as u64;
+    let line = start.line + memchr::memchr_iter(b'\n', before).count() as u64;
     let expected = match stop {
         Stop::Refused(error) => return refused(line, &error),
         Stop::Wrong(wrong) => {
@@ -162,11 +165,11 @@ fn explain(stop: Stop, line: u64, bytes: &[u8], left: usize) -> JsonError {
         Stop::Flaw(Flaw::Expected(expected)) => expected,
         Stop::Flaw(Flaw::Cut | Flaw::Found(_)) => "JSON",
     };
-    let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1) + 1;
+    let column = memchr::memrchr(b'\n', before).map_or(start.column + before.len(), |end| before.len() - end - 1) + 1;
     let next = String::from_utf8_lossy(rest.get(..4).unwrap_or(rest)).chars().next();
     let found = match next {
-        Some(next) if next.is_control() => format!("`{}`", next.escape_default()),
-        Some(next) => format!("`{next}`"),
+        Some(next @ ('"' | '\'' | '\\')) => format!("`{next}`"),
+        Some(next) => format!("`{}`", next.escape_debug()),
         None => "the end of the text".to_owned(),
     };
     JsonError::at(line, JsonProblem::Syntax { column, message: format!("found {found}, expected {expected}") })

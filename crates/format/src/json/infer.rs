@@ -72,14 +72,14 @@ pub fn infer_json_sample(sample: &[u8], whole: bool, options: &JsonInferOptions)
     let mut sample = sample.get(..end).unwrap_or_default();
     let (mut values, mut seen) = (ValueReader::default(), Members::default());
     // What stands wrongly between objects is for who reads them to tell.
-    while let Ok(Some(outcome)) = values.read(&mut sample, usize::MAX, |line, text| {
+    while let Ok(Some(outcome)) = values.read(&mut sample, usize::MAX, |start, text| {
         let object = serde_json::from_slice(text).ok();
         let object = object.and_then(|text| Json::parse(text).ok());
         let outcome = match object {
             Some(Json::Object(object)) => seen.see(&object, "", 0),
             _ => Ok(()),
         };
-        outcome.map_err(|(path, problem)| JsonError { line, field: Some(path), problem })
+        outcome.map_err(|(path, problem)| JsonError { line: start.line, field: Some(path), problem })
     }) {
         outcome?;
     }

@@ -65,7 +65,8 @@ impl Default for JsonOptions {
 /// What was wrong with a line of JSON, and where.
 #[derive(Debug)]
 pub struct JsonError {
-    /// The line on which it was found, counted from 1; where a member is missing, the object's first.
+    /// The line up to which it was read when that was found, counted from 1; where a member of the object itself is missing, its
+    /// first line.
     pub line: u64,
     /// The field's name, where one is at fault.
     pub field: Option<String>,

@@ -50,8 +50,6 @@ impl<'a, 's> JsonTokens<'a, 's> {
     }
 }
 
-const NOT_TEXT: Flaw = Flaw::Expected("a text in UTF-8");
-
 /// A text, from its opening quote on.
 #[inline(always)]
 fn text<'t, 'a: 't>(scan: &mut Scan<'a>, unescaped: &'t mut Vec<u8>) -> Result<Run<'t>, Flaw> {
@@ -73,7 +71,6 @@ fn colon(scan: &mut Scan<'_>) -> Result<(), Flaw> {
     if !scan.take_byte(b':') {
         return Err(Flaw::Expected("`:` behind the name"));
     }
-    scan.skip_blanks();
     Ok(())
 }
 
@@ -96,6 +93,7 @@ impl<'a> Tokens for JsonTokens<'a, '_> {
 
     #[inline(always)]
     fn value(&mut self) -> Result<Token<'_>, Flaw> {
+        self.scan.skip_blanks();
         match self.scan.peek() {
             Some(b'"') => Ok(Token::Text(text(&mut self.scan, self.unescaped)?)),
             Some(b'-' | b'0'..=b'9') => Ok(Token::Digits(self.scan.digits().map_err(Flaw::Expected)?)),
@@ -147,23 +145,9 @@ impl<'a> Tokens for JsonTokens<'a, '_> {
         let name = text(&mut self.scan, self.unescaped)?;
         if !name.is_text() {
             self.scan = start;
-            return Err(NOT_TEXT);
+            return Err(Flaw::Expected("a name in UTF-8"));
         }
         colon(&mut self.scan)?;
         Ok(Ok(name.bytes))
-    }
-
-    /// That what is passed over is UTF-8 is seen here; of other values, where it is put.
-    fn any(&mut self) -> Result<Token<'_>, Flaw> {
-        let start = self.scan;
-        let token = self.value()?;
-        let is_text = !matches!(token, Token::Text(run) if !run.is_text());
-        if !is_text {
-            self.scan = start;
-            return Err(NOT_TEXT);
-        }
-        // Read again, since a token that was looked at keeps what it is of.
-        self.scan = start;
-        self.value()
     }
 }

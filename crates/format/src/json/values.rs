@@ -48,6 +48,15 @@ enum Place {
     Behind,
 }
 
+/// Where a value starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Start {
+    /// The line, from 1.
+    pub(super) line: u64,
+    /// How many bytes of the line are in front.
+    pub(super) column: usize,
+}
+
 /// Values out of bytes.
 #[derive(Debug, Default)]
 pub(super) struct ValueReader {
@@ -57,19 +66,21 @@ pub(super) struct ValueReader {
     place: Place,
     /// The line of the value that was read last; in documents, the line that was read up to.
     pub(super) line: u64,
+    /// In documents, how many bytes of that line were read.
+    column: usize,
     /// A value that the reader's buffer does not hold whole.
     carried: Vec<u8>,
 }
 
 impl ValueReader {
-    /// Reads a value, which in lines may be blank, and shows it to `visit`, with the number of its first line. `None` at the
+    /// Reads a value, which in lines may be blank, and shows it to `visit`, with where it starts. `None` at the
     /// end.
     #[inline]
     pub(super) fn read<R: BufRead + ?Sized, T>(
         &mut self,
         reader: &mut R,
         most: usize,
-        visit: impl FnOnce(u64, &[u8]) -> T,
+        visit: impl FnOnce(Start, &[u8]) -> T,
     ) -> Result<Option<T>, JsonError> {
         match self.layout {
             Some(Layout::Lines) => self.line(reader, most, visit),
@@ -110,7 +121,7 @@ impl ValueReader {
         &mut self,
         reader: &mut R,
         most: usize,
-        visit: impl FnOnce(u64, &[u8]) -> T,
+        visit: impl FnOnce(Start, &[u8]) -> T,
     ) -> Result<Option<T>, JsonError> {
         self.line += 1;
         let line = self.line;
@@ -127,7 +138,7 @@ impl ValueReader {
             is_too_long |= self.carried.len() + part.len() > most;
             let consumed = part.len() + usize::from(end.is_some());
             if is_last && !is_too_long && self.carried.is_empty() {
-                let result = visit(line, part);
+                let result = visit(Start { line, column: 0 }, part);
                 self.input.consume(reader, consumed);
                 return Ok(Some(result));
             }
@@ -142,7 +153,7 @@ impl ValueReader {
                 return Err(JsonError::at(line, JsonProblem::LineTooLong { most }));
             }
             if is_last {
-                return Ok(Some(visit(line, &self.carried)));
+                return Ok(Some(visit(Start { line, column: 0 }, &self.carried)));
             }
         }
     }
@@ -152,12 +163,12 @@ impl ValueReader {
         &mut self,
         reader: &mut R,
         most: usize,
-        visit: impl FnOnce(u64, &[u8]) -> T,
+        visit: impl FnOnce(Start, &[u8]) -> T,
     ) -> Result<Option<T>, JsonError> {
         if !self.skip_to_value(reader)? {
             return Ok(None);
         }
-        let line = self.line;
+        let (line, start) = (self.line, Start { line: self.line, column: self.column });
         self.carried.clear();
         let (mut extent, mut is_too_long) = (Extent::default(), false);
         loop {
@@ -167,8 +178,9 @@ impl ValueReader {
             let is_last = is_whole || chunk.is_empty();
             is_too_long |= self.carried.len() + part.len() > most;
             self.line += memchr::memchr_iter(b'\n', part).count() as u64;
+            self.column = memchr::memrchr(b'\n', part).map_or(self.column + part.len(), |end| part.len() - end - 1);
             if is_last && !is_too_long && self.carried.is_empty() {
-                let result = visit(line, part);
+                let result = visit(start, part);
                 self.input.consume(reader, taken);
                 return Ok(Some(result));
             }
@@ -182,7 +194,7 @@ impl ValueReader {
                 return Err(JsonError::at(line, JsonProblem::LineTooLong { most }));
             }
             if is_last {
-                return Ok(Some(visit(line, &self.carried)));
+                return Ok(Some(visit(start, &self.carried)));
             }
         }
     }
@@ -212,6 +224,7 @@ impl ValueReader {
             };
             self.place = next;
             self.line += u64::from(byte == b'\n');
+            self.column = if byte == b'\n' { 0 } else { self.column + 1 };
             self.input.consume(reader, 1);
         }
     }

@@ -126,7 +126,8 @@ impl State {
                         self.member(entry, tokens)?;
                     }
                 }
-                None => self.pass_over(tokens)?,
+                // Text of an encoding whose texts are UTF-8 throughout.
+                None => self.pass_over(tokens, T::LACKS_TYPES && !self.rules.repairs_text)?,
             }
         }
         if !T::IS_TYPED {
@@ -327,14 +328,17 @@ impl State {
                 self.is_wrapped(&entry.name, inner, open, tokens)?
             }
             (Token::Map(_), _) => true,
+            (other, _) if !T::IS_TYPED => {
+                return Err(wrong(Some(self.path("")), describe::<T>(&other), T::MAP.to_owned()));
+            }
             _ => false,
         };
         tokens.go_to(start);
         if is_record { self.record(members, tokens) } else { self.member(entry, tokens) }
     }
 
-    /// Whether a map has a member of this name that is a map or null: then it is the record, and not its value. If the value has
-    /// such a member itself, the record is only a map that has no other.
+    /// Whether a map is the record around the value, and not the value: it has a member of this name that is a map or null. If
+    /// the value has such a member itself, the map has no other of the value's members besides.
     fn is_wrapped<T: Tokens>(
         &mut self,
         name: &str,
@@ -343,33 +347,44 @@ impl State {
         tokens: &mut T,
     ) -> Result<bool, Stop> {
         let is_other_too = value.find(name.as_bytes()).is_some();
-        let (mut is_found, mut members) = (false, 0);
+        let mut is_found = false;
         while tokens.more(&mut open)? {
-            let is_it = tokens.name()?.is_ok_and(|found| found == name.as_bytes());
+            let Ok(found) = tokens.name()? else { return Ok(false) };
+            let is_it = found == name.as_bytes();
+            if !is_it && is_other_too && value.find(found).is_some() {
+                return Ok(false);
+            }
             let start = tokens.mark();
             is_found |= is_it && matches!(tokens.value()?, Token::Map(_) | Token::Null);
-            tokens.go_to(start);
-            self.pass_over(tokens)?;
-            members += 1;
             if is_found && !is_other_too {
                 return Ok(true);
             }
+            tokens.go_to(start);
+            self.pass_over(tokens, false)?;
         }
-        Ok(is_found && members == 1)
+        Ok(is_found)
     }
 
-    /// Passes over a value. The bound on its depth holds with what it lies in.
-    fn pass_over<T: Tokens>(&mut self, tokens: &mut T) -> Result<(), Flaw> {
+    /// Passes over a value. The bound on its depth holds with what it lies in. `is_checked`: its texts are UTF-8.
+    fn pass_over<T: Tokens>(&mut self, tokens: &mut T, is_checked: bool) -> Result<(), Flaw> {
         let Self { passed_over, depth, .. } = self;
         passed_over.clear();
         loop {
+            let start = tokens.mark();
             match tokens.any()? {
                 Token::Array(Open { left: Some(0), .. }) | Token::Map(Open { left: Some(0), .. }) => {}
-                Token::Array(_) | Token::Map(_) if *depth + passed_over.len() >= MAX_NESTING => {
+                // A decimal is an array of two.
+                Token::Array(_) | Token::Map(_) | Token::Decimal { .. }
+                    if *depth + passed_over.len() >= MAX_NESTING =>
+                {
                     return Err(Flaw::TooDeep);
                 }
                 Token::Array(open) => passed_over.push(open),
                 Token::Map(open) => passed_over.push(if T::NAMES_ARE_VALUES { open.of_values()? } else { open }),
+                Token::Text(run) if is_checked && !run.is_text() => {
+                    tokens.go_to(start);
+                    return Err(Flaw::Expected("a text in UTF-8"));
+                }
                 _ => {}
             }
             loop {

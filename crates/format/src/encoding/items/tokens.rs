@@ -66,6 +66,15 @@ fn gather<D: Dialect>(reader: &mut Reader<'_>, pieces: &mut Vec<u8>) -> Result<(
     }
 }
 
+/// Bytes, behind a tag that may say that they are an integer.
+fn of_bytes(tag: Option<u64>, bytes: Run<'_>) -> Token<'_> {
+    let value = match tag {
+        Some(tag @ (TAG_POSITIVE | TAG_NEGATIVE)) => big(bytes.bytes, tag == TAG_NEGATIVE),
+        _ => None,
+    };
+    value.map_or(Token::Bytes(bytes), |value| Token::BigInt { bytes, value })
+}
+
 /// An integer from bytes, the first byte first; `None` beyond 127 bits.
 fn big(bytes: &[u8], is_negative: bool) -> Option<i128> {
     let start = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
@@ -134,10 +143,7 @@ impl<'a, D: Dialect> Tokens for ItemTokens<'a, '_, D> {
             Head::Float(value) if tag == Some(TAG_SECONDS) => Token::Seconds(Number::Float(value)),
             Head::Float(value) => Token::Float(value),
             Head::Text(run) => Token::Text(run),
-            Head::Bytes(bytes) => match (tag, big(bytes.bytes, tag == Some(TAG_NEGATIVE))) {
-                (Some(TAG_POSITIVE | TAG_NEGATIVE), Some(value)) => Token::BigInt { bytes, value },
-                _ => Token::Bytes(bytes),
-            },
+            Head::Bytes(bytes) => of_bytes(tag, bytes),
             Head::Array(len) => {
                 let decimal = if tag == Some(TAG_DECIMAL) { decimal::<D>(len, reader)? } else { None };
                 decimal.map_or(Token::Array(Open::array(len)), |(unscaled, scale)| Token::Decimal { unscaled, scale })
@@ -147,7 +153,7 @@ impl<'a, D: Dialect> Tokens for ItemTokens<'a, '_, D> {
             Head::Pieces { is_text } => {
                 gather::<D>(reader, pieces)?;
                 let run = Run::alone(pieces);
-                if is_text { Token::Text(run) } else { Token::Bytes(run) }
+                if is_text { Token::Text(run) } else { of_bytes(tag, run) }
             }
             Head::Time(nanoseconds) => Token::Time(nanoseconds),
             Head::Other(what) => Token::Other(what),

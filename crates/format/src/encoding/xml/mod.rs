@@ -8,7 +8,7 @@
 //!
 //! | value | as XML |
 //! |---|---|
-//! | null | nothing, or an element with `xsi:nil="true"`; an empty element or attribute too, but for text and bytes |
+//! | null | nothing, or an element with `xsi:nil="true"` and nothing in it; an empty element or attribute too, but for text and bytes |
 //! | a list without elements | nothing where the list may not be null, else one empty element with `xsi:nil="false"` |
 //! | bool | `true`, `false`; `1` and `0` are read |
 //! | float | digits, `NaN`, `INF`, `-INF` |

@@ -48,12 +48,13 @@ impl<'a, 's> XmlTokens<'a, 's> {
         }
     }
 
-    /// Whether there are only blanks up to the end of the element that was begun.
+    /// Whether there are only blanks up to the end of the element that was begun, and attributes that are passed over.
     fn is_empty(&self) -> bool {
         let mut pieces = self.pieces;
         loop {
             match pieces.next() {
                 Piece::Text(text) if is_blank(text.bytes) => {}
+                Piece::Attribute { .. } if self.ignore_unknown => {}
                 piece => return matches!(piece, Piece::End),
             }
         }
@@ -172,18 +173,14 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
             Piece::Element { nil, .. } => nil,
             piece => return Ok(stray(piece)),
         };
+        if nil == Some(true) {
+            return Ok(if self.ends() { Token::Null } else { FULL_NIL });
+        }
         if is_element {
             let stray = if self.ignore_unknown { None } else { self.stray_in_list() };
             return Ok(stray.unwrap_or(Token::Array(Open::array(None))));
         }
         Ok(match nil {
-            Some(true) => {
-                if self.ends() {
-                    Token::Null
-                } else {
-                    FULL_NIL
-                }
-            }
             // There is no item in it to come.
             Some(false) if self.is_empty() => Token::Array(Open::array(None)),
             _ => {
