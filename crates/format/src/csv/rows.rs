@@ -17,6 +17,8 @@ pub(super) struct RowReader {
     input: Input,
     parser: Reader,
     delimiter: u8,
+    /// Whether a number ends at the delimiter.
+    ends_numbers: bool,
     max_row_bytes: usize,
     /// The line on which the next row starts, if no blank lines come first.
     line: u64,
@@ -53,13 +55,10 @@ pub(super) struct Row<'a> {
     /// The row as it was read, or its fields without quotes.
     text: &'a [u8],
     fields: &'a [Bounds],
-    /// Whether there is a delimiter behind each field. Without, a field is shown alone: the next would be taken for a part of
-    /// its number.
+    /// Whether each field is shown with what follows it, at which a number ends. Otherwise it is shown alone: digits of the next
+    /// one would be taken for its own.
     is_delimited: bool,
 }
-
-/// How much of what follows a field is shown with it.
-const AHEAD: usize = 16;
 
 impl<'a> Row<'a> {
     /// How many fields it has.
@@ -73,9 +72,9 @@ impl<'a> Row<'a> {
     pub(super) fn fields(self) -> impl Iterator<Item = (Run<'a>, bool)> {
         self.fields.iter().map(move |Bounds { start, end, quoted }| {
             let (start, end) = (*start as usize, *end as usize);
-            let bytes = self.text.get(start..end).unwrap_or_default();
-            let ahead = self.text.get(start..self.text.len().min(end + AHEAD)).filter(|_| self.is_delimited);
-            (Run { bytes, ahead: ahead.unwrap_or(bytes) }, *quoted)
+            let ahead = self.text.get(start..).unwrap_or_default();
+            let bytes = ahead.get(..end - start).unwrap_or_default();
+            (Run { bytes, ahead: if self.is_delimited { ahead } else { bytes } }, *quoted)
         })
     }
 }
@@ -89,6 +88,7 @@ impl RowReader {
             input: Input::default(),
             parser,
             delimiter: options.delimiter,
+            ends_numbers: !is_of_number(options.delimiter),
             // One more is counted with.
             max_row_bytes: options.max_row_bytes.min(i32::MAX as usize),
             line: 1,
@@ -119,7 +119,7 @@ impl RowReader {
             let fields = &mut self.fields;
             fields.clear();
             split(line, self.delimiter, |start, end| fields.push(Bounds::new(start, end, false)));
-            let result = visit(row_line, Row { text: line, fields, is_delimited: true });
+            let result = visit(row_line, Row { text: line, fields, is_delimited: self.ends_numbers });
             self.input.consume(reader, end);
             self.line += 1;
             return Ok(Some(result));
@@ -256,6 +256,11 @@ impl RowReader {
 fn start_over(parser: &mut Reader) {
     parser.reset();
     let _ = parser.read_field(b"\n", &mut [0; 8]);
+}
+
+/// Whether a byte may be a part of a number.
+fn is_of_number(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
 /// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone
