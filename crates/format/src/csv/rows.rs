@@ -1,11 +1,11 @@
-//! Rows of fields out of bytes.
+//! Rows of fields out of bytes (RFC 4180, with what is usual beyond it: any delimiter, line ends of LF, CR or both, rows of
+//! any number of fields, and text after a closing quote, which belongs to its field).
 //!
-//! A row that lies in the reader's buffer whole and has no quote in it (nearly all do) is only split at the delimiters,
-//! in place. Every other row goes through csv-core.
+//! The end of a row is looked for first: a line end that is in no quotes ([`Search`]). A row that lies in the reader's buffer
+//! whole (nearly all do) is split there, another is gathered before. A row without quotes is only split at the delimiters, in
+//! place.
 
 use std::io::BufRead;
-
-use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
 use super::{CsvError, CsvOptions, CsvProblem};
 use crate::builder::Run;
@@ -15,10 +15,6 @@ use crate::scan::split;
 #[derive(Debug)]
 pub(super) struct RowReader {
     input: Input,
-    parser: Reader,
-    delimiter: u8,
-    /// Whether a number ends at the delimiter.
-    ends_numbers: bool,
     max_row_bytes: usize,
     /// The line on which the next row starts, if no blank lines come first.
     line: u64,
@@ -26,9 +22,18 @@ pub(super) struct RowReader {
     after_cr: bool,
     /// The last row was too long, and has not ended yet.
     in_discarded_line: bool,
-    /// The row as it was read, for the rows that csv-core reads: so that it can be put back.
-    raw: Vec<u8>,
-    /// Its fields without quotes, one after the other.
+    /// A row that the reader's buffer did not hold whole.
+    gathered: Vec<u8>,
+    splitter: Splitter,
+}
+
+/// Splits rows into fields.
+#[derive(Debug)]
+struct Splitter {
+    delimiter: u8,
+    /// Whether a number ends at the delimiter.
+    ends_numbers: bool,
+    /// The fields of a row with quotes, without these, one after the other.
     text: Vec<u8>,
     fields: Vec<Bounds>,
 }
@@ -82,21 +87,21 @@ impl<'a> Row<'a> {
 impl RowReader {
     pub(super) fn new(options: &CsvOptions) -> Result<Self, CsvError> {
         options.check()?;
-        let mut parser = ReaderBuilder::new().delimiter(options.delimiter).build();
-        start_over(&mut parser);
+        let delimiter = options.delimiter;
         Ok(Self {
             input: Input::default(),
-            parser,
-            delimiter: options.delimiter,
-            ends_numbers: !is_of_number(options.delimiter),
             // One more is counted with.
             max_row_bytes: options.max_row_bytes.min(i32::MAX as usize),
             line: 1,
             after_cr: false,
             in_discarded_line: false,
-            raw: Vec::new(),
-            text: vec![0; 256],
-            fields: Vec::new(),
+            gathered: Vec::new(),
+            splitter: Splitter {
+                delimiter,
+                ends_numbers: !is_of_number(delimiter),
+                text: Vec::new(),
+                fields: Vec::new(),
+            },
         })
     }
 
@@ -115,17 +120,18 @@ impl RowReader {
         }
         let row_line = self.line;
         let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
-        if let Some((line, end)) = plain_line(chunk, self.max_row_bytes) {
-            let fields = &mut self.fields;
-            fields.clear();
-            split(line, self.delimiter, |start, end| fields.push(Bounds::new(start, end, false)));
-            let result = visit(row_line, Row { text: line, fields, is_delimited: self.ends_numbers });
-            self.input.consume(reader, end);
-            self.line += 1;
-            return Ok(Some(result));
-        }
-        self.parse_row(reader)?;
-        Ok(Some(visit(row_line, Row { text: &self.text, fields: &self.fields, is_delimited: false })))
+        let mut search = Search::default();
+        let Some(end) = search.end_of_row(within(chunk, self.max_row_bytes), self.splitter.delimiter) else {
+            self.gather(reader, &mut search)?;
+            return Ok(Some(visit(row_line, self.splitter.split(&self.gathered, search.has_quotes))));
+        };
+        let row = &chunk[..end];
+        let result = visit(row_line, self.splitter.split(row, search.has_quotes));
+        self.line += 1 + if search.has_quotes { count_line_ends(row) } else { 0 };
+        let read = end + if chunk[end..].starts_with(b"\r\n") { 2 } else { 1 };
+        self.after_cr = chunk[read - 1] == b'\r';
+        self.input.consume(reader, read);
+        Ok(Some(result))
     }
 
     /// Goes to the first byte of the next row; false at the end.
@@ -152,67 +158,37 @@ impl RowReader {
         }
     }
 
-    /// Reads a row with csv-core, which starts with the next byte.
-    fn parse_row<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<(), CsvError> {
-        self.raw.clear();
-        self.fields.clear();
-        let row_line = self.line;
-        let mut written = 0;
-        // The first byte of the field that is being read, once it is there.
-        let mut quoted = None;
+    /// Gathers a row of which the buffer holds a part; `search` has come to the end of that part.
+    fn gather<R: BufRead + ?Sized>(&mut self, reader: &mut R, search: &mut Search) -> Result<(), CsvError> {
+        self.gathered.clear();
         loop {
-            let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
-            let at_end = chunk.is_empty();
-            // At the end a row is ended by a line end that is not there; a quote that is open swallows it.
-            // No further than the line end of the longest row: what is wrong with a longer one does not depend on the
-            // buffer.
-            let within_bound = chunk.get(..self.max_row_bytes + 1 - self.raw.len()).unwrap_or(chunk);
-            let bytes = if at_end { b"\n" } else { within_bound };
-            if quoted.is_none() {
-                quoted = bytes.first().map(|byte| *byte == b'"');
+            let chunk = self.input.fill(reader).map_err(io_error(self.line))?;
+            let chunk = within(chunk, self.max_row_bytes - self.gathered.len());
+            if chunk.is_empty() {
+                // The end is as good as a line end, but none to a quote that is open.
+                let searched = self.gathered.len();
+                return if search.is_in_quotes() { Err(self.give_up(CsvProblem::UnclosedQuote { searched })) } else { Ok(()) };
             }
-            let (result, read, wrote) = self.parser.read_field(bytes, &mut self.text[written..]);
-            written += wrote;
-            if !at_end {
-                self.raw.extend_from_slice(&bytes[..read]);
-                self.input.consume(reader, read);
+            let before = self.gathered.len();
+            self.gathered.extend_from_slice(chunk);
+            if let Some(end) = search.end_of_row(&self.gathered, self.splitter.delimiter) {
+                self.input.consume(reader, end + 1 - before);
+                self.after_cr = self.gathered[end] == b'\r';
+                self.gathered.truncate(end);
+                self.line += 1 + count_line_ends(&self.gathered);
+                return Ok(());
             }
-            match result {
-                ReadFieldResult::InputEmpty if at_end => {
-                    let searched = self.raw.len();
-                    return Err(self.give_up(CsvProblem::UnclosedQuote { searched }));
-                }
-                ReadFieldResult::InputEmpty | ReadFieldResult::End => {}
-                ReadFieldResult::OutputFull => {
-                    // No longer than the row, which is bounded below.
-                    let room = self.text.len() * 2;
-                    self.text.resize(room, 0);
-                }
-                ReadFieldResult::Field { record_end } => {
-                    let start = self.fields.last().map_or(0, |before| before.end as usize);
-                    self.fields.push(Bounds::new(start, written, quoted == Some(true)));
-                    quoted = None;
-                    if record_end {
-                        break;
-                    }
-                }
+            let taken = chunk.len();
+            self.input.consume(reader, taken);
+            if self.gathered.len() > self.max_row_bytes {
+                let most = self.max_row_bytes;
+                let is_open = search.is_in_quotes();
+                return Err(self.give_up(if is_open {
+                    CsvProblem::UnclosedQuote { searched: most }
+                } else {
+                    CsvProblem::RowTooLong { most }
+                }));
             }
-            if self.raw.len() > self.max_row_bytes {
-                let problem = self.too_long();
-                return Err(self.give_up(problem));
-            }
-        }
-        self.after_cr = self.raw.last() == Some(&b'\r');
-        self.line += count_line_ends(&self.raw);
-        Ok(())
-    }
-
-    /// A row is over its bound: because a quote is open, if what would end the row does not. (A clone of the parser
-    /// would not do to try it on: csv-core 0.1.13 clones its tables in part.)
-    fn too_long(&mut self) -> CsvProblem {
-        match self.parser.read_field(b"\n", &mut [0; 8]) {
-            (ReadFieldResult::Field { .. }, ..) => CsvProblem::RowTooLong { most: self.max_row_bytes },
-            _ => CsvProblem::UnclosedQuote { searched: self.max_row_bytes },
         }
     }
 
@@ -221,13 +197,11 @@ impl RowReader {
     #[cold]
     fn give_up(&mut self, problem: CsvProblem) -> CsvError {
         let error = CsvError { line: self.line, column: None, problem };
-        start_over(&mut self.parser);
-        match memchr::memchr2(b'\n', b'\r', &self.raw) {
+        match memchr::memchr2(b'\n', b'\r', &self.gathered) {
             Some(end) => {
                 self.line += 1;
-                self.after_cr = self.raw[end] == b'\r';
-                let rest = &self.raw[end + 1..];
-                self.input.put_back(rest);
+                self.after_cr = self.gathered[end] == b'\r';
+                self.input.put_back(&self.gathered[end + 1..]);
             }
             None => self.in_discarded_line = true,
         }
@@ -252,10 +226,122 @@ impl RowReader {
     }
 }
 
-/// Puts the parser at the start of a row. It reads a blank line, after which byte order marks are none of its business.
-fn start_over(parser: &mut Reader) {
-    parser.reset();
-    let _ = parser.read_field(b"\n", &mut [0; 8]);
+impl Splitter {
+    /// The fields of a row; whether it has quotes that open a field.
+    #[inline]
+    fn split<'a>(&'a mut self, row: &'a [u8], has_quotes: bool) -> Row<'a> {
+        self.fields.clear();
+        if has_quotes {
+            self.split_quoted(row);
+            return Row { text: &self.text, fields: &self.fields, is_delimited: false };
+        }
+        let fields = &mut self.fields;
+        split(row, self.delimiter, |start, end| fields.push(Bounds::new(start, end, false)));
+        Row { text: row, fields: &self.fields, is_delimited: self.ends_numbers }
+    }
+
+    fn split_quoted(&mut self, row: &[u8]) {
+        self.text.clear();
+        let mut rest = Some(row);
+        while let Some(field) = rest {
+            let start = self.text.len();
+            let inside = field.strip_prefix(b"\"");
+            let unquoted = inside.map_or(field, |inside| self.take_quoted(inside));
+            rest = self.take_unquoted(unquoted);
+            self.fields.push(Bounds::new(start, self.text.len(), inside.is_some()));
+        }
+    }
+
+    /// Takes text up to the quote that closes it, of which a row that was found whole has one; what follows it.
+    fn take_quoted<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
+        loop {
+            let end = memchr::memchr(b'"', bytes).unwrap_or(bytes.len());
+            self.text.extend_from_slice(&bytes[..end]);
+            bytes = bytes.get(end + 1..).unwrap_or_default();
+            // Two of them are one that closes nothing.
+            match bytes.strip_prefix(b"\"") {
+                Some(rest) => bytes = rest,
+                None => return bytes,
+            }
+            self.text.push(b'"');
+        }
+    }
+
+    /// Takes text up to a delimiter; what follows it, if there is one.
+    fn take_unquoted<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let end = memchr::memchr(self.delimiter, bytes);
+        self.text.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+        end.map(|end| &bytes[end + 1..])
+    }
+}
+
+/// The search for a row's end, which may come in parts.
+#[derive(Debug, Default)]
+struct Search {
+    /// As far as it has come.
+    at: usize,
+    state: State,
+    /// Whether a field begins with a quote. Other quotes are text.
+    has_quotes: bool,
+}
+
+/// Where a search is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// In no quotes.
+    #[default]
+    Unquoted,
+    Quoted,
+    /// Behind a quote within quotes: it closed them, if no other one follows.
+    Closing,
+}
+
+impl Search {
+    /// Where the line end is that ends the row which `bytes` begin with; `None` if it is not among them. The search goes on with
+    /// the same bytes and more.
+    #[inline]
+    fn end_of_row(&mut self, bytes: &[u8], delimiter: u8) -> Option<usize> {
+        loop {
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            let found = match self.state {
+                State::Unquoted => memchr::memchr3(b'\n', b'"', b'\r', rest),
+                State::Quoted => memchr::memchr(b'"', rest),
+                State::Closing => (!rest.is_empty()).then_some(0),
+            };
+            let Some(found) = found else {
+                self.at = bytes.len();
+                return None;
+            };
+            self.at += found;
+            let is_quote = bytes[self.at] == b'"';
+            match self.state {
+                State::Unquoted if !is_quote => return Some(self.at),
+                State::Unquoted => {
+                    if self.at == 0 || bytes[self.at - 1] == delimiter {
+                        (self.state, self.has_quotes) = (State::Quoted, true);
+                    }
+                }
+                State::Quoted => self.state = State::Closing,
+                State::Closing if is_quote => self.state = State::Quoted,
+                State::Closing => {
+                    self.state = State::Unquoted;
+                    continue;
+                }
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Whether quotes are open.
+    fn is_in_quotes(&self) -> bool {
+        self.state == State::Quoted
+    }
+}
+
+/// Bytes up to the line end of the longest row: what is wrong with a longer one does not depend on the buffer.
+#[inline]
+fn within(chunk: &[u8], most: usize) -> &[u8] {
+    chunk.get(..=most).unwrap_or(chunk)
 }
 
 /// Whether a byte may be a part of a number.
@@ -263,21 +349,7 @@ fn is_of_number(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
-/// The line that the bytes start with, and where the next begins, if it is all there and has neither a quote nor a lone
-/// CR.
-#[inline]
-fn plain_line(chunk: &[u8], max_row_bytes: usize) -> Option<(&[u8], usize)> {
-    let end = memchr::memchr3(b'\n', b'"', b'\r', chunk)?;
-    let line = chunk.get(..end)?;
-    let next = match chunk.get(end..)? {
-        [b'\n', ..] => end + 1,
-        [b'\r', b'\n', ..] => end + 2,
-        _ => return None,
-    };
-    (end <= max_row_bytes).then_some((line, next))
-}
-
-/// Line ends of a row; CRLF is one.
+/// Line ends within a row; CRLF is one.
 fn count_line_ends(raw: &[u8]) -> u64 {
     let mut ends = 0;
     let mut after_cr = false;

@@ -22,6 +22,8 @@ enum Open {
     Values(u64),
     /// Values up to a break.
     Break,
+    /// Names and values in turn up to a break; whether the last name has no value yet.
+    Pairs { lacks_value: bool },
     /// Pieces of text or bytes up to a break.
     Pieces,
 }
@@ -66,10 +68,12 @@ impl Scan {
             Head::Map(Some(len)) => {
                 Some(Open::Values(len.checked_mul(2).ok_or(Flaw::Found("a map of too many values"))?))
             }
-            Head::Array(None) | Head::Map(None) => Some(Open::Break),
+            Head::Array(None) => Some(Open::Break),
+            Head::Map(None) => Some(Open::Pairs { lacks_value: false }),
             Head::Pieces { .. } => Some(Open::Pieces),
             Head::Break => match self.open.pop() {
-                Some(Open::Break | Open::Pieces) => None,
+                Some(Open::Break | Open::Pieces | Open::Pairs { lacks_value: false }) => None,
+                Some(Open::Pairs { .. }) => return Err(Flaw::Found("a map whose last name has no value")),
                 _ => return Err(Flaw::Found("an end of nothing")),
             },
             _ => None,
@@ -91,6 +95,10 @@ impl Scan {
         while let Some(open) = self.open.last_mut() {
             match open {
                 Open::Break | Open::Pieces => return false,
+                Open::Pairs { lacks_value } => {
+                    *lacks_value = !*lacks_value;
+                    return false;
+                }
                 Open::Values(left) if *left > 1 => {
                     *left -= 1;
                     return false;
