@@ -167,7 +167,11 @@ impl RowReader {
             if chunk.is_empty() {
                 // The end is as good as a line end, but none to a quote that is open.
                 let searched = self.gathered.len();
-                return if search.is_in_quotes() { Err(self.give_up(CsvProblem::UnclosedQuote { searched })) } else { Ok(()) };
+                return if search.is_in_quotes() {
+                    Err(self.give_up(CsvProblem::UnclosedQuote { searched }))
+                } else {
+                    Ok(())
+                };
             }
             let before = self.gathered.len();
             self.gathered.extend_from_slice(chunk);

@@ -390,10 +390,17 @@ impl State {
             loop {
                 let Some(open) = passed_over.last_mut() else { return Ok(()) };
                 if tokens.more(open)? {
-                    if open.is_map {
-                        let _ = tokens.name()?;
+                    match open.is_map {
+                        true if T::NAMES_ARE_VALUES => open.lacks_value = !open.lacks_value,
+                        true => {
+                            let _ = tokens.name()?;
+                        }
+                        false => {}
                     }
                     break;
+                }
+                if open.lacks_value {
+                    return Err(Flaw::Found("a map whose last name has no value"));
                 }
                 passed_over.pop();
             }

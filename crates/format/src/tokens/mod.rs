@@ -71,24 +71,26 @@ pub(crate) struct Open {
     pub(crate) is_map: bool,
     /// Whether none has been read.
     pub(crate) is_first: bool,
+    /// Of a map that is passed over and whose names are values: whether the last name has no value yet.
+    pub(crate) lacks_value: bool,
 }
 
 impl Open {
     pub(crate) fn array(left: Option<u64>) -> Self {
-        Self { left, from: None, is_map: false, is_first: true }
+        Self { left, from: None, is_map: false, is_first: true, lacks_value: false }
     }
 
     pub(crate) fn map(left: Option<u64>) -> Self {
-        Self { left, from: None, is_map: true, is_first: true }
+        Self { left, from: None, is_map: true, is_first: true, lacks_value: false }
     }
 
-    /// The same with each name as one more value.
+    /// The same with each name as one more value, where their number is known.
     fn of_values(self) -> Result<Self, Flaw> {
         let twice = |left: u64| left.checked_mul(2).ok_or(Flaw::Found("a map of too many values"));
-        match self.left.filter(|_| self.is_map) {
-            Some(left) => Ok(Self::array(Some(twice(left)?))),
-            None => Ok(Self { is_map: false, ..self }),
-        }
+        Ok(match self.left {
+            Some(left) => Self::array(Some(twice(left)?)),
+            None => self,
+        })
     }
 }
 
