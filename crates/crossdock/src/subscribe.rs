@@ -1,17 +1,18 @@
 //! `crossdock subscribe`: a query in, rows out.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
 use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
-use crossdock_nectarine::{Error, Event, FormatRef, Records, Subscriber, Transport};
+use crossdock_nectarine::{DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, Transport};
 use crossdock_runtime::FormatName;
 
-use crate::cli::{OnError, Subscribe};
+use crate::cli::{OnError, OnRowError, Subscribe};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::{bytes, counted, seconds, slower_way, way};
+use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
 use crate::{out, schema};
@@ -42,6 +43,9 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         .wait_for_stream(arguments.wait)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
+    if arguments.on_row_error == OnRowError::Null {
+        builder = builder.row_errors(RowErrors::Null);
+    }
     if let Some(overflow) = arguments.on_overflow {
         builder = builder.overflow(overflow);
     }
@@ -151,10 +155,7 @@ impl Run<'_> {
                 Event::Format(format) => self.print_as(&format)?,
                 Event::StreamEnded { publishers_left: 0 } if self.arguments.until_end => return Ok(End::Done),
                 Event::StreamEnded { .. } => {}
-                Event::Dropped { records, reason } => {
-                    self.tally.dropped += records;
-                    out::say(format_args!("{} dropped by the daemon: {reason}", counted(records, "record")));
-                }
+                Event::Dropped { records, cause, reason } => self.note_dropped(records, cause, &reason)?,
                 Event::Held { message, .. } => out::say(format_args!("records wait in the daemon: {message}")),
                 Event::Readable { format, chain, records } => {
                     let way: Vec<String> = chain.iter().map(ToString::to_string).collect();
@@ -176,6 +177,17 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    fn note_dropped(&mut self, records: u64, cause: DropCause, reason: &str) -> Outcome {
+        *self.tally.dropped.entry(cause).or_default() += records;
+        let records = counted(records, "record");
+        if cause.is_row_error() && self.arguments.on_row_error == OnRowError::Stop {
+            let text = format!("the query cannot compute {records}: {reason}");
+            return Err(Failure::failed(text).hint("--on-row-error skip leaves such records out; null makes them null"));
+        }
+        out::say(format_args!("{records} dropped by the daemon: {reason}"));
+        Ok(())
     }
 
     /// The next event, or none when there was none for a while. Writes what was gathered before it waits.
@@ -287,8 +299,8 @@ struct Tally {
     unwritten_bytes: u64,
     /// Records that the encoding cannot hold.
     skipped: Skips,
-    /// Records dropped in the daemon.
-    dropped: u64,
+    /// Records dropped in the daemon, by cause.
+    dropped: BTreeMap<DropCause, u64>,
     /// Formats that the query does not fit.
     unreadable: u64,
 }
@@ -303,8 +315,10 @@ impl Tally {
         if self.skipped.count() > 0 {
             text += &format!("; skipped {}", counted(self.skipped.count(), "record"));
         }
-        if self.dropped > 0 {
-            text += &format!("; {} dropped", counted(self.dropped, "record"));
+        if !self.dropped.is_empty() {
+            let causes: Vec<String> =
+                self.dropped.iter().map(|(cause, records)| format!("{cause}: {}", count(*records))).collect();
+            text += &format!("; {} dropped ({})", counted(self.dropped.values().sum(), "record"), causes.join("; "));
         }
         if self.unreadable > 0 {
             text += &format!("; {} did not fit the query", counted(self.unreadable, "format"));

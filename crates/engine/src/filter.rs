@@ -2,7 +2,7 @@
 
 use crossdock_format::{Format, Record};
 use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{Expr, Interpreter};
+use crossdock_query::{EvalError, Expr, Interpreter};
 
 use crate::kernel::{Kernel, Records};
 
@@ -47,7 +47,7 @@ impl Filter {
         &self.conditions
     }
 
-    /// Keeps the selected records that pass every condition; returns how many had a row error.
+    /// Keeps the selected records that pass every condition; shows those that had a row error.
     pub(crate) fn narrow(
         &self,
         conditions: &[Expr],
@@ -55,8 +55,8 @@ impl Filter {
         interpreter: &mut Interpreter,
         batch: &Batch,
         selection: &mut Selection,
-    ) -> u64 {
-        let mut row_errors = 0;
+        mut failed: impl FnMut(EvalError, &Record<'_>),
+    ) {
         for condition in &self.conditions {
             if selection.is_empty() {
                 break;
@@ -69,8 +69,8 @@ impl Filter {
                         let record = Record::assume_checked(format, records.record(index));
                         match interpreter.holds(expr, &record) {
                             Ok(truth) => truth == Some(true),
-                            Err(_) => {
-                                row_errors += 1;
+                            Err(error) => {
+                                failed(error, &record);
                                 false
                             }
                         }
@@ -79,7 +79,6 @@ impl Filter {
                 (None, None) => debug_assert!(false, "a condition's number is its place in the program"),
             }
         }
-        row_errors
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use crossdock_mailbox::{Batch, Selection};
 
+use crate::row_error::RowErrorCounts;
+
 /// What a handler did with a batch; the service path goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
@@ -62,9 +64,14 @@ pub trait Handler: Send {
     /// What it has done so far.
     fn counters(&self) -> HandlerCounters;
 
-    /// Why the latest record was a row error, in words, for handlers that know; `None` by default.
+    /// Why a record was a row error, in words, for handlers that know: the latest one, or the handler's first. `None` by default.
     fn refusal(&self) -> Option<String> {
         None
+    }
+
+    /// The row errors since this was last asked, by why, for handlers that know; none by default.
+    fn take_row_errors(&mut self) -> RowErrorCounts {
+        RowErrorCounts::default()
     }
 
     /// Reads through what it runs with, and writes what it writes as it is, so that this core has both at hand when the

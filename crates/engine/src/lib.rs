@@ -24,6 +24,7 @@ mod measure;
 mod native;
 mod program;
 mod project;
+mod row_error;
 mod select;
 mod warm;
 
@@ -32,4 +33,5 @@ pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink,
 pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
 pub use program::{HandlerForm, HandlerProgram, Made, MakeError, Parameters, Source};
+pub use row_error::{RowError, RowErrorCounts};
 pub use select::{Form, SelectHandler, Step};

@@ -17,6 +17,8 @@ pub struct HandlerProgram {
     pub source: Source,
     /// The values of its parameters, as text.
     pub parameters: BTreeMap<String, String>,
+    /// Whether an expression of a query that has a row error is null, and the record goes on.
+    pub null_for_errors: bool,
 }
 
 /// What a handler is written in.
@@ -31,12 +33,12 @@ pub enum Source {
 impl HandlerProgram {
     /// A query.
     pub fn sql(sql: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: Source::Sql(sql.into()), parameters: BTreeMap::new() }
+        HandlerProgram { source: Source::Sql(sql.into()), parameters: BTreeMap::new(), null_for_errors: false }
     }
 
     /// A native handler whose parameters have the values that they have if none is given.
     pub fn native(name: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: Source::Native(name.into()), parameters: BTreeMap::new() }
+        HandlerProgram { source: Source::Native(name.into()), parameters: BTreeMap::new(), null_for_errors: false }
     }
 
     /// With a value for a parameter.
@@ -75,7 +77,9 @@ impl HandlerProgram {
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
             Source::Sql(sql) => {
-                let program = crossdock_query::parse(sql)?.plan_with(input, &self.parameters)?;
+                let select = crossdock_query::parse(sql)?;
+                let select = if self.null_for_errors { select.with_null_for_errors() } else { select };
+                let program = select.plan_with(input, &self.parameters)?;
                 let handler = SelectHandler::new(program.clone());
                 Ok(Made {
                     output: program.output.clone(),

@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use crossdock_format::MAX_RECORD_BYTES;
+use crossdock_format::{MAX_RECORD_BYTES, Record};
 use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{Interpreter, Program, Projection};
+use crossdock_query::{EvalError, Interpreter, Program, Projection};
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, ParameterValues, Sink, Verdict};
 use crate::kernel::{Kernel, Records};
 use crate::project::RowPlan;
+use crate::row_error::{RowError, RowErrorCounts};
 use crate::warm::{own, touch_fields};
 
 /// Runs one program over batches of the format that it was planned for.
@@ -24,6 +25,23 @@ pub struct SelectHandler {
     resolved: Resolved,
     interpreter: Interpreter,
     counters: HandlerCounters,
+    errors: Errors,
+}
+
+/// The row errors of a query.
+#[derive(Debug, Default)]
+struct Errors {
+    /// Those that were not asked for yet.
+    counts: RowErrorCounts,
+    first: Option<String>,
+}
+
+impl Errors {
+    #[cold]
+    fn note(&mut self, error: EvalError, program: &Program, record: &Record<'_>) {
+        self.counts[RowError::from(error) as usize] += 1;
+        self.first.get_or_insert_with(|| program.example(error, record));
+    }
 }
 
 /// A program, and what was resolved of it.
@@ -84,7 +102,7 @@ impl SelectHandler {
     /// Resolves the program's common forms; done once for a subscription and format.
     pub fn new(program: Program) -> SelectHandler {
         let (resolved, interpreter) = (Resolved::of(program), Interpreter::new());
-        SelectHandler { resolved, interpreter, counters: HandlerCounters::default() }
+        SelectHandler { resolved, interpreter, counters: HandlerCounters::default(), errors: Errors::default() }
     }
 
     /// Makes values of a query's parameters ready for [`Handler::set_parameters`] of a handler of that query and format:
@@ -119,9 +137,12 @@ impl SelectHandler {
 
 impl Handler for SelectHandler {
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
-        let SelectHandler { resolved: Resolved { program, filter, rows }, interpreter, counters } = self;
+        let SelectHandler { resolved: Resolved { program, filter, rows }, interpreter, counters, errors } = self;
         counters.records_in += selection.len() as u64;
-        counters.row_errors += filter.narrow(&program.filter, &program.input, interpreter, batch, selection);
+        filter.narrow(&program.filter, &program.input, interpreter, batch, selection, |error, record| {
+            counters.row_errors += 1;
+            errors.note(error, program, record);
+        });
         let Some(plan) = rows else {
             counters.passed += selection.len() as u64;
             return Verdict::forward(selection);
@@ -129,12 +150,16 @@ impl Handler for SelectHandler {
         let mut made = 0;
         let mut records = Records::of(batch);
         for index in &*selection {
-            match plan.make(records.record(index), &program.input, interpreter) {
+            let record = records.record(index);
+            match plan.make(record, &program.input, interpreter) {
                 Ok(row) => {
                     out.push(row);
                     made += 1;
                 }
-                Err(_) => counters.row_errors += 1,
+                Err(error) => {
+                    counters.row_errors += 1;
+                    errors.note(error, program, &Record::assume_checked(&program.input, record));
+                }
             }
         }
         counters.passed += made as u64;
@@ -143,6 +168,14 @@ impl Handler for SelectHandler {
 
     fn counters(&self) -> HandlerCounters {
         self.counters
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.errors.first.clone()
+    }
+
+    fn take_row_errors(&mut self) -> RowErrorCounts {
+        std::mem::take(&mut self.errors.counts)
     }
 
     fn most_out_bytes(&self) -> Option<usize> {

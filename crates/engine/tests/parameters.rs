@@ -50,7 +50,7 @@ fn each(expr: &mut Expr, visit: &mut dyn FnMut(&mut Expr)) {
             visit(right);
         }
         Node::And(all) | Node::Or(all) | Node::Concat(all) | Node::Coalesce(all) => all.iter_mut().for_each(visit),
-        Node::Not(operand) | Node::IsTruth { operand, .. } => visit(operand),
+        Node::Not(operand) | Node::Try(operand) | Node::IsTruth { operand, .. } => visit(operand),
         Node::In { operand, list, .. } => {
             visit(operand);
             list.iter_mut().for_each(visit);

@@ -7,7 +7,7 @@ use crate::incoming::{Arrived, Bytes, Incoming};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
 use crossdock_format::{Format, FormatId, Record};
-use crossdock_transport::control::{Overflow, Unreadable};
+use crossdock_transport::control::{DropCause, Overflow, RowErrors, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,6 +25,7 @@ pub struct SubscriberBuilder {
     wait_for_stream: Option<Duration>,
     accept: Vec<FormatRef>,
     unreadable: Option<Unreadable>,
+    row_errors: RowErrors,
 }
 
 impl SubscriberBuilder {
@@ -67,6 +68,14 @@ impl SubscriberBuilder {
         self
     }
 
+    /// What happens to a record that the query cannot compute (a division by zero, an overflow, a CAST that cannot be done); it is
+    /// dropped, counted and reported ([`Event::Dropped`]) unless set.
+    #[must_use]
+    pub fn row_errors(mut self, row_errors: RowErrors) -> Self {
+        self.row_errors = row_errors;
+        self
+    }
+
     setting_methods!();
 
     /// Connects and subscribes.
@@ -81,8 +90,9 @@ impl SubscriberBuilder {
             let id = inner.link.request_id();
             let subscribe = |wait| {
                 let (sql, overflow, unreadable) = (sql.clone(), self.overflow, self.unreadable);
+                let row_errors = self.row_errors;
                 let accept = self.accept.iter().map(FormatRef::name).collect();
-                Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow, wait, accept, unreadable }
+                Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow, wait, accept, unreadable, row_errors }
             };
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
@@ -110,11 +120,13 @@ pub enum Event {
         /// Publishers that are still there.
         publishers_left: u32,
     },
-    /// Records were dropped in the daemon, or were invalid.
+    /// Records were dropped in the daemon, or were invalid; an event for each cause.
     Dropped {
         /// How many.
         records: u64,
         /// Why.
+        cause: DropCause,
+        /// The same in words, with what is known of these records.
         reason: String,
     },
     /// Records came in a format that nothing converts to an accepted one; they wait in the daemon, which has asked for a
@@ -216,6 +228,7 @@ impl Subscriber {
             wait_for_stream: None,
             accept: Vec::new(),
             unreadable: None,
+            row_errors: RowErrors::default(),
         }
     }
 
@@ -305,7 +318,9 @@ impl Subscriber {
             Incoming::Notice(Notice::StreamEnded { publishers, .. }) => {
                 Some(Event::StreamEnded { publishers_left: publishers })
             }
-            Incoming::Notice(Notice::Dropped { records, reason, .. }) => Some(Event::Dropped { records, reason }),
+            Incoming::Notice(Notice::Dropped { records, cause, reason, .. }) => {
+                Some(Event::Dropped { records, cause, reason })
+            }
             Incoming::Notice(Notice::Unreadable { message, .. }) => Some(Event::Unreadable { message }),
             Incoming::Notice(Notice::NoReader { policy: Unreadable::Drop, message, .. }) => {
                 Some(Event::Unreadable { message })
@@ -354,7 +369,7 @@ impl Subscriber {
             link.ask(Request::ReportMalformed { subscription: SUBSCRIPTION });
             let records = spans.iter().map(|span| u64::from(span.records)).sum();
             let reason = format!("a publisher's packet contains an invalid record: {flaw}");
-            return Ok(Event::Dropped { records, reason });
+            return Ok(Event::Dropped { records, cause: DropCause::Malformed, reason });
         }
         Ok(Event::Records(Records { format: format.clone(), bytes, payloads, count }))
     }

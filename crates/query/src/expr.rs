@@ -119,6 +119,8 @@ pub enum Node {
     NullIf(Box<Expr>, Box<Expr>),
     /// The operand as this node's type.
     Cast(Box<Expr>),
+    /// The operand, or null where it has a row error.
+    Try(Box<Expr>),
 }
 
 /// A value that is known when the query is planned.
@@ -291,6 +293,7 @@ impl Expr {
             Node::Not(operand)
             | Node::Negate(operand)
             | Node::Cast(operand)
+            | Node::Try(operand)
             | Node::IsNull { operand, .. }
             | Node::IsTruth { operand, .. } => vec![operand],
             Node::In { operand, list, .. } => std::iter::once(&**operand).chain(list).collect(),
@@ -308,6 +311,15 @@ impl Expr {
         self.fails_somewhere() || self.made_bytes().is_none_or(|bytes| bytes > MAX_MADE_TEXT_BYTES)
     }
 
+    /// The same with null in place of its row errors.
+    pub(crate) fn or_null(self) -> Expr {
+        if !self.is_fallible() {
+            return self;
+        }
+        let ty = self.ty;
+        Expr { node: Node::Try(Box::new(self)), ty, nullable: true }
+    }
+
     fn fails_somewhere(&self) -> bool {
         let fails_itself = match &self.node {
             Node::Arithmetic { op, left, right } => self.integer_bounds().is_none_or(|bounds| {
@@ -318,6 +330,7 @@ impl Expr {
             Node::Negate(operand) => !is_float(operand.ty) && !self.integer_bounds().is_some_and(within_i64),
             Node::Cast(operand) => !is_lossless(operand.ty, self.ty),
             Node::Like(like) => like.pattern.as_known().is_none(),
+            Node::Try(_) => return false,
             _ => false,
         };
         fails_itself || self.operands().into_iter().any(Expr::fails_somewhere)
@@ -362,6 +375,8 @@ impl Expr {
     /// How many bytes of text computing this makes at most; `None` if the lengths of strings decide.
     fn made_bytes(&self) -> Option<usize> {
         let mut made: usize = match &self.node {
+            // What is too long is null.
+            Node::Try(_) => return Some(0),
             Node::Concat(parts) => parts.iter().map(Expr::text_bytes).sum::<Option<usize>>()?,
             Node::Cast(operand) if self.ty.is_text() && !operand.ty.is_text() => MAX_PRINTED_BYTES,
             _ => 0,
@@ -379,7 +394,7 @@ impl Expr {
             (Node::Const(_), _) => Some(0),
             (_, FieldType::Char(most)) => Some(most.into()),
             (Node::Cast(operand), _) if !operand.ty.is_text() => Some(MAX_PRINTED_BYTES),
-            (Node::Cast(operand), _) => operand.text_bytes(),
+            (Node::Cast(operand) | Node::Try(operand), _) => operand.text_bytes(),
             (Node::Concat(parts), _) => parts.iter().map(Expr::text_bytes).sum(),
             _ => None,
         }
@@ -397,6 +412,7 @@ impl Expr {
             Node::Not(operand)
             | Node::Negate(operand)
             | Node::Cast(operand)
+            | Node::Try(operand)
             | Node::IsNull { operand, .. }
             | Node::IsTruth { operand, .. } => vec![operand],
             Node::In { operand, list, .. } => std::iter::once(&mut **operand).chain(list).collect(),

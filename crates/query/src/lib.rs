@@ -45,6 +45,7 @@
 
 mod bind;
 mod error;
+mod example;
 mod expr;
 mod interpret;
 mod parse;

@@ -34,6 +34,8 @@ pub struct Select {
     stream_at: Option<Position>,
     alias: Option<Name>,
     parsed: Arc<Parsed>,
+    /// Whether an expression that has a row error is null.
+    null_for_errors: bool,
 }
 
 /// The syntax trees. Shared, because cloning them is recursive.
@@ -84,6 +86,17 @@ impl Select {
     /// The text of the query.
     pub fn sql(&self) -> &str {
         &self.sql
+    }
+
+    /// The same query with null in place of row errors: each expression of the select list, and each of the conditions that WHERE
+    /// joins by AND, as if `TRY` were around it.
+    #[must_use]
+    pub fn with_null_for_errors(self) -> Select {
+        Select { null_for_errors: true, ..self }
+    }
+
+    pub(crate) fn is_null_for_errors(&self) -> bool {
+        self.null_for_errors
     }
 
     /// Resolves the names against `format`, checks the types and builds the program with its output format.
@@ -200,7 +213,7 @@ impl Reader {
             return Err(self.unexpected("the end of the query", clause));
         }
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters) });
-        Ok(Select { sql: sql.to_owned(), stream, stream_at, alias, parsed })
+        Ok(Select { sql: sql.to_owned(), stream, stream_at, alias, parsed, null_for_errors: false })
     }
 
     fn expect_select(&mut self) -> Result<(), QueryError> {

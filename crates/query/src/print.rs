@@ -118,6 +118,7 @@ impl fmt::Display for SqlText<'_> {
                 f.write_str(")")
             }
             Node::NullIf(left, right) => write!(f, "NULLIF({}, {})", self.of(left), self.of(right)),
+            Node::Try(operand) => write!(f, "TRY({})", self.of(operand)),
             Node::Cast(operand) => write!(f, "CAST({} AS {})", self.of(operand), self.expr.ty),
         }
     }

@@ -339,6 +339,7 @@ impl std::fmt::Display for Duckish<'_> {
                 }
                 f.write_str(" END)")
             }
+            Node::Try(operand) => write!(f, "TRY({})", of(operand)),
             Node::Coalesce(options) => write!(f, "COALESCE({})", all(options, ", ")),
             Node::NullIf(left, right) => write!(f, "NULLIF({}, {})", of(left), of(right)),
             Node::Cast(operand) if self.0.ty == FieldType::F64 => f.write_str(&double(operand, &of(operand))),

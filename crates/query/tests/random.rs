@@ -77,6 +77,34 @@ proptest! {
     }
 
     #[test]
+    fn null_takes_the_place_of_row_errors(
+        expr in value(3, EVERYTHING),
+        filter in condition(3, EVERYTHING),
+        rows in prop::collection::vec(row(), 4),
+    ) {
+        let format = format();
+        let sql = format!("SELECT {} AS x FROM s WHERE {}", expr.sql(&format), filter.sql(&format));
+        let plain = planned(&sql, &format)?;
+        let nulls = parse(&sql).unwrap().with_null_for_errors().plan(&format).unwrap();
+        prop_assert!(!nulls.is_fallible());
+        prop_assert_eq!(nulls.output.fields()[0].nullable, plain.output.fields()[0].nullable || plain.dependencies()[0].1);
+        let mut input = RecordBuilder::new(&format);
+        let mut output = RecordBuilder::new(&nulls.output);
+        for row in rows {
+            let bytes = row.bytes(&mut input);
+            let record = Record::check(&format, &bytes).unwrap();
+            let passes = Interpreter::new().matches(&nulls, &record).unwrap();
+            prop_assert_eq!(passes, Interpreter::new().matches(&plain, &record).unwrap_or(false), "{} for {:?}", &sql, row);
+            Interpreter::new().project(&nulls, &record, &mut output).unwrap();
+            let given = given(Ok(output.finish().unwrap().to_vec()), &nulls.output);
+            let meant = compute(&expr, &record);
+            let is_error = ["OutOfRange", "DivisionByZero", "NotAValue", "BadPattern", "TextTooLong"];
+            let meant = if is_error.iter().any(|error| meant.starts_with(error)) { "Null".to_owned() } else { meant };
+            prop_assert_eq!(given, meant, "{} for {:?}", sql, row);
+        }
+    }
+
+    #[test]
     fn what_is_narrowed_gives_what_is_left_of_it(
         exprs in prop::collection::vec(value(2, EVERYTHING), 2..5),
         makes in prop::collection::vec(any::<bool>(), 5),

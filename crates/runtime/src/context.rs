@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::host::services::Services;
 use crate::inbox::{Command, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace};
-use crate::managers::request::RequestQueue;
+use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
 use crate::morph::Morph;
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
@@ -371,6 +371,11 @@ impl Context {
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
         // One that ends in the middle of a turn may be ended again for another reason in the same turn.
         let Some(peer) = self.net.peer(key) else { return };
+        if let Some(close) = close.as_ref().filter(|_| !matches!(why, "terminated" | "shutdown")) {
+            let text = format!("{peer} was disconnected: {}", close.reason);
+            // The managers may have ended before.
+            let _ = self.to_managers.send(ControlRequest::Event(EventKind::Disconnected, self.graph.index(), text));
+        }
         for subscription in peer.subscriptions.clone() {
             self.remove_subscription(subscription);
         }

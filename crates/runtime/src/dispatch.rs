@@ -13,11 +13,8 @@ use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, Notice, Piece};
+use crossdock_transport::{ControlMessage, Header, Kind, Piece};
 use std::net::SocketAddr;
-
-/// Shortest interval between two reports of dropped records to a subscriber, in ns.
-const REPORT_INTERVAL_NS: u64 = 100_000_000;
 
 impl Context {
     /// Takes one frame: its packets by runs, each to its session. One whose session is at another I/O context is handed over.
@@ -294,26 +291,6 @@ impl Context {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let (peer, to) = (subscription.peer, subscription.recipient());
         self.net.flush(peer, &mut subscription.output, to, self.host.interface_mut());
-    }
-
-    /// Reports to a subscriber the records that it has lost since the last report.
-    pub(crate) fn report_dropped(&mut self, key: usize, now: bool) {
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
-        let waits = self.net.now_ns() < subscription.reported_ns + REPORT_INTERVAL_NS
-            || self.net.has_untaken_control(subscription.peer, self.host.interface());
-        if subscription.unreported == 0 || (waits && !now) {
-            return;
-        }
-        let records = std::mem::take(&mut subscription.unreported);
-        subscription.reported_ns = self.net.now_ns();
-        let reason = "the queue was full, a record was too long, a format was not accepted and not converted in time, \
-                      or a value does not fit the accepted format (`crossdock paths` shows which)"
-            .to_owned();
-        let notice = Notice::Dropped { subscription: subscription.number, records, reason };
-        let peer = subscription.peer;
-        self.send_control(peer, &notice.into());
     }
 }
 

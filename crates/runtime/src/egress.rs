@@ -3,17 +3,15 @@
 
 use crate::Overflow;
 use crate::context::Context;
-use crate::counters::DropReason;
 use crate::graph::edge::Queued;
-use crate::graph::gauges::Loss;
 use crate::graph::node::Spill;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
-use crate::managers::request::ControlRequest;
+use crate::managers::request::{ControlRequest, EventKind};
 use crate::net::Net;
 use crate::net::queues::MOST_PACKETS;
 use crate::net::sink::SessionSink;
-use crate::subscriptions::{Subscription, Subscriptions};
+use crate::subscriptions::Subscriptions;
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
@@ -126,7 +124,7 @@ impl Context {
         let text = format!("the query `{}`: {message}", subscription.select.sql());
         self.send_control(peer, &Notice::Unreadable { subscription: number, message }.into());
         // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::QueryFailed(self.graph.index(), text));
+        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Failed, self.graph.index(), text));
         self.check_queue(key);
     }
 
@@ -143,22 +141,6 @@ impl Context {
         self.send_control(peer, &ControlMessage::Notice(notice));
     }
 
-    /// Counts what the node of a subscription has lost since the last time. Whether its queue was full.
-    #[inline]
-    pub(crate) fn note_losses(&mut self, key: usize) -> bool {
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        let errors = subscription.gauges.row_errors.get();
-        self.net.count_drop(DropReason::RowError, errors - std::mem::replace(&mut subscription.row_errors, errors));
-        let lost = subscription.gauges.lost_in_all();
-        if lost == subscription.lost_in_node {
-            return false;
-        }
-        subscription.lose(lost - subscription.lost_in_node);
-        subscription.lost_in_node = lost;
-        count_losses(subscription, &mut self.net)
-    }
-
     /// A subscriber whose policy is to be disconnected has lost records.
     #[cold]
     pub(crate) fn disconnect_behind(&mut self, key: usize) {
@@ -166,25 +148,4 @@ impl Context {
         let reason = "the subscriber's queue is full and its policy is disconnect".to_owned();
         self.remove_peer(peer, "queue_full", Some(Close { again: false, reason }));
     }
-}
-
-/// Counts what a subscription has lost in its node, by reasons. Whether its queue was full, and it is to be disconnected.
-#[cold]
-fn count_losses(subscription: &mut Subscription, net: &mut Net) -> bool {
-    // The sink has counted its own, and what conversions lose is counted once for all that take it.
-    let reasons = [
-        (Loss::Unreadable, DropReason::Unreadable),
-        (Loss::Failed, DropReason::QueryFailed),
-        (Loss::QueueFull, DropReason::QueueFull),
-        (Loss::HoldFull, DropReason::HoldFull),
-        (Loss::HoldExpired, DropReason::HoldExpired),
-    ];
-    let mut was_full = false;
-    for ((loss, reason), counted) in reasons.into_iter().zip(&mut subscription.counted) {
-        let lost = subscription.gauges.lost(loss);
-        let more = lost - std::mem::replace(counted, lost);
-        net.count_drop(reason, more);
-        was_full |= loss == Loss::QueueFull && more > 0;
-    }
-    was_full && subscription.overflow == Overflow::Disconnect
 }

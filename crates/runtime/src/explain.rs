@@ -7,6 +7,7 @@ use crate::handle::ExplainError;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::losses::Losses;
 use crate::managers::request::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::waiting::short;
@@ -115,7 +116,9 @@ impl Context {
                 records_in: s.gauges.records_in.get(),
                 records_out: s.gauges.records_out.get(),
                 row_errors: s.gauges.row_errors.get(),
-                dropped: s.dropped,
+                dropped: s.gauges.lost_in_all(),
+                dropped_by: Losses::of(&s.gauges).by_words(),
+                first_row_error: s.gauges.first_row_error().map(str::to_owned),
                 backlog_bytes: self.backlog_bytes(s),
                 queue_bytes: self.net.queue_bytes(),
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
@@ -334,7 +337,7 @@ impl Explained {
     }
 }
 
-fn overflow_name(overflow: Overflow) -> &'static str {
+pub(crate) fn overflow_name(overflow: Overflow) -> &'static str {
     match overflow {
         Overflow::Block => "block",
         Overflow::DropOldest => "drop_oldest",

@@ -30,6 +30,7 @@ mod inbox;
 pub mod info;
 mod io;
 mod local;
+mod losses;
 mod mailboxes;
 mod managers;
 mod morph;
@@ -55,7 +56,7 @@ pub use config::{
 #[cfg(feature = "bench")]
 pub use crossdock_control::load::ESTIMATE_MARGIN_PERCENT;
 pub use crossdock_mailbox::host::HostConfig;
-pub use crossdock_transport::control::{FormatName, Overflow, Unreadable};
+pub use crossdock_transport::control::{FormatName, Overflow, RowErrors, Unreadable};
 
 pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, probe_udp};
 pub use host::services::Service;
@@ -63,7 +64,7 @@ pub use host::tasks;
 pub use managers::handle::ManagerHandle;
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::request::ChangeRequest;
-pub use managers::spec::{HandlerSpec, OnFault, OverBudget, WhenFull};
+pub use managers::spec::{HandlerSpec, OnFault, OnRowError, OverBudget, WhenFull};
 #[cfg(any(test, feature = "bench"))]
 pub use platform::rig;
 pub use refusal::Stopped;

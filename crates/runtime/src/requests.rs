@@ -24,8 +24,8 @@ impl Context {
             Request::Announce { id, stream: number, name, format, publication } => {
                 return self.announce(key, Announcement { id, number, name, format, publication });
             }
-            Request::Subscribe { id, subscription, sql, overflow, wait, accept, unreadable } => {
-                let request = SubscriptionRequest { id, number: subscription, sql, overflow, wait, accept, unreadable };
+            Request::Subscribe { id, subscription: number, sql, overflow, wait, accept, unreadable, row_errors } => {
+                let request = SubscriptionRequest { id, number, sql, overflow, wait, accept, unreadable, row_errors };
                 return self.begin_subscribe(key, request);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
@@ -118,6 +118,9 @@ impl Context {
 
     /// Takes a subscription out of everything that knows it.
     pub(crate) fn remove_subscription(&mut self, key: usize) {
+        // Its policy says no more: it goes.
+        self.note_losses(key);
+        self.tell_losses(key, true);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s);
         if subscription.asked.is_some() {
@@ -189,6 +192,9 @@ impl Context {
         }
         for subscription in subscriptions {
             self.graph.wake_session(subscription);
+            if self.note_losses(subscription) {
+                return self.disconnect_behind(subscription);
+            }
             self.report_dropped(subscription, true);
         }
     }

@@ -7,7 +7,7 @@ use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
-use crate::managers::request::{ControlRequest, Query, handler_of};
+use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
@@ -15,7 +15,7 @@ use crate::refusal::refuse;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
-use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
 use crossdock_transport::{FormatName, Unreadable};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) accept: Vec<FormatName>,
     /// What happens to records that cannot be had in these, if the subscriber says so.
     pub(crate) unreadable: Option<Unreadable>,
+    /// What its query does with a record that it cannot compute.
+    pub(crate) row_errors: RowErrors,
 }
 
 /// A subscription on its way.
@@ -104,6 +106,7 @@ impl Context {
         let snapshot = Arc::clone(self.streams.snapshot());
         let work = move |costs: &QueryCostModel| {
             let select = crossdock_query::parse(&request.sql)?;
+            let select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
             // What is wrong with them is said where the subscription is made.
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
@@ -266,6 +269,7 @@ impl Context {
             return self.refuse_query(caller, &stream, figures);
         }
         let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
+        let row_errors = coming.request.row_errors;
         let refused = move |context: &mut Context, why: &dyn Display| {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
@@ -278,7 +282,8 @@ impl Context {
             });
         });
         // Refused at once, not by the inbox: the context would wait for itself if that is full.
-        let sent = self.to_managers.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));
+        let query = Box::new(Query { subscription, sql, row_errors, then });
+        let sent = self.to_managers.send(ControlRequest::PlaceQuery(query));
         sent.unwrap_or_else(|why| refused(self, &why));
     }
 
@@ -337,7 +342,7 @@ impl Context {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
-        let _ = self.to_managers.send(ControlRequest::QueryRefused(self.graph.index(), text));
+        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Refused, self.graph.index(), text));
         self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
     }
 

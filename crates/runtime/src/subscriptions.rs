@@ -2,9 +2,10 @@
 //! graph runs it.
 
 use crate::admission::may_stand_in;
-use crate::graph::gauges::NodeGauges;
+use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::io::IoPlace;
+use crate::losses::Known;
 use crate::morph::Accept;
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
@@ -132,7 +133,7 @@ impl Served {
         self.records_in += subscription.gauges.records_in.get();
         self.records_out += subscription.gauges.records_out.get();
         self.row_errors += subscription.gauges.row_errors.get();
-        self.dropped += subscription.dropped;
+        self.dropped += subscription.gauges.lost_in_all();
     }
 }
 
@@ -162,16 +163,8 @@ pub(crate) struct Subscription {
     pub(crate) accept: Option<Box<Accept>>,
     /// The packet that is being filled for it.
     pub(crate) output: Output,
-    /// Records that it has lost, in its node and after it.
-    pub(crate) dropped: u64,
-    /// Records lost in its node that are counted in `dropped`, and those of some reasons that the context has counted.
-    pub(crate) lost_in_node: u64,
-    pub(crate) counted: [u64; 5],
-    /// Failed expressions that the context has counted.
-    pub(crate) row_errors: u64,
-    /// Records dropped that were not yet reported to the subscriber.
-    pub(crate) unreported: u64,
-    pub(crate) reported_ns: u64,
+    /// How far it is known what it has lost.
+    pub(crate) losses: Known,
 }
 
 impl Subscription {
@@ -199,25 +192,13 @@ impl Subscription {
             gauges: Arc::default(),
             accept: None,
             output: Output::default(),
-            dropped: 0,
-            lost_in_node: 0,
-            counted: [0; 5],
-            row_errors: 0,
-            unreported: 0,
-            reported_ns: 0,
+            losses: Known::default(),
         }
     }
 
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
     pub(crate) fn policy(&self) -> SchedulingPolicy {
         SchedulingPolicy { drops: self.overflow != Overflow::Block, ..SchedulingPolicy::default() }
-    }
-
-    /// Counts dropped records, which are to be reported to the subscriber.
-    #[inline]
-    pub(crate) fn lose(&mut self, records: u64) {
-        self.dropped += records;
-        self.unreported += records;
     }
 
     /// Whether its records may be dropped when its queue is full.
@@ -376,7 +357,7 @@ impl Subscriptions {
     pub(crate) fn lose(&mut self, of_peer: &[usize], number: u32, records: u64) {
         let hit = |key: &usize| self.get(*key).is_some_and(|s| s.number == number);
         if let Some(subscription) = of_peer.iter().copied().find(hit).and_then(|key| self.get_mut(key)) {
-            subscription.lose(records);
+            subscription.gauges.lose(Loss::QueueFull, records);
         }
     }
 

@@ -127,6 +127,7 @@ fn subscribe(number: u32, sql: &str) -> Request {
         wait: false,
         accept: Vec::new(),
         unreadable: None,
+        row_errors: Default::default(),
     }
 }
 
@@ -277,6 +278,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
         wait: false,
         accept: Vec::new(),
         unreadable: None,
+        row_errors: Default::default(),
     });
     assert!(matches!(reply, Reply::Subscribed { id: 9, .. }), "{reply:?}");
     announce(&mut raw, 3, "C");
@@ -346,6 +348,7 @@ fn requests_that_make_no_sense_are_refused() {
         wait: false,
         accept: Vec::new(),
         unreadable: None,
+        row_errors: Default::default(),
     };
     assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
     assert!(refused(raw.ask(subscribe(9))).contains("in use"));

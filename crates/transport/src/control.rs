@@ -4,12 +4,14 @@
 //! sent before the data that waits, except for the records that a message ends or describes ([`ControlMessage::class`],
 //! [`crate::order`]). JSON, unknown keys ignored: readable in a packet capture, and open to new keys without a new wire version.
 
+mod causes;
 mod order;
 mod words;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use causes::{DropCause, RowErrors};
 pub use words::{
     FormatName, Implementation, Overflow, Publication, PublisherId, Refusal, RefusalCode, Side, Unreadable,
 };
@@ -54,6 +56,9 @@ pub enum Request {
         /// With `accept`: what happens to records that nothing converts; the daemon's configured policy when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unreadable: Option<Unreadable>,
+        /// What happens to a record that the query cannot compute.
+        #[serde(default)]
+        row_errors: RowErrors,
     },
     /// Ends a subscription.
     Unsubscribe {
@@ -309,13 +314,16 @@ pub enum Notice {
         /// Publishers that are still there.
         publishers: u32,
     },
-    /// Records were dropped for this subscriber, by its overflow policy or because they were unreadable.
+    /// Records did not reach this subscriber; a notice for each cause.
     Dropped {
         /// The subscription's number.
         subscription: u32,
         /// How many.
         records: u64,
         /// Why.
+        #[serde(default)]
+        cause: DropCause,
+        /// The same in words, with what is known of these records.
         reason: String,
     },
     /// A publisher brought a format that the query does not fit; its records do not reach this subscription.

@@ -120,6 +120,16 @@ pub(crate) enum OnError {
     Skip,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnRowError {
+    /// Leave the record out; it is counted and reported, with its first example
+    Skip,
+    /// Make the expression null; a condition that is null does not hold
+    Null,
+    /// Report it and exit with 1
+    Stop,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Subscribe {
     /// The query: SELECT … FROM stream WHERE …
@@ -149,6 +159,9 @@ pub(crate) struct Subscribe {
     /// What to do about a record that the encoding cannot hold, such as text that is not UTF-8
     #[arg(long, value_name = "POLICY", default_value = "skip")]
     pub(crate) on_error: OnError,
+    /// What to do about a record that the query cannot compute: a division by zero, an overflow, an impossible CAST
+    #[arg(long, value_name = "POLICY", default_value = "skip")]
+    pub(crate) on_row_error: OnRowError,
     /// What the daemon does when this subscriber is too slow: block the publisher, drop_oldest, or disconnect
     /// [default: the daemon's configuration]
     #[arg(long, value_name = "POLICY")]

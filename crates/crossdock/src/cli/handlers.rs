@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
-use crossdock_runtime::{OnFault, OverBudget, WhenFull};
+use crossdock_runtime::{OnFault, OnRowError, OverBudget, WhenFull};
 
 use super::{Control, List};
 use crate::quantity::{Reserve, parse_budget, parse_peak, parse_reserve, parse_stuck_after};
@@ -136,6 +136,10 @@ pub(crate) struct HandlerArguments {
     /// [default: restart]
     #[arg(long, value_name = "POLICY", value_parser = words([("restart", OnFault::Restart), ("stop", OnFault::Stop)]))]
     pub(crate) on_fault: Option<OnFault>,
+    /// What the query does with a record that it cannot compute, such as a division by zero: skip and count it, or
+    /// make the expression null [default: skip]
+    #[arg(long, value_name = "POLICY", value_parser = words([("skip", OnRowError::Skip), ("null", OnRowError::Null)]))]
+    pub(crate) on_row_error: Option<OnRowError>,
     #[command(flatten)]
     pub(crate) how: How,
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
-pub(crate) use self::data::{Explain, OnError, Publish, Subscribe};
+pub(crate) use self::data::{Explain, OnError, OnRowError, Publish, Subscribe};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
     MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, ShowFormat, Streams, StreamsCommand,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crossdock_runtime::settings::{name, perhaps_within};
-use crossdock_runtime::{HandlerSpec, OnFault, OverBudget, WhenFull};
+use crossdock_runtime::{HandlerSpec, OnFault, OnRowError, OverBudget, WhenFull};
 use serde::Deserialize;
 
 use super::values::{in_words, scalars};
@@ -51,6 +51,8 @@ pub(crate) struct HandlerSection {
     over_budget: OverBudget,
     #[serde(default)]
     on_fault: OnFault,
+    #[serde(default)]
+    on_row_error: OnRowError,
 }
 
 fn peak<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
@@ -95,6 +97,7 @@ impl HandlerSection {
             stuck_after_ms: self.stuck_after,
             over_budget: self.over_budget,
             on_fault: self.on_fault,
+            on_row_error: self.on_row_error,
         }
     }
 

@@ -201,7 +201,7 @@ fn receive(mut subscriber: Subscriber, count: &AtomicU64, started: Instant) -> R
                 count.store(rows.count(), Ordering::Relaxed);
             }
             Some(Event::StreamEnded { publishers_left: 0 }) => break,
-            Some(Event::Dropped { records, reason }) => {
+            Some(Event::Dropped { records, reason, .. }) => {
                 return Err(Trouble::Link(format!("{records} records were dropped: {reason}")));
             }
             Some(Event::Unreadable { message }) => return Err(Trouble::Link(message)),

@@ -55,6 +55,7 @@ pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerS
     spec.stuck_after_ms = given.stuck_after.or(spec.stuck_after_ms);
     spec.over_budget = given.over_budget.unwrap_or(spec.over_budget);
     spec.on_fault = given.on_fault.unwrap_or(spec.on_fault);
+    spec.on_row_error = given.on_row_error.unwrap_or(spec.on_row_error);
     Ok(spec)
 }
 

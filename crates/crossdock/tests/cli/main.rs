@@ -16,6 +16,7 @@ mod files;
 mod http;
 mod killed;
 mod layouts;
+mod losses;
 mod mailbox;
 mod manual;
 mod messages;

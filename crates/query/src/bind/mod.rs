@@ -25,7 +25,7 @@ pub(crate) use parameter::{check_names, set};
 const MAX_DEPTH: usize = 200;
 
 /// What functions there are; ends every message about one that is not.
-const FUNCTIONS: &str = "possible are COALESCE, NULLIF, CASE and CAST";
+const FUNCTIONS: &str = "possible are COALESCE, NULLIF, TRY, CASE and CAST";
 
 /// Plans a query; of one with parameters, with these values, by name.
 pub(crate) fn plan(
@@ -110,6 +110,9 @@ impl<'a> Binder<'a> {
             Node::And(all) => all,
             node => vec![Expr { node, ..condition }],
         };
+        if self.select.is_null_for_errors() {
+            conditions = conditions.into_iter().map(Expr::or_null).collect();
+        }
         conditions.retain(|condition| condition.as_constant() != Some(&Constant::Bool(true)));
         let never = conditions
             .iter()
@@ -143,7 +146,7 @@ impl<'a> Binder<'a> {
                 Item::Expr { expr: source, alias, at } => {
                     let mut bound = self.bind_any(source).map_err(|error| or_at(error, *at))?;
                     self.settle(&mut bound);
-                    let expr = bound.expr;
+                    let expr = if select.is_null_for_errors() { bound.expr.or_null() } else { bound.expr };
                     let (name, is_given) = match alias {
                         Some(alias) => (alias.value.clone(), true),
                         None => (self.implied_name(source), false),

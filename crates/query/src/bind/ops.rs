@@ -319,7 +319,7 @@ impl<'a> Binder<'a> {
 
     fn function(&mut self, source: &'a ast::Expr, function: &'a ast::Function) -> Result<Expr, QueryError> {
         let name = function.name.to_string().to_ascii_lowercase();
-        if !matches!(name.as_str(), "coalesce" | "nullif") {
+        if !matches!(name.as_str(), "coalesce" | "nullif" | "try") {
             return Err(unknown_function(source, function, &name));
         }
         let mut arguments = Vec::new();
@@ -336,7 +336,15 @@ impl<'a> Binder<'a> {
             self.reconcile(left, right)?;
             return Ok(build::null_if(left.expr.clone(), right.expr.clone()));
         }
-        let count = if name == "nullif" { "two arguments" } else { "at least one argument" };
+        if let ("try", [operand]) = (name.as_str(), &mut arguments[..]) {
+            self.settle(operand);
+            return Ok(operand.expr.clone().or_null());
+        }
+        let count = match name.as_str() {
+            "nullif" => "two arguments",
+            "try" => "one argument",
+            _ => "at least one argument",
+        };
         Err(QueryError::new(format!("{} takes {count}", name.to_uppercase()), place(source)))
     }
 }
@@ -417,7 +425,7 @@ fn unknown_function(source: &ast::Expr, function: &ast::Function, name: &str) ->
         let message = format!("{name}() is not possible: records pass one by one and are not aggregated");
         return QueryError::new(message, at).hint(FUNCTIONS);
     }
-    let near = ["coalesce", "nullif"].into_iter().find(|known| strsim::damerau_levenshtein(known, name) <= 2);
+    let near = ["coalesce", "nullif", "try"].into_iter().find(|known| strsim::damerau_levenshtein(known, name) <= 2);
     let hint =
         near.map_or_else(|| FUNCTIONS.to_owned(), |near| format!("did you mean {}? {FUNCTIONS}", near.to_uppercase()));
     QueryError::new(format!("there is no function `{name}`"), at).hint(hint)

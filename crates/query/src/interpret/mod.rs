@@ -173,6 +173,16 @@ pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
     })
 }
 
+/// A value that a field of the type holds.
+fn fitting(value: Datum<'_>, ty: FieldType) -> Result<Datum<'_>, EvalError> {
+    let fits = match value {
+        Datum::Int(value) => ty.integer_range().is_none_or(|(least, most)| (least..=most).contains(&value)),
+        Datum::Float(value) => ty != FieldType::F32 || !value.is_finite() || (value as f32).is_finite(),
+        _ => true,
+    };
+    if fits { Ok(value) } else { Err(EvalError::OutOfRange) }
+}
+
 /// Why a value that has the field's type does not go into the row.
 fn refused(error: &ValueError) -> EvalError {
     match error.problem {
@@ -302,6 +312,10 @@ impl<'a> Walk<'a, '_> {
                 let value = self.value(operand)?;
                 cast::cast(value, operand.ty, expr.ty, self.made)
             }
+            Node::Try(operand) => match self.value(operand).and_then(|value| fitting(value, operand.ty)) {
+                Err(EvalError::IllTyped) => Err(EvalError::IllTyped),
+                value => Ok(value.unwrap_or(Datum::Null)),
+            },
             _ => Ok(self.truth(expr)?.map_or(Datum::Null, Datum::Bool)),
         }
     }
@@ -351,7 +365,8 @@ impl<'a> Walk<'a, '_> {
             | Node::Case { .. }
             | Node::Coalesce(_)
             | Node::NullIf(..)
-            | Node::Cast(_) => match self.value(expr)? {
+            | Node::Cast(_)
+            | Node::Try(_) => match self.value(expr)? {
                 Datum::Bool(truth) => Ok(Some(truth)),
                 Datum::Null => Ok(None),
                 _ => Err(EvalError::IllTyped),

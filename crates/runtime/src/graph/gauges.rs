@@ -2,6 +2,8 @@
 //! except losses; any thread may read.
 
 use crate::info::{BucketInfo, HistogramInfo};
+use crossdock_engine::{Handler, RowError};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buckets of a histogram of times: four for each range of 2^n up to 2^(n+1) ns.
@@ -65,7 +67,7 @@ impl Histogram {
     }
 }
 
-/// Why a node dropped records.
+/// Why a node dropped records, beside row errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Loss {
@@ -134,6 +136,10 @@ pub(crate) struct NodeGauges {
     /// Batches that wait for it.
     pub(crate) queued: Gauge,
     dropped: [Gauge; LOSSES.len()],
+    /// The row errors that its handler has a reason for, by that.
+    row_errors_by: [Gauge; RowError::ALL.len()],
+    /// The first row error, in words.
+    first_row_error: OnceLock<String>,
     times: [Gauge; BUCKETS],
 }
 
@@ -156,6 +162,8 @@ impl Default for NodeGauges {
             one_in: Gauge::default(),
             queued: Gauge::default(),
             dropped: std::array::from_fn(|_| Gauge::default()),
+            row_errors_by: std::array::from_fn(|_| Gauge::default()),
+            first_row_error: OnceLock::new(),
             times: std::array::from_fn(|_| Gauge::default()),
         }
     }
@@ -173,10 +181,35 @@ impl NodeGauges {
         self.dropped[why as usize].get()
     }
 
-    /// Records lost for any reason.
+    /// Records lost for any reason but row errors.
     #[inline]
     pub(crate) fn lost_in_all(&self) -> u64 {
         self.dropped.iter().map(Gauge::get).sum()
+    }
+
+    /// Counts the row errors of a run.
+    #[cold]
+    pub(crate) fn note_row_errors(&self, records: u64, handler: &mut dyn Handler) {
+        self.row_errors.add(records);
+        let mut counts = handler.take_row_errors();
+        let known: u64 = counts.iter().sum();
+        counts[RowError::Other as usize] += records.saturating_sub(known);
+        self.row_errors_by.iter().zip(counts).for_each(|(gauge, more)| gauge.add(more));
+        if self.first_row_error.get().is_none()
+            && let Some(text) = handler.refusal()
+        {
+            let _ = self.first_row_error.set(text);
+        }
+    }
+
+    /// Row errors of one kind.
+    pub(crate) fn row_errors_of(&self, error: RowError) -> u64 {
+        self.row_errors_by[error as usize].get()
+    }
+
+    /// The first row error, in words.
+    pub(crate) fn first_row_error(&self) -> Option<&str> {
+        self.first_row_error.get().map(String::as_str)
     }
 
     /// The reasons that occurred.

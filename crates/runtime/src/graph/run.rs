@@ -325,7 +325,9 @@ impl Graph {
             self.set_node(node);
             return took + BATCH_NS;
         }
-        node.gauges.row_errors.add(job.row_errors);
+        if job.row_errors > 0 {
+            node.gauges.note_row_errors(job.row_errors, &mut *job.handler);
+        }
         if job.left_out > 0 {
             node.gauges.lose(Loss::Sampled, job.left_out);
         }

@@ -98,8 +98,14 @@ reports! {
         pub records_out: u64 = listed().title("sent"),
         /// Records whose expressions failed (overflow, division by zero); they were dropped.
         pub row_errors: u64,
-        /// Records dropped by its overflow policy.
+        /// Records that did not reach it for another cause: its overflow policy, a format that nothing converts, and others.
         pub dropped: u64,
+        /// Both by cause, in words: only causes that occurred.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub dropped_by: Vec<(String, u64)>,
+        /// The first record whose expressions failed, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub first_row_error: Option<String>,
         /// Bytes queued or unacknowledged now; for an attached client, queued or not yet returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
         /// The bound on the backlog, in bytes, without publishers' outstanding credit.

@@ -315,7 +315,8 @@ pub struct EventInfo {
     /// When, in ms since 1970.
     pub at_ms: u64,
     /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`,
-    /// `degraded`, `restored`, `lost`, `returned` …
+    /// `degraded`, `restored`, `lost`, `returned`, `dropped` (records that did not reach a subscriber), `disconnected`, `blocked` (a
+    /// subscriber that takes nothing holds publishers back) …
     pub kind: String,
     /// The handler that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

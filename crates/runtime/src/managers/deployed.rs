@@ -8,7 +8,7 @@ use crate::graph::gauges::NodeGauges;
 use crate::managers::measure::{CostModel, Facts, Job};
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
-use crate::managers::spec::HandlerSpec;
+use crate::managers::spec::{HandlerSpec, OnRowError};
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
@@ -211,7 +211,8 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
         (None, Some(native)) => Source::Native(native.clone()),
         _ => return Err("give either `sql` or `native`".to_owned()),
     };
-    Ok(HandlerProgram { source, parameters: spec.parameters.clone() })
+    let null_for_errors = spec.on_row_error == OnRowError::Null;
+    Ok(HandlerProgram { source, parameters: spec.parameters.clone(), null_for_errors })
 }
 
 /// The streams that a specification's handler reads.

@@ -6,7 +6,7 @@ use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::change::NotMade;
 use crate::managers::events::About;
-use crate::managers::request::{ChangeRequest, ControlRequest, Query, handler_of};
+use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
 use crossdock_query::{QueryError, Select};
@@ -16,7 +16,8 @@ impl Managers {
     /// Deploys a subscription's query where it fits.
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
         let name = handler_of(query.subscription);
-        let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), ..HandlerSpec::default() };
+        let on_row_error = query.row_errors.into();
+        let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), on_row_error, ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));
@@ -63,9 +64,9 @@ impl Managers {
         None
     }
 
-    /// Notes an event of a subscription's query at an I/O context.
-    pub(super) fn note_query(&mut self, kind: &str, at: ContextIndex, text: String) {
-        self.events.note(kind, About { handler: None, context: Some(self.watch.name(at)) }, text);
+    /// Notes an event that an I/O context reports.
+    pub(super) fn note_event(&mut self, kind: EventKind, at: ContextIndex, text: String) {
+        self.events.note(kind.word(), About { handler: None, context: Some(self.watch.name(at)) }, text);
     }
 
     /// Whether a handler is a subscription's own query.

@@ -9,6 +9,7 @@ use crate::streams::StreamFacts;
 use crossdock_engine::NativeKind;
 use crossdock_format::Format;
 use crossdock_query::Select;
+use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -70,10 +71,8 @@ pub(crate) enum ControlRequest {
     Connect(Box<Connection>),
     /// From an I/O context: a stream need not be led there any more.
     Disconnect(Flow),
-    /// From an I/O context: a subscription's query fits nowhere; the stream and the figures.
-    QueryRefused(ContextIndex, String),
-    /// From an I/O context: a subscription's query has panicked.
-    QueryFailed(ContextIndex, String),
+    /// From an I/O context: an event, in words.
+    Event(EventKind, ContextIndex, String),
     /// One more kind of native handler.
     AddNative {
         kind: Box<NativeKind>,
@@ -107,6 +106,8 @@ pub(crate) struct Query {
     pub(crate) subscription: u64,
     /// Its text.
     pub(crate) sql: String,
+    /// What it does with a record that it cannot compute.
+    pub(crate) row_errors: RowErrors,
     /// Called with the outcome, on the managers' thread.
     pub(crate) then: Placed,
 }
@@ -134,6 +135,34 @@ pub(crate) struct Connection {
 /// The name of the handler that runs a subscription's query, and of the stream that it makes.
 pub(crate) fn handler_of(subscription: u64) -> String {
     format!("subscription-{subscription}")
+}
+
+/// The kinds of events that I/O contexts report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EventKind {
+    /// A subscription's query fits nowhere.
+    Refused,
+    /// A subscription's query has panicked.
+    Failed,
+    /// Records did not reach a subscriber.
+    Dropped,
+    /// A peer was sent away.
+    Disconnected,
+    /// A subscriber that takes nothing has a stream's publishers wait.
+    Blocked,
+}
+
+impl EventKind {
+    /// The event's kind.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            EventKind::Refused => "refused",
+            EventKind::Failed => "failed",
+            EventKind::Dropped => "dropped",
+            EventKind::Disconnected => "disconnected",
+            EventKind::Blocked => "blocked",
+        }
+    }
 }
 
 /// Requests that may wait for the managers.
@@ -169,8 +198,8 @@ struct Waiting {
     disconnected: BTreeSet<Flow>,
     /// As many as there are sessions, at most.
     connections: VecDeque<ControlRequest>,
-    refused: Merged,
-    failed: Merged,
+    /// Events, merged by their kinds.
+    events: BTreeMap<EventKind, Merged>,
     /// What was measured. There are as many as are measured at a time.
     measured: Vec<ControlRequest>,
     is_stopping: bool,
@@ -190,13 +219,14 @@ impl Merged {
         self.others += u64::from(self.latest.replace((at, text)).is_some());
     }
 
-    fn take(&mut self, report: fn(ContextIndex, String) -> ControlRequest) -> Option<ControlRequest> {
-        let (at, text) = self.latest.take()?;
-        let text = match std::mem::take(&mut self.others) {
+    /// Where the latest was, and the text for all.
+    fn into_text(self) -> Option<(ContextIndex, String)> {
+        let (at, text) = self.latest?;
+        let text = match self.others {
             0 => text,
             others => format!("{text} (and {others} more before it)"),
         };
-        Some(report(at, text))
+        Some((at, text))
     }
 }
 
@@ -211,9 +241,12 @@ impl Waiting {
             let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
-            let refused = || self.refused.take(ControlRequest::QueryRefused);
-            let failed = || self.failed.take(ControlRequest::QueryFailed);
-            format.or_else(query).or_else(flow).or_else(connection).or_else(refused).or_else(failed)
+            let event = || {
+                let (kind, merged) = self.events.pop_first()?;
+                let (at, text) = merged.into_text()?;
+                Some(ControlRequest::Event(kind, at, text))
+            };
+            format.or_else(query).or_else(flow).or_else(connection).or_else(event)
         };
         measured.or_else(report).or_else(|| self.requests.pop_front())
     }
@@ -253,8 +286,7 @@ impl RequestQueue {
             ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
             ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
             ControlRequest::Connect(_) => waiting.connections.push_back(request),
-            ControlRequest::QueryRefused(at, text) => waiting.refused.add(at, text),
-            ControlRequest::QueryFailed(at, text) => waiting.failed.add(at, text),
+            ControlRequest::Event(kind, at, text) => waiting.events.entry(kind).or_default().add(at, text),
             ControlRequest::Measured { .. } => waiting.measured.push(request),
             _ if waiting.requests.len() >= MAX_REQUESTS => return Err(NotTaken::Full),
             other => waiting.requests.push_back(other),
@@ -315,7 +347,7 @@ mod tests {
     }
 
     fn query(subscription: u64) -> ControlRequest {
-        ControlRequest::PlaceQuery(Box::new(Query { subscription, sql: String::new(), then: Box::new(drop) }))
+        ControlRequest::PlaceQuery(Box::new(Query { subscription, sql: String::new(), row_errors: RowErrors::Skip, then: Box::new(drop) }))
     }
 
     fn now(queue: &RequestQueue) -> Option<ControlRequest> {
@@ -327,8 +359,8 @@ mod tests {
         let queue = RequestQueue::default();
         for number in 0..100_000 {
             assert!(queue.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());
-            assert!(queue.send(ControlRequest::QueryRefused(ContextIndex(0), format!("the {number}th"))).is_ok());
-            assert!(queue.send(ControlRequest::QueryFailed(ContextIndex(0), "a flaw".to_owned())).is_ok());
+            assert!(queue.send(ControlRequest::Event(EventKind::Refused, ContextIndex(0), format!("the {number}th"))).is_ok());
+            assert!(queue.send(ControlRequest::Event(EventKind::Failed, ContextIndex(0), "a flaw".to_owned())).is_ok());
             assert!(queue.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
         }
         for stream in 0..3 {
@@ -338,8 +370,8 @@ mod tests {
             assert!(matches!(now(&queue), Some(ControlRequest::RemoveQuery(found)) if found == name));
         }
         let wanted = "the 99999th (and 99999 more before it)";
-        assert!(matches!(now(&queue), Some(ControlRequest::QueryRefused(_, found)) if found == wanted));
-        assert!(matches!(now(&queue), Some(ControlRequest::QueryFailed(..))));
+        assert!(matches!(now(&queue), Some(ControlRequest::Event(EventKind::Refused, _, found)) if found == wanted));
+        assert!(matches!(now(&queue), Some(ControlRequest::Event(EventKind::Failed, ..))));
         assert!(now(&queue).is_none());
     }
 

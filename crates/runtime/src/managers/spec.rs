@@ -1,6 +1,7 @@
 //! Specifications of handlers: the `[[handler]]` sections of a configuration, and the bodies of requests.
 
 use crossdock_control::load::Load;
+use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -75,6 +76,29 @@ pub struct HandlerSpec {
     pub over_budget: OverBudget,
     /// What happens when it panics or does not return.
     pub on_fault: OnFault,
+    /// What its query does with a record that it cannot compute: a division by zero, an overflow, a CAST that cannot be done.
+    pub on_row_error: OnRowError,
+}
+
+/// What a query does with a record that it cannot compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OnRowError {
+    /// The record is dropped and counted.
+    #[default]
+    Skip,
+    /// The expression is null; a condition that is null does not hold.
+    Null,
+}
+
+impl From<RowErrors> for OnRowError {
+    fn from(row_errors: RowErrors) -> OnRowError {
+        match row_errors {
+            RowErrors::Skip => OnRowError::Skip,
+            RowErrors::Null => OnRowError::Null,
+        }
+    }
 }
 
 /// What happens to records for a handler whose input queue is full.

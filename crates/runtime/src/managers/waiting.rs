@@ -133,8 +133,7 @@ impl Managers {
                 self.measure_rule(&name);
                 return self.unless_missing(ControlRequest::MeasureRule(name));
             }
-            ControlRequest::QueryRefused(at, text) => self.note_query("refused", at, text),
-            ControlRequest::QueryFailed(at, text) => self.note_query("failed", at, text),
+            ControlRequest::Event(kind, at, text) => self.note_event(kind, at, text),
             // Requests are taken once that is done.
             ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Measured { .. } | ControlRequest::Stop => {}

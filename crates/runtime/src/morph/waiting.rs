@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::counters::DropReason;
 use crate::graph::node::Event;
-use crate::managers::request::ControlRequest;
+use crate::managers::request::{ControlRequest, EventKind};
 use crate::morph::Route;
 use crate::morph::requests::converter_wanted;
 use crossdock_format::Format;
@@ -41,7 +41,7 @@ impl Context {
                 stream.name
             );
             // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::QueryFailed(self.graph.index(), text));
+            let _ = self.to_managers.send(ControlRequest::Event(EventKind::Failed, self.graph.index(), text));
         }
     }
 

@@ -1,7 +1,6 @@
 //! Peers' queues: how much may wait for each, what joins them, and what leaves when one is over its bound.
 
 use super::{Net, SPARE_BUFFERS, needed_buffers};
-use crate::counters::DropReason;
 use crate::graph::node::Spill;
 use crate::graph::session::Room;
 use crate::net::carrier::Recipient;
@@ -179,7 +178,6 @@ impl Net {
             // Nothing of the rest may be dropped.
             let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire) else { break };
             lost(&peer.subscriptions, number, records);
-            wire.counters.drop(DropReason::QueueFull, records);
         }
         let backlog = peer.carrier().backlog_bytes(wire.host);
         let full = if peer.full { backlog > bound / 2 } else { backlog > bound };

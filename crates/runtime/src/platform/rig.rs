@@ -280,7 +280,7 @@ fn instance(entry: Entry) -> node::Instance {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
-    use crossdock_engine::{HandlerProgram, Natives, Source as Program};
+    use crossdock_engine::{HandlerProgram, Natives};
     use crossdock_format::Format;
     use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
 
@@ -303,7 +303,7 @@ mod tests {
                 true
             };
             for at in 0..nodes {
-                let program = HandlerProgram { source: Program::Native("pass".into()), parameters: BTreeMap::new() };
+                let program = HandlerProgram::native("pass");
                 let handler = program.make(&Natives::built_in(), &format).unwrap().handler;
                 let id = format.id().0;
                 let entry = Entry { format: id, handler, output: id };

@@ -218,6 +218,7 @@ impl Session {
                 wait: false,
                 accept: Vec::new(),
                 unreadable: None,
+                row_errors: Default::default(),
             })
             .unwrap()
         {

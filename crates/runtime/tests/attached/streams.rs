@@ -265,6 +265,7 @@ fn an_attached_publisher_whose_records_are_none_is_sent_away() {
             wait: false,
             accept: Vec::new(),
             unreadable: None,
+            row_errors: Default::default(),
         });
         assert!(words.contains("32767"), "{words}");
     }
@@ -299,7 +300,7 @@ fn an_attached_publisher_of_invalid_records_is_disconnected_and_its_readers_are_
                 while let Some(event) = reader.next_event(Some(Duration::ZERO)).unwrap() {
                     match event {
                         Event::Records(records) => found.extend(numbers_of(&records)),
-                        Event::Dropped { records: lost, reason } => {
+                        Event::Dropped { records: lost, reason, .. } => {
                             assert_eq!(lost, u64::from(records));
                             reasons.push(reason);
                         }

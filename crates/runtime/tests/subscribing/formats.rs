@@ -41,7 +41,7 @@ fn take_some(addr: &str, sql: &str, is_over: &AtomicBool) -> u64 {
                     (next, taken) = (Some(number + 1), taken + 1);
                 }
             }
-            Some(Event::Dropped { records, reason }) => panic!("{records} were dropped: {reason}"),
+            Some(Event::Dropped { records, reason, .. }) => panic!("{records} were dropped: {reason}"),
             Some(_) => {}
             None if is_over.load(Ordering::Acquire) => break,
             None => {}

@@ -15,7 +15,7 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
         Request::ReportMalformed { subscription: 3 }.into(),
         Request::Terminate.into(),
         Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
-        Notice::Dropped { subscription: 3, records: 4, reason: "queue full".into() }.into(),
+        Notice::Dropped { subscription: 3, records: 4, cause: DropCause::QueueFull, reason: "queue full".into() }.into(),
     ];
     for message in messages {
         assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
@@ -107,6 +107,7 @@ fn what_was_written_before_mailboxes_still_reads() {
                 wait: true,
                 accept: Vec::new(),
                 unreadable: None,
+                row_errors: Default::default(),
             }
             .into(),
         ),
@@ -141,6 +142,7 @@ fn messages_about_conversions_come_back() {
             wait: false,
             accept,
             unreadable: Some(Unreadable::Drop),
+            row_errors: RowErrors::Null,
         }
         .into(),
         Request::RegisterConversion {
