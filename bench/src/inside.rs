@@ -114,7 +114,7 @@ impl Shared {
         loop {
             match subscriber.next_event(None)? {
                 Some(Event::Records(records)) => runs.take(stamp_offset(records.format())?, records.bytes()),
-                Some(Event::StreamEnded { publishers_left: 0 }) => return Ok(runs.taken),
+                Some(Event::StreamEnded { publishers_left: 0, .. }) => return Ok(runs.taken),
                 Some(Event::Dropped { records, .. }) => return Err(format!("{records} records were dropped").into()),
                 _ => {}
             }

@@ -185,7 +185,7 @@ pub(crate) fn count_records(mut subscriber: Subscriber) -> Result<(), Error> {
                     }
                 }
             }
-            Some(Event::StreamEnded { publishers_left: 0 }) => break,
+            Some(Event::StreamEnded { publishers_left: 0, .. }) => break,
             Some(Event::Dropped { records, reason, .. }) => return Err(format!("{records} dropped: {reason}").into()),
             _ => {}
         }

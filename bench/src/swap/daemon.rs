@@ -108,7 +108,7 @@ fn subscribe(addr: &str, since: Instant, shared: &Shared) -> Result<Vec<Vec<u64>
                     }
                 }
             }
-            Some(Event::StreamEnded { publishers_left: 0 }) => return Ok(runs.split_off(1)),
+            Some(Event::StreamEnded { publishers_left: 0, .. }) => return Ok(runs.split_off(1)),
             Some(Event::Dropped { records, .. }) => return Err(format!("{records} messages were dropped").into()),
             _ => {}
         }

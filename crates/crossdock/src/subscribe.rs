@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
 use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
-use crossdock_nectarine::{DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, Transport};
+use crossdock_nectarine::{Activity, DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, Transport};
 use crossdock_runtime::FormatName;
 
 use crate::cli::{OnError, OnRowError, Subscribe};
@@ -137,6 +137,9 @@ impl Run<'_> {
             // The header of an empty result is a result.
             self.print_as(&format)?;
         }
+        if !self.may_come() {
+            return Ok(End::Done);
+        }
         loop {
             if self.arguments.limit.is_some_and(|limit| self.tally.records >= limit) {
                 return Ok(End::Done);
@@ -153,8 +156,13 @@ impl Run<'_> {
             match event {
                 Event::Records(records) => self.print(&records)?,
                 Event::Format(format) => self.print_as(&format)?,
-                Event::StreamEnded { publishers_left: 0 } if self.arguments.until_end => return Ok(End::Done),
-                Event::StreamEnded { .. } => {}
+                Event::StreamEnded { publishers_left, finished } => {
+                    if !finished {
+                        self.note_lost(publishers_left)?;
+                    } else if publishers_left == 0 && self.arguments.until_end {
+                        return Ok(End::Done);
+                    }
+                }
                 Event::Dropped { records, cause, reason } => self.note_dropped(records, cause, &reason)?,
                 Event::Held { message, .. } => out::say(format_args!("records wait in the daemon: {message}")),
                 Event::Readable { format, chain, records } => {
@@ -177,6 +185,42 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// Whether records may come: not for `--until-end` where nobody publishes. Says what there is to wait for.
+    fn may_come(&self) -> bool {
+        let Activity { publishers, records, latest_ms_ago } = self.subscriber.activity();
+        if publishers != Some(0) {
+            return true;
+        }
+        let passed = match latest_ms_ago {
+            None => "none has passed yet".to_owned(),
+            Some(ms) => {
+                format!("{} passed, the latest {} ago", counted(records, "record"), seconds(Duration::from_millis(ms)))
+            }
+        };
+        let ends = self.arguments.until_end && self.arguments.wait.is_none();
+        if ends {
+            out::say(format_args!(
+                "nobody publishes the stream, and streams keep no records ({passed}); --wait waits for the next publisher"
+            ));
+        } else if io::stderr().is_terminal() {
+            out::say(format_args!("waiting for a publisher: streams keep no records ({passed}); Ctrl-C ends"));
+        }
+        !ends
+    }
+
+    /// A publisher is gone that had not finished: where the end was asked for, it is another end.
+    fn note_lost(&mut self, publishers_left: u32) -> Outcome {
+        let text = "a publisher has gone without finishing (it crashed, was killed or lost its connection): records of it may be \
+                    missing";
+        if publishers_left == 0 && self.arguments.until_end && !self.arguments.daemon.reconnect {
+            return Err(
+                Failure::failed(text).hint("--reconnect goes on waiting for a publisher to come back and finish")
+            );
+        }
+        out::say(format_args!("{text}; {} left", counted(publishers_left.into(), "publisher")));
+        Ok(())
     }
 
     fn note_dropped(&mut self, records: u64, cause: DropCause, reason: &str) -> Outcome {

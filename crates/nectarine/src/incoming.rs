@@ -2,6 +2,7 @@
 
 use crossdock_mailbox::Buffer;
 use crossdock_mailbox::client::Message;
+use crossdock_transport::control::Activity;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{Header, Implementation, Notice};
@@ -76,8 +77,8 @@ pub(crate) enum Incoming {
     Opened(Opened),
     /// Something the daemon tells.
     Notice(Notice),
-    /// A subscription stands (again), with this format description.
-    Subscribed { format: String },
+    /// A subscription stands (again), with this format description; what is going on at its stream.
+    Subscribed { format: String, activity: Activity },
     /// The session is a new one; what was sent between may be missing.
     Reconnected,
 }

@@ -38,7 +38,7 @@
 //! for event in subscriber.events() {
 //!     match event? {
 //!         Event::Records(records) => records.iter().for_each(|record| println!("{:?}", record.get(0))),
-//!         Event::StreamEnded { publishers_left: 0 } => break,
+//!         Event::StreamEnded { publishers_left: 0, .. } => break,
 //!         _ => {}
 //!     }
 //! }
@@ -103,7 +103,7 @@ pub use conversions::{Converter, ConverterBuilder, ConverterWanted, FormatRef};
 pub use crossdock_format::convert::Conversion;
 pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWord, Wait};
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
-pub use crossdock_transport::control::{DropCause, Implementation, Overflow, RowErrors, Unreadable};
+pub use crossdock_transport::control::{Activity, DropCause, Implementation, Overflow, RowErrors, Unreadable};
 pub use error::Error;
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use post::DroppedMessages;

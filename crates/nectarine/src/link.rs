@@ -644,8 +644,8 @@ impl Link {
                 self.resume(taken);
                 (id, Ok(Answer::Done))
             }
-            Reply::Subscribed { id, format, .. } => {
-                self.inbox.push_back(Incoming::Subscribed { format });
+            Reply::Subscribed { id, format, activity, .. } => {
+                self.inbox.push_back(Incoming::Subscribed { format, activity });
                 (id, Ok(Answer::Done))
             }
             Reply::MailboxOpened { id, number, port, implementation, ahead } => {

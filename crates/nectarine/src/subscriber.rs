@@ -7,7 +7,7 @@ use crate::incoming::{Arrived, Bytes, Incoming};
 use crate::link::NOBODY;
 use crate::settings::{Settings, Transport, setting_methods};
 use crossdock_format::{Format, FormatId, Record};
-use crossdock_transport::control::{DropCause, Overflow, RowErrors, Unreadable};
+use crossdock_transport::control::{Activity, DropCause, Overflow, RowErrors, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -92,13 +92,29 @@ impl SubscriberBuilder {
                 let (sql, overflow, unreadable) = (sql.clone(), self.overflow, self.unreadable);
                 let row_errors = self.row_errors;
                 let accept = self.accept.iter().map(FormatRef::name).collect();
-                Request::Subscribe { id, subscription: SUBSCRIPTION, sql, overflow, wait, accept, unreadable, row_errors }
+                Request::Subscribe {
+                    id,
+                    subscription: SUBSCRIPTION,
+                    sql,
+                    overflow,
+                    wait,
+                    accept,
+                    unreadable,
+                    row_errors,
+                }
             };
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
         }
         let formats = Vec::new();
-        let mut subscriber = Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed: 0 };
+        let mut subscriber = Subscriber {
+            client,
+            formats,
+            format: None,
+            activity: Activity::default(),
+            pending: VecDeque::new(),
+            consumed: 0,
+        };
         if !subscriber.await_subscription(self.wait_for_stream)? {
             // Asked without waiting, the daemon says what it knows; or it has the stream by now.
             drop(subscriber);
@@ -119,6 +135,9 @@ pub enum Event {
     StreamEnded {
         /// Publishers that are still there.
         publishers_left: u32,
+        /// Whether all that have gone since the stream had none had finished ([`Publisher::finish`](crate::Publisher::finish)). If
+        /// not, one has crashed, was killed or disconnected, and records of its may be missing.
+        finished: bool,
     },
     /// Records were dropped in the daemon, or were invalid; an event for each cause.
     Dropped {
@@ -212,6 +231,7 @@ pub struct Subscriber {
     /// All formats that records may come in.
     formats: Vec<Format>,
     format: Option<Format>,
+    activity: Activity,
     /// What was taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
     consumed: u64,
@@ -238,11 +258,21 @@ impl Subscriber {
         self.format.as_ref()
     }
 
+    /// What was going on at the stream when the subscription began, or began again after a lost connection: records that were
+    /// published before do not come.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        self.activity
+    }
+
     /// Waits until the daemon has confirmed the subscription; `false` when it has not within the timeout.
     fn await_subscription(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         while self.format.is_none() {
             match self.client.wait(timeout, |inner| inner.link.inbox.pop_front())? {
-                Some(Incoming::Subscribed { format }) => drop(self.learn(&format)?),
+                Some(Incoming::Subscribed { format, activity }) => {
+                    self.activity = activity;
+                    self.learn(&format)?;
+                }
                 Some(other) => self.pending.push_back(other),
                 None => return Ok(false),
             }
@@ -309,14 +339,15 @@ impl Subscriber {
                 Some(self.records(arrived)?)
             }
             Incoming::Reconnected => Some(Event::Reconnected),
-            Incoming::Subscribed { format } => {
+            Incoming::Subscribed { format, activity } => {
+                self.activity = activity;
                 let before = self.format.clone();
                 let format = self.learn(&format)?;
                 (before.as_ref() != Some(&format)).then_some(Event::Format(format))
             }
             Incoming::Notice(Notice::Format { format, .. }) => Some(Event::Format(self.learn(&format)?)),
-            Incoming::Notice(Notice::StreamEnded { publishers, .. }) => {
-                Some(Event::StreamEnded { publishers_left: publishers })
+            Incoming::Notice(Notice::StreamEnded { publishers, lost, .. }) => {
+                Some(Event::StreamEnded { publishers_left: publishers, finished: !lost })
             }
             Incoming::Notice(Notice::Dropped { records, cause, reason, .. }) => {
                 Some(Event::Dropped { records, cause, reason })

@@ -385,7 +385,7 @@ impl Context {
         };
         self.host.close_all_remote(key);
         for publishing in &peer.publishing {
-            self.end_publishing(key, publishing.stream);
+            self.end_publishing(key, publishing.stream, false);
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });
         self.net.end(peer, self.host.interface_mut(), why, close);
@@ -413,8 +413,9 @@ impl Context {
         self.report_closed_sides();
     }
 
-    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent.
-    pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize) {
+    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent, and tells them whether it has
+    /// said that it is finished.
+    pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize, is_finished: bool) {
         let Some(stream) = self.streams.present_mut(stream_key) else { return };
         let before = stream.publishers.len();
         stream.publishers.retain(|&key| key != peer);
@@ -424,7 +425,7 @@ impl Context {
         let (number, publishers) = (stream_key as u32, stream.publishers.len() as u32);
         self.streams.end_publishing(stream_key);
         // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
-        self.graph.arrive_end(number, publishers);
+        self.graph.arrive_end(number, publishers, is_finished);
         self.end_published(stream_key);
     }
 

@@ -3,7 +3,7 @@
 
 use crate::Overflow;
 use crate::context::Context;
-use crate::graph::edge::Queued;
+use crate::graph::edge::{Publishers, Queued};
 use crate::graph::node::Spill;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
@@ -129,14 +129,15 @@ impl Context {
     }
 
     /// Notifies a subscription that a publisher has stopped, after the records that came.
-    fn report_end(&mut self, key: usize, publishers: u32) {
+    fn report_end(&mut self, key: usize, publishers: Publishers) {
         self.flush_subscription(key);
         self.settle_queue(key);
         self.note_losses(key);
         self.report_dropped(key, true);
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
-        let notice = Notice::StreamEnded { subscription: subscription.number, publishers };
+        let Publishers { count, lost } = publishers;
+        let notice = Notice::StreamEnded { subscription: subscription.number, publishers: count, lost };
         let peer = subscription.peer;
         self.send_control(peer, &ControlMessage::Notice(notice));
     }

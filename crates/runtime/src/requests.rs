@@ -8,8 +8,9 @@ use crate::morph::requests::ConversionRequest;
 use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
+use crate::subscriptions::Subscription;
 use crossdock_format::Format;
-use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::control::{Activity, Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, Follows, Notice, Origin, Reply, Request, TrafficClass};
 
@@ -74,9 +75,26 @@ impl Context {
         let Some(subscription) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
-        self.send_control(key, &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format }));
+        let activity = self.activity(subscription);
+        self.send_control(
+            key,
+            &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format, activity }),
+        );
         for format in formats {
             self.send_control(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
+        }
+    }
+
+    /// What is going on at a subscription's stream.
+    fn activity(&self, subscription: &Subscription) -> Activity {
+        let Some(stream) = self.streams.present(subscription.stream) else { return Activity::default() };
+        let (activity, is_made) = (stream.entry.activity(), stream.entry.made_by().is_some());
+        let (records, latest_ns) = activity.records();
+        let ago_ms = self.net.now_ns().saturating_sub(latest_ns) / 1_000_000;
+        Activity {
+            publishers: (!is_made).then(|| activity.publishers()),
+            records,
+            latest_ms_ago: (records > 0).then_some(ago_ms),
         }
     }
 
@@ -111,7 +129,7 @@ impl Context {
         };
         peer.publishing.retain(|p| p.number != number);
         if !peer.publishing.iter().any(|p| p.stream == stream) {
-            self.end_publishing(key, stream);
+            self.end_publishing(key, stream, true);
         }
         Ok(())
     }

@@ -351,6 +351,7 @@ impl Stream {
     #[inline]
     pub(crate) fn count(&mut self, records: u64, bytes: u64, now_ns: u64) {
         self.peak.note(records, now_ns);
+        self.entry.activity().note(records, now_ns);
         self.batches_in += 1;
         self.records_in += records;
         self.bytes_in += bytes;
@@ -452,6 +453,7 @@ impl Streams {
 
     /// A session here publishes a stream no longer.
     pub(crate) fn end_publishing(&self, key: usize) {
+        self.get(key).into_iter().for_each(|stream| stream.entry.activity().end_publishing());
         self.catalog.post(move |catalog| catalog.end_publishing(key as u32));
     }
 

@@ -49,7 +49,7 @@ fn collect(subscriber: &mut Subscriber) -> (Vec<u64>, u64) {
                 Value::Uint(number) => number,
                 other => panic!("{other:?}"),
             })),
-            Event::StreamEnded { publishers_left: 0 } => return (numbers, dropped),
+            Event::StreamEnded { publishers_left: 0, .. } => return (numbers, dropped),
             Event::Dropped { records, .. } => dropped += records,
             Event::StreamEnded { .. } | Event::Format(_) => {}
             other => panic!("{other:?}"),
@@ -116,7 +116,7 @@ fn collect_any(subscriber: &mut Subscriber) -> Vec<u64> {
                 Value::Int(number) => number as u64,
                 other => panic!("{other:?}"),
             })),
-            Event::StreamEnded { publishers_left: 0 } => return numbers,
+            Event::StreamEnded { publishers_left: 0, .. } => return numbers,
             _ => {}
         }
     }

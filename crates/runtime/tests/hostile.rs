@@ -311,7 +311,7 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
     assert!(!close.again && close.reason.contains("an invalid record"), "{close:?}");
     await_dropped(&context, "record_malformed", 1);
     match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
-        Some(Event::StreamEnded { publishers_left: 0 }) => {}
+        Some(Event::StreamEnded { publishers_left: 0, .. }) => {}
         other => panic!("{other:?}"),
     }
 }

@@ -60,7 +60,7 @@ fn collect(mut subscriber: Subscriber) -> (Vec<Vec<u8>>, u64) {
     loop {
         match subscriber.next_event(Some(Duration::from_secs(60))).unwrap().expect("something within 60 s") {
             Event::Records(records) => found.extend(records.bytes().map(<[u8]>::to_vec)),
-            Event::StreamEnded { publishers_left: 0 } => return (found, dropped),
+            Event::StreamEnded { publishers_left: 0, .. } => return (found, dropped),
             Event::Dropped { records, .. } => dropped += records,
             Event::StreamEnded { .. } | Event::Format(_) => {}
             other => panic!("{other:?}"),

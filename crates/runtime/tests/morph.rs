@@ -99,7 +99,7 @@ fn collect(subscriber: &mut Subscriber, until: usize) -> Came {
                     came.flights.push(flight);
                 }
             }
-            Event::StreamEnded { publishers_left: 0 } => break,
+            Event::StreamEnded { publishers_left: 0, .. } => break,
             Event::Dropped { records, .. } => came.dropped += records,
             Event::Held { .. } => came.events.push("held".to_owned()),
             Event::Readable { chain, .. } => came.events.push(format!("readable by {}", chain.len())),
@@ -596,7 +596,7 @@ fn an_accepted_version_may_come_later() {
                 formats.push(records.format().clone());
                 count += records.len();
             }
-            Event::StreamEnded { publishers_left: 0 } => break,
+            Event::StreamEnded { publishers_left: 0, .. } => break,
             Event::Format(format) => assert_eq!(format, v3()),
             Event::StreamEnded { .. } => {}
             other => panic!("{other:?}"),

@@ -52,7 +52,7 @@ fn collect(subscriber: &mut Subscriber) -> Vec<u64> {
                 Value::Int(number) => number as u64,
                 other => panic!("{other:?}"),
             })),
-            Event::StreamEnded { publishers_left: 0 } => return numbers,
+            Event::StreamEnded { publishers_left: 0, .. } => return numbers,
             Event::Dropped { records, .. } => panic!("{records} were dropped"),
             _ => {}
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 pub use causes::{DropCause, RowErrors};
 pub use words::{
-    FormatName, Implementation, Overflow, Publication, PublisherId, Refusal, RefusalCode, Side, Unreadable,
+    Activity, FormatName, Implementation, Overflow, Publication, PublisherId, Refusal, RefusalCode, Side, Unreadable,
 };
 
 /// A client's request; `id` comes back in the [`Reply`].
@@ -260,6 +260,9 @@ pub enum Reply {
         subscription: u32,
         /// Canonical description of the records that will come.
         format: String,
+        /// What is going on at its stream.
+        #[serde(default)]
+        activity: Activity,
     },
     /// A side of a mailbox is open. Over packets, each message is a packet of [`Kind::Message`](crate::Kind::Message).
     MailboxOpened {
@@ -313,6 +316,9 @@ pub enum Notice {
         subscription: u32,
         /// Publishers that are still there.
         publishers: u32,
+        /// Whether one has gone that had not said that it is finished, since the stream had none before: records may be missing.
+        #[serde(default)]
+        lost: bool,
     },
     /// Records did not reach this subscriber; a notice for each cause.
     Dropped {

@@ -148,7 +148,8 @@ pub(crate) struct Subscribe {
     /// End after this time, such as 10s
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// End when the stream's last publisher has finished
+    /// End when the stream's last publisher has finished, or at once if there is none and --wait is not given; with
+    /// status 1 if a publisher has gone that had not finished, unless --reconnect is given
     #[arg(long)]
     pub(crate) until_end: bool,
     /// Wait until the stream exists, at most for DURATION if given (--wait=30s). No record of a stream that was waited

@@ -200,7 +200,7 @@ fn receive(mut subscriber: Subscriber, count: &AtomicU64, started: Instant) -> R
                 }
                 count.store(rows.count(), Ordering::Relaxed);
             }
-            Some(Event::StreamEnded { publishers_left: 0 }) => break,
+            Some(Event::StreamEnded { publishers_left: 0, .. }) => break,
             Some(Event::Dropped { records, reason, .. }) => {
                 return Err(Trouble::Link(format!("{records} records were dropped: {reason}")));
             }

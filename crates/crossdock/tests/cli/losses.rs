@@ -54,9 +54,49 @@ fn a_row_error_can_be_null_or_the_end() {
         let ended = null.end_by_itself().with_code(0);
         let rows = ["{\"x\":2,\"a\":6}", "{\"x\":null,\"a\":1}", "{\"x\":4,\"a\":8}", "{\"x\":null,\"a\":5}"];
         assert_eq!(ended.stdout.lines().collect::<Vec<_>>(), rows);
-        stop.end_by_itself().with_code(1).saying(&[
-            "error: the query cannot compute 2 records: division by zero, first in",
-            "hint: --on-row-error",
-        ]);
+        stop.end_by_itself()
+            .with_code(1)
+            .saying(&["error: the query cannot compute 2 records: division by zero, first in", "hint: --on-row-error"]);
+    }
+}
+
+#[test]
+fn an_end_that_no_publisher_has_said_is_another_end() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        let follow = ["subscribe", "SELECT * FROM R", "--wait", "--until-end"];
+        let subscriber = place.spawn(follow);
+        let patient = place.spawn(follow.iter().copied().chain(["--reconnect"]));
+        let derived = place.spawn(["subscribe", "SELECT * FROM sums", "--wait", "--until-end"]);
+        let sums = "SELECT a + b AS x FROM R";
+        place.run(["handler", "deploy", "sums", sums]).with_code(0);
+        let mut publisher = place.spawn_fed(["publish", "R", "--schema", "r.schema"]);
+        publisher.feed("a,b\n1,2\n");
+        place.wait_for("subscriptions", |list| list.len() == 3 && list.iter().all(|of| of["records_out"] == 1));
+        publisher.signal(Signal::KILL);
+        let said = "a publisher has gone without finishing";
+        let ended =
+            subscriber.end_by_itself().with_code(1).saying(&["error: ", said, "hint: --reconnect", "1 record "]);
+        assert_eq!(ended.stdout.lines().count(), 1);
+        derived.end_by_itself().with_code(1).saying(&["error: ", said]);
+        patient.stderr_line(|line| line.contains(said));
+        place.run(PUBLISH).with_code(0);
+        let ended = patient.end_by_itself().with_code(0);
+        assert_eq!(ended.stdout.lines().count(), 5);
+    }
+}
+
+#[test]
+fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        place.run(PUBLISH).with_code(0);
+        let query = "SELECT * FROM R";
+        let ended = place.run(["subscribe", query, "--until-end"]).with_code(0);
+        ended.saying(&["nobody publishes the stream", "4 records passed, the latest ", "--wait waits", "0 records"]);
+        let subscriber = place.spawn(["subscribe", query, "--until-end", "--wait"]);
+        place.wait_for_subscriptions(1);
+        place.run(PUBLISH).with_code(0);
+        assert_eq!(subscriber.end_by_itself().with_code(0).stdout.lines().count(), 4);
     }
 }

@@ -24,6 +24,7 @@ impl Catalog {
         }
         let number = self.declare(name, format)?;
         self.uses.entry(number).or_default().publishers += 1;
+        self.now.get(number).into_iter().for_each(|entry| entry.activity().begin_publishing());
         Ok(number)
     }
 

@@ -4,7 +4,7 @@
 use crate::graph::NodeId;
 use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
 use crate::graph::build::Workspace;
-use crate::graph::edge::{Item, Queued, Sender};
+use crate::graph::edge::{Item, Publishers, Queued, Sender};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Input, Node};
 use crate::graph::port::{Port, Reader};
@@ -53,24 +53,29 @@ impl Graph {
         self.port_mut(stream).is_none_or(|port| port.held.is_empty() && port.edges.iter_mut().all(Sender::is_empty))
     }
 
-    /// A stream has more publishers here than before.
-    pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
+    /// A stream has more publishers here than before: this number.
+    pub(crate) fn note_publishers(&mut self, stream: u32, count: u32) {
+        let before = self.publishers_of(stream).unwrap_or_default();
+        let publishers = Publishers { count, lost: before.lost && before.any() };
         self.set_publishers(stream, Some(publishers));
         self.push_to_edges(stream, || Item::Publishers(Some(publishers)));
         self.look_again(stream);
     }
 
-    /// A publisher of a stream has stopped, behind all that it published; the number of those that it still has here.
-    pub(crate) fn arrive_end(&mut self, stream: u32, publishers: u32) {
+    /// A publisher of a stream has stopped, behind all that it published; the number of those that it still has here, and whether it
+    /// has said that it is finished.
+    pub(crate) fn arrive_end(&mut self, stream: u32, count: u32, is_finished: bool) {
+        let was_lost = self.publishers_of(stream).is_some_and(|before| before.lost);
+        let publishers = Publishers { count, lost: was_lost || !is_finished };
         self.set_publishers(stream, Some(publishers));
         self.push_to_edges(stream, || Item::End(publishers));
         self.note_end(stream);
     }
 
-    fn set_publishers(&mut self, stream: u32, publishers: Option<u32>) {
+    fn set_publishers(&mut self, stream: u32, publishers: Option<Publishers>) {
         let at = stream as usize;
         if self.publishers.len() <= at {
-            self.publishers.resize(at + 1, Some(0));
+            self.publishers.resize(at + 1, Some(Publishers::default()));
         }
         if let Some(here) = self.publishers.get_mut(at) {
             *here = publishers;
@@ -79,8 +84,8 @@ impl Graph {
 
     /// Sessions here that publish a stream; 1 for a stream that nodes here make, while they have something to make it of. Not
     /// known while a change is under way that decides it.
-    pub(super) fn publishers_of(&self, stream: u32) -> Option<u32> {
-        self.publishers.get(stream as usize).copied().unwrap_or(Some(0))
+    pub(super) fn publishers_of(&self, stream: u32) -> Option<Publishers> {
+        self.publishers.get(stream as usize).copied().unwrap_or(Some(Publishers::default()))
     }
 
     /// Finds out again whether the nodes here that make a stream have something to make it of. The other contexts hear of it
@@ -98,28 +103,35 @@ impl Graph {
         self.look_again(makes);
     }
 
-    /// 1 if a node here makes a stream of something: its inputs have publishers, or records wait in it.
-    fn makers_publish(&self, makes: u32) -> Option<u32> {
+    /// 1 if a node here makes a stream of something: its inputs have publishers, or records wait in it. Those that its inputs have
+    /// lost are lost for it.
+    fn makers_publish(&self, makes: u32) -> Option<Publishers> {
         let nodes = self.here.iter().filter_map(|id| self.present_node(*id));
-        let mut publishers = Some(0);
+        let (mut count, mut lost) = (Some(0), false);
         for node in nodes.filter(|node| node.makes() == Some(makes)) {
             // What waits for one that comes from another context comes with it.
             let is_coming = node.condition == Condition::Waiting && node.instances.is_empty();
+            lost |= node.inputs.iter().any(|input| self.publishers_for(node, input).is_some_and(|input| input.lost));
             let mut inputs = node.inputs.iter().map(|input| self.has_more(node, input));
             match !node.spill.is_empty() || inputs.clone().any(|has_more| has_more == Some(true)) {
-                true => return Some(1),
-                false if is_coming || inputs.any(|has_more| has_more.is_none()) => publishers = None,
+                true => count = Some(1),
+                false if count == Some(0) && (is_coming || inputs.any(|has_more| has_more.is_none())) => count = None,
                 false => {}
             }
         }
-        publishers
+        count.map(|count| Publishers { count, lost })
+    }
+
+    /// The publishers of what a node reads.
+    fn publishers_for(&self, node: &Node, input: &Input) -> Option<Publishers> {
+        if node.reads_own { self.publishers_of(input.stream) } else { self.port(input.stream)?.publishers }
     }
 
     /// Whether something waits in a node's input, or may still come.
     fn has_more(&self, node: &Node, input: &Input) -> Option<bool> {
         let port = self.port(input.stream)?;
         let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
-        let publishers = if node.reads_own { self.publishers_of(input.stream) } else { port.publishers };
+        let publishers = self.publishers_for(node, input).map(|publishers| publishers.count);
         let reads = port.readers.iter().any(|reader| reader.id == node.id);
         match publishers {
             _ if waits || !port.held.is_empty() => Some(true),
@@ -299,19 +311,20 @@ impl Graph {
         }
         let here = self.publishers_of(stream);
         let Some(mut port) = self.lift_present_port(stream) else { return };
-        port.settle(here);
+        let here = port.settle(here);
+        self.set_publishers(stream, here);
         let ends = port.take_ends();
         (0..ends).for_each(|_| self.end_at_sessions(&port, port.publishers.unwrap_or_default()));
         // The end follows what is held, and what changes.
         let may_end = port.held.is_empty() && port.next.is_none();
         for (publishers, of_own) in [(port.publishers, false), (here, true)] {
-            let has_ended = may_end && publishers == Some(0);
+            let has_ended = may_end && publishers.is_some_and(|publishers| !publishers.any());
             if has_ended && !port.have_ended(of_own) {
                 self.end_for_readers(&port, stream, of_own);
             }
             port.set_ended(of_own, has_ended);
         }
-        let has_ended = port.publishers == Some(0);
+        let has_ended = port.publishers.is_some_and(|publishers| !publishers.any());
         self.put_port_back(stream, port);
         if has_ended {
             // What is made of it follows with the end in the readers' queues.
@@ -330,7 +343,7 @@ impl Graph {
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
             let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input.into_iter().for_each(|input| input.queue.push_back(Item::End(0)));
+            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers::default())));
         }
     }
 
@@ -373,7 +386,7 @@ impl Graph {
     }
 
     /// A context has said how many publishers of a stream it has now.
-    fn take_publishers(&mut self, stream: u32, feed: usize, publishers: Option<u32>) {
+    fn take_publishers(&mut self, stream: u32, feed: usize, publishers: Option<Publishers>) {
         let feed = self.present_port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
         debug_assert!(feed.is_some(), "what came by a feed is worked on before the port changes");
         feed.into_iter().for_each(|feed| feed.publishers = publishers);

@@ -10,7 +10,7 @@
 use crate::graph::NodeId;
 use crate::graph::bounds::{PIECE_BYTES, spare_buffers};
 use crate::graph::build::Workspace;
-use crate::graph::edge::{Item, Queued};
+use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{ConvertEnd, Destination, Event, Input, Instance, Node, SessionEnd, Take, Turn};
 use crate::graph::run::Outcome;
@@ -568,7 +568,7 @@ impl Graph {
     }
 
     /// A publisher has stopped: a node that has something left comes to its end behind that.
-    pub(super) fn end_at_convert(&mut self, id: NodeId, publishers: u32) {
+    pub(super) fn end_at_convert(&mut self, id: NodeId, publishers: Publishers) {
         if self.is_drained(id) {
             return;
         }
@@ -579,7 +579,7 @@ impl Graph {
     }
 
     /// The same for a session, before which there may be nodes.
-    pub(super) fn end_for_session(&mut self, id: NodeId, publishers: u32) {
+    pub(super) fn end_for_session(&mut self, id: NodeId, publishers: Publishers) {
         let Some(session) = self.session_end(id) else { return };
         if session.sources.is_empty() {
             return self.enqueue_end(id, publishers);

@@ -3,7 +3,7 @@
 
 use crate::graph::NodeId;
 use crate::graph::bounds::{MOST_LONG, is_long};
-use crate::graph::edge::{Item, Queued};
+use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;
@@ -304,7 +304,7 @@ pub(crate) struct SessionEnd {
     /// The nodes before it: one that converts, and one where records wait for a conversion, if it has them.
     pub(super) sources: Vec<NodeId>,
     /// Ends of publishers that wait for what came to its sources before, in order: the publishers that were left.
-    pub(super) ends: VecDeque<u32>,
+    pub(super) ends: VecDeque<Publishers>,
     /// Whether it has the next batch of its stream already.
     pub(super) skips: bool,
 }

@@ -6,7 +6,7 @@
 
 use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
-use crate::graph::edge::{Item, Queued};
+use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Condition, Destination, Instance, Node, SchedulingPolicy, SessionEnd, Spill, Turn};
 use crate::graph::port::Port;
@@ -81,8 +81,8 @@ pub(crate) enum SessionStep {
     Ran(usize),
     /// Its query has panicked: what comes from now on is dropped and counted.
     Failed(usize),
-    /// It has come to the end of a publisher; the number of publishers that the stream has left.
-    Ended(usize, u32),
+    /// It has come to the end of a publisher; the publishers that the stream has left.
+    Ended(usize, Publishers),
     /// Records of a stream went through a chain of conversions, by its number, or past it.
     Converted {
         stream: u32,
@@ -199,13 +199,13 @@ impl Graph {
     pub(crate) fn end_for_sessions(&mut self, stream: u32) {
         // Nothing reads it here.
         let Some(port) = self.lift_port(stream) else { return };
-        self.end_at_sessions(&port, 0);
+        self.end_at_sessions(&port, Publishers::default());
         self.put_port_back(stream, port);
     }
 
     /// A publisher of a stream has stopped: the end is given to the nodes of all sessions that read it at its port, behind what
     /// is converted for them.
-    pub(super) fn end_at_sessions(&mut self, port: &Port, publishers: u32) {
+    pub(super) fn end_at_sessions(&mut self, port: &Port, publishers: Publishers) {
         port.converts.iter().for_each(|id| self.end_at_convert(*id, publishers));
         port.sessions.iter().for_each(|id| self.end_for_session(*id, publishers));
     }
@@ -263,7 +263,7 @@ impl Graph {
         self.list(id);
     }
 
-    pub(super) fn enqueue_end(&mut self, id: NodeId, publishers: u32) {
+    pub(super) fn enqueue_end(&mut self, id: NodeId, publishers: Publishers) {
         if let Some(input) = self.input_of(id) {
             input.queue.push_back(Item::End(publishers));
             self.list(id);

@@ -5,6 +5,7 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
+use crate::graph::edge::Publishers;
 use crate::graph::node::{Instance, Node, SchedulingPolicy, Spill};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
@@ -12,7 +13,7 @@ use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use fastrand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -319,7 +320,7 @@ impl World {
                 SessionStep::Ran(_) | SessionStep::Converted { .. } => {}
                 SessionStep::Failed(key) => self.sessions.failed.push(key),
                 SessionStep::Ended(key, publishers) => {
-                    assert_eq!(publishers, 0);
+                    assert_eq!(publishers, Publishers::default());
                     self.sessions.ended.push(key as u32);
                     let count = self.sessions.count(key as u32);
                     self.sessions.ends.push((key as u32, count));
@@ -561,7 +562,7 @@ fn world_with(
 fn what_reads_two_streams_ends_when_both_have_ended() {
     let (mut world, _overlay, _) = world_with(2, 64, (1, &[0, 1]), SchedulingPolicy::default());
     let mut ends = |end: Option<u32>, records: Option<u32>| {
-        end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream, 0));
+        end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream, 0, true));
         records.into_iter().for_each(|stream| {
             world.graphs[0].0.note_publishers(stream, 1);
             world.offer(stream);

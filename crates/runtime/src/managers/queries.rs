@@ -17,7 +17,8 @@ impl Managers {
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
         let name = handler_of(query.subscription);
         let on_row_error = query.row_errors.into();
-        let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), on_row_error, ..HandlerSpec::default() };
+        let spec =
+            HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), on_row_error, ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));

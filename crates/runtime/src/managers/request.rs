@@ -347,7 +347,12 @@ mod tests {
     }
 
     fn query(subscription: u64) -> ControlRequest {
-        ControlRequest::PlaceQuery(Box::new(Query { subscription, sql: String::new(), row_errors: RowErrors::Skip, then: Box::new(drop) }))
+        ControlRequest::PlaceQuery(Box::new(Query {
+            subscription,
+            sql: String::new(),
+            row_errors: RowErrors::Skip,
+            then: Box::new(drop),
+        }))
     }
 
     fn now(queue: &RequestQueue) -> Option<ControlRequest> {
@@ -359,7 +364,11 @@ mod tests {
         let queue = RequestQueue::default();
         for number in 0..100_000 {
             assert!(queue.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());
-            assert!(queue.send(ControlRequest::Event(EventKind::Refused, ContextIndex(0), format!("the {number}th"))).is_ok());
+            assert!(
+                queue
+                    .send(ControlRequest::Event(EventKind::Refused, ContextIndex(0), format!("the {number}th")))
+                    .is_ok()
+            );
             assert!(queue.send(ControlRequest::Event(EventKind::Failed, ContextIndex(0), "a flaw".to_owned())).is_ok());
             assert!(queue.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
         }

@@ -23,7 +23,7 @@ fn collect_packets(subscriber: &mut Subscriber) -> Vec<u64> {
     loop {
         match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("something within 20 s") {
             Event::Records(records) => found.extend(numbers_of(&records)),
-            Event::StreamEnded { publishers_left: 0 } => return found,
+            Event::StreamEnded { publishers_left: 0, .. } => return found,
             _ => {}
         }
     }

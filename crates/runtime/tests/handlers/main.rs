@@ -110,7 +110,7 @@ fn follow(subscriber: &mut Subscriber, mut take: impl FnMut(u64)) {
                 Value::Int(number) => take(number as u64),
                 other => panic!("{other:?}"),
             }),
-            Event::StreamEnded { publishers_left: 0 } => return,
+            Event::StreamEnded { publishers_left: 0, .. } => return,
             Event::Dropped { records, .. } => panic!("{records} were dropped"),
             _ => {}
         }

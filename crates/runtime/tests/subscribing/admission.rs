@@ -153,7 +153,7 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
                 Value::Uint(number) => number,
                 other => panic!("{other:?}"),
             })),
-            Event::StreamEnded { publishers_left: 0 } => break,
+            Event::StreamEnded { publishers_left: 0, .. } => break,
             other => panic!("{other:?}"),
         }
     }

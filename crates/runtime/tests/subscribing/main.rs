@@ -214,7 +214,16 @@ impl Script<'_> {
 
 fn subscribe(id: u32, subscription: u32, sql: &str, wait: bool) -> Request {
     let (sql, overflow) = (sql.to_owned(), Some(Overflow::Block));
-    Request::Subscribe { id, subscription, sql, overflow, wait, accept: Vec::new(), unreadable: None, row_errors: Default::default() }
+    Request::Subscribe {
+        id,
+        subscription,
+        sql,
+        overflow,
+        wait,
+        accept: Vec::new(),
+        unreadable: None,
+        row_errors: Default::default(),
+    }
 }
 
 #[test]

@@ -113,8 +113,20 @@ mod tests {
     fn words_are_those_of_the_wire_and_unknown_ones_are_other() {
         use DropCause as C;
         let all = [
-            C::QueueFull, C::NoBuffer, C::TooLong, C::Unreadable, C::NotConvertible, C::HoldFull, C::HoldExpired,
-            C::QueryFailed, C::DivisionByZero, C::OutOfRange, C::NotAValue, C::BadPattern, C::RowTooLong, C::Malformed,
+            C::QueueFull,
+            C::NoBuffer,
+            C::TooLong,
+            C::Unreadable,
+            C::NotConvertible,
+            C::HoldFull,
+            C::HoldExpired,
+            C::QueryFailed,
+            C::DivisionByZero,
+            C::OutOfRange,
+            C::NotAValue,
+            C::BadPattern,
+            C::RowTooLong,
+            C::Malformed,
             C::Other,
         ];
         for cause in all {

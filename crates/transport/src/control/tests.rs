@@ -15,7 +15,8 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
         Request::ReportMalformed { subscription: 3 }.into(),
         Request::Terminate.into(),
         Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
-        Notice::Dropped { subscription: 3, records: 4, cause: DropCause::QueueFull, reason: "queue full".into() }.into(),
+        Notice::Dropped { subscription: 3, records: 4, cause: DropCause::QueueFull, reason: "queue full".into() }
+            .into(),
     ];
     for message in messages {
         assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
@@ -115,7 +116,7 @@ fn what_was_written_before_mailboxes_still_reads() {
         (br#"{"reply":"done","id":3}"#, Reply::Done { id: 3 }.into()),
         (
             br#"{"notice":"stream_ended","subscription":1,"publishers":0}"#,
-            Notice::StreamEnded { subscription: 1, publishers: 0 }.into(),
+            Notice::StreamEnded { subscription: 1, publishers: 0, lost: true }.into(),
         ),
     ];
     for (text, message) in old {

@@ -72,6 +72,20 @@ pub struct Publication {
     pub first: u64,
 }
 
+/// What is going on at a stream when a subscription to it begins. The daemon keeps no records: what passed before does not come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Sessions that publish it now; absent for a stream that a handler makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publishers: Option<u32>,
+    /// Records that were published since the daemon's start.
+    #[serde(default)]
+    pub records: u64,
+    /// How long ago the latest of them came, in ms; absent if none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_ms_ago: Option<u64>,
+}
+
 /// A side of a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -256,7 +256,7 @@ fn receive(mut subscriber: Subscriber, started: Instant) -> Result<(Received, Su
             }
             Some(Event::Readable { records, .. }) => waited += records,
             Some(Event::Dropped { records, .. }) => dropped += records,
-            Some(Event::StreamEnded { publishers_left: 0 }) => break,
+            Some(Event::StreamEnded { publishers_left: 0, .. }) => break,
             Some(Event::Unreadable { message }) => return Err(Some(message)),
             Some(_) => {}
             None => return Err(Some(format!("nothing came for {} s", STALL.as_secs()))),

@@ -217,7 +217,7 @@ fn check(account: &Account, books: &Books, overlay: &Overlay, there: &[Account],
 /// The ends of what is published come to all sessions, once each, however many nodes are in between.
 fn end(books: &mut Books, there: &[Account], seed: u64) {
     books.world.sessions.ended.clear();
-    (0..STREAMS).for_each(|stream| books.world.graphs[0].0.arrive_end(stream, 0));
+    (0..STREAMS).for_each(|stream| books.world.graphs[0].0.arrive_end(stream, 0, true));
     books.world.settle();
     let mut makes: Vec<u32> = there.iter().map(|account| account.makes).collect();
     makes.sort_unstable();

@@ -95,7 +95,7 @@ fn routes_change(seed: u64, may_hold: bool) {
             }
             1 => {
                 ends.push(offered);
-                world.graphs[0].0.arrive_end(0, 0);
+                world.graphs[0].0.arrive_end(0, 0, true);
             }
             2..10 if !world.blocked[0] => {
                 let at = rng.usize(0..FORMATS.len());
@@ -113,7 +113,7 @@ fn routes_change(seed: u64, may_hold: bool) {
     let last = FORMATS.map(|format| (format, Take::Convert(10 * format)));
     route_all(&mut world, 0..sessions, &last);
     ends.push(offered);
-    world.graphs[0].0.arrive_end(0, 0);
+    world.graphs[0].0.arrive_end(0, 0, true);
     world.settle();
     assert_eq!((world.sessions.wrong, world.blocked[0]), (0, false), "{about}");
     for (key, gauges) in (0..sessions).zip(gauges) {
@@ -161,7 +161,7 @@ fn a_session_that_blocks_loses_nothing_behind_a_conversion() {
             world.turn(0);
             was_blocked |= world.blocked[0];
         }
-        world.graphs[0].0.arrive_end(0, 0);
+        world.graphs[0].0.arrive_end(0, 0, true);
         world.settle();
         for (key, gauges) in (0..).zip(gauges) {
             assert_eq!((gauges.losses(), world.sessions.wrong), (Vec::new(), 0), "{times} records of each");
@@ -231,7 +231,7 @@ fn what_waits_for_a_conversion_is_bounded_in_bytes() {
     assert!(held(&world, 0).1.min(held(&world, 1).1) >= total_bytes / 3);
     assert!(!world.blocked[0]);
     // The end comes behind what is left, which is the newest, without a hole.
-    world.graphs[0].0.arrive_end(0, 0);
+    world.graphs[0].0.arrive_end(0, 0, true);
     world.settle();
     assert_eq!(world.sessions.ends, []);
     let left = [0, 1].map(|key| held(&world, key).0);
@@ -251,7 +251,7 @@ fn what_waits_for_a_conversion_is_bounded_in_time() {
     let gauges = accept(&mut world, 0, SchedulingPolicy::default());
     route_all(&mut world, 0..1, &[(FORMAT, Take::Hold), (FORMAT + 1, Take::Direct)]);
     let old = offer_many(&mut world, FORMAT, 10);
-    world.graphs[0].0.arrive_end(0, 0);
+    world.graphs[0].0.arrive_end(0, 0, true);
     world.settle();
     assert_eq!(world.sessions.ends, []);
     // Other formats do not wait for it.
@@ -289,7 +289,7 @@ fn records_of_a_removed_route_are_still_converted() {
     let mut next = world.next[0];
     world.offer_from(0, FORMAT, &mut next);
     let after = next - before;
-    world.graphs[0].0.arrive_end(0, 0);
+    world.graphs[0].0.arrive_end(0, 0, true);
     world.sessions.held.clear();
     world.settle();
     assert_eq!(
@@ -314,7 +314,7 @@ fn what_nothing_converts_is_refused_by_the_policy() {
     let converted = offer_many(&mut world, FORMAT, 10);
     route_all(&mut world, 0..1, &[(FORMAT, Take::Refuse)]);
     let refused = offer_many(&mut world, FORMAT, 10);
-    world.graphs[0].0.arrive_end(0, 0);
+    world.graphs[0].0.arrive_end(0, 0, true);
     world.settle();
     assert_eq!((world.sessions.ends.as_slice(), converts(&world)), (&[(0, converted)][..], 0));
     assert_eq!(gauges.losses(), [("unreadable".to_owned(), refused)]);

@@ -73,7 +73,7 @@ fn run(seed: u64) -> bool {
             assert!(goes_on, "seed {seed}: publishers wait, and nothing else does");
         }
     }
-    (0..STREAMS).for_each(|stream| world.graphs[0].0.arrive_end(stream, 0));
+    (0..STREAMS).for_each(|stream| world.graphs[0].0.arrive_end(stream, 0, true));
     world.sessions.is_held = false;
     world.settle();
     let about = format!("seed {seed}: {contexts} contexts, queues of {queue}, {large} buffers");

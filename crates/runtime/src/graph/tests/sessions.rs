@@ -29,7 +29,7 @@ fn a_session_that_blocks_loses_nothing_however_long_its_output_is() {
             pass(&mut world, 1);
             was_blocked |= world.blocked[0];
         }
-        world.graphs[0].0.arrive_end(0, 0);
+        world.graphs[0].0.arrive_end(0, 0, true);
         world.settle();
         assert_eq!((gauges.losses(), world.sessions.wrong), (Vec::new(), 0), "{times} records of each");
         assert_eq!(gauges.records_in.get(), world.next[0]);
