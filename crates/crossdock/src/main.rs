@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod conversions;
 mod demo;
+mod doctor;
 mod events;
 mod failure;
 mod formats;
@@ -65,6 +66,7 @@ fn run(command: Command) -> Outcome {
         Command::Plan(arguments) => handlers::plan(&arguments),
         Command::Apply(arguments) => handlers::apply(&arguments),
         Command::Events(arguments) => events::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),

@@ -80,6 +80,9 @@ pub(crate) trait Carrier: Send {
         false
     }
 
+    /// Shows the daemon that this process runs, where nothing else does; to be called about once a second.
+    fn beat(&self) {}
+
     /// To be called before a thread sleeps on the descriptor. `true`: what has arrived before made nothing readable and must be
     /// looked for once more.
     fn arm(&self) -> bool {

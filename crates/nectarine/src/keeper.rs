@@ -33,6 +33,8 @@ const TICK_NS: u64 = 1_000_000;
 const ACTIVE_NS: u64 = 20_000_000;
 /// The longest time without a look at a link, in ns.
 const LONGEST_NS: u64 = 10_000_000_000;
+/// The same for a link on shared memory, where nothing else shows the daemon that this process runs.
+const BEAT_NS: u64 = 1_000_000_000;
 /// For so long the thread stays after the last link, in ns: a process that makes one link after another starts one thread, not one
 /// for each.
 const LINGER_NS: u64 = 100_000_000;
@@ -247,9 +249,11 @@ impl Kept {
             self.watched.look_away();
             return now_ns.saturating_add(to_tick_ns);
         };
+        inner.link.beat();
         // The link has a clock of its own.
         let link_ns = inner.link.now_ns();
-        let (tick_ns, longest_ns) = (link_ns.saturating_add(to_tick_ns), link_ns.saturating_add(LONGEST_NS));
+        let longest_ns = if inner.link.is_polled() { BEAT_NS } else { LONGEST_NS };
+        let (tick_ns, longest_ns) = (link_ns.saturating_add(to_tick_ns), link_ns.saturating_add(longest_ns));
         let active = link_ns < inner.driven_ns.saturating_add(ACTIVE_NS);
         let at_ns = if inner.is_waited_for() {
             // The application will do everything itself when it is due.

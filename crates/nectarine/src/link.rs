@@ -265,6 +265,11 @@ impl Link {
         self.carrier.arm()
     }
 
+    /// Shows the daemon that this process runs; to be called about once a second.
+    pub(crate) fn beat(&self) {
+        self.carrier.beat();
+    }
+
     /// Whether to look at what has come costs no system call.
     #[inline]
     pub(crate) fn is_polled(&self) -> bool {

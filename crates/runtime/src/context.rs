@@ -6,6 +6,7 @@
 //! ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
+use crate::Overflow;
 use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::Catalog;
 use crate::catalog::thread::CatalogHandle;
@@ -335,6 +336,7 @@ impl Context {
         };
         let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns);
         self.net.counters_mut().sleeps += 1;
+        self.graph.gauges().sleeps.add(1);
         let by_arrival = self.sleep(sleep_ns);
         self.net.note_slept(by_arrival);
     }
@@ -344,6 +346,28 @@ impl Context {
         while let Some((key, close)) = self.net.next_silent() {
             self.remove_peer(key, "silent", Some(close));
         }
+        for key in self.net.take_holding() {
+            self.note_holding(key);
+        }
+    }
+
+    /// Has the managers note an event of a subscriber that has held publishers back for a while.
+    #[cold]
+    fn note_holding(&self, key: usize) {
+        let Some(peer) = self.net.peer(key) else { return };
+        let blocking = peer.subscriptions.iter().filter_map(|of| self.subscriptions.get(*of));
+        let streams: BTreeSet<&str> =
+            blocking.filter(|of| of.overflow == Overflow::Block).map(|of| of.select.stream()).collect();
+        if streams.is_empty() {
+            return;
+        }
+        let streams: Vec<String> = streams.into_iter().map(|stream| format!("`{stream}`")).collect();
+        let text = format!(
+            "{peer} holds back the publishers of {}: its queue has been full for a second, and its policy is block",
+            streams.join(", ")
+        );
+        // The managers may have ended before.
+        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Blocked, self.graph.index(), text));
     }
 
     /// Sends, acknowledges and re-arms the timer of every peer that was touched this turn.

@@ -114,7 +114,7 @@ impl Context {
                 peer: self.net.peer(s.peer).map(ToString::to_string).unwrap_or_default(),
                 overflow: overflow_name(s.overflow).to_owned(),
                 records_in: s.gauges.records_in.get(),
-                records_out: s.gauges.records_out.get(),
+                records_out: s.records_sent(),
                 row_errors: s.gauges.row_errors.get(),
                 dropped: s.gauges.lost_in_all(),
                 dropped_by: Losses::of(&s.gauges).by_words(),

@@ -287,6 +287,10 @@ impl Context {
             self.remove_peer(key, "gone", None);
             return false;
         }
+        if let Some(close) = self.net.is_stopped(key, self.host.interface()) {
+            self.remove_peer(key, "silent", Some(close));
+            return false;
+        }
         self.grant_credit(key);
         self.check_peer_queue(key);
         self.net.is_still_behind(key)

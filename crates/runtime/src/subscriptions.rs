@@ -131,6 +131,7 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn add(&mut self, subscription: &Subscription) {
         self.records_in += subscription.gauges.records_in.get();
+        // Also those that were dropped afterwards: a counter never falls.
         self.records_out += subscription.gauges.records_out.get();
         self.row_errors += subscription.gauges.row_errors.get();
         self.dropped += subscription.gauges.lost_in_all();
@@ -163,6 +164,8 @@ pub(crate) struct Subscription {
     pub(crate) accept: Option<Box<Accept>>,
     /// The packet that is being filled for it.
     pub(crate) output: Output,
+    /// Records that were dropped from its session's queue, after its query had put them there.
+    pub(crate) dropped_unsent: u64,
     /// How far it is known what it has lost.
     pub(crate) losses: Known,
 }
@@ -192,6 +195,7 @@ impl Subscription {
             gauges: Arc::default(),
             accept: None,
             output: Output::default(),
+            dropped_unsent: 0,
             losses: Known::default(),
         }
     }
@@ -199,6 +203,11 @@ impl Subscription {
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
     pub(crate) fn policy(&self) -> SchedulingPolicy {
         SchedulingPolicy { drops: self.overflow != Overflow::Block, ..SchedulingPolicy::default() }
+    }
+
+    /// Records that were sent to it, or wait in its session's queue.
+    pub(crate) fn records_sent(&self) -> u64 {
+        self.gauges.records_out.get().saturating_sub(self.dropped_unsent)
     }
 
     /// Whether its records may be dropped when its queue is full.
@@ -358,6 +367,7 @@ impl Subscriptions {
         let hit = |key: &usize| self.get(*key).is_some_and(|s| s.number == number);
         if let Some(subscription) = of_peer.iter().copied().find(hit).and_then(|key| self.get_mut(key)) {
             subscription.gauges.lose(Loss::QueueFull, records);
+            subscription.dropped_unsent += records;
         }
     }
 

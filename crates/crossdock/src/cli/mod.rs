@@ -231,6 +231,15 @@ Examples:
 The daemon keeps the last 1000 events.")]
     Events(Events),
 
+    /// Says what is wrong with the daemon now: who is slow, what is lost and why, what is near its bound
+    #[command(after_help = "\
+Examples:
+  crossdock doctor
+  crossdock doctor --json | jq -r .text
+
+Exit status 1 if there is a problem. `crossdock check` looks at the machine.")]
+    Doctor(List),
+
     /// Shows contexts, handlers and streams with their rates, live in the terminal
     #[command(after_help = "\
 Examples:

@@ -21,7 +21,7 @@ fn uses(clients: &[Value], pid: u32) -> Option<&Value> {
 #[test]
 fn on_this_machine_records_go_by_shared_memory_by_default() {
     let (place, _daemon) = Place::with_daemon();
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema", "--linger", "1ms"]);
     publisher.feed(HEADER);
@@ -66,7 +66,7 @@ fn on_this_machine_records_go_by_shared_memory_by_default() {
 #[test]
 fn a_client_that_requests_packets_is_not_attached() {
     let (place, _daemon) = Place::with_daemon();
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--transport", "udp"]);
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait", "--transport", "udp"]);
     place.wait_for_subscriptions(1);
     assert!(place.list("clients").is_empty());
     assert_eq!(place.list("contexts")[0]["sessions"], 1);
@@ -88,7 +88,7 @@ fn an_attach_socket_of_ones_own_is_an_address() {
     assert!(attach.exists() && daemon.line.contains("attach=\"unix:attach.sock\""), "{}", daemon.line);
     place.write("flights.csv", FLIGHTS_CSV);
     let address = format!("unix:{}", argument(&attach));
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--address", &address]);
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait", "--address", &address]);
     place.wait_for_subscriptions(1);
     assert_eq!(place.list("clients")[0]["pid"], subscriber.pid());
     // The other's address gives no hint of where to attach, so it goes by packets.
@@ -160,7 +160,7 @@ fn a_client_that_may_not_attach_gets_the_reason_and_uses_packets() {
     place.write("flights.csv", FLIGHTS_CSV);
     let said = [", by UDP", "more processor time than shared memory", "may not attach here"];
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0).saying(&said);
-    let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end", "--wait"]);
     subscriber.stderr_line(|line| line.contains("may not attach here"));
     let user = getuid().as_raw().to_string();
     place.run(["subscribe", "SELECT * FROM A", "--transport", "shm"]).with_code(1).saying(&[&user, "uids"]);
@@ -182,7 +182,7 @@ fn one_client_more_than_there_may_be_is_answered_with_the_bound() {
 #[test]
 fn a_client_that_is_killed_is_gone_at_once_with_all_it_held() {
     let (place, _daemon) = Place::with_daemon();
-    let survivor = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
+    let survivor = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     let victim = place.spawn(["subscribe", "SELECT * FROM A"]);
     place.wait_for_subscriptions(2);
     let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema"]);
@@ -241,8 +241,15 @@ fn nothing_is_left_of_a_daemon_and_its_clients() {
 fn clients_come_back_to_a_daemon_that_was_restarted() {
     for signal in [Signal::TERM, Signal::KILL] {
         let (place, daemon) = Place::with_daemon();
-        let subscriber =
-            place.spawn(["subscribe", "SELECT flight FROM A", "--reconnect", "--until-end", "--transport", "shm"]);
+        let subscriber = place.spawn([
+            "subscribe",
+            "SELECT flight FROM A",
+            "--reconnect",
+            "--until-end",
+            "--wait",
+            "--transport",
+            "shm",
+        ]);
         place.wait_for_subscriptions(1);
         let mut publisher =
             place.spawn_fed(["publish", "A", "--schema", "a.schema", "--reconnect", "--transport", "shm"]);

@@ -50,7 +50,7 @@ fn an_invalid_query_is_refused_with_its_place() {
 fn a_bad_row_stops_with_its_line_column_and_what_was_expected() {
     let (place, _daemon) = Place::with_daemon();
     place.write("bad.csv", BAD_CSV);
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     let texts =
         ["bad.csv: line 3, column `flight`: found `many`, expected i16", "published 1 record ", "--on-error skip"];

@@ -11,7 +11,8 @@ fn flights() -> String {
 
 /// Publishes the flights, and keeps what a subscriber writes of them in a file.
 fn save(place: &Place, file: &str, options: &[&str]) {
-    let subscriber = place.spawn_into(file, [&["subscribe", "SELECT * FROM A", "--until-end"], options].concat());
+    let subscriber =
+        place.spawn_into(file, [&["subscribe", "SELECT * FROM A", "--until-end", "--wait"], options].concat());
     place.wait_for_subscriptions(1);
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
     subscriber.end().with_code(0).saying(&["4 records ("]);
@@ -21,7 +22,7 @@ fn save(place: &Place, file: &str, options: &[&str]) {
 /// Publishes a file, and gives what a subscriber sees of it.
 fn show(place: &Place, file: &str, options: &[&str]) -> String {
     let sql = "SELECT carrier, flight, origin, dest, dep_delay, note FROM A";
-    let subscriber = place.spawn(["subscribe", sql, "--until-end", "--output", "csv"]);
+    let subscriber = place.spawn(["subscribe", sql, "--until-end", "--wait", "--output", "csv"]);
     place.wait_for_subscriptions(1);
     place.run([&["publish", "A", file], options].concat()).with_code(0).saying(&["published 4 records"]);
     let shown = subscriber.end().with_code(0).stdout;

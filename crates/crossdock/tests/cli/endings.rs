@@ -29,7 +29,7 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
     for way in WAYS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
-        let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
+        let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
         place.wait_for_subscriptions(1);
         let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema", "--linger", "1h", "--json"]);
         publisher.feed(HEADER);

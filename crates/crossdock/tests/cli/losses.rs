@@ -34,8 +34,14 @@ fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
         let subscription = &place.list("subscriptions")[0];
         assert_eq!(subscription["dropped_by"], serde_json::json!([["division_by_zero", 2]]));
         assert_eq!(subscription["first_row_error"], "division by zero in `a / b` (a = 1, b = 0)");
+        let cause = "division_by_zero 2; first division by zero in `a / b`";
+        let doctor = place.run(["doctor"]).with_code(1).saying(&["error: 1 problem"]);
+        // Lines are as wide as a terminal, so words may stand on the next one.
+        let words = doctor.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.starts_with("problem: subscription ") && words.contains(cause), "{}", doctor.stdout);
         other.signal(Signal::INT);
         other.end_by_itself().with_code(0);
+        place.run(["doctor"]).with_code(0);
         place.wait_for("events", |list| list.iter().filter(|event| event["kind"] == "dropped").count() > 0);
         let events = place.run(["events"]).with_code(0);
         assert!(events.stdout.contains("because division by zero, first in `a / b`"), "{}", events.stdout);
@@ -98,5 +104,66 @@ fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
         place.wait_for_subscriptions(1);
         place.run(PUBLISH).with_code(0);
         assert_eq!(subscriber.end_by_itself().with_code(0).stdout.lines().count(), 4);
+    }
+}
+
+#[test]
+fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
+    for way in WAYS {
+        let config = "queue_bytes = 65536\nwindow_packets = 16\nidle_timeout_ms = 3000\n";
+        let (place, _daemon) = Place::with_configured_daemon(config);
+        let place = place.by(way);
+        let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
+        let other = place.spawn(["subscribe", "SELECT a FROM R WHERE b = 7", "--wait", "--until-end"]);
+        place.wait_for_subscriptions(2);
+        subscriber.signal(Signal::STOP);
+        let rows = "a,b\n".to_owned() + &"123456789,987654321\n".repeat(300_000) + "1,7\n";
+        place.write("many.csv", rows);
+        place.write("r.schema", PAIRS_SCHEMA);
+        place.run(["publish", "R", "many.csv", "--schema", "r.schema"]).with_code(0);
+        assert_eq!(other.end_by_itself().with_code(0).stdout, "{\"a\":1}\n");
+        place.wait_for("events", |list| list.iter().any(|event| event["kind"] == "disconnected"));
+        let events = place.list("events");
+        let text_of = |kind: &str| {
+            let event = events.iter().find(|event| event["kind"] == kind);
+            event.and_then(|event| event["text"].as_str()).unwrap_or_default().to_owned()
+        };
+        let name = if way == "shm" { format!("(pid {} crossdock)", subscriber.pid()) } else { "127.0.0.1:".to_owned() };
+        let (blocked, disconnected) = (text_of("blocked"), text_of("disconnected"));
+        assert!(blocked.contains(&name) && blocked.contains("holds back the publishers of `R`"), "{blocked}");
+        assert!(disconnected.contains(&name) && disconnected.contains("was disconnected: "), "{disconnected}");
+        subscriber.signal(Signal::CONT);
+        subscriber.end_by_itself().with_code(1);
+    }
+}
+
+#[test]
+fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
+    for way in WAYS {
+        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_packets = 16\n");
+        let place = place.by(way);
+        let subscriber = place.spawn([
+            "subscribe",
+            "SELECT * FROM R",
+            "--wait",
+            "--on-overflow",
+            "drop_oldest",
+            "--limit",
+            "1000000",
+        ]);
+        place.wait_for_subscriptions(1);
+        subscriber.signal(Signal::STOP);
+        place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(200_000));
+        place.write("r.schema", PAIRS_SCHEMA);
+        place.run(["publish", "R", "many.csv", "--schema", "r.schema"]).with_code(0);
+        subscriber.signal(Signal::CONT);
+        place.wait_for("subscriptions", |list| list[0]["records_in"] == 200_000 && list[0]["backlog_bytes"] == 0);
+        let of = |key: &str| place.list("subscriptions")[0][key].as_u64().unwrap();
+        let (sent, dropped) = (of("records_out"), of("dropped"));
+        assert!(dropped > 0, "the queue was never full");
+        assert_eq!(sent + dropped, 200_000);
+        subscriber.signal(Signal::INT);
+        let ended = subscriber.end_by_itself().with_code(130).saying(&["its policy is drop_oldest"]);
+        assert_eq!(ended.stdout.lines().count() as u64, sent);
     }
 }

@@ -60,7 +60,7 @@ fn messages_in_confluents_frame_are_read_by_the_schemas_that_they_name() {
     place
         .run(documented("crossdock conversions add Q v1 quote.schema --decode protobuf --field body --framing"))
         .with_code(0);
-    let subscriber = place.spawn(["subscribe", "SELECT * FROM Q", "--accept", "quote.schema", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM Q", "--accept", "quote.schema", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     // 0, id 99 and id 7, one index that is 0, and the message.
     place.write(

@@ -35,7 +35,7 @@ fn json_goes_in_from_standard_input_and_comes_out_the_same() {
             r#"{"carrier":"B6","flight":725,"origin":"JFK","dest":"BQN","dep_delay":null,"note":"\"so\", he said: é"}"#,
             "\n",
         );
-        let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end"]);
+        let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--until-end", "--wait"]);
         place.wait_for_subscriptions(1);
         let mut publisher = place.spawn_fed(["publish", "A", "-", "--schema", "a.schema", "--json"]);
         publisher.feed(lines);
@@ -99,7 +99,7 @@ fn other_delimiters_and_null_words_are_read() {
 fn a_stream_without_records_ends_like_any_other() {
     let (place, _daemon) = Place::with_daemon();
     place.write("empty.csv", FLIGHTS_CSV.lines().next().unwrap());
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--output", "csv", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--output", "csv", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     place.run(["publish", "A", "empty.csv", "--schema", "a.schema"]).with_code(0).saying(&["published 0 records"]);
     let received = subscriber.end().with_code(0).saying(&["0 records"]);
@@ -110,7 +110,7 @@ fn a_stream_without_records_ends_like_any_other() {
 fn a_rate_is_kept_to_and_loses_nothing() {
     let (place, _daemon) = Place::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
-    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema", "--rate", "100"]).with_code(0);
     assert_eq!(subscriber.end().with_code(0).stdout.lines().count(), 4);
@@ -122,7 +122,7 @@ fn a_subscriber_that_is_killed_costs_the_others_nothing() {
         // Small bounds, so that the one who is gone would hold up the stream if nothing were done about it.
         let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nidle_timeout_ms = 500\n");
         let place = place.by(way);
-        let survivor = place.spawn(["subscribe", "SELECT flight, note FROM A", "--until-end"]);
+        let survivor = place.spawn(["subscribe", "SELECT flight, note FROM A", "--until-end", "--wait"]);
         let victim = place.spawn(["subscribe", "SELECT * FROM A"]);
         place.wait_for_subscriptions(2);
         let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema"]);

@@ -215,6 +215,12 @@ impl Attachment {
         self.0.armed.arm();
         failpoint!("arm.armed");
     }
+
+    /// Shows the daemon that this process runs. To be called about once a second by a client that others may have to wait for: a
+    /// daemon ends one whose process is stopped.
+    pub fn beat(&self) {
+        self.0.armed.beat();
+    }
 }
 
 impl AsFd for Attachment {

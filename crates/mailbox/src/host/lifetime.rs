@@ -161,6 +161,12 @@ impl HostInterface {
         })
     }
 
+    /// How often a client has shown that its process runs ([`Attachment::beat`](crate::client::Attachment::beat)); `None` if it has
+    /// gone.
+    pub fn client_beats(&self, client: ClientKey) -> Option<u64> {
+        Some(self.client(client)?.armed.beats())
+    }
+
     /// Ends a client: entries that it ended or enqueued before are carried out, everything that it held is returned,
     /// its mailboxes are deleted, and the clients that wait for them are notified. False if it was gone already.
     pub fn detach(&mut self, key: ClientKey) -> bool {

@@ -170,14 +170,14 @@ mod barrier {
 }
 
 /// By which a client with its own event loop asks to find a byte in its wake pipe when something was sent to it: a word in
-/// its control segment.
+/// its control segment. Beside it is another that the client counts up while it runs.
 pub(crate) struct ArmedFlag(Words);
 
 impl ArmedFlag {
     /// The flag of the client with this control segment; none if that is too short.
     #[cfg(not(loom))]
     pub(crate) fn new(control: &Arc<Segment>) -> Option<ArmedFlag> {
-        Words::new(control, ControlLayout::armed(), 1).map(ArmedFlag)
+        Words::new(control, ControlLayout::armed(), 2).map(ArmedFlag)
     }
 
     /// The flag in this word.
@@ -200,6 +200,16 @@ impl ArmedFlag {
             self.0.word(0).store(0, Ordering::Relaxed);
         }
         armed
+    }
+
+    /// By the client: it runs.
+    pub(crate) fn beat(&self) {
+        self.0.word(1).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// By the core: how often the client has said so. The client may write what it likes.
+    pub(crate) fn beats(&self) -> u64 {
+        self.0.word(1).load(Ordering::Relaxed)
     }
 }
 

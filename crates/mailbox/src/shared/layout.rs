@@ -60,7 +60,7 @@ impl ControlLayout {
     /// Length of a control segment.
     pub(crate) const BYTES: usize = END.next_multiple_of(PAGE_BYTES);
 
-    /// The word by which a client asks for a byte in its wake pipe.
+    /// The word by which a client asks for a byte in its wake pipe, and the one that it counts up while it runs.
     pub(crate) const fn armed() -> usize {
         ARMED_AT
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn areas_lie_apart_on_their_boundaries() {
-        let mut areas = vec![(ControlLayout::armed(), 8), (ControlLayout::lane(), LANE_BYTES)];
+        let mut areas = vec![(ControlLayout::armed(), 16), (ControlLayout::lane(), LANE_BYTES)];
         areas.extend((0..CONDITIONS).map(|at| (ControlLayout::condition(at), CELL_BYTES)));
         areas.extend((0..SYNCS).map(|at| (ControlLayout::client_sync(at), CELL_BYTES)));
         areas.push((ControlLayout::signal_up(), SIGNAL_RING_BYTES));

@@ -177,6 +177,10 @@ impl Carrier for Memory {
         true
     }
 
+    fn beat(&self) {
+        self.attachment.beat();
+    }
+
     fn arm(&self) -> bool {
         self.attachment.arm();
         true

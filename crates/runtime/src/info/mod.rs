@@ -47,7 +47,8 @@ reports! {
         /// The highest rate of records per second within 100 ms of the last minute.
         #[serde(default)]
         pub peak_msgs_per_s: u64 = gauge("crossdock_stream_peak_records_per_second").title("peak/s"),
-        /// Records sent to its subscriptions, including those that have ended.
+        /// Records that went into the queues of its subscriptions, including those that have ended. A policy may have dropped some of
+        /// them there: see `records_dropped`.
         #[serde(default)]
         pub records_out: u64 = counter("crossdock_stream_records_out").title("sent"),
         /// Records read by the queries of its subscriptions, including those that have ended.

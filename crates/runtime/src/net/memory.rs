@@ -107,6 +107,9 @@ pub(crate) struct Attached {
     has_left: bool,
     /// Whether it is in the list of peers that are served each turn.
     pub(crate) is_lagging: bool,
+    /// How often it has shown that its process runs, and when that was last seen to have changed since it lags, in ns.
+    beats: u64,
+    beats_ns: u64,
     /// Messages that could not be delivered yet, in order; the inbox had no room for the first.
     undelivered: VecDeque<Outgoing>,
     undelivered_bytes: u64,
@@ -134,6 +137,8 @@ impl Attached {
             held_packets: 0,
             has_left: false,
             is_lagging: false,
+            beats: 0,
+            beats_ns: 0,
             undelivered: VecDeque::new(),
             undelivered_bytes: 0,
             control_bytes: 0,
@@ -179,6 +184,24 @@ impl Attached {
             }
         }
         self.put_off(host, outgoing);
+    }
+
+    /// It is behind from now on, if it was not. Whether it was not.
+    pub(crate) fn begin_lagging(&mut self, now_ns: u64) -> bool {
+        let is_new = !std::mem::replace(&mut self.is_lagging, true);
+        if is_new {
+            self.beats_ns = now_ns;
+        }
+        is_new
+    }
+
+    /// For how long its process has not shown that it runs since it is behind, in ns.
+    pub(crate) fn stopped_ns(&mut self, host: &HostInterface, now_ns: u64) -> u64 {
+        let beats = host.client_beats(self.client).unwrap_or(self.beats);
+        if std::mem::replace(&mut self.beats, beats) != beats {
+            self.beats_ns = now_ns;
+        }
+        now_ns.saturating_sub(self.beats_ns)
     }
 
     /// Notes that a packet of records was taken.

@@ -80,6 +80,8 @@ pub(crate) struct Net {
     timers: BTreeSet<(u64, usize)>,
     /// Attached peers that are served each turn until they have caught up.
     lagging: Vec<usize>,
+    /// When peers with full queues are looked for next, in ns.
+    holding_due_ns: u64,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     queue_bytes: u64,
     /// Buffers for super-packets, and how many of them must be free before data is taken in.
@@ -125,6 +127,7 @@ impl Net {
             limits: SessionLimits::new(config),
             timers: BTreeSet::new(),
             lagging: Vec::new(),
+            holding_due_ns: 0,
             queue_bytes: config.queue_bytes,
             large_buffers,
             needed_buffers: needed_buffers(0, large_buffers),

@@ -184,6 +184,7 @@ impl Net {
         if full == std::mem::replace(&mut peer.full, full) {
             return QueueChange::Unchanged;
         }
+        peer.full_since_ns = full.then_some(wire.now_ns);
         if !full {
             return QueueChange::HasRoom;
         }

@@ -18,7 +18,7 @@ pub(super) struct SessionLimits {
     window_packets: u32,
     max_sessions: u32,
     packet_bytes: Option<u32>,
-    idle_timeout_ms: u32,
+    pub(super) idle_timeout_ms: u32,
     /// The bound of a peer's queue, in bytes.
     pub(super) queue_bytes: u64,
     /// The bound of a domain's inbox, in bytes.

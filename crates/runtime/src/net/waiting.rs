@@ -9,9 +9,15 @@ use crate::net::carrier::Carrier;
 use crate::net::frames::Data;
 use crate::net::memory::Attached;
 use crate::net::payload::Deferred;
-use crate::net::peers::PeerRef;
+use crate::net::peers::{Peer, PeerRef};
 use crossdock_mailbox::host::{HostInterface, Message};
+use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
+
+/// An attached client shows about once a second that it runs: for less time than this, in ms, it is never taken for stopped.
+const LEAST_PATIENCE_MS: u64 = 3000;
+/// A peer whose queue has been full for so long, in ns, is worth an event; and how often that is looked for.
+const HOLDING_NS: u64 = 1_000_000_000;
 
 impl Net {
     /// From here on the packets of a peer wait, of which one is being taken.
@@ -144,11 +150,38 @@ impl Net {
 
     /// Notes an attached peer that has to be served each turn until it has caught up. Whether the peer is one.
     pub(crate) fn note_lagging(&mut self, key: usize) -> bool {
+        let now_ns = self.now_ns();
         let Some(attached) = self.peers.attached_mut(key) else { return false };
-        if !std::mem::replace(&mut attached.is_lagging, true) {
+        if attached.begin_lagging(now_ns) {
             self.lagging.push(key);
         }
         true
+    }
+
+    /// The peers whose queue has been full for a while, each once for each time that it is; looked for about once a second.
+    pub(crate) fn take_holding(&mut self) -> Vec<usize> {
+        let now_ns = self.now_ns();
+        if now_ns < self.holding_due_ns {
+            return Vec::new();
+        }
+        self.holding_due_ns = now_ns + HOLDING_NS;
+        let is_holding =
+            |peer: &Peer| peer.full && peer.full_since_ns.is_some_and(|since| since + HOLDING_NS <= now_ns);
+        let holding: Vec<usize> = self.peers.iter().filter(|(_, peer)| is_holding(peer)).map(|(key, _)| key).collect();
+        for key in &holding {
+            self.peers.get_mut(*key).into_iter().for_each(|peer| peer.full_since_ns = None);
+        }
+        holding
+    }
+
+    /// Whether the process of an attached peer that is behind has been stopped for as long as a session over packets may be
+    /// silent: why it is ended, then.
+    pub(crate) fn is_stopped(&mut self, key: usize, host: &HostInterface) -> Option<Close> {
+        let (now_ns, patience_ms) = (self.now_ns(), u64::from(self.limits.idle_timeout_ms).max(LEAST_PATIENCE_MS));
+        let attached = self.peers.attached_mut(key)?;
+        let stopped_ms = attached.stopped_ns(host, now_ns) / 1_000_000;
+        let reason = || format!("its process has not run for {stopped_ms} ms, and its queue is full");
+        (stopped_ms >= patience_ms).then(|| Close { again: true, reason: reason() })
     }
 
     /// The attached peers that are to be served this turn, if there are any; the caller gives those that are still behind back
