@@ -99,7 +99,7 @@ fn text(findings: &[Finding], state: &State) -> String {
     let mut text = String::new();
     for Finding { severity, text: what, hint } in findings.iter().take(MOST_SHOWN) {
         let word = if *severity == Severity::Problem { "problem" } else { "warning" };
-        text += &wrapped(&format!("{word}: {what} ({hint})"), 2);
+        text += wrapped(&format!("{word}: {what} ({hint})"), 2).trim_start();
     }
     if findings.len() > MOST_SHOWN {
         text += &format!("and {} more: --json shows all\n", findings.len() - MOST_SHOWN);
