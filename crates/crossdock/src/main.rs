@@ -69,6 +69,7 @@ fn run(command: Command) -> Outcome {
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Version(arguments) => version::run(arguments.json),
         Command::Man(arguments) => man::run(&arguments),
         Command::Completions { shell } => completions(shell),
     }

@@ -103,7 +103,8 @@ impl Context {
         }
         let snapshot = Arc::clone(self.streams.snapshot());
         let work = move |costs: &QueryCostModel| {
-            let select = crossdock_query::parse(&request.sql)?;
+            let mut select = crossdock_query::parse(&request.sql)?;
+            snapshot.find_stream(&mut select)?;
             // What is wrong with them is said where the subscription is made.
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
@@ -270,6 +271,7 @@ impl Context {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
         let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
+        let reads = coming.select.stream().to_owned();
         let then = Box::new(move |placed: Result<Select, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {
@@ -278,7 +280,8 @@ impl Context {
             });
         });
         // Refused at once, not by the inbox: the context would wait for itself if that is full.
-        let sent = self.to_managers.send(ControlRequest::PlaceQuery(Box::new(Query { subscription, sql, then })));
+        let query = Query { subscription, sql, stream: reads, then };
+        let sent = self.to_managers.send(ControlRequest::PlaceQuery(Box::new(query)));
         sent.unwrap_or_else(|why| refused(self, &why));
     }
 

@@ -4,11 +4,12 @@ mod data;
 mod formats;
 mod handlers;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use crossdock_mailbox::attach::AttachAddr;
 
 pub(crate) use self::data::{Explain, OnError, Publish, Subscribe};
 pub(crate) use self::formats::{
@@ -276,6 +277,13 @@ system gives no value. Run it as the user of the daemon. Without --config it rea
 Exit status: 0 if there is no problem, 1 if there is one.")]
     Check(Check),
 
+    /// Prints the version, the commit, and what was built in
+    #[command(after_help = "\
+Examples:
+  crossdock version
+  crossdock version --json | jq -r .commit")]
+    Version(Version),
+
     /// Prints the manual page, or writes the pages of all commands to a directory
     #[command(after_help = "\
 Examples:
@@ -320,15 +328,35 @@ pub(crate) struct Serve {
     /// Configuration file; every key has a default
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// UDP address to receive on, instead of the configured one; port 0 selects a free port
-    #[arg(long, value_name = "IP:PORT")]
-    pub(crate) listen: Option<SocketAddr>,
+    /// UDP address to receive on, instead of the configured one; port 0 selects a free port. unix:PATH and unix:@NAME
+    /// set the attach socket instead
+    #[arg(long, value_name = "HOST:PORT", env = "CROSSDOCK_ADDRESS", value_parser = parse_listen)]
+    pub(crate) listen: Option<Listen>,
     /// Control socket, instead of the configured one
     #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
     /// Print a configuration file with every key, its default and its meaning, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
+}
+
+/// Where a daemon is reached: what `--address` of the other commands names.
+#[derive(Clone, Debug)]
+pub(crate) enum Listen {
+    /// The UDP address, to which an attach socket of its own belongs.
+    Udp(SocketAddr),
+    /// The attach socket; the UDP address is the configured one.
+    Attach(AttachAddr),
+}
+
+/// Reads what `--address` takes: an attach socket, or a host and a port.
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    if text.starts_with("unix:") {
+        return text.parse().map(Listen::Attach);
+    }
+    let named = || text.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let address = text.parse::<SocketAddr>().or_else(|error| named().ok_or(error));
+    address.map(Listen::Udp).map_err(|error| format!("{error}: give an address and a port, such as 127.0.0.1:7440"))
 }
 
 #[derive(Debug, Args)]
@@ -367,6 +395,23 @@ pub(crate) struct Control {
 fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback());
     address.ok_or_else(|| "give a loopback address with a port, such as 127.0.0.1:7441".to_owned())
+}
+
+/// How a change or a question is answered.
+#[derive(Debug, Args)]
+pub(crate) struct Answer {
+    /// Print the answer as a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Print a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

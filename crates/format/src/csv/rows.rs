@@ -124,7 +124,7 @@ impl RowReader {
             self.line += 1;
             return Ok(Some(result));
         }
-        self.parse_row(reader)?;
+        self.parse_row(reader).or_else(|error| self.measured(error, reader))?;
         Ok(Some(visit(row_line, Row { text: &self.text, fields: &self.fields, is_delimited: false })))
     }
 
@@ -211,7 +211,9 @@ impl RowReader {
     /// would not do to try it on: csv-core 0.1.13 clones its tables in part.)
     fn too_long(&mut self) -> CsvProblem {
         match self.parser.read_field(b"\n", &mut [0; 8]) {
-            (ReadFieldResult::Field { .. }, ..) => CsvProblem::RowTooLong { most: self.max_row_bytes },
+            (ReadFieldResult::Field { .. }, ..) => {
+                CsvProblem::RowTooLong { found: self.raw.len() as u64, most: self.max_row_bytes }
+            }
             _ => CsvProblem::UnclosedQuote { searched: self.max_row_bytes },
         }
     }
@@ -234,19 +236,30 @@ impl RowReader {
         error
     }
 
-    /// Skips the rest of a line that was too long to be a row.
+    /// The error, with the length of the whole line if that is what is too long.
     #[cold]
-    fn discard_line<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<(), CsvError> {
+    fn measured<R: BufRead + ?Sized>(&mut self, mut error: CsvError, reader: &mut R) -> Result<(), CsvError> {
+        if let (CsvProblem::RowTooLong { found, .. }, true) = (&mut error.problem, self.in_discarded_line) {
+            *found += self.discard_line(reader)?;
+        }
+        Err(error)
+    }
+
+    /// Skips the rest of a line that was too long to be a row: how many bytes that is, without its end.
+    #[cold]
+    fn discard_line<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<u64, CsvError> {
+        let mut skipped = 0;
         loop {
             let chunk = self.input.fill(reader).map_err(io_error(self.line))?;
             let end = memchr::memchr2(b'\n', b'\r', chunk);
             let skip = end.map_or(chunk.len(), |end| end + 1);
             self.after_cr = end.is_some_and(|end| chunk[end] == b'\r');
             self.input.consume(reader, skip);
+            skipped += end.unwrap_or(skip) as u64;
             if end.is_some() || skip == 0 {
                 self.line += 1;
                 self.in_discarded_line = false;
-                return Ok(());
+                return Ok(skipped);
             }
         }
     }
@@ -405,7 +418,7 @@ mod tests {
     #[test]
     fn a_row_that_is_too_long_differs_from_a_quote_that_is_open() {
         let options = CsvOptions { max_row_bytes: 10, ..CsvOptions::default() };
-        let long = "found a row of more than 10 bytes";
+        let long = "found a row of 11 bytes, expected at most 10";
         let open = "found a double quote that is not closed within 10 bytes";
         for (row, problem) in [
             ("aaaaaaaaaaa", Some(long)),

@@ -16,7 +16,8 @@ impl Managers {
     /// Deploys a subscription's query where it fits.
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
         let name = handler_of(query.subscription);
-        let spec = HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), ..HandlerSpec::default() };
+        let (sql, input_streams) = (Some(query.sql.clone()), vec![query.stream.clone()]);
+        let spec = HandlerSpec { name: name.clone(), sql, input_streams, ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));

@@ -107,6 +107,8 @@ pub(crate) struct Query {
     pub(crate) subscription: u64,
     /// Its text.
     pub(crate) sql: String,
+    /// The stream that it reads, as that is spelt.
+    pub(crate) stream: String,
     /// Called with the outcome, on the managers' thread.
     pub(crate) then: Placed,
 }
@@ -315,7 +317,12 @@ mod tests {
     }
 
     fn query(subscription: u64) -> ControlRequest {
-        ControlRequest::PlaceQuery(Box::new(Query { subscription, sql: String::new(), then: Box::new(drop) }))
+        ControlRequest::PlaceQuery(Box::new(Query {
+            subscription,
+            sql: String::new(),
+            stream: String::new(),
+            then: Box::new(drop),
+        }))
     }
 
     fn now(queue: &RequestQueue) -> Option<ControlRequest> {
