@@ -364,7 +364,7 @@ impl Read for Interruptible {
 }
 
 /// Sleeps until one of the two is readable, or at its end.
-fn wait_readable(source: BorrowedFd<'_>, interrupt: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn wait_readable(source: BorrowedFd<'_>, interrupt: BorrowedFd<'_>) -> io::Result<()> {
     let mut fds = [PollFd::from_borrowed_fd(source, PollFlags::IN), PollFd::from_borrowed_fd(interrupt, PollFlags::IN)];
     loop {
         match poll(&mut fds, None) {

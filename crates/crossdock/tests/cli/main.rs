@@ -25,6 +25,7 @@ mod names;
 mod place;
 mod platform;
 mod setup;
+mod start;
 mod systemd;
 mod top;
 mod transit;

@@ -118,6 +118,7 @@ fn the_version_is_an_object_for_scripts() {
 fn help_has_an_example_for_every_command() {
     let place = Place::new();
     let commands = [
+        "tour",
         "demo",
         "serve",
         "publish",
@@ -146,6 +147,7 @@ fn help_has_an_example_for_every_command() {
     for command in commands {
         assert!(overview.contains(&format!("\n  {command} ")), "{overview}");
         let help = place.run([command, "--help"]).with_code(0).stdout;
+        assert!(help.contains("\n\nExit status: 0 "), "{help}");
         assert!(help.contains("Example") && help.contains(&format!("crossdock {command}")), "{help}");
     }
 }
