@@ -18,6 +18,7 @@ mod out;
 mod progress;
 mod publish;
 mod quantity;
+mod rows;
 mod schema;
 mod serve;
 mod show;

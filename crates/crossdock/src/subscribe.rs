@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
-use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
+use crossdock_format::encoding::Encoding;
 use crossdock_nectarine::{Error, Event, FormatRef, Records, Subscriber, Transport};
 use crossdock_runtime::FormatName;
 
@@ -12,6 +12,7 @@ use crate::cli::{OnError, Subscribe};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{bytes, counted, seconds, slower_way, way};
+use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
 use crate::{out, schema};
@@ -73,9 +74,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         subscriber,
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
-        options: arguments.csv.apply("", arguments.coding.options()),
-        schema,
-        printer: None,
+        printer: Rows::new(arguments.output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
         tally: Tally::default(),
     };
@@ -117,10 +116,8 @@ struct Run<'a> {
     subscriber: Subscriber,
     interrupt: Interrupt,
     deadline: Option<Instant>,
-    options: EncodingOptions,
-    schema: Option<Schema>,
-    /// What makes rows of records; of the format that came last.
-    printer: Option<(Format, Box<dyn Encoder>)>,
+    /// What makes rows of records.
+    printer: Rows,
     /// Rows that have not been written.
     rows: Vec<u8>,
     tally: Tally,
@@ -130,8 +127,8 @@ impl Run<'_> {
     /// Prints until something ends it.
     fn receive(&mut self) -> Outcome<End> {
         if let Some(format) = self.subscriber.format().cloned() {
-            // The header of an empty result is a result.
-            self.print_as(&format)?;
+            self.printer.check(&format)?;
+            self.printer.expect(format);
         }
         loop {
             if self.arguments.limit.is_some_and(|limit| self.tally.records >= limit) {
@@ -148,7 +145,7 @@ impl Run<'_> {
             };
             match event {
                 Event::Records(records) => self.print(&records)?,
-                Event::Format(format) => self.print_as(&format)?,
+                Event::Format(format) => self.printer.expect(format),
                 Event::StreamEnded { publishers_left: 0 } if self.arguments.until_end => return Ok(End::Done),
                 Event::StreamEnded { .. } => {}
                 Event::Dropped { records, reason } => {
@@ -204,22 +201,19 @@ impl Run<'_> {
     }
 
     fn print(&mut self, records: &Records) -> Outcome {
-        if self.printer.as_ref().is_none_or(|(format, _)| format != records.format()) {
-            self.print_as(records.format())?;
-        }
+        self.printer.begin(records.format(), &mut self.rows)?;
         let last = self.arguments.limit.unwrap_or(u64::MAX);
-        let Some((_, printer)) = &mut self.printer else { return Ok(()) };
         let before = self.rows.len();
         for record in records.iter() {
             if self.tally.records >= last {
                 break;
             }
-            match printer.record(&record, &mut self.rows) {
+            let number = self.tally.records + self.tally.skipped.count() + 1;
+            match self.printer.record(&record, number, &mut self.rows) {
                 Ok(()) => self.tally.records += 1,
                 Err(error) => {
-                    let error = error.of_item(self.tally.records + self.tally.skipped.count() + 1);
                     if self.arguments.on_error == OnError::Stop {
-                        return Err(unwritten(&error).hint("--on-error skip goes on without it"));
+                        return Err(unwritten(error).hint("--on-error skip goes on without it"));
                     }
                     self.tally.skipped.add("records", &error).into_iter().for_each(out::say);
                 }
@@ -229,35 +223,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// From here on, rows of this format. Where an encoding has a header (CSV), a change of the format repeats it; where
-    /// an output has one format from its start to its end, a change ends it.
-    fn print_as(&mut self, format: &Format) -> Outcome {
-        let encoding = self.arguments.output;
-        match &self.printer {
-            Some((known, _)) if known == format => return Ok(()),
-            Some(_) if !encoding.takes_any_format() => {
-                let text = format!(
-                    "records of another format follow, and {encoding} output has one format; the output so far is \
-                     complete"
-                );
-                return Err(Failure::failed(text).hint("name the fields in the query, or start again for the new ones"));
-            }
-            _ => {}
-        }
-        let made = encoding::encoder(encoding, format, self.schema.as_ref(), &self.options);
-        let mut printer = made.map_err(Failure::usage)?;
-        printer.start(&mut self.rows);
-        self.printer = Some((format.clone(), printer));
-        Ok(())
-    }
-
     /// Writes what an output ends with, also where it ends early.
     fn finish(&mut self) -> Outcome {
         let before = self.rows.len();
-        let finished = match &mut self.printer {
-            Some((_, printer)) => printer.finish(&mut self.rows).map_err(|error| unwritten(&error)),
-            None => Ok(()),
-        };
+        let finished = self.printer.finish(&mut self.rows);
         self.tally.bytes += (self.rows.len() - before) as u64;
         self.flush().and(finished)
     }
@@ -270,11 +239,6 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// A record that the encoding has no way to write.
-fn unwritten(error: &EncodingError) -> Failure {
-    Failure::failed(format!("cannot write a record: {error}"))
 }
 
 /// What came.

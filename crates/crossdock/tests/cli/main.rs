@@ -22,6 +22,7 @@ mod manual;
 mod messages;
 mod morph;
 mod names;
+mod outputs;
 mod place;
 mod platform;
 mod setup;
