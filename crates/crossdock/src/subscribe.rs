@@ -11,7 +11,7 @@ use crossdock_runtime::FormatName;
 use crate::cli::{OnError, Subscribe};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::{bytes, counted, seconds, slower_way, way};
+use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
 use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
@@ -76,6 +76,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         deadline: arguments.duration.map(|duration| started + duration),
         printer: Rows::new(arguments.output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
+        ends: Vec::new(),
         tally: Tally::default(),
     };
     let end = run.receive();
@@ -120,6 +121,8 @@ struct Run<'a> {
     printer: Rows,
     /// Rows that have not been written.
     rows: Vec<u8>,
+    /// Where in them records end, and how many have come by then.
+    ends: Vec<(usize, u64)>,
     tally: Tally,
 }
 
@@ -208,9 +211,14 @@ impl Run<'_> {
             if self.tally.records >= last {
                 break;
             }
-            let number = self.tally.records + self.tally.skipped.count() + 1;
+            let (start, number) = (self.rows.len(), self.tally.records + self.tally.skipped.count() + 1);
             match self.printer.record(&record, number, &mut self.rows) {
-                Ok(()) => self.tally.records += 1,
+                Ok(()) => {
+                    self.tally.records += 1;
+                    if self.rows.len() > start {
+                        self.ends.push((self.rows.len(), self.tally.records));
+                    }
+                }
                 Err(error) => {
                     if self.arguments.on_error == OnError::Stop {
                         return Err(unwritten(error).hint("--on-error skip goes on without it"));
@@ -226,16 +234,37 @@ impl Run<'_> {
     /// Writes what an output ends with, also where it ends early.
     fn finish(&mut self) -> Outcome {
         let before = self.rows.len();
-        let finished = self.printer.finish(&mut self.rows);
+        let finished = match self.tally.written {
+            None => self.printer.finish(&mut self.rows),
+            // What was to stand in front of it is missing.
+            Some(_) => Ok(()),
+        };
         self.tally.bytes += (self.rows.len() - before) as u64;
         self.flush().and(finished)
     }
 
+    /// How many records have been written whole, if only `bytes` of the rows were.
+    fn written_by(&self, bytes: usize) -> u64 {
+        // Nothing can be read of such a file without its end.
+        if matches!(self.arguments.output, Encoding::Parquet | Encoding::ArrowFile) {
+            return 0;
+        }
+        let whole = self.ends.iter().take_while(|(end, _)| *end <= bytes).last();
+        whole.map_or(self.tally.whole, |(_, records)| *records)
+    }
+
     fn flush(&mut self) -> Outcome {
         if !self.rows.is_empty() {
-            let written = out::print_until(&self.rows, &self.interrupt);
+            let (written, outcome) = out::print_until(&self.rows, &self.interrupt);
+            if outcome.is_err() {
+                self.tally.written = Some(self.written_by(written));
+            } else {
+                self.tally.unwritten_bytes += (self.rows.len() - written) as u64;
+            }
+            self.tally.whole = self.ends.last().map_or(self.tally.whole, |(_, records)| *records);
             self.rows.clear();
-            self.tally.unwritten_bytes += written? as u64;
+            self.ends.clear();
+            outcome?;
         }
         Ok(())
     }
@@ -247,6 +276,10 @@ struct Tally {
     records: u64,
     /// Bytes of the printed rows.
     bytes: u64,
+    /// Records whose rows have been written, as far as the encoder does not keep them.
+    whole: u64,
+    /// Records whose rows were written whole before writing failed, if it has.
+    written: Option<u64>,
     /// Bytes of them that nobody took before a signal came.
     unwritten_bytes: u64,
     /// Records that the encoding cannot hold.
@@ -259,8 +292,14 @@ struct Tally {
 
 impl Tally {
     fn say(&self, time: Duration, transport: Transport) {
-        let records = counted(self.records, "record");
+        let records = match self.written {
+            Some(written) => format!("{} of {} written", count(written), counted(self.records, "record")),
+            None => counted(self.records, "record"),
+        };
         let mut text = format!("{records} ({}) in {}, {}", bytes(self.bytes), seconds(time), way(transport));
+        if self.written.is_some() {
+            text += "; the output is incomplete";
+        }
         if self.unwritten_bytes > 0 {
             text += &format!("; the last {} were not read", bytes(self.unwritten_bytes));
         }

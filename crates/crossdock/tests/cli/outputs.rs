@@ -1,6 +1,9 @@
-//! What `subscribe` writes: outputs of one format.
+//! What `subscribe` writes: outputs of one format, and outputs that cannot be written whole.
 
-use crate::place::{FLIGHTS_CSV, Place};
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use crate::place::{FLIGHTS_CSV, Place, Process, argument};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 const ALL: &str = "SELECT * FROM A";
@@ -80,4 +83,50 @@ fn an_output_without_records_has_its_header() {
     let (place, _daemon) = place();
     let empty = ["subscribe", ALL, "--output", "csv", "--limit", "0"];
     assert_eq!(place.run(empty).with_code(0).stdout, HEADER);
+}
+
+#[test]
+fn a_full_disk_is_a_failure_that_says_how_much_was_written() {
+    let (place, _daemon) = place();
+    for encoding in ["json", "csv", "parquet"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = place.command(["subscribe", ALL, "--output", encoding, "--limit", "4"]);
+        let child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        place.wait_for_subscriptions(1);
+        publish(&place, "A", "flights", "a");
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{encoding}: {said}");
+        assert!(said.contains("0 of 4 records written (") && said.contains("the output is incomplete"), "{said}");
+        assert!(said.contains("error: cannot write to standard output: No space left"), "{said}");
+        place.wait_for_subscriptions(0);
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_has_the_records_that_the_tally_says() {
+    let (place, _daemon) = place();
+    let rows: String = (0..1000).map(|number| format!("UA,{number},EWR,IAH,2,\n")).collect();
+    place.write("many.csv", HEADER.to_owned() + &rows);
+    // A file that may not grow is a disk that is full; the signal for that is ignored.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" subscribe 'SELECT flight FROM A' --limit 1000 > part.jsonl";
+    let with_address = place.command(["subscribe"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", script, argument(env!("CARGO_BIN_EXE_crossdock").as_ref())]).current_dir(place.path("."));
+    for (name, value) in with_address.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let subscriber = Process::spawn(&mut command);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "many", "a");
+    let ended = subscriber.end().with_code(1).saying(&["cannot write to standard output", "the output is incomplete"]);
+    let text = std::fs::read_to_string(place.path("part.jsonl")).unwrap();
+    let whole = text.matches('\n').count();
+    assert!(whole > 100 && whole < 1000, "{whole}");
+    let (written, rest) = ended.stderr.split_once(" of ").unwrap();
+    assert_eq!(written.parse(), Ok(whole), "{}", ended.stderr);
+    assert!(rest.contains("records written ("), "{}", ended.stderr);
 }
