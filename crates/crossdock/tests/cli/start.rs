@@ -61,6 +61,23 @@ fn leaves_nothing(place: &Place) {
     assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
 }
 
+/// What the recording of the tour shows, without colours.
+fn recorded() -> String {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tour.cast");
+    let cast = std::fs::read_to_string(file).unwrap();
+    let mut lines = cast.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let header = lines.next().unwrap();
+    assert_eq!((&header["version"], &header["width"]), (&2.into(), &80.into()));
+    let (mut text, mut at) = (String::new(), 0.0);
+    for event in lines {
+        let time = event[0].as_f64().unwrap();
+        assert!(time >= at && event[1] == "o", "{event}");
+        at = time;
+        text += event[2].as_str().unwrap();
+    }
+    ["\x1b[1m", "\x1b[2m", "\x1b[0m", "\r"].iter().fold(text, |text, code| text.replace(code, ""))
+}
+
 #[test]
 fn the_tour_runs_its_commands_and_leaves_nothing() {
     let place = Place::new();
@@ -89,6 +106,10 @@ fn the_tour_runs_its_commands_and_leaves_nothing() {
         left = &left[at + wanted.len()..];
     }
     assert_eq!(text.lines().find(|line| line.chars().count() > 80), None, "{text}");
+    let recorded = recorded();
+    for line in text.lines().filter(|line| line.starts_with("$ ") || line.starts_with('(')) {
+        assert!(recorded.contains(line), "docs/record-tour.sh is to be run again: no {line:?} in\n{recorded}");
+    }
     assert_eq!(ended.stderr.matches("5 records (").count(), 3, "{}", ended.stderr);
     leaves_nothing(&place);
 }
