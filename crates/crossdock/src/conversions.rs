@@ -9,8 +9,8 @@ use crossdock_runtime::{FormatName, KeptConversion};
 
 use crate::cli::{AddConversion, Conversions, ConversionsCommand, List, MessageCoding, RemoveConversion};
 use crate::failure::{Failure, Outcome};
+use crate::formats::report;
 use crate::handlers::{chains, tree};
-use crate::http::Changed;
 use crate::http::client::Client;
 use crate::lists::{client, objects, table};
 use crate::quantity::count;
@@ -75,7 +75,7 @@ pub(crate) fn named(id: &str, version: Option<u32>) -> String {
 
 /// `crossdock conversions add`.
 fn keep(arguments: &AddConversion) -> Outcome {
-    let AddConversion { stream, from, to, sql, rule, file, decode, encode, message, control } = arguments;
+    let AddConversion { stream, from, to, sql, rule, file, decode, encode, message, answer } = arguments;
     let conversion = match (sql, file, decode, encode) {
         (Some(sql), ..) => sql.clone(),
         (_, _, Some(encoding), _) => Conversion::Decode(codec(*encoding, message)?).to_string(),
@@ -88,9 +88,7 @@ fn keep(arguments: &AddConversion) -> Outcome {
     };
     let (from, to) = (format_named(from)?, format_named(to)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion };
-    let Changed { note } = Client::new(control)?.post("/v1/conversions", &kept)?;
-    note.into_iter().for_each(out::say);
-    Ok(())
+    report(Client::new(&answer.control)?.post("/v1/conversions", &kept)?, answer.json)
 }
 
 /// How messages are written down.
@@ -125,12 +123,10 @@ fn read_schemas(path: &Path, encoding: Encoding) -> Outcome<Vec<RegisteredSchema
 
 /// `crossdock conversions remove`.
 fn discard(arguments: &RemoveConversion) -> Outcome {
-    let RemoveConversion { stream, from, to, control } = arguments;
+    let RemoveConversion { stream, from, to, answer } = arguments;
     let (from, to) = (format_named(from)?, format_named(to)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion: String::new() };
-    let Changed { note } = Client::new(control)?.delete("/v1/conversions", &kept)?;
-    note.into_iter().for_each(out::say);
-    Ok(())
+    report(Client::new(&answer.control)?.delete("/v1/conversions", &kept)?, answer.json)
 }
 
 /// A format as the command line names it: a version, an id, or a schema file.

@@ -10,8 +10,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::cli::{
-    CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, RemoveStream, RemoveVersion,
-    SetPolicy, ShowFormat,
+    Answer, CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, RemoveStream,
+    RemoveVersion, SetPolicy, ShowFormat,
 };
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
@@ -106,21 +106,45 @@ fn diff(arguments: &DiffFormats) -> Outcome {
     out::print(diff.to_string())
 }
 
+/// What is printed of a check with `--json`.
+#[derive(Serialize)]
+struct Checked<'a> {
+    stream: &'a str,
+    compatible: bool,
+    note: Option<String>,
+}
+
 /// `crossdock formats check`.
 fn check(arguments: &CheckFormat) -> Outcome {
-    let format = schema::read(&arguments.file)?.format.describe();
-    let question = FormatCheck { stream: arguments.stream.clone(), format };
-    let Changed { note } = Client::new(&arguments.control)?.post("/v1/check", &question)?;
-    note.into_iter().for_each(out::say);
-    Ok(())
+    let CheckFormat { stream, file, answer } = arguments;
+    let format = schema::read(file)?.format.describe();
+    let question = FormatCheck { stream: stream.clone(), format };
+    let verdict = Client::new(&answer.control)?.judge("/v1/check", &question)?;
+    let (compatible, note) = match &verdict {
+        Ok(Changed { note }) => (true, note.clone()),
+        Err(why) => (false, Some(why.message().to_owned())),
+    };
+    if answer.json {
+        out::print_json(&Checked { stream, compatible, note })?;
+    } else if compatible {
+        note.into_iter().for_each(out::say);
+    }
+    verdict.map(drop)
 }
 
 /// `crossdock formats policy`.
 fn set_policy(arguments: &SetPolicy) -> Outcome {
-    let SetPolicy { stream, policy, control } = arguments;
+    let SetPolicy { stream, policy, answer } = arguments;
     let request = StreamPolicy { stream: stream.clone(), policy: policy.to_string() };
-    let Changed { note } = Client::new(control)?.post("/v1/policy", &request)?;
-    note.into_iter().for_each(out::say);
+    report(Client::new(&answer.control)?.post("/v1/policy", &request)?, answer.json)
+}
+
+/// Says what a change came to.
+pub(crate) fn report(changed: Changed, json: bool) -> Outcome {
+    if json {
+        return out::print_json(&changed);
+    }
+    changed.note.into_iter().for_each(out::say);
     Ok(())
 }
 
@@ -129,21 +153,19 @@ fn segment(name: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(name, NON_ALPHANUMERIC)
 }
 
-fn delete(control: &Control, path: &str) -> Outcome {
-    let Changed { note } = Client::new(control)?.delete(path, &())?;
-    note.into_iter().for_each(out::say);
-    Ok(())
+fn delete(answer: &Answer, path: &str) -> Outcome {
+    report(Client::new(&answer.control)?.delete(path, &())?, answer.json)
 }
 
 /// `crossdock formats rm`.
 fn remove_version(arguments: &RemoveVersion) -> Outcome {
-    let RemoveVersion { version: (stream, version), control } = arguments;
-    delete(control, &format!("/v1/streams/{}/versions/{version}", segment(stream)))
+    let RemoveVersion { version: (stream, version), answer } = arguments;
+    delete(answer, &format!("/v1/streams/{}/versions/{version}", segment(stream)))
 }
 
 /// `crossdock streams rm`.
 pub(crate) fn remove_stream(arguments: &RemoveStream) -> Outcome {
-    delete(&arguments.control, &format!("/v1/streams/{}", segment(&arguments.stream)))
+    delete(&arguments.answer, &format!("/v1/streams/{}", segment(&arguments.stream)))
 }
 
 /// A format as the command line names it: `STREAM:v3`, an id, or a schema file.

@@ -9,16 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crossdock_format::Format;
-use crossdock_format::csv::{InferOptions, infer_csv_sample};
+use crossdock_format::csv::{CsvProblem, InferOptions, infer_csv_sample};
 use crossdock_format::encoding::parquet::{ParquetDecoder, ReadAt};
 use crossdock_format::encoding::{self, Decoder, Encoding, EncodingError, EncodingOptions, EncodingProblem, Schema};
-use crossdock_format::json::{JsonInferOptions, infer_json_sample};
+use crossdock_format::json::{JsonInferOptions, JsonProblem, infer_json_sample};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
+use crate::quantity::count;
 use crate::signals::Interrupt;
 
 /// Bytes read at a time: rows that cross from one buffer to the next are rare, and system calls few.
@@ -29,6 +30,11 @@ const SAMPLE_ROWS: usize = 1000;
 const LINES_PER_ROW: usize = 20;
 /// Bytes that a schema is inferred from, where rows are so long that there are fewer of them.
 const SAMPLE_BYTES: usize = 4 << 20;
+
+/// Longest header in which a delimiter is looked for.
+const MAX_HEADER_BYTES: usize = 1 << 20;
+/// What separates the values of CSV, the likeliest first.
+const DELIMITERS: [u8; 4] = [b';', b'\t', b'|', b','];
 
 /// How what gzip has packed starts.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -133,10 +139,79 @@ impl Input {
                 infer_json_sample(&sample, whole, &infer).map_err(|error| error.to_string())
             }
         };
+        if format.is_err() && !whole && sample.iter().filter(|byte| **byte == b'\n').count() == 0 {
+            return Err(self.no_row(&sample, csv.is_none()));
+        }
         let format = format.map_err(|error| Failure::failed(format!("{}: {error}", self.name)));
         let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
         self.reader = Box::new(Cursor::new(sample).chain(rest));
         format
+    }
+
+    /// The failure for an input whose first row is longer than what a schema is inferred from.
+    fn no_row(&mut self, sample: &[u8], is_json: bool) -> Failure {
+        let name = &self.name;
+        let looked = count(sample.len() as u64);
+        if is_json && sample.trim_ascii_start().first() == Some(&b'[') {
+            return Failure::failed(format!("{name}: found no whole object in the first {looked} bytes of the array"))
+                .hint("name a schema with --schema");
+        }
+        let mut found = sample.len() as u64;
+        loop {
+            let (length, is_end) = match self.reader.fill_buf() {
+                Ok(chunk) => match chunk.iter().position(|byte| *byte == b'\n') {
+                    Some(end) => (end, true),
+                    None => (chunk.len(), chunk.is_empty()),
+                },
+                Err(error) => return cannot_read(name, &error),
+            };
+            found += length as u64;
+            self.reader.consume(length);
+            if is_end {
+                break;
+            }
+        }
+        let (found, most) = (count(found), EncodingOptions::default().max_item_bytes);
+        Failure::failed(format!(
+            "{name}: line 1 has {found} bytes, and a schema is inferred from the first {looked} bytes of an input"
+        ))
+        .hint(format!(
+            "name a schema with --schema; a JSON object may have {} bytes at most: spread the data of a longer one over \
+             several",
+            count(most as u64)
+        ))
+    }
+
+    /// The character that separates the names of a CSV header, where `delimiter` does not: `;`, a tab, `|` or a comma,
+    /// whichever stands in it most often outside of quotes. `is_field` tells whether a name is known to be a field's. The header
+    /// stays to be read.
+    pub(crate) fn find_delimiter(&mut self, delimiter: u8, is_field: impl Fn(&str) -> bool) -> Outcome<Option<u8>> {
+        let mut start = Vec::new();
+        let header = loop {
+            let (from, most) = (start.len(), (MAX_HEADER_BYTES - start.len()) as u64);
+            let read = self.reader.by_ref().take(most).read_until(b'\n', &mut start);
+            let length = read.map_err(|error| cannot_read(&self.name, &error))?;
+            let line = start.get(from..).unwrap_or_default();
+            if length == 0 || !line.trim_ascii().is_empty() {
+                break line;
+            }
+        };
+        let number_of = |wanted: u8| {
+            let mut in_quotes = false;
+            let count = header.iter().filter(|byte| {
+                in_quotes ^= **byte == b'"';
+                !in_quotes && **byte == wanted
+            });
+            count.count()
+        };
+        let is_one_name = |header: &[u8]| str::from_utf8(header.trim_ascii()).is_ok_and(is_field);
+        let found = match number_of(delimiter) == 0 && !is_one_name(header) {
+            true => DELIMITERS.into_iter().rev().map(|byte| (number_of(byte), byte)).max_by_key(|(number, _)| *number),
+            false => None,
+        };
+        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(Cursor::new(start).chain(rest));
+        Ok(found.filter(|(number, _)| *number > 0).map(|(_, byte)| byte))
     }
 
     /// The header and the first rows, and whether that is all.
@@ -149,7 +224,8 @@ impl Input {
                 return Ok((sample, true));
             }
             // Of an array, and of an object over several lines, a line is only a part of a row.
-            if is_json && lines == 0 && matches!(sample.trim_ascii(), [b'[', ..] | b"{") {
+            let is_part = |line: &[u8]| matches!(line, [b'[', ..] | [b'{', .., b'{' | b'[' | b':' | b','] | b"{");
+            if is_json && lines == 0 && is_part(sample.trim_ascii()) {
                 most_lines *= LINES_PER_ROW;
             }
             lines += 1;
@@ -181,6 +257,8 @@ pub(crate) struct RowError {
     pub(crate) text: String,
     /// Whether the rows after it can be read.
     pub(crate) is_row: bool,
+    /// Whether it is longer than a row may be.
+    pub(crate) is_too_long: bool,
 }
 
 impl Rows {
@@ -255,7 +333,12 @@ impl From<EncodingError> for RowError {
             EncodingProblem::Io(why) => format!("cannot read it: {why}"),
             _ => error.to_string(),
         };
-        RowError { text, is_row: error.is_item() }
+        let is_too_long = match &error.problem {
+            EncodingProblem::Json(error) => matches!(error.problem, JsonProblem::LineTooLong { .. }),
+            EncodingProblem::Csv(error) => matches!(error.problem, CsvProblem::RowTooLong { .. }),
+            problem => matches!(problem, EncodingProblem::TooLong { .. }),
+        };
+        RowError { text, is_row: error.is_item(), is_too_long }
     }
 }
 
@@ -281,7 +364,7 @@ impl Read for Interruptible {
 }
 
 /// Sleeps until one of the two is readable, or at its end.
-fn wait_readable(source: BorrowedFd<'_>, interrupt: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn wait_readable(source: BorrowedFd<'_>, interrupt: BorrowedFd<'_>) -> io::Result<()> {
     let mut fds = [PollFd::from_borrowed_fd(source, PollFlags::IN), PollFd::from_borrowed_fd(interrupt, PollFlags::IN)];
     loop {
         match poll(&mut fds, None) {

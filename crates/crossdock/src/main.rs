@@ -19,6 +19,7 @@ mod out;
 mod progress;
 mod publish;
 mod quantity;
+mod rows;
 mod schema;
 mod serve;
 mod show;
@@ -28,18 +29,26 @@ mod subscribe;
 mod systemd;
 mod table;
 mod top;
+mod tour;
 mod version;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command, StreamsCommand};
 use crate::failure::Outcome;
 
 fn main() -> ExitCode {
-    // clap reports what is wrong with the command line, and exits with 2.
-    match run(Cli::parse().command) {
+    let outcome = match std::env::args_os().len() {
+        ..=1 => out::print(cli::START),
+        // clap reports what is wrong with the command line, and exits with 2.
+        _ => match Cli::from_arg_matches(&cli::definition().get_matches()) {
+            Ok(cli) => run(cli.command),
+            Err(error) => error.exit(),
+        },
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -47,6 +56,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Outcome {
     match command {
+        Command::Tour(arguments) => tour::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Publish(arguments) => publish::run(&arguments),
@@ -71,6 +81,7 @@ fn run(command: Command) -> Outcome {
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Version(arguments) => version::run(arguments.json),
         Command::Man(arguments) => man::run(&arguments),
         Command::Completions { shell } => completions(shell),
     }
@@ -78,6 +89,6 @@ fn run(command: Command) -> Outcome {
 
 fn completions(shell: clap_complete::Shell) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
+    clap_complete::generate(shell, &mut cli::definition(), "crossdock", &mut script);
     out::print(script)
 }

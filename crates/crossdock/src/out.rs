@@ -18,13 +18,20 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Outcome {
     stdout.write_all(text.as_ref()).and_then(|()| stdout.flush()).map_err(Failure::output)
 }
 
-/// Writes text to a reader who may be slow (`| less`), and gives up when a signal comes. Gives how many bytes were left out then.
-pub(crate) fn print_until(text: &[u8], interrupt: &Interrupt) -> Outcome<usize> {
+/// Writes text to a reader who may be slow (`| less`), and gives up when a signal comes. Gives how many bytes were written, and
+/// whether writing failed behind them.
+pub(crate) fn print_until(text: &[u8], interrupt: &Interrupt) -> (usize, Outcome) {
+    let mut left = text;
+    let outcome = write_until(&mut left, interrupt);
+    (text.len() - left.len(), outcome)
+}
+
+/// Writes until nothing is left, or a signal comes.
+fn write_until(left: &mut &[u8], interrupt: &Interrupt) -> Outcome {
     let stdout = io::stdout();
     let is_pipe = fstat(&stdout).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     // A pipe that can be written to takes so much at once; whatever else there is does not let its writer wait for long.
     let chunk_bytes = if is_pipe { PIPE_BUF } else { usize::MAX };
-    let mut left = text;
     while !left.is_empty() {
         let mut fds = [PollFd::new(&stdout, PollFlags::OUT), PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -35,15 +42,15 @@ pub(crate) fn print_until(text: &[u8], interrupt: &Interrupt) -> Outcome<usize> 
         if !fds[0].revents().is_empty() {
             // Straight to the file: the library's buffer would cut the chunks otherwise.
             match rustix::io::write(&stdout, &left[..left.len().min(chunk_bytes)]) {
-                Ok(written) => left = &left[written..],
+                Ok(written) => *left = &left[written..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(Failure::output(error.into())),
             }
         } else if interrupt.caught().is_some() {
-            return Ok(left.len());
+            return Ok(());
         }
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Says something on standard error, on a line of its own. That nobody can hear it stops nothing.

@@ -1,5 +1,6 @@
 //! `crossdock publish`: rows in, records out.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
@@ -51,16 +52,41 @@ enum End {
 pub(crate) fn run(arguments: &Publish) -> Outcome {
     let interrupt = Interrupt::install()?;
     let bar = progress::of_bytes();
-    let mut input = Input::open(arguments.file.as_deref(), &interrupt, &bar)?;
-    let name = input.name.clone();
-    let encoding = match arguments.input {
-        Some(encoding) => encoding,
-        None => input.guess_encoding()?,
+    let schema = arguments.coding.schema.as_deref().map(schema::read).transpose()?;
+    // Subscribers need not wait for the first row of a stream whose format is known before it.
+    let early = match &schema {
+        Some(schema) if may_wait(arguments.file.as_deref()) => {
+            Some(connect(arguments, &schema.format, &bar, &interrupt)?)
+        }
+        _ => None,
     };
-    let (format, rows, is_inferred) = rows(arguments, input, encoding, &bar)?;
+    let opened = open(arguments, schema, &bar, &interrupt);
+    let Opened { name, format, rows, is_inferred } = match (opened, interrupt.caught()) {
+        (Err(_), Some(signal)) => return Err(Failure::Interrupted(signal)),
+        (opened, _) => opened?,
+    };
+    let publisher = match early {
+        Some(publisher) => publisher,
+        None => connect(arguments, &format, &bar, &interrupt)?,
+    };
+    progress::show_length(&bar);
+
+    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
+    let end = run.send(rows);
+    run.end(end, &name, is_inferred)
+}
+
+/// Whether the first row of an input may come at any time: of a file, it is there.
+fn may_wait(file: Option<&Path>) -> bool {
+    let file = file.filter(|path| *path != Path::new("-"));
+    file.is_none_or(|path| std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()))
+}
+
+/// Announces the stream. From here on, a signal ends the command cleanly.
+fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome<Publisher> {
     let publisher = Publisher::builder(&arguments.daemon.address)
         .stream(&arguments.stream)
-        .format(&format)
+        .format(format)
         .linger(arguments.linger)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect)
@@ -72,28 +98,46 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     let interrupter = publisher.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
-    progress::show_length(&bar);
-
-    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
-    let end = run.send(rows);
-    run.end(end, &name, is_inferred)
+    Ok(publisher)
 }
 
-/// The input's rows, their format, and whether that was inferred.
-fn rows(arguments: &Publish, mut input: Input, encoding: Encoding, bar: &ProgressBar) -> Outcome<(Format, Rows, bool)> {
-    let options = encoding_options(arguments, &input.name);
-    if let Some(path) = &arguments.coding.schema {
-        let SchemaFile { format, schema } = schema::read(path)?;
+/// An input that is ready to be read.
+struct Opened {
+    name: String,
+    format: Format,
+    rows: Rows,
+    /// Whether the format was inferred.
+    is_inferred: bool,
+}
+
+/// Opens the input, and finds out its encoding and format.
+fn open(arguments: &Publish, schema: Option<SchemaFile>, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome<Opened> {
+    let mut input = Input::open(arguments.file.as_deref(), interrupt, bar)?;
+    let name = input.name.clone();
+    let encoding = match arguments.input {
+        Some(encoding) => encoding,
+        None => input.guess_encoding()?,
+    };
+    let mut options = encoding_options(arguments, &name);
+    if encoding == Encoding::Csv && options.csv_header && arguments.csv.delimiter.is_none() {
+        let is_field = |name: &str| schema.as_ref().is_some_and(|schema| schema.format.field(name).is_some());
+        if let Some(found) = input.find_delimiter(options.csv.delimiter, is_field)? {
+            let shown = if found == b'\t' { "a tab".to_owned() } else { format!("`{}`", char::from(found)) };
+            bar.suspend(|| out::say(format_args!("values are separated by {shown} (--delimiter sets another)")));
+            options.csv.delimiter = found;
+        }
+    }
+    if let Some(SchemaFile { format, schema }) = schema {
         let rows = Rows::new(input, encoding, &format, Some(&schema), &options)?;
-        return Ok((format, rows, false));
+        return Ok(Opened { name, format, rows, is_inferred: false });
     }
     if encoding.carries_schema() {
         let (format, rows) = Rows::open(input, encoding, &options)?;
-        return Ok((format, rows, false));
+        return Ok(Opened { name, format, rows, is_inferred: false });
     }
     let format = infer(&mut input, encoding, &options, bar)?;
     let rows = Rows::new(input, encoding, &format, None, &options)?;
-    Ok((format, rows, true))
+    Ok(Opened { name, format, rows, is_inferred: true })
 }
 
 fn encoding_options(arguments: &Publish, name: &str) -> EncodingOptions {
@@ -162,8 +206,9 @@ impl Run<'_> {
                 // Back to the loop's head, where the signal is found.
                 Err(Error::Interrupted) => continue,
                 Err(error @ (Error::TooLong { .. } | Error::Record(_))) => {
+                    let is_too_long = matches!(error, Error::TooLong { .. });
                     let text = format!("record {}: {error}", records + self.skipped.count() + 1);
-                    if let Some(end) = self.bad_row(RowError { text, is_row: true }) {
+                    if let Some(end) = self.bad_row(RowError { text, is_row: true, is_too_long }) {
                         return end;
                     }
                 }
@@ -277,6 +322,10 @@ fn say_summary(report: &Report<'_>, summary: &PublishSummary, time: Duration, tr
 fn row_failure(error: &RowError, name: &str, is_inferred: bool) -> Failure {
     let failure = Failure::failed(format!("{name}: {}", error.text));
     match (error.is_row, is_inferred) {
+        (true, _) if error.is_too_long => failure.hint(
+            "spread the data of such a row over several, or put long text and lists into records of a stream of their own; \
+             --on-error skip leaves such rows out",
+        ),
         (true, true) => failure.hint("name a schema that fits with --schema, or skip such rows with --on-error skip"),
         (true, false) => failure.hint("correct the row or the schema, or skip such rows with --on-error skip"),
         (false, _) => failure,

@@ -57,7 +57,12 @@ fn says_fields(encoding: Encoding, path: &Path) -> bool {
 /// The format of a file of data: what it says itself, else what its first rows look like.
 fn of_data(path: &Path, encoding: Encoding) -> Outcome<Format> {
     let mut input = Input::peek(path)?;
-    let csv = CsvOptions::of_name(&input.name);
+    let mut csv = CsvOptions::of_name(&input.name);
+    if encoding == Encoding::Csv
+        && let Some(found) = input.find_delimiter(csv.delimiter, |_| false)?
+    {
+        csv.delimiter = found;
+    }
     let options = EncodingOptions { csv, ..EncodingOptions::default() };
     match encoding {
         Encoding::Csv => input.infer(Some(&options)),

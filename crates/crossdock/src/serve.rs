@@ -11,7 +11,7 @@ use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, PassedSockets
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
-use crate::cli::Serve;
+use crate::cli::{Listen, Serve};
 use crate::config::{self, Config, HandlerSection, Level, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::indented;
@@ -58,8 +58,10 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
-    if let Some(listen) = arguments.listen {
-        config.context.listen = listen;
+    match &arguments.listen {
+        Some(Listen::Udp(address)) => config.context.listen = *address,
+        Some(Listen::Attach(address)) => config.attach.address = Some(address.clone()),
+        None => {}
     }
     // While there is no other thread.
     let mut passed = Passed::take()?;

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
-use crossdock_format::encoding::{self, Encoder, Encoding, EncodingError, EncodingOptions, Schema};
+use crossdock_format::encoding::Encoding;
 use crossdock_nectarine::{Activity, DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, Transport};
 use crossdock_runtime::FormatName;
 
@@ -13,6 +13,7 @@ use crate::cli::{OnError, OnRowError, Subscribe};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
+use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
 use crate::{out, schema};
@@ -77,10 +78,9 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         subscriber,
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
-        options: arguments.csv.apply("", arguments.coding.options()),
-        schema,
-        printer: None,
+        printer: Rows::new(arguments.output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
+        ends: Vec::new(),
         tally: Tally::default(),
     };
     let end = run.receive();
@@ -121,12 +121,12 @@ struct Run<'a> {
     subscriber: Subscriber,
     interrupt: Interrupt,
     deadline: Option<Instant>,
-    options: EncodingOptions,
-    schema: Option<Schema>,
-    /// What makes rows of records; of the format that came last.
-    printer: Option<(Format, Box<dyn Encoder>)>,
+    /// What makes rows of records.
+    printer: Rows,
     /// Rows that have not been written.
     rows: Vec<u8>,
+    /// Where in them records end, and how many have come by then.
+    ends: Vec<(usize, u64)>,
     tally: Tally,
 }
 
@@ -134,8 +134,8 @@ impl Run<'_> {
     /// Prints until something ends it.
     fn receive(&mut self) -> Outcome<End> {
         if let Some(format) = self.subscriber.format().cloned() {
-            // The header of an empty result is a result.
-            self.print_as(&format)?;
+            self.printer.check(&format)?;
+            self.printer.expect(format);
         }
         if !self.may_come() {
             return Ok(End::Done);
@@ -155,7 +155,7 @@ impl Run<'_> {
             };
             match event {
                 Event::Records(records) => self.print(&records)?,
-                Event::Format(format) => self.print_as(&format)?,
+                Event::Format(format) => self.printer.expect(format),
                 Event::StreamEnded { publishers_left, finished } => {
                     if !finished {
                         self.note_lost(publishers_left)?;
@@ -260,22 +260,24 @@ impl Run<'_> {
     }
 
     fn print(&mut self, records: &Records) -> Outcome {
-        if self.printer.as_ref().is_none_or(|(format, _)| format != records.format()) {
-            self.print_as(records.format())?;
-        }
+        self.printer.begin(records.format(), &mut self.rows)?;
         let last = self.arguments.limit.unwrap_or(u64::MAX);
-        let Some((_, printer)) = &mut self.printer else { return Ok(()) };
         let before = self.rows.len();
         for record in records.iter() {
             if self.tally.records >= last {
                 break;
             }
-            match printer.record(&record, &mut self.rows) {
-                Ok(()) => self.tally.records += 1,
+            let (start, number) = (self.rows.len(), self.tally.records + self.tally.skipped.count() + 1);
+            match self.printer.record(&record, number, &mut self.rows) {
+                Ok(()) => {
+                    self.tally.records += 1;
+                    if self.rows.len() > start {
+                        self.ends.push((self.rows.len(), self.tally.records));
+                    }
+                }
                 Err(error) => {
-                    let error = error.of_item(self.tally.records + self.tally.skipped.count() + 1);
                     if self.arguments.on_error == OnError::Stop {
-                        return Err(unwritten(&error).hint("--on-error skip goes on without it"));
+                        return Err(unwritten(error).hint("--on-error skip goes on without it"));
                     }
                     self.tally.skipped.add("records", &error).into_iter().for_each(out::say);
                 }
@@ -285,52 +287,43 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// From here on, rows of this format. Where an encoding has a header (CSV), a change of the format repeats it; where
-    /// an output has one format from its start to its end, a change ends it.
-    fn print_as(&mut self, format: &Format) -> Outcome {
-        let encoding = self.arguments.output;
-        match &self.printer {
-            Some((known, _)) if known == format => return Ok(()),
-            Some(_) if !encoding.takes_any_format() => {
-                let text = format!(
-                    "records of another format follow, and {encoding} output has one format; the output so far is \
-                     complete"
-                );
-                return Err(Failure::failed(text).hint("name the fields in the query, or start again for the new ones"));
-            }
-            _ => {}
-        }
-        let made = encoding::encoder(encoding, format, self.schema.as_ref(), &self.options);
-        let mut printer = made.map_err(Failure::usage)?;
-        printer.start(&mut self.rows);
-        self.printer = Some((format.clone(), printer));
-        Ok(())
-    }
-
     /// Writes what an output ends with, also where it ends early.
     fn finish(&mut self) -> Outcome {
         let before = self.rows.len();
-        let finished = match &mut self.printer {
-            Some((_, printer)) => printer.finish(&mut self.rows).map_err(|error| unwritten(&error)),
-            None => Ok(()),
+        let finished = match self.tally.written {
+            None => self.printer.finish(&mut self.rows),
+            // What was to stand in front of it is missing.
+            Some(_) => Ok(()),
         };
         self.tally.bytes += (self.rows.len() - before) as u64;
         self.flush().and(finished)
     }
 
+    /// How many records have been written whole, if only `bytes` of the rows were.
+    fn written_by(&self, bytes: usize) -> u64 {
+        // Nothing can be read of such a file without its end.
+        if matches!(self.arguments.output, Encoding::Parquet | Encoding::ArrowFile) {
+            return 0;
+        }
+        let whole = self.ends.iter().take_while(|(end, _)| *end <= bytes).last();
+        whole.map_or(self.tally.whole, |(_, records)| *records)
+    }
+
     fn flush(&mut self) -> Outcome {
         if !self.rows.is_empty() {
-            let written = out::print_until(&self.rows, &self.interrupt);
+            let (written, outcome) = out::print_until(&self.rows, &self.interrupt);
+            if outcome.is_err() {
+                self.tally.written = Some(self.written_by(written));
+            } else {
+                self.tally.unwritten_bytes += (self.rows.len() - written) as u64;
+            }
+            self.tally.whole = self.ends.last().map_or(self.tally.whole, |(_, records)| *records);
             self.rows.clear();
-            self.tally.unwritten_bytes += written? as u64;
+            self.ends.clear();
+            outcome?;
         }
         Ok(())
     }
-}
-
-/// A record that the encoding has no way to write.
-fn unwritten(error: &EncodingError) -> Failure {
-    Failure::failed(format!("cannot write a record: {error}"))
 }
 
 /// What came.
@@ -339,6 +332,10 @@ struct Tally {
     records: u64,
     /// Bytes of the printed rows.
     bytes: u64,
+    /// Records whose rows have been written, as far as the encoder does not keep them.
+    whole: u64,
+    /// Records whose rows were written whole before writing failed, if it has.
+    written: Option<u64>,
     /// Bytes of them that nobody took before a signal came.
     unwritten_bytes: u64,
     /// Records that the encoding cannot hold.
@@ -351,8 +348,14 @@ struct Tally {
 
 impl Tally {
     fn say(&self, time: Duration, transport: Transport) {
-        let records = counted(self.records, "record");
+        let records = match self.written {
+            Some(written) => format!("{} of {} written", count(written), counted(self.records, "record")),
+            None => counted(self.records, "record"),
+        };
         let mut text = format!("{records} ({}) in {}, {}", bytes(self.bytes), seconds(time), way(transport));
+        if self.written.is_some() {
+            text += "; the output is incomplete";
+        }
         if self.unwritten_bytes > 0 {
             text += &format!("; the last {} were not read", bytes(self.unwritten_bytes));
         }

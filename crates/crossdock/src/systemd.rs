@@ -13,7 +13,7 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{AddressFamily, SocketType};
 use sd_notify::NotifyState;
 
-use crate::cli::Serve;
+use crate::cli::{Listen, Serve};
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 
@@ -139,8 +139,8 @@ impl Passed {
             Failure::usage(format!("systemd passed the {what} {passed}, and {said} was requested"))
                 .hint("take one of them out: the option, or the line of the socket unit")
         };
-        if let (Some(passed), Some(said)) = (self.udp_addr(), arguments.listen)
-            && passed != said
+        if let (Some(passed), Some(Listen::Udp(said))) = (self.udp_addr(), &arguments.listen)
+            && passed != *said
         {
             return Err(differs("UDP address", &passed.to_string(), &format!("--listen {said}")));
         }

@@ -4,6 +4,10 @@ use std::sync::LazyLock;
 
 use crossdock_format::Format;
 use crossdock_format::encoding::{self, Encoding, EncodingOptions};
+use serde::Serialize;
+
+use crate::failure::Outcome;
+use crate::out;
 
 /// The version of the package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -12,14 +16,49 @@ pub(crate) const COMMIT: &str = env!("CROSSDOCK_BUILT_COMMIT");
 /// What `-V` prints behind the name.
 pub(crate) const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CROSSDOCK_BUILT_COMMIT"), ")");
 
+/// What is known of the build.
+#[derive(Serialize)]
+struct Build {
+    version: &'static str,
+    commit: &'static str,
+    /// The day of the commit; none where it is not known.
+    commit_date: Option<&'static str>,
+    features: Vec<&'static str>,
+    encodings: Vec<&'static str>,
+    target: &'static str,
+    profile: &'static str,
+    compiler: &'static str,
+}
+
+impl Build {
+    fn of_this() -> Build {
+        let features = env!("CROSSDOCK_BUILT_FEATURES");
+        Build {
+            version: VERSION,
+            commit: COMMIT,
+            commit_date: Some(env!("CROSSDOCK_BUILT_COMMIT_DATE")).filter(|date| *date != "unknown"),
+            features: features.split(' ').filter(|name| *name != "none").collect(),
+            encodings: encodings().map(Encoding::name).collect(),
+            target: env!("CROSSDOCK_BUILT_TARGET"),
+            profile: env!("CROSSDOCK_BUILT_PROFILE"),
+            compiler: env!("CROSSDOCK_BUILT_RUSTC"),
+        }
+    }
+}
+
+/// `crossdock version`.
+pub(crate) fn run(json: bool) -> Outcome {
+    if json {
+        return out::print_json(&Build::of_this());
+    }
+    out::print(format!("crossdock {}\n", long()))
+}
+
 /// What `--version` prints behind the name.
 pub(crate) fn long() -> &'static str {
     static LONG: LazyLock<String> = LazyLock::new(|| {
-        let date = match env!("CROSSDOCK_BUILT_COMMIT_DATE") {
-            "unknown" => String::new(),
-            date => format!(" of {date}"),
-        };
-        let names: Vec<&str> = encodings().map(Encoding::name).collect();
+        let build = Build::of_this();
+        let date = build.commit_date.map_or_else(String::new, |date| format!(" of {date}"));
         format!(
             "{VERSION}\n\
              commit:    {COMMIT}{date}\n\
@@ -29,10 +68,10 @@ pub(crate) fn long() -> &'static str {
              profile:   {}\n\
              compiler:  {}",
             env!("CROSSDOCK_BUILT_FEATURES"),
-            names.join(" "),
-            env!("CROSSDOCK_BUILT_TARGET"),
-            env!("CROSSDOCK_BUILT_PROFILE"),
-            env!("CROSSDOCK_BUILT_RUSTC"),
+            build.encodings.join(" "),
+            build.target,
+            build.profile,
+            build.compiler,
         )
     });
     &LONG

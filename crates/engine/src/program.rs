@@ -70,6 +70,17 @@ impl HandlerProgram {
         }
     }
 
+    /// The same, as one of the known streams is spelt that a name without quotes [means](crossdock_query::Select::find_stream).
+    ///
+    /// # Errors
+    /// Also: several known streams may be meant.
+    pub fn reads_among<'n>(&self, known: impl IntoIterator<Item = &'n str>) -> Result<Option<String>, MakeError> {
+        let Source::Sql(sql) = &self.source else { return Ok(None) };
+        let mut select = crossdock_query::parse(sql)?;
+        select.find_stream(known)?;
+        Ok(Some(select.stream().to_owned()))
+    }
+
     /// Makes the handler for records of this format. Slow: not for a core.
     ///
     /// # Errors

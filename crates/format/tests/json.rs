@@ -563,7 +563,7 @@ fn what_is_passed_over_has_a_bound() {
                 format!("line 2: {deep}"),
                 format!("line 3: {deep}"),
                 format!("line 4: {deep}"),
-                "line 5: found an object of more than 400 bytes".to_owned()
+                "line 5: found an object of 407 bytes, expected at most 400".to_owned()
             ]
         );
         assert_eq!(format.check_records(&payload, |_, _| {}), Ok(2));

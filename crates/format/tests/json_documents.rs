@@ -41,6 +41,8 @@ fn arrays_and_pretty_printed_objects_are_read() {
         "[\n  {\n    \"a\": 1,\n    \"t\": \"],[}{ \\\" \\\\\"\n  },\n  {\n    \"a\": 2\n  }\n]\n",
         "{\n  \"a\": 1\n}\n{\n  \"a\": 2\n}\n",
         "{  \r\n\"a\":1}{\"a\":2}",
+        "{ \"a\": 1,\n  \"t\": \"x\" }\n{\"a\":2}\n",
+        "{\"a\":\n1}\n{\"a\":\n2}",
         "[{\"a\":1}]\n[{\"a\":2}]\n[]",
         "{\"a\":1}\n{\"a\":2}\n",
     ] {
@@ -67,7 +69,7 @@ fn an_element_that_is_wrong_is_one_error_with_its_line() {
             "line 5: found 7, expected an object",
             "line 6: found \"s\", expected an object",
             "line 6: found null, expected an object",
-            "line 7: found an object of more than 60 bytes",
+            "line 7: found an object of 67 bytes, expected at most 60",
             "line 9: column 7",
             "line 11: found an array, expected an object",
         ];

@@ -31,6 +31,8 @@ pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FR
 pub struct Select {
     sql: String,
     stream: String,
+    /// Whether it was written in double quotes, and so means exactly this name.
+    is_stream_quoted: bool,
     stream_at: Option<Position>,
     alias: Option<Name>,
     parsed: Arc<Parsed>,
@@ -78,9 +80,44 @@ pub fn parse(sql: &str) -> Result<Select, QueryError> {
 }
 
 impl Select {
-    /// The stream that FROM names, as it was written.
+    /// The stream that FROM names: as it was written, or as it is spelt once that was [found out](Select::find_stream).
     pub fn stream(&self) -> &str {
         &self.stream
+    }
+
+    /// Finds the stream that FROM names among the known streams, by the rule for columns: a name matches exactly; one without
+    /// quotes that matches none also means the only stream that differs from it in case alone. [`Select::stream`] has its
+    /// spelling from then on. Nothing changes where no stream is alike.
+    ///
+    /// # Errors
+    /// Several streams differ from the name in case alone.
+    pub fn find_stream<'n>(&mut self, known: impl IntoIterator<Item = &'n str>) -> Result<(), QueryError> {
+        if self.is_stream_quoted {
+            return Ok(());
+        }
+        let wanted = self.stream.to_lowercase();
+        let mut alike = None;
+        for name in known {
+            if name == self.stream {
+                return Ok(());
+            }
+            if name.to_lowercase() == wanted {
+                let (first, others) = alike.get_or_insert((name, None));
+                *others = Some(name).filter(|name| name != first).or(*others);
+            }
+        }
+        match alike {
+            None => Ok(()),
+            Some((name, None)) => {
+                name.clone_into(&mut self.stream);
+                Ok(())
+            }
+            Some((first, Some(second))) => {
+                let message = format!("stream `{}` may be `{first}` or `{second}`", self.stream);
+                let error = QueryError::new(message, self.stream_at);
+                Err(error.hint("write the name as it is, in double quotes").over(&self.sql))
+            }
+        }
     }
 
     /// The text of the query.
@@ -198,7 +235,7 @@ impl Reader {
             return Err(self.unexpected("FROM and the name of a stream", Clause::Items));
         }
         let stream_at = self.here();
-        let (stream, alias) = self.stream()?;
+        let (stream, is_stream_quoted, alias) = self.stream()?;
         let condition = match self.parser.parse_keyword(Keyword::WHERE) {
             true => Some(Condition { at: self.here(), expr: self.expr()? }),
             false => None,
@@ -213,7 +250,7 @@ impl Reader {
             return Err(self.unexpected("the end of the query", clause));
         }
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters) });
-        Ok(Select { sql: sql.to_owned(), stream, stream_at, alias, parsed, null_for_errors: false })
+        Ok(Select { sql: sql.to_owned(), stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors: false })
     }
 
     fn expect_select(&mut self) -> Result<(), QueryError> {
@@ -279,10 +316,12 @@ impl Reader {
         }
     }
 
-    fn stream(&mut self) -> Result<(String, Option<Name>), QueryError> {
+    fn stream(&mut self) -> Result<(String, bool, Option<Name>), QueryError> {
         let at = self.here();
-        let stream = match &self.parser.peek_token_ref().token {
-            Token::Word(word) if word.quote_style.is_some() || !is_reserved(word) => word.value.clone(),
+        let (stream, is_quoted) = match &self.parser.peek_token_ref().token {
+            Token::Word(word) if word.quote_style.is_some() || !is_reserved(word) => {
+                (word.value.clone(), word.quote_style.is_some())
+            }
             Token::LParen => {
                 let message = "FROM takes the name of one stream; a subquery is not possible";
                 return Err(QueryError::new(message, at).hint(POSSIBLE));
@@ -296,7 +335,7 @@ impl Reader {
             return Err(QueryError::new(message, self.here()).hint(hint));
         }
         let alias = self.alias()?;
-        Ok((stream, alias))
+        Ok((stream, is_quoted, alias))
     }
 
     fn alias(&mut self) -> Result<Option<Name>, QueryError> {

@@ -347,10 +347,14 @@ impl ContextHandle {
     /// [`Stopped`]; within, what is wrong with the query or the formats.
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
         // Slow work is done here, on the caller's thread: the context has traffic to serve.
-        let select = match crossdock_query::parse(sql) {
+        let mut select = match crossdock_query::parse(sql) {
             Ok(select) => select,
             Err(error) => return Ok(Err(error.into())),
         };
+        let snapshot = self.ask(|context| Arc::clone(context.streams.snapshot()))?;
+        if let Err(error) = snapshot.find_stream(&mut select) {
+            return Ok(Err(error.into()));
+        }
         let accept = accept.to_vec();
         let inbox = self.where_known(select.stream())?;
         let explained = match inbox.run(move |context| context.explain(select, &accept))? {

@@ -106,7 +106,8 @@ impl Context {
         let snapshot = Arc::clone(self.streams.snapshot());
         let work = move |costs: &QueryCostModel| {
             let select = crossdock_query::parse(&request.sql)?;
-            let select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
+            let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
+            snapshot.find_stream(&mut select)?;
             // What is wrong with them is said where the subscription is made.
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
@@ -274,6 +275,7 @@ impl Context {
             context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
         };
         let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
+        let reads = coming.select.stream().to_owned();
         let then = Box::new(move |placed: Result<Select, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {
@@ -282,7 +284,7 @@ impl Context {
             });
         });
         // Refused at once, not by the inbox: the context would wait for itself if that is full.
-        let query = Box::new(Query { subscription, sql, row_errors, then });
+        let query = Box::new(Query { subscription, sql, row_errors, stream: reads, then });
         let sent = self.to_managers.send(ControlRequest::PlaceQuery(query));
         sent.unwrap_or_else(|why| refused(self, &why));
     }

@@ -9,7 +9,7 @@ use crossdock_format::encoding::{Encoding, Framing, Loss, SchemaNotation};
 use crossdock_format::registry::Policy;
 
 use super::data::{parse_encoding, parse_framing, parse_loss, parse_notation};
-use super::{Control, List};
+use super::{Answer, Control, List};
 use crate::formats::parse_policy;
 
 pub(super) const FORMATS: &str = "\
@@ -20,6 +20,7 @@ Examples:
   crossdock formats diff A:v1 A:v2
   crossdock formats policy A backward
   crossdock formats check A next.schema
+  crossdock formats check A next.schema --json | jq .compatible
   crossdock formats rm A:v2
   crossdock formats show sample.csv > A.schema
   crossdock formats export A:v2 --notation proto > A.proto
@@ -102,7 +103,7 @@ pub(crate) struct RemoveVersion {
     #[arg(value_name = "STREAM:vN", value_parser = parse_version)]
     pub(crate) version: (String, u32),
     #[command(flatten)]
-    pub(crate) control: Control,
+    pub(crate) answer: Answer,
 }
 
 fn parse_version(text: &str) -> Result<(String, u32), String> {
@@ -134,7 +135,7 @@ pub(crate) struct RemoveStream {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) stream: String,
     #[command(flatten)]
-    pub(crate) control: Control,
+    pub(crate) answer: Answer,
 }
 
 #[derive(Debug, Args)]
@@ -174,7 +175,7 @@ pub(crate) struct CheckFormat {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(crate) control: Control,
+    pub(crate) answer: Answer,
 }
 
 #[derive(Debug, Args)]
@@ -185,7 +186,7 @@ pub(crate) struct SetPolicy {
     #[arg(value_parser = parse_policy)]
     pub(crate) policy: Policy,
     #[command(flatten)]
-    pub(crate) control: Control,
+    pub(crate) answer: Answer,
 }
 
 #[derive(Debug, Args)]
@@ -231,7 +232,7 @@ pub(crate) struct AddConversion {
     #[command(flatten)]
     pub(crate) message: MessageCoding,
     #[command(flatten)]
-    pub(crate) control: Control,
+    pub(crate) answer: Answer,
 }
 
 /// The field and the schema of messages.
@@ -270,5 +271,5 @@ pub(crate) struct RemoveConversion {
     /// The target format, named in the same way
     pub(crate) to: String,
     #[command(flatten)]
-    pub(crate) control: Control,
+    pub(crate) answer: Answer,
 }

@@ -64,8 +64,17 @@ Example:
     /// Lists the built-in handlers and their parameters
     #[command(after_help = "\
 Example:
-  crossdock handler builtins")]
-    Builtins,
+  crossdock handler builtins
+  crossdock handler builtins --json | jq -r .name")]
+    Builtins(Builtins),
+}
+
+/// `crossdock handler builtins`.
+#[derive(Debug, Args)]
+pub(crate) struct Builtins {
+    /// Print JSON, one object per line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The specification of a handler.
@@ -234,9 +243,12 @@ pub(crate) struct Events {
 /// `crossdock top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Print one screen as text and exit; its width is $COLUMNS, or else 80
+    /// Print one screen as text and exit; it is as wide as the terminal, or as $COLUMNS, or else as its text needs
     #[arg(long)]
     pub(crate) once: bool,
+    /// With --once, print the figures as a JSON object
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) control: Control,
 }

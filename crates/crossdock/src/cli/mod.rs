@@ -4,11 +4,13 @@ mod data;
 mod formats;
 mod handlers;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::StyledStr;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use crossdock_mailbox::attach::AttachAddr;
 
 pub(crate) use self::data::{Explain, OnError, OnRowError, Publish, Subscribe};
 pub(crate) use self::formats::{
@@ -18,6 +20,35 @@ pub(crate) use self::formats::{
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};
 use crate::version;
+
+/// What `crossdock` prints without arguments.
+pub(crate) const START: &str = "\
+Crossdock is a message broker that runs SQL on messages in transit.
+
+  crossdock tour                            shows the main commands in two minutes
+  crossdock serve                           runs the daemon
+  crossdock publish A data/flights.csv.gz   publishes the rows of a file
+  crossdock subscribe 'SELECT * FROM A'     prints what a query selects
+
+crossdock --help for all commands.
+";
+
+/// The exit statuses of a command that has no others.
+const USUAL_STATUS: &str = "\
+Exit status: 0 success, 1 failure, 2 error in the command line, in a query or in
+a file that it names. `crossdock --help` lists those after Ctrl-C.";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  CROSSDOCK_ADDRESS     where serve listens, and publish and subscribe connect to
+  CROSSDOCK_SOCKET      the daemon's control socket
+  CROSSDOCK_TRANSPORT   transport of records: auto, shm or udp
+  CROSSDOCK_CONFIG      the configuration file of serve and check
+  CROSSDOCK_HTTP        the daemon's loopback HTTP address, instead of the socket
+  CROSSDOCK_TOKEN_FILE  the file with the token for changes over CROSSDOCK_HTTP
+  COLUMNS, LINES        width of tables that do not go to a terminal; top --once
+  NO_COLOR              if set, no colours
+An option goes before the variable of its kind.";
 
 const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 failure, 2 error in the command line, in a query or in
@@ -30,7 +61,9 @@ with 0 when it is interrupted.";
 /// Processes messages in transit: publishers send records, and subscribers select from them with SQL.
 #[derive(Debug, Parser)]
 #[command(name = "crossdock", version = version::SHORT, long_version = version::long(), max_term_width = 110, after_help = format!("\
-Start with: crossdock demo airline
+Start with: crossdock tour
+
+{ENVIRONMENT}
 
 {EXIT_STATUS}"))]
 pub(crate) struct Cli {
@@ -38,11 +71,44 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The definition of the command line. Every command's help names its exit statuses.
+pub(crate) fn definition() -> clap::Command {
+    with_status(Cli::command())
+}
+
+fn with_status(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(with_status);
+    let lacks = |help: Option<&StyledStr>| help.map(ToString::to_string).filter(|help| !help.contains("Exit status: "));
+    let (short, long) = (lacks(command.get_after_help()), lacks(command.get_after_long_help()));
+    let is_bare = command.get_after_help().is_none();
+    let command = match short {
+        Some(help) => command.after_help(format!("{help}\n\n{USUAL_STATUS}")),
+        None if is_bare => command.after_help(USUAL_STATUS),
+        None => command,
+    };
+    match long {
+        Some(help) => command.after_long_help(format!("{help}\n\n{USUAL_STATUS}")),
+        None => command,
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Shows the main commands in two minutes: publish, subscribe, a handler, a swap, and top
+    #[command(after_help = "\
+Examples:
+  crossdock tour
+  crossdock tour --no-wait
+
+The tour starts a daemon of its own on a free port, prints each command before it
+runs it, and explains it. Between two steps it waits for Enter, unless standard
+input is not a terminal. Nothing stays when it ends.")]
+    Tour(Tour),
+
     /// Runs a demonstration on the bundled flights of 2013, in this process, and checks its results
     #[command(after_help = "\
 Examples:
+  crossdock demo
   crossdock demo airline
   crossdock demo morph
 
@@ -285,6 +351,13 @@ system gives no value. Run it as the user of the daemon. Without --config it rea
 Exit status: 0 if there is no problem, 1 if there is one.")]
     Check(Check),
 
+    /// Prints the version, the commit, and what was built in
+    #[command(after_help = "\
+Examples:
+  crossdock version
+  crossdock version --json | jq -r .commit")]
+    Version(Version),
+
     /// Prints the manual page, or writes the pages of all commands to a directory
     #[command(after_help = "\
 Examples:
@@ -307,10 +380,16 @@ Examples:
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Tour {
+    /// Go on from step to step without waiting for Enter
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// The demonstration
-    #[arg(default_value = "airline")]
-    pub(crate) scenario: Scenario,
+    /// The demonstration; without one, the command lists them
+    pub(crate) scenario: Option<Scenario>,
     /// Print the results as JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -320,7 +399,7 @@ pub(crate) struct Demo {
 pub(crate) enum Scenario {
     /// An airline's flights and weather, sent to its departments
     Airline,
-    /// Flights in an old version of their format, converted for subscribers of a new version
+    /// Flights in an old format, converted to a new version
     Morph,
 }
 
@@ -329,15 +408,35 @@ pub(crate) struct Serve {
     /// Configuration file; every key has a default
     #[arg(long, value_name = "FILE", env = "CROSSDOCK_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// UDP address to receive on, instead of the configured one; port 0 selects a free port
-    #[arg(long, value_name = "IP:PORT")]
-    pub(crate) listen: Option<SocketAddr>,
+    /// UDP address to receive on, instead of the configured one; port 0 selects a free port. unix:PATH and unix:@NAME
+    /// set the attach socket instead
+    #[arg(long, value_name = "HOST:PORT", env = "CROSSDOCK_ADDRESS", value_parser = parse_listen)]
+    pub(crate) listen: Option<Listen>,
     /// Control socket, instead of the configured one
     #[arg(long, value_name = "PATH", env = "CROSSDOCK_SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
     /// Print a configuration file with every key, its default and its meaning, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
+}
+
+/// Where a daemon is reached: what `--address` of the other commands names.
+#[derive(Clone, Debug)]
+pub(crate) enum Listen {
+    /// The UDP address, to which an attach socket of its own belongs.
+    Udp(SocketAddr),
+    /// The attach socket; the UDP address is the configured one.
+    Attach(AttachAddr),
+}
+
+/// Reads what `--address` takes: an attach socket, or a host and a port.
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    if text.starts_with("unix:") {
+        return text.parse().map(Listen::Attach);
+    }
+    let named = || text.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let address = text.parse::<SocketAddr>().or_else(|error| named().ok_or(error));
+    address.map(Listen::Udp).map_err(|error| format!("{error}: give an address and a port, such as 127.0.0.1:7440"))
 }
 
 #[derive(Debug, Args)]
@@ -378,6 +477,23 @@ fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "give a loopback address with a port, such as 127.0.0.1:7441".to_owned())
 }
 
+/// How a change or a question is answered.
+#[derive(Debug, Args)]
+pub(crate) struct Answer {
+    /// Print the answer as a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) control: Control,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Print a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Print JSON, one object per line
@@ -390,16 +506,15 @@ pub(crate) struct List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_holds_together() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]
     fn every_command_has_an_example_that_parses() {
-        let commands = Cli::command();
+        let commands = definition();
         let nested = commands.find_subcommand("handler").unwrap().get_subcommands();
         for command in commands.get_subcommands().chain(nested) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

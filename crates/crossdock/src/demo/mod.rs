@@ -6,7 +6,7 @@
 //! the library and its wire, as any client would. What each subscriber got is then compared with [`jobs`]' plain pass.
 
 mod checksum;
-mod data;
+pub(crate) mod data;
 mod jobs;
 mod made_up;
 mod morph;
@@ -17,7 +17,10 @@ mod report;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use crossdock_runtime::{ContextConfig, ContextHandle};
+use serde::Serialize;
 
 use self::data::Replay;
 use self::replay::Stream;
@@ -31,9 +34,30 @@ use crate::table::wrapped;
 /// Runs a demo.
 pub(crate) fn run(arguments: &Demo) -> Outcome {
     match arguments.scenario {
-        Scenario::Airline => airline(arguments.json),
-        Scenario::Morph => morph::run(arguments.json),
+        Some(Scenario::Airline) => airline(arguments.json),
+        Some(Scenario::Morph) => morph::run(arguments.json),
+        None => list(arguments.json),
     }
+}
+
+/// A demo that there is.
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    about: String,
+}
+
+/// Lists the demos.
+fn list(json: bool) -> Outcome {
+    let values = Scenario::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let about = |value: &PossibleValue| value.get_help().map(ToString::to_string).unwrap_or_default();
+    let entries: Vec<Entry> =
+        values.map(|value| Entry { name: value.get_name().to_owned(), about: about(&value) }).collect();
+    if json {
+        return entries.iter().try_for_each(out::print_json);
+    }
+    let lines = entries.iter().map(|Entry { name, about }| format!("crossdock demo {name:<8}{about}\n"));
+    out::print(lines.collect::<String>())
 }
 
 fn airline(json: bool) -> Outcome {

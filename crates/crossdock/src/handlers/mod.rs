@@ -18,7 +18,7 @@ use crate::config::{Config, HandlerSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
 use crate::http::{self, ChangeAnswer, MoveRequest, SetRequest, Wanted};
-use crate::lists::{client, reports};
+use crate::lists::{client, objects, reports};
 use crate::quantity::counted;
 use crate::table::{Side, Width, render};
 use crate::{out, serve};
@@ -56,7 +56,10 @@ pub(crate) fn run(arguments: &Handler) -> Outcome {
             change(&moved.how, Method::POST, &path, &MoveRequest { place: moved.place.clone() })
         }
         HandlerCommand::Remove(removed) => change(&removed.how, Method::DELETE, &path_of(&removed.name), &()),
-        HandlerCommand::Builtins => out::print(show::builtins(&Natives::built_in(), Width::of_stdout())),
+        HandlerCommand::Builtins(builtins) => match builtins.json {
+            true => objects(&show::described(&Natives::built_in())),
+            false => out::print(show::builtins(&Natives::built_in(), Width::of_stdout())),
+        },
     }
 }
 

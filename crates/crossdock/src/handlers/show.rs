@@ -60,6 +60,40 @@ pub(super) fn builtins(natives: &Natives, width: Width) -> String {
         + "\n* a new value needs a new version of the handler (`handler swap`)\n"
 }
 
+/// A built-in handler, for scripts.
+#[derive(Debug, Serialize)]
+pub(super) struct BuiltIn<'a> {
+    name: &'a str,
+    about: &'a str,
+    parameters: Vec<BuiltInParameter<'a>>,
+}
+
+/// A parameter of a built-in handler, for scripts.
+#[derive(Debug, Serialize)]
+struct BuiltInParameter<'a> {
+    name: &'a str,
+    about: &'a str,
+    kind: String,
+    /// None for one that has to be given.
+    default: Option<&'a str>,
+    is_tunable: bool,
+}
+
+/// The built-in handlers, one by one.
+pub(super) fn described(natives: &Natives) -> Vec<BuiltIn<'_>> {
+    let kinds = natives.iter().map(|kind| {
+        let parameters = kind.parameters().iter().map(|parameter| BuiltInParameter {
+            name: parameter.name,
+            about: parameter.about,
+            kind: parameter.kind.to_string(),
+            default: parameter.default,
+            is_tunable: parameter.is_tunable,
+        });
+        BuiltIn { name: kind.name(), about: kind.about(), parameters: parameters.collect() }
+    });
+    kinds.collect()
+}
+
 /// A step of a chain, for scripts: one handler's way from one stream.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChainStep<'a> {

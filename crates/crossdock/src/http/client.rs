@@ -148,14 +148,34 @@ impl Client {
         runtime.map_err(|error| self.broken(&error.to_string()))
     }
 
+    /// Asks for a verdict: that it is a no (status 409) is the inner failure.
+    pub(crate) fn judge<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &impl Serialize,
+    ) -> Outcome<Result<T, Failure>> {
+        match self.answer(Method::POST, path, self.body(question)?, TIMEOUT)? {
+            (status @ StatusCode::CONFLICT, body) => Ok(Err(self.error(status, &body))),
+            (status, body) => self.read(status, &body).map(Ok),
+        }
+    }
+
     fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes, timeout: Duration) -> Outcome<T> {
+        let (status, body) = self.answer(method, path, body, timeout)?;
+        self.read(status, &body)
+    }
+
+    fn answer(&self, method: Method, path: &str, body: Bytes, timeout: Duration) -> Outcome<(StatusCode, Bytes)> {
         let answered =
             self.runtime()?.block_on(async { tokio::time::timeout(timeout, self.exchange(method, path, body)).await });
-        let (status, body) = answered.unwrap_or_else(|_| Err(self.broken("it did not answer in time")))?;
+        answered.unwrap_or_else(|_| Err(self.broken("it did not answer in time")))
+    }
+
+    fn read<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Outcome<T> {
         if status != StatusCode::OK {
-            return Err(self.error(status, &body));
+            return Err(self.error(status, body));
         }
-        serde_json::from_slice(&body).map_err(|error| {
+        serde_json::from_slice(body).map_err(|error| {
             self.broken(&format!("its answer cannot be read: {error}"))
                 .hint("the daemon may be of another version than this program; compare `crossdock --version`")
         })

@@ -6,11 +6,11 @@ mod notes;
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man as Page;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use crate::cli::{Cli, Man};
+use crate::cli::{self, Man};
 use crate::failure::{Failure, Outcome};
 use crate::{out, version};
 
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Man) -> Outcome {
 
 /// The commands as pages show them: with the version of the package, so that pages are the same for any commit.
 fn definition() -> Command {
-    let mut command = Cli::command().disable_help_subcommand(true).version(version::VERSION);
+    let mut command = cli::definition().disable_help_subcommand(true).version(version::VERSION);
     command.build();
     command
 }

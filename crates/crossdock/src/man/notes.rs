@@ -4,15 +4,18 @@ use clap_mangen::roff::Roff;
 
 use super::{marked, verbatim};
 
-/// Adds the text: `Examples:` and `Exit status:` begin sections, indented lines are shown as they stand, the rest are notes.
+/// Adds the text: `Examples:`, `Environment:` and `Exit status:` begin sections, indented lines are shown as they stand, the rest are notes.
 pub(super) fn add(roff: &mut Roff, text: &str) {
     let mut section = Section { name: "", wants_paragraph: false };
     let mut lines = text.lines().peekable();
+    let mut is_parted = false;
     while let Some(line) = lines.next() {
         if line.trim().is_empty() {
             section.wants_paragraph = true;
+            is_parted = true;
             continue;
         }
+        let was_parted = std::mem::take(&mut is_parted);
         if let Some(first) = line.strip_prefix("  ") {
             let own = if section.name.is_empty() { "NOTES" } else { section.name };
             section.enter(roff, own, true);
@@ -27,6 +30,8 @@ pub(super) fn add(roff: &mut Roff, text: &str) {
         let (next, line) = match line.strip_prefix("Exit status: ") {
             Some(rest) => ("EXIT STATUS", rest),
             None if matches!(line, "Example:" | "Examples:") => ("EXAMPLES", ""),
+            None if line == "Environment:" => ("ENVIRONMENT", ""),
+            None if section.name == "ENVIRONMENT" && !was_parted => (section.name, line),
             None if section.name == "EXIT STATUS" && !section.wants_paragraph => (section.name, line),
             None => ("NOTES", line),
         };

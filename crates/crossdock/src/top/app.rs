@@ -7,6 +7,7 @@ use crossdock_runtime::info::{
     ContextInfo, EventInfo, HandlerContextInfo, HandlerInfo, HistoryInfo, MomentInfo, StreamInfo, SubscriptionInfo,
 };
 use ratatui::crossterm::event::KeyCode;
+use serde::Serialize;
 
 use crate::lists::losses;
 
@@ -30,10 +31,24 @@ pub(super) struct Snapshot {
 }
 
 /// What is counted a second, between two looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Rate {
     pub(super) records_per_s: u64,
     pub(super) bytes_per_s: u64,
+}
+
+/// What `--once --json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Figures<'a> {
+    address: &'a str,
+    records_in_per_s: u64,
+    records_out_per_s: u64,
+    contexts: &'a [HandlerContextInfo],
+    handlers: &'a [HandlerInfo],
+    streams: &'a [StreamInfo],
+    stream_rates: &'a BTreeMap<String, Rate>,
+    subscriptions: &'a [SubscriptionInfo],
+    events: &'a [EventInfo],
 }
 
 /// The list that the keys are for.
@@ -104,6 +119,22 @@ pub(super) enum Middle {
 }
 
 impl App {
+    /// The latest figures; none before the daemon has answered.
+    pub(super) fn figures(&self) -> Option<Figures<'_>> {
+        let latest = self.latest.as_ref()?;
+        Some(Figures {
+            address: &latest.io.address,
+            records_in_per_s: self.total.0,
+            records_out_per_s: self.total.1,
+            contexts: &latest.platform,
+            handlers: &latest.handlers,
+            streams: &latest.streams,
+            stream_rates: &self.rates,
+            subscriptions: &latest.subscriptions,
+            events: &self.events,
+        })
+    }
+
     /// Takes in what the daemon says now.
     pub(super) fn take(&mut self, mut next: Snapshot) {
         self.lost = None;

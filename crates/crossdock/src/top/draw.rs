@@ -21,6 +21,8 @@ use crate::table::Side;
 
 /// Less than this shows nothing that could be read.
 const LEAST: (u16, u16) = (60, 16);
+/// Events that the screen of `--once` has room for.
+const MAX_EVENTS: usize = 4;
 /// Contexts that are shown without scrolling, at most.
 const CONTEXTS: u16 = 6;
 const KEYS: &str = " q quit  Tab list  ↑↓ row  s sort  p pause  ? help";
@@ -76,6 +78,23 @@ pub(super) fn text(app: &mut App, area: Rect) -> String {
         line.trim_end().to_owned() + "\n"
     };
     (area.top()..area.bottom()).map(line).collect()
+}
+
+/// The columns in which nothing of the contexts, handlers and events is cut.
+pub(super) fn columns_of(app: &App) -> u16 {
+    /// Columns of a handler and of a context that do not depend on its names, with those between them.
+    const OF_HANDLER: usize = 56;
+    const OF_CONTEXT: usize = 74;
+    let Some(latest) = &app.latest else { return 0 };
+    let length = |text: &str| text.chars().count();
+    let handlers = latest.handlers.iter().map(|handler| {
+        // The name has two parts of what is left, the path three.
+        let path = length(&handler.reads.join(",")) + 1 + length(&handler.makes);
+        OF_HANDLER + (length(&handler.name) * 5).div_ceil(2).max((path * 5).div_ceil(3))
+    });
+    let contexts = latest.platform.iter().map(|context| OF_CONTEXT + length(&context.handlers.join(", ")));
+    let events = app.events.iter().rev().take(MAX_EVENTS).map(|event| length(&crate::events::brief(event)));
+    handlers.chain(contexts).chain(events).max().unwrap_or(0).try_into().unwrap_or(u16::MAX)
 }
 
 fn draw_title(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) {

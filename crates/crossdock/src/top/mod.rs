@@ -17,6 +17,7 @@ use crate::http::client::Client;
 use crate::http::{Contexts, Events, Handlers, History, Streams, Subscriptions};
 use crate::out;
 use crate::signals::Interrupt;
+use crate::table::Width;
 
 /// How often the daemon is asked.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -24,14 +25,14 @@ const REFRESH: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// Events that are shown at most.
 const MAX_EVENTS: usize = 100;
-/// The screen of `--once`, unless COLUMNS and LINES say otherwise.
+/// The screen of `--once`, at least, unless the terminal, COLUMNS and LINES say otherwise.
 const SCREEN: (u16, u16) = (80, 24);
 
 /// Runs it until the user has enough.
 pub(crate) fn run(arguments: &Top) -> Outcome {
     let mut daemon = Daemon { client: Client::new(&arguments.control)?, started_at_ms: 0, seen: 0 };
     if arguments.once {
-        return once(&mut daemon);
+        return once(&mut daemon, arguments.json);
     }
     if !console::Term::stdout().is_term() {
         return Err(Failure::usage("standard output is not a terminal, so a live view is not possible")
@@ -49,15 +50,21 @@ pub(crate) fn run(arguments: &Top) -> Outcome {
 }
 
 /// Prints one screen. Figures per second come from the difference between two snapshots.
-fn once(daemon: &mut Daemon) -> Outcome {
-    let of = |name: &str, usual: u16| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
-    let area = Rect::new(0, 0, of("COLUMNS", SCREEN.0).clamp(20, 500), of("LINES", SCREEN.1).clamp(5, 500));
+fn once(daemon: &mut Daemon, json: bool) -> Outcome {
     let mut app = App::default();
     app.take(daemon.ask()?);
     let interrupt = Interrupt::install()?;
     interrupt.sleep(REFRESH);
     app.take(daemon.ask()?);
-    out::print(draw::text(&mut app, area))
+    if json {
+        return out::print_json(&app.figures());
+    }
+    let columns = match Width::of_stdout() {
+        Width::Columns(columns) => columns,
+        Width::Unbounded => draw::columns_of(&app).max(SCREEN.0),
+    };
+    let lines = std::env::var("LINES").ok().and_then(|lines| lines.parse().ok()).unwrap_or(SCREEN.1);
+    out::print(draw::text(&mut app, Rect::new(0, 0, columns.clamp(20, 500), lines.clamp(5, 500))))
 }
 
 /// The daemon, and what it has reported so far.

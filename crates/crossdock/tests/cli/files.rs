@@ -107,3 +107,72 @@ fn dates_are_of_utc() {
         "{\"t\":\"2013-01-01T00:00:00Z\"}\n{\"t\":\"2013-01-01T05:00:00Z\"}\n"
     );
 }
+
+#[test]
+fn other_separators_are_found_in_the_header() {
+    let (place, _daemon) = place_of("id i64\nv string\n");
+    let expected = "{\"id\":1,\"v\":\"x,y\"}\n";
+    for (delimiter, shown) in [(";", "`;`"), ("\t", "a tab"), ("|", "`|`")] {
+        let rows = format!("id{delimiter}v\n1{delimiter}\"x,y\"\n");
+        place.write("a.csv", &rows);
+        assert_eq!(published(&place, &["a.csv"], None), expected, "{rows}");
+        assert_eq!(published(&place, &["--schema", "s.schema"], Some(&rows)), expected, "{rows}");
+        place.run(["publish", "B", "a.csv"]).with_code(0).saying(&[shown, "--delimiter"]);
+        let schema = place.run(["formats", "show", "a.csv"]).with_code(0).stdout;
+        assert!(schema.contains("id i64"), "{schema}");
+    }
+    // What is given goes before what is found, and a comma in quotes separates nothing.
+    place.write("a.csv", "id;v\n1;2\n");
+    assert_eq!(published(&place, &["a.csv", "--delimiter", ","], None), "{\"id;v\":\"1;2\"}\n");
+    place.write("a.csv", "\"a,b\";v\n1;2\n");
+    assert_eq!(published(&place, &["a.csv"], None), "{\"a,b\":1,\"v\":2}\n");
+    place.write("a.csv", "a,\"b;c\"\n1,2\n");
+    assert_eq!(published(&place, &["a.csv"], None), "{\"a\":1,\"b;c\":2}\n");
+    place.write("one.csv", "name\na;b\n");
+    assert_eq!(published(&place, &["one.csv"], None), "{\"name\":\"a;b\"}\n");
+}
+
+#[test]
+fn an_object_over_several_lines_is_a_record() {
+    let (place, _daemon) = place_of("z i64\na string null\n");
+    let expected = "{\"z\":1,\"a\":\"x\"}\n";
+    for text in ["{\n  \"z\": 1,\n  \"a\": \"x\"\n}\n", "{ \"z\": 1,\n  \"a\": \"x\" }\n", "{\"z\":\n1,\"a\":\"x\"}"] {
+        place.write("a.json", text);
+        assert_eq!(published(&place, &["a.json"], None), expected, "{text}");
+        assert_eq!(published(&place, &["a.json", "--schema", "s.schema"], None), expected, "{text}");
+        assert_eq!(published(&place, &[], Some(text)), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_line_that_is_too_long_is_measured() {
+    let (place, _daemon) = place_of("a string\n");
+    let long = "x".repeat(20_000_000);
+    place.write("a.jsonl", format!("{{\"a\":\"{long}\"}}\n{{\"a\":\"y\"}}\n"));
+    let said = ["a.jsonl: line 1", "20,000,008 bytes", "4,194,304", "16,777,216", "--schema"];
+    place.run(["publish", "A", "a.jsonl"]).with_code(1).saying(&said);
+    let said = ["a.jsonl: line 1", "20000008 bytes", "16777216", "several", "--on-error skip"];
+    place.run(["publish", "A", "a.jsonl", "--schema", "s.schema"]).with_code(1).saying(&said);
+    assert_eq!(published(&place, &["a.jsonl", "--schema", "s.schema", "--on-error", "skip"], None), "{\"a\":\"y\"}\n");
+    place.write("a.json", format!("[{{\"a\":\"{long}\"}}]"));
+    place.run(["publish", "A", "a.json"]).with_code(1).saying(&["no whole object in the first 4,194,304 bytes"]);
+    place.write("a.csv", format!("a\n{long}\ny\n"));
+    let said = ["a.csv: line 2", "20000000 bytes", "1048576", "several"];
+    place.run(["publish", "A", "a.csv"]).with_code(1).saying(&said);
+}
+
+#[test]
+fn a_stream_is_there_before_its_first_row_where_its_schema_is_given() {
+    let (place, _daemon) = place_of("z i64\n");
+    let mut publisher = place.spawn_fed(["publish", "Early", "--schema", "s.schema"]);
+    place.wait_for("streams", |list| list.iter().any(|stream| stream["name"] == "Early" && stream["publishers"] == 1));
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM Early", "--until-end"]);
+    place.wait_for_subscriptions(1);
+    publisher.feed("{\"z\":7}\n");
+    publisher.end().with_code(0);
+    assert_eq!(subscriber.end().with_code(0).stdout, "{\"z\":7}\n");
+    let publisher = place.spawn_fed(["publish", "Early", "--schema", "s.schema"]);
+    place.wait_for("streams", |list| list.iter().any(|stream| stream["name"] == "Early" && stream["publishers"] == 1));
+    publisher.signal(rustix::process::Signal::INT);
+    publisher.end_by_itself().with_code(130);
+}

@@ -100,6 +100,11 @@ impl Place {
         self
     }
 
+    /// The address that its commands use.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("crossdock.sock")
     }
@@ -118,7 +123,12 @@ impl Place {
     pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock"));
         command.args(arguments).current_dir(self.directory.path());
-        command.env("CROSSDOCK_ADDRESS", &self.address).env("CROSSDOCK_SOCKET", self.socket());
+        // A daemon listens where its configuration or options say: the variable would go before the configuration.
+        match command.get_args().next().is_some_and(|first| first == "serve") {
+            true => command.env_remove("CROSSDOCK_ADDRESS"),
+            false => command.env("CROSSDOCK_ADDRESS", &self.address),
+        };
+        command.env("CROSSDOCK_SOCKET", self.socket());
         command.env_remove("CROSSDOCK_CONFIG").env_remove("CROSSDOCK_TRANSPORT").env_remove("COLUMNS");
         if let Some(way) = self.way {
             command.env("CROSSDOCK_TRANSPORT", way);

@@ -26,6 +26,30 @@ fn the_printed_configuration_can_be_served() {
 }
 
 #[test]
+fn a_daemon_heeds_the_address_that_its_clients_heed() {
+    let place = Place::new();
+    let (mut serve, config) = (place.command(["serve"]), with_io_contexts("[context]\nlisten = \"127.0.0.1:1\"\n"));
+    serve.args(["--config", argument(&place.write("contexts.toml", config))]).env("CROSSDOCK_ADDRESS", place.address());
+    let daemon = Daemon::start(&mut serve);
+    assert_eq!(daemon.address, place.address());
+    place.write("flights.csv", crate::place::FLIGHTS_CSV);
+    place.run(["publish", "A", "flights.csv"]).with_code(0);
+    drop(daemon);
+    let attach = format!("unix:{}", argument(&place.path("attach.sock")));
+    let daemon = Daemon::start(place.serve().env("CROSSDOCK_ADDRESS", &attach));
+    assert!(!daemon.line.contains(&attach), "an option goes before it: {}", daemon.line);
+    drop(daemon);
+    let config = place.write("free.toml", with_io_contexts("[context]\nlisten = \"127.0.0.1:0\"\n"));
+    let mut serve = place.command(["serve", "--config", argument(&config)]);
+    let daemon = Daemon::start(serve.env("CROSSDOCK_ADDRESS", &attach));
+    assert!(daemon.line.contains(&attach), "{}", daemon.line);
+    place.run(["publish", "A", "flights.csv", "--address", &attach]).with_code(0).saying(&["by shared memory"]);
+    let wrong = place.command(["serve"]).env("CROSSDOCK_ADDRESS", "nowhere").output().unwrap();
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(wrong.status.code() == Some(2) && said.contains("nowhere") && said.contains("127.0.0.1:7440"), "{said}");
+}
+
+#[test]
 fn a_port_that_is_taken_is_said_to_be() {
     let (place, daemon) = Place::with_daemon();
     let other = place.path("other.sock");
@@ -80,9 +104,21 @@ fn the_version_is_a_line_or_all_that_there_is_to_know() {
 }
 
 #[test]
+fn the_version_is_an_object_for_scripts() {
+    let place = Place::new();
+    let long = place.run(["--version"]).with_code(0).stdout;
+    assert_eq!(place.run(["version"]).with_code(0).stdout, long);
+    let [version] = &place.run(["version", "--json"]).with_code(0).json()[..] else { panic!() };
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert!(long.contains(version["commit"].as_str().unwrap()), "{version}");
+    assert_eq!(version["encodings"][0], "json");
+}
+
+#[test]
 fn help_has_an_example_for_every_command() {
     let place = Place::new();
     let commands = [
+        "tour",
         "demo",
         "serve",
         "publish",
@@ -103,6 +139,7 @@ fn help_has_an_example_for_every_command() {
         "clients",
         "mailboxes",
         "check",
+        "version",
         "man",
         "completions",
     ];
@@ -110,6 +147,7 @@ fn help_has_an_example_for_every_command() {
     for command in commands {
         assert!(overview.contains(&format!("\n  {command} ")), "{overview}");
         let help = place.run([command, "--help"]).with_code(0).stdout;
+        assert!(help.contains("\n\nExit status: 0 "), "{help}");
         assert!(help.contains("Example") && help.contains(&format!("crossdock {command}")), "{help}");
     }
 }

@@ -17,15 +17,15 @@ const COLUMNS: usize = 80;
 const ROWS: usize = 24;
 
 /// A program in a terminal, and what stands on its screen.
-struct Terminal {
-    program: Child,
+pub(crate) struct Terminal {
+    pub(crate) program: Child,
     keys: File,
     output: Receiver<Vec<u8>>,
     screen: Screen,
 }
 
 impl Terminal {
-    fn run(command: &Command) -> Terminal {
+    pub(crate) fn run(command: &Command) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -64,7 +64,7 @@ impl Terminal {
 
     /// Waits until the screen's text is as wanted.
     #[track_caller]
-    fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let text = self.screen.text();
@@ -79,7 +79,7 @@ impl Terminal {
         }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 }
@@ -92,7 +92,7 @@ impl Drop for Terminal {
     }
 }
 
-/// As much of a terminal as `top` uses: text, places, and the whole screen cleared.
+/// As much of a terminal as the program uses: text, places, lines that move up, and the whole screen cleared.
 struct Screen {
     cells: Vec<Vec<char>>,
     row: usize,
@@ -138,6 +138,10 @@ impl Screen {
     fn put(&mut self, c: char) {
         match c {
             '\r' => self.column = 0,
+            '\n' if self.row + 1 == ROWS => {
+                self.cells.remove(0);
+                self.cells.push(vec![' '; COLUMNS]);
+            }
             '\n' => self.row += 1,
             _ => {
                 if let Some(cell) = self.cells.get_mut(self.row).and_then(|row| row.get_mut(self.column)) {

@@ -192,8 +192,10 @@ pub enum CsvProblem {
         searched: usize,
     },
     /// A row is longer than allowed.
-    #[error("found a row of more than {most} bytes")]
+    #[error("found a row of {found} bytes, expected at most {most}")]
     RowTooLong {
+        /// The length of its line, in bytes; of a row of several lines, how far it was read.
+        found: u64,
         /// The bound, in bytes.
         most: usize,
     },

@@ -122,7 +122,7 @@ impl RowReader {
         let chunk = self.input.fill(reader).map_err(io_error(row_line))?;
         let mut search = Search::default();
         let Some(end) = search.end_of_row(within(chunk, self.max_row_bytes), self.splitter.delimiter) else {
-            self.gather(reader, &mut search)?;
+            self.gather(reader, &mut search).or_else(|error| self.measured(error, reader))?;
             return Ok(Some(visit(row_line, self.splitter.split(&self.gathered, search.has_quotes))));
         };
         let row = &chunk[..end];
@@ -190,7 +190,7 @@ impl RowReader {
                 return Err(self.give_up(if is_open {
                     CsvProblem::UnclosedQuote { searched: most }
                 } else {
-                    CsvProblem::RowTooLong { most }
+                    CsvProblem::RowTooLong { found: self.gathered.len() as u64, most }
                 }));
             }
         }
@@ -212,19 +212,30 @@ impl RowReader {
         error
     }
 
-    /// Skips the rest of a line that was too long to be a row.
+    /// The error, with the length of the whole line if that is what is too long.
     #[cold]
-    fn discard_line<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<(), CsvError> {
+    fn measured<R: BufRead + ?Sized>(&mut self, mut error: CsvError, reader: &mut R) -> Result<(), CsvError> {
+        if let (CsvProblem::RowTooLong { found, .. }, true) = (&mut error.problem, self.in_discarded_line) {
+            *found += self.discard_line(reader)?;
+        }
+        Err(error)
+    }
+
+    /// Skips the rest of a line that was too long to be a row: how many bytes that is, without its end.
+    #[cold]
+    fn discard_line<R: BufRead + ?Sized>(&mut self, reader: &mut R) -> Result<u64, CsvError> {
+        let mut skipped = 0;
         loop {
             let chunk = self.input.fill(reader).map_err(io_error(self.line))?;
             let end = memchr::memchr2(b'\n', b'\r', chunk);
             let skip = end.map_or(chunk.len(), |end| end + 1);
             self.after_cr = end.is_some_and(|end| chunk[end] == b'\r');
             self.input.consume(reader, skip);
+            skipped += end.unwrap_or(skip) as u64;
             if end.is_some() || skip == 0 {
                 self.line += 1;
                 self.in_discarded_line = false;
-                return Ok(());
+                return Ok(skipped);
             }
         }
     }
@@ -481,7 +492,7 @@ mod tests {
     #[test]
     fn a_row_that_is_too_long_differs_from_a_quote_that_is_open() {
         let options = CsvOptions { max_row_bytes: 10, ..CsvOptions::default() };
-        let long = "found a row of more than 10 bytes";
+        let long = "found a row of 11 bytes, expected at most 10";
         let open = "found a double quote that is not closed within 10 bytes";
         for (row, problem) in [
             ("aaaaaaaaaaa", Some(long)),

@@ -247,10 +247,10 @@ impl Encoding {
         matches!(self, Self::AvroFile | Self::ArrowStream | Self::ArrowFile | Self::Parquet)
     }
 
-    /// Whether records of another format may follow in the same output.
+    /// Whether records of another format may follow in the same output. A table has one header.
     #[must_use]
     pub const fn takes_any_format(self) -> bool {
-        matches!(self, Self::Json | Self::Csv | Self::Cbor | Self::MessagePack)
+        matches!(self, Self::Json | Self::Cbor | Self::MessagePack)
     }
 }
 

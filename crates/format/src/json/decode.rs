@@ -66,7 +66,7 @@ impl JsonDecoder {
     /// It is wrong, or there is none.
     pub fn decode(&mut self, object: &[u8]) -> Result<&[u8], JsonError> {
         if object.len() > self.max_line_bytes {
-            let problem = JsonProblem::LineTooLong { most: self.max_line_bytes };
+            let problem = JsonProblem::LineTooLong { found: object.len() as u64, most: self.max_line_bytes };
             return Err(JsonError::at(1, problem));
         }
         if !self.convert.line(ALONE, object)? {

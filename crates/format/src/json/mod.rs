@@ -1,8 +1,8 @@
 //! JSON in and out: one object a record, one member a field.
 //!
 //! [`JsonDecoder`] reads objects from any [`BufRead`](std::io::BufRead) into records, straight, with no tree in between:
-//! an object a line, or, where the input starts with `[` or with a line that is no more than `{`, the elements of an array
-//! or objects over several lines. An object that is wrong is one error, with line and field, after which the next one can
+//! an object a line, or, where the input starts with `[` or with a line in which an object is left open, the elements of an
+//! array or objects over several lines. An object that is wrong is one error, with line and field, after which the next one can
 //! be read. [`JsonEncoder`] writes records as lines that read back as the same records.
 //!
 //! The objects' tokens are read by code of ours, as values of the fields that they go to, a word at a time: through a library's
@@ -153,8 +153,10 @@ pub enum JsonProblem {
         expected: &'static str,
     },
     /// The line, or the element of an array, is longer than allowed.
-    #[error("found an object of more than {most} bytes")]
+    #[error("found an object of {found} bytes, expected at most {most}")]
     LineTooLong {
+        /// Its length, in bytes.
+        found: u64,
         /// The bound, in bytes.
         most: usize,
     },

@@ -19,18 +19,25 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// The layout of an input that starts with these bytes; `None` while they do not tell. An object whose first line has
-    /// no more than its brace goes on in the next.
+    /// The layout of an input that starts with these bytes; `None` while they do not tell. An object whose first line ends
+    /// where more of it has to come (behind `{`, `[`, `:` or `,`) goes on in the next. Any other line is one that is wrong where
+    /// it is no whole object, so that the lines behind it can still be read.
     pub(super) fn of(start: &[u8]) -> Option<Self> {
-        let mut rest = start.trim_ascii_start().iter();
-        match rest.next()? {
-            b'[' => Some(Self::Documents),
-            b'{' => match rest.find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'))? {
-                b'\n' => Some(Self::Documents),
-                _ => Some(Self::Lines),
-            },
-            _ => Some(Self::Lines),
+        let start = start.trim_ascii_start();
+        match start.first()? {
+            b'[' => return Some(Self::Documents),
+            b'{' => {}
+            _ => return Some(Self::Lines),
         }
+        let (line, is_whole) = match memchr::memchr(b'\n', start) {
+            Some(end) => (start.get(..end).unwrap_or_default(), true),
+            None => (start, false),
+        };
+        if Extent::default().of(line).1 {
+            return Some(Self::Lines);
+        }
+        let goes_on = matches!(line.trim_ascii_end().last(), Some(b'{' | b'[' | b':' | b','));
+        is_whole.then_some(if goes_on { Self::Documents } else { Self::Lines })
     }
 }
 
@@ -126,7 +133,7 @@ impl ValueReader {
         self.line += 1;
         let line = self.line;
         self.carried.clear();
-        let mut is_too_long = false;
+        let (mut is_too_long, mut length) = (false, 0);
         loop {
             let chunk = self.input.fill(reader).map_err(|error| JsonError::at(line, JsonProblem::Io(error)))?;
             let end = memchr::memchr(b'\n', chunk);
@@ -136,6 +143,7 @@ impl ValueReader {
                 return Ok(None);
             }
             is_too_long |= self.carried.len() + part.len() > most;
+            length += part.len() as u64;
             let consumed = part.len() + usize::from(end.is_some());
             if is_last && !is_too_long && self.carried.is_empty() {
                 let result = visit(Start { line, column: 0 }, part);
@@ -150,7 +158,7 @@ impl ValueReader {
             }
             self.input.consume(reader, consumed);
             if is_last && is_too_long {
-                return Err(JsonError::at(line, JsonProblem::LineTooLong { most }));
+                return Err(JsonError::at(line, JsonProblem::LineTooLong { found: length, most }));
             }
             if is_last {
                 return Ok(Some(visit(Start { line, column: 0 }, &self.carried)));
@@ -170,13 +178,14 @@ impl ValueReader {
         }
         let (line, start) = (self.line, Start { line: self.line, column: self.column });
         self.carried.clear();
-        let (mut extent, mut is_too_long) = (Extent::default(), false);
+        let (mut extent, mut is_too_long, mut length) = (Extent::default(), false, 0);
         loop {
             let chunk = self.input.fill(reader).map_err(|error| JsonError::at(line, JsonProblem::Io(error)))?;
             let (taken, is_whole) = extent.of(chunk);
             let part = chunk.get(..taken).unwrap_or_default();
             let is_last = is_whole || chunk.is_empty();
             is_too_long |= self.carried.len() + part.len() > most;
+            length += part.len() as u64;
             self.line += memchr::memchr_iter(b'\n', part).count() as u64;
             self.column = memchr::memrchr(b'\n', part).map_or(self.column + part.len(), |end| part.len() - end - 1);
             if is_last && !is_too_long && self.carried.is_empty() {
@@ -191,7 +200,7 @@ impl ValueReader {
             }
             self.input.consume(reader, taken);
             if is_last && is_too_long {
-                return Err(JsonError::at(line, JsonProblem::LineTooLong { most }));
+                return Err(JsonError::at(line, JsonProblem::LineTooLong { found: length, most }));
             }
             if is_last {
                 return Ok(Some(visit(start, &self.carried)));

@@ -6,6 +6,7 @@ use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_format::{Format, FormatId};
+use crossdock_query::{QueryError, Select};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -187,6 +188,22 @@ impl Snapshot {
     /// All streams, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<StreamEntry>> {
         self.streams.iter().flatten()
+    }
+
+    /// Finds the stream that a query names: [`Select::find_stream`].
+    ///
+    /// # Errors
+    /// Several streams differ from the name in case alone.
+    pub(crate) fn find_stream(&self, select: &mut Select) -> Result<(), QueryError> {
+        match self.find(select.stream()) {
+            Some(entry) if !entry.formats().is_empty() => Ok(()),
+            _ => select.find_stream(self.known_names()),
+        }
+    }
+
+    /// The names of the streams that have a format.
+    pub(crate) fn known_names(&self) -> impl Iterator<Item = &str> {
+        self.iter().filter(|entry| !entry.formats().is_empty()).map(|entry| entry.name())
     }
 
     /// The stream of a number.

@@ -215,11 +215,11 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     Ok(HandlerProgram { source, parameters: spec.parameters.clone(), null_for_errors })
 }
 
-/// The streams that a specification's handler reads.
-pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives) -> Result<Vec<String>, String> {
+/// The streams that a specification's handler reads, of which these are known.
+pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives, known: &[&str]) -> Result<Vec<String>, String> {
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
-    let named = program.reads().map_err(|error| error.to_string())?;
+    let named = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
     let mut reads = spec.input_streams.clone();
     if reads.is_empty() {
         match named {

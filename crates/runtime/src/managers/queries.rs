@@ -16,9 +16,9 @@ impl Managers {
     /// Deploys a subscription's query where it fits.
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
         let name = handler_of(query.subscription);
+        let (sql, input_streams) = (Some(query.sql.clone()), vec![query.stream.clone()]);
         let on_row_error = query.row_errors.into();
-        let spec =
-            HandlerSpec { name: name.clone(), sql: Some(query.sql.clone()), on_row_error, ..HandlerSpec::default() };
+        let spec = HandlerSpec { name: name.clone(), sql, input_streams, on_row_error, ..HandlerSpec::default() };
         if self.handlers.contains_key(&name) {
             // A user deployed a handler of that name.
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));

@@ -108,6 +108,8 @@ pub(crate) struct Query {
     pub(crate) sql: String,
     /// What it does with a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
+    /// The stream that it reads, as that is spelt.
+    pub(crate) stream: String,
     /// Called with the outcome, on the managers' thread.
     pub(crate) then: Placed,
 }
@@ -351,6 +353,7 @@ mod tests {
             subscription,
             sql: String::new(),
             row_errors: RowErrors::Skip,
+            stream: String::new(),
             then: Box::new(drop),
         }))
     }

@@ -316,12 +316,19 @@ impl Managers {
         prepared: &mut Prepared,
     ) -> Vec<(HandlerSpec, Vec<String>)> {
         let mut left: BTreeMap<String, (HandlerSpec, Vec<String>)> = BTreeMap::new();
+        let catalog = self.catalog.snapshot().ok();
+        let made = nodes.values().map(HandlerSpec::derived);
+        let known: Vec<&str> = catalog.iter().flat_map(|catalog| catalog.known_names()).chain(made).collect();
         for (name, spec) in nodes {
             let there = self.handlers.get(name).filter(|there| there.spec == *spec);
             let reads = match there {
                 // Nothing is parsed anew of those that stay as they are.
                 Some(there) => Ok(there.reads.iter().map(|(stream, _)| stream.clone()).collect()),
-                None => reads(spec, &self.compiler.natives),
+                None => {
+                    // What it makes itself is not what it reads.
+                    let others: Vec<&str> = known.iter().copied().filter(|name| *name != spec.derived()).collect();
+                    reads(spec, &self.compiler.natives, &others)
+                }
             };
             match reads {
                 Ok(reads) => drop(left.insert(name.clone(), (spec.clone(), reads))),

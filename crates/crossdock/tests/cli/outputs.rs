@@ -1,0 +1,132 @@
+//! What `subscribe` writes: outputs of one format, and outputs that cannot be written whole.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use crate::place::{FLIGHTS_CSV, Place, Process, argument};
+
+const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
+const ALL: &str = "SELECT * FROM A";
+
+/// A place with flights in `flights.csv`, further ones with another field in `more.csv`, and ones that lack nullable fields in
+/// `less.csv`; each with its schema.
+fn place() -> (Place, crate::place::Daemon) {
+    let (place, daemon) = Place::with_daemon();
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.write("more.schema", "carrier char[2]\nflight i16\norigin char[3]\ndest char[3]\ngate string\n");
+    place.write("more.csv", "carrier,flight,origin,dest,gate\nUA,1,EWR,IAH,C7\n");
+    place.write("less.schema", "carrier char[2]\nflight i8\norigin char[3]\ndest char[3]\n");
+    place.write("less.csv", "carrier,flight,origin,dest\nUA,7,EWR,IAH\n");
+    (place, daemon)
+}
+
+#[track_caller]
+fn publish(place: &Place, stream: &str, name: &str, schema: &str) {
+    place.run(["publish", stream, &format!("{name}.csv"), "--schema", &format!("{schema}.schema")]).with_code(0);
+}
+
+#[test]
+fn an_output_with_one_header_refuses_records_that_do_not_fit_it() {
+    let (place, _daemon) = place();
+    for encoding in ["csv", "parquet", "arrow"] {
+        let file = format!("out.{encoding}");
+        let subscriber = place.spawn_into(&file, ["subscribe", ALL, "--output", encoding, "--limit", "9"]);
+        place.wait_for_subscriptions(1);
+        publish(&place, "A", "flights", "a");
+        place.wait_for("subscriptions", |list| list[0]["records_out"] == 4);
+        publish(&place, "A", "more", "more");
+        let one = format!("{encoding} output has one format");
+        let ended = subscriber.end().with_code(1).saying(&[&one, "no field `gate`", "--accept", "4 records ("]);
+        assert!(ended.stderr.contains("the output so far is complete"), "{}", ended.stderr);
+        let ended = place.run(["publish", "Again", &file, "--input", encoding]).with_code(0);
+        assert!(ended.stderr.contains("published 4 records"), "{encoding}: {}", ended.stderr);
+    }
+    let text = std::fs::read_to_string(place.path("out.csv")).unwrap();
+    assert_eq!((text.matches("carrier").count(), text.lines().count()), (1, 5), "{text}");
+}
+
+#[test]
+fn an_output_with_one_header_takes_records_that_lose_nothing() {
+    let (place, _daemon) = place();
+    let subscriber = place.spawn(["subscribe", ALL, "--output", "csv", "--limit", "5"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "flights", "a");
+    publish(&place, "A", "less", "less");
+    let text = subscriber.end().with_code(0).stdout;
+    assert!(text.starts_with(HEADER) && text.ends_with("\nUA,7,EWR,IAH,,\n") && text.lines().count() == 6, "{text}");
+    // JSON has no header: each record is as it came.
+    let subscriber = place.spawn(["subscribe", ALL, "--limit", "5"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "flights", "a");
+    publish(&place, "A", "more", "more");
+    assert!(subscriber.end().with_code(0).stdout.contains("\"gate\":\"C7\""));
+}
+
+#[test]
+fn a_format_of_which_no_record_came_does_not_count() {
+    let (place, _daemon) = place();
+    place.write("bad.csv", "carrier,flight,origin,dest,gate\nUA,no number,EWR,IAH,C7\n");
+    for (stream, encoding) in [("A", "parquet"), ("New", "parquet"), ("A", "csv"), ("New", "arrow-file")] {
+        place.run(["publish", stream, "bad.csv", "--schema", "more.schema"]).with_code(1);
+        let (file, sql) = (format!("{stream}.{encoding}"), format!("SELECT * FROM {stream}"));
+        let subscriber = place.spawn_into(&file, ["subscribe", &sql, "--output", encoding, "--until-end"]);
+        place.wait_for_subscriptions(1);
+        publish(&place, stream, "flights", "a");
+        subscriber.end().with_code(0).saying(&["4 records ("]);
+        let ended = place.run(["publish", "Again", &file, "--input", encoding]).with_code(0);
+        assert!(ended.stderr.contains("published 4 records"), "{stream} {encoding}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn an_output_without_records_has_its_header() {
+    let (place, _daemon) = place();
+    let empty = ["subscribe", ALL, "--output", "csv", "--limit", "0"];
+    assert_eq!(place.run(empty).with_code(0).stdout, HEADER);
+}
+
+#[test]
+fn a_full_disk_is_a_failure_that_says_how_much_was_written() {
+    let (place, _daemon) = place();
+    for encoding in ["json", "csv", "parquet"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = place.command(["subscribe", ALL, "--output", encoding, "--limit", "4"]);
+        let child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        place.wait_for_subscriptions(1);
+        publish(&place, "A", "flights", "a");
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{encoding}: {said}");
+        assert!(said.contains("0 of 4 records written (") && said.contains("the output is incomplete"), "{said}");
+        assert!(said.contains("error: cannot write to standard output: No space left"), "{said}");
+        place.wait_for_subscriptions(0);
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_has_the_records_that_the_tally_says() {
+    let (place, _daemon) = place();
+    let rows: String = (0..1000).map(|number| format!("UA,{number},EWR,IAH,2,\n")).collect();
+    place.write("many.csv", HEADER.to_owned() + &rows);
+    // A file that may not grow is a disk that is full; the signal for that is ignored.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" subscribe 'SELECT flight FROM A' --limit 1000 > part.jsonl";
+    let with_address = place.command(["subscribe"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", script, argument(env!("CARGO_BIN_EXE_crossdock").as_ref())]).current_dir(place.path("."));
+    for (name, value) in with_address.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let subscriber = Process::spawn(&mut command);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "many", "a");
+    let ended = subscriber.end().with_code(1).saying(&["cannot write to standard output", "the output is incomplete"]);
+    let text = std::fs::read_to_string(place.path("part.jsonl")).unwrap();
+    let whole = text.matches('\n').count();
+    assert!(whole > 100 && whole < 1000, "{whole}");
+    let (written, rest) = ended.stderr.split_once(" of ").unwrap();
+    assert_eq!(written.parse(), Ok(whole), "{}", ended.stderr);
+    assert!(rest.contains("records written ("), "{}", ended.stderr);
+}
