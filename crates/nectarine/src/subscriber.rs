@@ -3,14 +3,14 @@
 use crate::client::{Client, Interrupter};
 use crate::conversions::FormatRef;
 use crate::error::Error;
-use crate::incoming::{Arrived, Bytes, Incoming};
+use crate::incoming::{Arrived, Incoming};
 use crate::link::NOBODY;
+use crate::records::{ReceivedRecord, Records};
 use crate::settings::{Settings, Transport, setting_methods};
-use crossdock_format::{Format, FormatId, Record};
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::Duration;
 
 /// The subscriber's own number for its one subscription.
@@ -87,8 +87,7 @@ impl SubscriberBuilder {
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
         }
-        let formats = Vec::new();
-        let mut subscriber = Subscriber { client, formats, format: None, pending: VecDeque::new(), consumed: 0 };
+        let mut subscriber = Subscriber::new(client);
         if !subscriber.await_subscription(self.wait_for_stream)? {
             // Asked without waiting, the daemon says what it knows; or it has the stream by now.
             drop(subscriber);
@@ -144,57 +143,14 @@ pub enum Event {
     Reconnected,
 }
 
-/// Records that arrived together, read in place. They hold a buffer until they are dropped.
-///
-/// By shared memory the place may be one that other processes of the same protection domain (by default: of the same user) can
-/// write. They are trusted to leave alone what they have handed over, as the domain's processes trust one another in all else.
-/// Each record was checked when it arrived; what a process of another domain sent lies where no client can write.
-#[derive(Debug)]
-pub struct Records {
-    format: Format,
-    bytes: Bytes,
-    payloads: Vec<Range<usize>>,
-    count: usize,
-}
-
-impl Records {
-    /// The records' format.
-    #[must_use]
-    pub fn format(&self) -> &Format {
-        &self.format
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The records' bytes, in order; each was checked when it arrived.
-    pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
-        self.payloads.iter().flat_map(move |payload| {
-            let mut rest = &self.bytes[payload.clone()];
-            std::iter::from_fn(move || {
-                let (record, after) = rest.split_at_checked(self.format.record_len(rest)?)?;
-                rest = after;
-                Some(record)
-            })
-        })
-    }
-
-    /// The records, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
-        self.bytes().map(|bytes| Record::assume_checked(&self.format, bytes))
-    }
-}
+/// What a subscriber calls with the events that its iterators pass over.
+type OnEvent = Box<dyn FnMut(Event) + Send>;
 
 /// Receives what its query selects. When it has come back to a daemon that was gone, it says so ([`Event::Reconnected`]).
+///
+/// A loop over the subscriber (`for record in &mut subscriber`), or over its [batches](Subscriber::batches), gives the records and
+/// ends when the stream does. All other events are apart: a loop passes them to the function that
+/// [`Subscriber::on_event`] has set, and [`Subscriber::dropped`] counts the records that were dropped.
 pub struct Subscriber {
     client: Client,
     /// All formats that records may come in.
@@ -202,10 +158,32 @@ pub struct Subscriber {
     format: Option<Format>,
     /// What was taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
+    /// The rest of a batch of which some records were given out.
+    open: Option<Records>,
     consumed: u64,
+    on_event: Option<OnEvent>,
+    /// Whether the stream's last publisher has gone, and nothing has come of another one.
+    has_ended: bool,
+    dropped: u64,
+    reconnections: u64,
 }
 
 impl Subscriber {
+    fn new(client: Client) -> Subscriber {
+        Subscriber {
+            client,
+            formats: Vec::new(),
+            format: None,
+            pending: VecDeque::new(),
+            open: None,
+            consumed: 0,
+            on_event: None,
+            has_ended: false,
+            dropped: 0,
+            reconnections: 0,
+        }
+    }
+
     /// Begins to set up a subscriber at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> SubscriberBuilder {
@@ -247,42 +225,144 @@ impl Subscriber {
         Ok(format)
     }
 
-    /// The next event, in order. `None` when nothing came within the timeout; without one it waits as long as it takes.
+    /// Has `on_event` called with each event that a loop over the records passes over: all but [`Event::Records`], in their order
+    /// among the records, on the thread that loops. [`Subscriber::next_event`] and [`Subscriber::events`] give events to their
+    /// caller instead.
+    pub fn on_event(&mut self, on_event: impl FnMut(Event) + Send + 'static) {
+        self.on_event = Some(Box::new(on_event));
+    }
+
+    /// Records that did not arrive, as the events so far say ([`Event::Dropped`]), whether or not the application has looked at
+    /// them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How often the connection to the daemon was lost and restored ([`Event::Reconnected`]), as far as the events so far say.
+    #[must_use]
+    pub fn reconnections(&self) -> u64 {
+        self.reconnections
+    }
+
+    /// The next record; waits as long as it takes. `None` at the stream's end: its last publisher has gone. Should another one
+    /// come, the next call goes on with its records if they have arrived; to wait for it, use [`Subscriber::next_event`] with a
+    /// timeout, or [`Subscriber::events`]. Events that are no records go to [`Subscriber::on_event`].
+    ///
+    /// # Errors
+    /// The link has ended for good, or the call was interrupted.
+    pub fn next_record(&mut self) -> Result<Option<ReceivedRecord>, Error> {
+        loop {
+            if let Some(record) = self.take_open() {
+                return Ok(Some(record));
+            }
+            self.open = self.next_batch()?;
+            if self.open.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next records, as they arrived together; waits and ends as [`Subscriber::next_record`] does.
+    ///
+    /// # Errors
+    /// As for [`Subscriber::next_record`].
+    pub fn next_batch(&mut self) -> Result<Option<Records>, Error> {
+        while let Some(event) = self.next_event(None)? {
+            match event {
+                Event::Records(records) => return Ok(Some(records)),
+                other => {
+                    if self.pass_over(other) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the application an event apart from the records; whether the stream ends with it.
+    fn pass_over(&mut self, event: Event) -> bool {
+        let is_end = matches!(event, Event::StreamEnded { publishers_left: 0, .. });
+        if let Some(on_event) = &mut self.on_event {
+            on_event(event);
+        }
+        is_end
+    }
+
+    /// The next record of the batch of which some were given out.
+    fn take_open(&mut self) -> Option<ReceivedRecord> {
+        let record = self.open.as_mut()?.take_first();
+        if self.open.as_ref().is_some_and(Records::is_empty) {
+            self.open = None;
+        }
+        record
+    }
+
+    /// The next event, in order. With a timeout, `None` when nothing came within it. Without one it waits as long as it takes;
+    /// after the stream's end, which [`Event::StreamEnded`] with no publisher left has reported, it waits no more: `None`
+    /// when nothing further has arrived. A publisher may come later: to wait for it, call this with a timeout.
     ///
     /// # Errors
     /// The link has ended for good, or the call was interrupted.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
+        if timeout.is_some() || !self.has_ended {
+            return self.await_event(timeout);
+        }
+        // What has arrived and nobody has taken in yet.
+        self.client.look(|inner| (!inner.link.inbox.is_empty()).then_some(()));
+        self.await_event(Some(Duration::ZERO))
+    }
+
+    /// The next event; without a timeout it waits as long as it takes, also for another publisher.
+    fn await_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
+        if let Some(rest) = self.open.take() {
+            return Ok(Some(Event::Records(rest)));
+        }
         loop {
-            let incoming = match self.pending.pop_front() {
-                Some(incoming) => Some(incoming),
-                None => {
-                    // What was given out last time is consumed by now.
-                    let consumed = std::mem::take(&mut self.consumed);
-                    let mut inner = self.client.shared.lock();
-                    inner.link.consumed_to(consumed);
-                    let ready = inner.link.inbox.pop_front();
-                    drop(inner);
-                    match ready {
-                        Some(incoming) => Some(incoming),
-                        None => self.client.wait(timeout, |inner| inner.link.inbox.pop_front())?,
-                    }
-                }
-            };
-            let Some(incoming) = incoming else { return Ok(None) };
+            let Some(incoming) = self.await_incoming(timeout)? else { return Ok(None) };
             if let Some(event) = self.event(incoming)? {
+                self.note(&event);
                 return Ok(Some(event));
             }
         }
     }
 
-    /// The events as an iterator: it waits for each as long as it takes, and its last item is the error that ended it.
+    fn await_incoming(&mut self, timeout: Option<Duration>) -> Result<Option<Incoming>, Error> {
+        if let Some(incoming) = self.pending.pop_front() {
+            return Ok(Some(incoming));
+        }
+        // What was given out last time is consumed by now.
+        let consumed = std::mem::take(&mut self.consumed);
+        let mut inner = self.client.shared.lock();
+        inner.link.consumed_to(consumed);
+        if let Some(incoming) = inner.link.inbox.pop_front() {
+            return Ok(Some(incoming));
+        }
+        drop(inner);
+        self.client.wait(timeout, |inner| inner.link.inbox.pop_front())
+    }
+
+    /// Counts what an event says.
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Records(_) | Event::Held { .. } | Event::Unreadable { .. } => self.has_ended = false,
+            Event::StreamEnded { publishers_left, .. } => self.has_ended = *publishers_left == 0,
+            Event::Dropped { records, .. } => self.dropped += records,
+            Event::Reconnected => self.reconnections += 1,
+            Event::Format(_) | Event::Readable { .. } => {}
+        }
+    }
+
+    /// All events as an iterator, for programs that outlive the stream's publishers: it does not end when the stream does, but
+    /// waits for the next publisher. It waits for each event as long as it takes, and its last item is the error that ended it.
     pub fn events(&mut self) -> impl Iterator<Item = Result<Event, Error>> + '_ {
         let mut ended = false;
         std::iter::from_fn(move || {
             if ended {
                 return None;
             }
-            let event = self.next_event(None).transpose();
+            let event = self.await_event(None).transpose();
             ended = !matches!(event, Some(Ok(_)));
             event
         })
@@ -356,7 +436,7 @@ impl Subscriber {
             let reason = format!("a publisher's packet contains an invalid record: {flaw}");
             return Ok(Event::Dropped { records, reason });
         }
-        Ok(Event::Records(Records { format: format.clone(), bytes, payloads, count }))
+        Ok(Event::Records(Records::new(format.clone(), bytes, payloads, count)))
     }
 
     /// Why the records come by packets, where shared memory was tried first: in words, for people.
