@@ -3,7 +3,10 @@
 use crate::error::Error;
 use crate::records::{ReceivedRecord, Records};
 use crate::subscriber::Subscriber;
+use crossdock_format::typed::RecordReader;
+use serde::de::DeserializeOwned;
 use std::borrow::BorrowMut;
+use std::marker::PhantomData;
 
 /// The records of a subscriber, one by one. It ends when the stream does; an error that ends it is its last item.
 #[derive(Debug)]
@@ -32,6 +35,50 @@ impl Iterator for Batches<'_> {
 
     fn next(&mut self) -> Option<Result<Records, Error>> {
         until_failure(&mut self.has_failed, || self.subscriber.next_batch())
+    }
+}
+
+/// The values that a subscriber's records hold. It ends when the stream does. A record that does not go with the type is an item of
+/// its own ([`Error::Typed`]), and the next record follows it; an error that ends the link is the last item.
+#[derive(Debug)]
+pub struct Typed<'s, T> {
+    subscriber: &'s mut Subscriber,
+    /// What reads the formats that have come so far; the last one first.
+    readers: Vec<RecordReader>,
+    has_failed: bool,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> Iterator for Typed<'_, T> {
+    type Item = Result<T, Error>;
+
+    fn next(&mut self) -> Option<Result<T, Error>> {
+        let record = match until_failure(&mut self.has_failed, || self.subscriber.next_record())? {
+            Ok(record) => record,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(read(&mut self.readers, &record))
+    }
+}
+
+/// Formats for which [`read`] keeps a reader: more than a stream is likely to have at a time.
+const MOST_READERS: usize = 8;
+
+/// The value that a record holds; the reader of its format is the first afterwards.
+fn read<T: DeserializeOwned>(readers: &mut Vec<RecordReader>, record: &ReceivedRecord) -> Result<T, Error> {
+    let format = record.format();
+    if readers.first().is_none_or(|reader| reader.format() != format) {
+        match readers.iter().position(|reader| reader.format() == format) {
+            Some(known) => readers.swap(0, known),
+            None => {
+                readers.truncate(MOST_READERS - 1);
+                readers.insert(0, RecordReader::new(format));
+            }
+        }
+    }
+    match readers.first() {
+        Some(reader) => Ok(reader.read(&record.record())?),
+        None => Err(Error::Malformed("a record without a format".to_owned())),
     }
 }
 
@@ -72,5 +119,10 @@ impl Subscriber {
     /// The records as they arrived together, up to the stream's end: see [`Subscriber::next_batch`].
     pub fn batches(&mut self) -> Batches<'_> {
         Batches { subscriber: self, has_failed: false }
+    }
+
+    /// The records as values of a type, their fields by their names, up to the stream's end: see [`Subscriber::next_record`].
+    pub fn typed<T: DeserializeOwned>(&mut self) -> Typed<'_, T> {
+        Typed { subscriber: self, readers: Vec::new(), has_failed: false, of: PhantomData }
     }
 }

@@ -107,7 +107,7 @@ pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWor
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Implementation, Overflow, Unreadable};
 pub use error::Error;
-pub use iteration::{Batches, RecordIter};
+pub use iteration::{Batches, RecordIter, Typed};
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};

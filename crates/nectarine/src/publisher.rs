@@ -8,10 +8,12 @@ use crate::packing::Packing;
 use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
+use crossdock_format::typed::{RecordWriter, TypedError};
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
 use crossdock_transport::control::{Publication, PublisherId};
 use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The publisher's own number for its one stream.
@@ -29,7 +31,7 @@ const FAREWELL: Duration = Duration::from_millis(250);
 pub struct PublisherBuilder {
     settings: Settings,
     stream: Option<String>,
-    format: Option<Format>,
+    format: Option<Result<Format, TypedError>>,
     linger: Duration,
 }
 
@@ -44,7 +46,15 @@ impl PublisherBuilder {
     /// The format of its records.
     #[must_use]
     pub fn format(mut self, format: &Format) -> Self {
-        self.format = Some(format.clone());
+        self.format = Some(Ok(format.clone()));
+        self
+    }
+
+    /// The format of its records: the one that follows from a type ([`Format::of`]), of which [`Publisher::send`] then publishes
+    /// values. A type without a format is an error when the publisher connects.
+    #[must_use]
+    pub fn typed<T: Deserialize<'static>>(mut self) -> Self {
+        self.format = Some(Format::of::<T>());
         self
     }
 
@@ -60,10 +70,10 @@ impl PublisherBuilder {
     /// Connects and announces the stream.
     ///
     /// # Errors
-    /// Nobody answers, or the daemon refuses the stream or format.
+    /// Nobody answers, the daemon refuses the stream or format, or the type has no format.
     pub fn connect(self) -> Result<Publisher, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
-        let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
+        let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))??;
         let publisher = random_id().map_err(Error::system("cannot get random bytes for the publisher's id"))?;
         let mut client = Client::connect(self.settings)?;
         let id = {
@@ -83,7 +93,8 @@ impl PublisherBuilder {
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
         let most_record_bytes = client.shared.lock().link.most_record_bytes;
-        Ok(Publisher { client, stream, format, most_record_bytes, records: 0, bytes: 0, finished: false })
+        let writer = RecordWriter::new(&format);
+        Ok(Publisher { client, stream, format, writer, most_record_bytes, records: 0, bytes: 0, finished: false })
     }
 }
 
@@ -105,6 +116,8 @@ pub struct Publisher {
     client: Client,
     stream: String,
     format: Format,
+    /// Makes records of values.
+    writer: RecordWriter,
     /// The longest record that the daemon takes, in bytes.
     most_record_bytes: usize,
     records: u64,
@@ -127,9 +140,23 @@ impl Publisher {
 
     fn check(&self, record: &[u8]) -> Result<(), Error> {
         Record::check(&self.format, record)?;
-        if record.len() > self.most_record_bytes {
-            return Err(Error::TooLong { bytes: record.len(), most: self.most_record_bytes });
+        fits(record, self.most_record_bytes)
+    }
+
+    /// Publishes a value as a record of the stream's format, its fields by their names; blocks as [`Publisher::publish`] does.
+    ///
+    /// # Errors
+    /// The value is no record of the format ([`Error::Typed`] names the field), the link has ended, or it was interrupted; the value
+    /// was not taken then.
+    pub fn send<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        let record = self.writer.write(value)?;
+        fits(record, self.most_record_bytes)?;
+        // It is the writer's, so it needs no check.
+        if offer(&self.client, &[record])? == 0 {
+            self.client.wait(None, |inner| inner.pack(record).then_some(()))?;
         }
+        self.records += 1;
+        self.bytes += record.len() as u64;
         Ok(())
     }
 
@@ -171,7 +198,7 @@ impl Publisher {
     fn publish_checked(&mut self, records: &[&[u8]]) -> Result<(), Error> {
         let mut rest = records;
         loop {
-            let taken = self.offer(rest)?;
+            let taken = offer(&self.client, rest)?;
             self.records += taken as u64;
             self.bytes += rest[..taken].iter().map(|record| record.len() as u64).sum::<u64>();
             rest = &rest[taken..];
@@ -189,32 +216,14 @@ impl Publisher {
     /// As [`Publisher::publish`].
     pub fn try_publish(&mut self, record: &[u8]) -> Result<bool, Error> {
         self.check(record)?;
-        let mut taken = self.offer(&[record])?;
+        let mut taken = offer(&self.client, &[record])?;
         if taken == 0 {
             self.client.shared.lock().drive();
-            taken = self.offer(&[record])?;
+            taken = offer(&self.client, &[record])?;
         }
         self.records += taken as u64;
         self.bytes += (taken * record.len()) as u64;
         Ok(taken > 0)
-    }
-
-    /// Packs records as long as there is room, and sends what is full. Returns how many were taken.
-    #[inline]
-    fn offer(&mut self, records: &[&[u8]]) -> Result<usize, Error> {
-        let mut inner = self.client.shared.lock();
-        let flush_ns = inner.flush_ns();
-        let taken = records.iter().take_while(|record| inner.pack(record)).count();
-        let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
-        if inner.flush_ns() != flush_ns || records[..taken].iter().any(is_long) {
-            // A super-packet was begun, so the one before it, if any, is complete; what is longer than one is complete itself.
-            send(&mut inner);
-            self.client.tick(&mut inner);
-        }
-        match inner.link.fault() {
-            Some(fault) if taken < records.len() => Err(fault),
-            _ => Ok(taken),
-        }
     }
 
     /// Sends what is packed now, without waiting for company.
@@ -329,6 +338,29 @@ fn random_id() -> std::io::Result<PublisherId> {
     Ok(PublisherId(u128::from_ne_bytes(bytes)))
 }
 
+/// Whether a record is no longer than the daemon takes.
+fn fits(record: &[u8], most: usize) -> Result<(), Error> {
+    if record.len() > most { Err(Error::TooLong { bytes: record.len(), most }) } else { Ok(()) }
+}
+
+/// Packs records as long as there is room, and sends what is full. Returns how many were taken.
+#[inline]
+fn offer(client: &Client, records: &[&[u8]]) -> Result<usize, Error> {
+    let mut inner = client.shared.lock();
+    let flush_ns = inner.flush_ns();
+    let taken = records.iter().take_while(|record| inner.pack(record)).count();
+    let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
+    if inner.flush_ns() != flush_ns || records[..taken].iter().any(is_long) {
+        // A super-packet was begun, so the one before it, if any, is complete; what is longer than one is complete itself.
+        send(&mut inner);
+        client.tick(&mut inner);
+    }
+    match inner.link.fault() {
+        Some(fault) if taken < records.len() => Err(fault),
+        _ => Ok(taken),
+    }
+}
+
 /// Sends what is queued; looks for acks now and then, not for each super-packet.
 fn send(inner: &mut Inner) {
     let now_ns = inner.link.now_ns();
@@ -421,7 +453,9 @@ mod tests {
         client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
         let stream = "N".to_owned();
         let most_record_bytes = MAX_PAYLOAD_BYTES;
-        let publisher = Publisher { client, stream, format, most_record_bytes, records: 0, bytes: 0, finished: true };
+        let writer = RecordWriter::new(&format);
+        let publisher =
+            Publisher { client, stream, format, writer, most_record_bytes, records: 0, bytes: 0, finished: true };
         let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }
