@@ -12,14 +12,20 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 pub struct RecordIter<S> {
     subscriber: S,
-    has_failed: bool,
+}
+
+impl<S: BorrowMut<Subscriber>> RecordIter<S> {
+    fn new(mut subscriber: S) -> RecordIter<S> {
+        subscriber.borrow_mut().forget_failure();
+        RecordIter { subscriber }
+    }
 }
 
 impl<S: BorrowMut<Subscriber>> Iterator for RecordIter<S> {
     type Item = Result<ReceivedRecord, Error>;
 
     fn next(&mut self) -> Option<Result<ReceivedRecord, Error>> {
-        until_failure(&mut self.has_failed, || self.subscriber.borrow_mut().next_record())
+        self.subscriber.borrow_mut().until_failure(Subscriber::next_record)
     }
 }
 
@@ -27,14 +33,13 @@ impl<S: BorrowMut<Subscriber>> Iterator for RecordIter<S> {
 #[derive(Debug)]
 pub struct Batches<'s> {
     subscriber: &'s mut Subscriber,
-    has_failed: bool,
 }
 
 impl Iterator for Batches<'_> {
     type Item = Result<Records, Error>;
 
     fn next(&mut self) -> Option<Result<Records, Error>> {
-        until_failure(&mut self.has_failed, || self.subscriber.next_batch())
+        self.subscriber.until_failure(Subscriber::next_batch)
     }
 }
 
@@ -43,9 +48,7 @@ impl Iterator for Batches<'_> {
 #[derive(Debug)]
 pub struct Typed<'s, T> {
     subscriber: &'s mut Subscriber,
-    /// What reads the formats that have come so far; the last one first.
-    readers: Vec<RecordReader>,
-    has_failed: bool,
+    readers: Readers,
     of: PhantomData<fn() -> T>,
 }
 
@@ -53,46 +56,33 @@ impl<T: DeserializeOwned> Iterator for Typed<'_, T> {
     type Item = Result<T, Error>;
 
     fn next(&mut self) -> Option<Result<T, Error>> {
-        let record = match until_failure(&mut self.has_failed, || self.subscriber.next_record())? {
-            Ok(record) => record,
-            Err(error) => return Some(Err(error)),
-        };
-        Some(read(&mut self.readers, &record))
+        let record = self.subscriber.until_failure(Subscriber::next_record)?;
+        Some(record.and_then(|record| self.readers.read(&record)))
     }
 }
 
-/// Formats for which [`read`] keeps a reader: more than a stream is likely to have at a time.
-const MOST_READERS: usize = 8;
+/// What reads the formats that have come so far; the last one first.
+#[derive(Debug, Default)]
+pub(crate) struct Readers(Vec<RecordReader>);
 
-/// The value that a record holds; the reader of its format is the first afterwards.
-fn read<T: DeserializeOwned>(readers: &mut Vec<RecordReader>, record: &ReceivedRecord) -> Result<T, Error> {
-    let format = record.format();
-    if readers.first().is_none_or(|reader| reader.format() != format) {
-        match readers.iter().position(|reader| reader.format() == format) {
-            Some(known) => readers.swap(0, known),
-            None => {
-                readers.truncate(MOST_READERS - 1);
-                readers.insert(0, RecordReader::new(format));
-            }
+impl Readers {
+    /// Formats that have a reader at a time: more than a stream is likely to have.
+    const MOST: usize = 8;
+
+    /// The value that a record holds.
+    ///
+    /// # Errors
+    /// The record does not go with the type.
+    pub(crate) fn read<T: DeserializeOwned>(&mut self, record: &ReceivedRecord) -> Result<T, Error> {
+        let format = record.format();
+        if let Some(known) = self.0.iter().position(|reader| reader.format() == format) {
+            self.0.swap(0, known);
+        } else {
+            self.0.truncate(Readers::MOST - 1);
+            self.0.insert(0, RecordReader::new(format));
         }
+        Ok(self.0[0].read(&record.record())?)
     }
-    match readers.first() {
-        Some(reader) => Ok(reader.read(&record.record())?),
-        None => Err(Error::Malformed("a record without a format".to_owned())),
-    }
-}
-
-/// The next item; none after the first error, so that a loop that skips errors ends too.
-fn until_failure<T>(
-    has_failed: &mut bool,
-    next: impl FnOnce() -> Result<Option<T>, Error>,
-) -> Option<Result<T, Error>> {
-    if *has_failed {
-        return None;
-    }
-    let item = next().transpose();
-    *has_failed = matches!(item, Some(Err(_)));
-    item
 }
 
 /// The records, up to the stream's end: see [`Subscriber::next_record`].
@@ -101,7 +91,7 @@ impl IntoIterator for Subscriber {
     type IntoIter = RecordIter<Subscriber>;
 
     fn into_iter(self) -> RecordIter<Subscriber> {
-        RecordIter { subscriber: self, has_failed: false }
+        RecordIter::new(self)
     }
 }
 
@@ -111,18 +101,20 @@ impl<'s> IntoIterator for &'s mut Subscriber {
     type IntoIter = RecordIter<&'s mut Subscriber>;
 
     fn into_iter(self) -> RecordIter<&'s mut Subscriber> {
-        RecordIter { subscriber: self, has_failed: false }
+        RecordIter::new(self)
     }
 }
 
 impl Subscriber {
     /// The records as they arrived together, up to the stream's end: see [`Subscriber::next_batch`].
     pub fn batches(&mut self) -> Batches<'_> {
-        Batches { subscriber: self, has_failed: false }
+        self.forget_failure();
+        Batches { subscriber: self }
     }
 
     /// The records as values of a type, their fields by their names, up to the stream's end: see [`Subscriber::next_record`].
     pub fn typed<T: DeserializeOwned>(&mut self) -> Typed<'_, T> {
-        Typed { subscriber: self, readers: Vec::new(), has_failed: false, of: PhantomData }
+        self.forget_failure();
+        Typed { subscriber: self, readers: Readers::default(), of: PhantomData }
     }
 }

@@ -97,6 +97,11 @@ mod publisher;
 mod records;
 mod settings;
 mod shared;
+mod signal;
+#[cfg(feature = "futures")]
+mod sinks;
+#[cfg(feature = "futures")]
+mod streams;
 mod subscriber;
 mod watch;
 
@@ -113,4 +118,8 @@ pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use records::{ReceivedRecord, Records, TakenRecords};
 pub use settings::Transport;
+#[cfg(feature = "futures")]
+pub use sinks::TypedSink;
+#[cfg(feature = "futures")]
+pub use streams::{BatchStream, TypedStream};
 pub use subscriber::{Event, Subscriber, SubscriberBuilder};

@@ -14,6 +14,8 @@ use crossdock_transport::Request;
 use crossdock_transport::control::{Publication, PublisherId};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "futures")]
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 /// The publisher's own number for its one stream.
@@ -92,9 +94,7 @@ impl PublisherBuilder {
             id
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        let most_record_bytes = client.shared.lock().link.most_record_bytes;
-        let writer = RecordWriter::new(&format);
-        Ok(Publisher { client, stream, format, writer, most_record_bytes, records: 0, bytes: 0, finished: false })
+        Ok(Publisher::new(client, stream, format))
     }
 }
 
@@ -122,6 +122,10 @@ pub struct Publisher {
     most_record_bytes: usize,
     records: u64,
     bytes: u64,
+    /// A record that was taken without waiting, and for which there is no room yet.
+    held: Vec<u8>,
+    /// The number of the request that finishes the stream, once it was made.
+    finishing: Option<u32>,
     finished: bool,
 }
 
@@ -130,6 +134,22 @@ impl Publisher {
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> PublisherBuilder {
         PublisherBuilder { settings: Settings::new(addr), stream: None, format: None, linger: Duration::from_millis(1) }
+    }
+
+    fn new(client: Client, stream: String, format: Format) -> Publisher {
+        let most_record_bytes = client.shared.lock().link.most_record_bytes;
+        Publisher {
+            client,
+            stream,
+            writer: RecordWriter::new(&format),
+            format,
+            most_record_bytes,
+            records: 0,
+            bytes: 0,
+            held: Vec::new(),
+            finishing: None,
+            finished: false,
+        }
     }
 
     /// The format of the stream's records.
@@ -149,6 +169,7 @@ impl Publisher {
     /// The value is no record of the format ([`Error::Typed`] names the field), the link has ended, or it was interrupted; the value
     /// was not taken then.
     pub fn send<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.wait_held()?;
         let record = self.writer.write(value)?;
         fits(record, self.most_record_bytes)?;
         // It is the writer's, so it needs no check.
@@ -196,6 +217,7 @@ impl Publisher {
 
     /// Takes records that were checked.
     fn publish_checked(&mut self, records: &[&[u8]]) -> Result<(), Error> {
+        self.wait_held()?;
         let mut rest = records;
         loop {
             let taken = offer(&self.client, rest)?;
@@ -216,6 +238,9 @@ impl Publisher {
     /// As [`Publisher::publish`].
     pub fn try_publish(&mut self, record: &[u8]) -> Result<bool, Error> {
         self.check(record)?;
+        if !self.try_held()? {
+            return Ok(false);
+        }
         let mut taken = offer(&self.client, &[record])?;
         if taken == 0 {
             self.client.shared.lock().drive();
@@ -224,6 +249,28 @@ impl Publisher {
         self.records += taken as u64;
         self.bytes += (taken * record.len()) as u64;
         Ok(taken > 0)
+    }
+
+    /// Packs the record that was taken without room for it, if there is room now. Whether none is left.
+    fn try_held(&mut self) -> Result<bool, Error> {
+        if !self.held.is_empty() {
+            if offer(&self.client, &[&self.held])? == 0 {
+                return Ok(false);
+            }
+            self.held.clear();
+        }
+        Ok(true)
+    }
+
+    /// The same, and waits until there is room.
+    #[inline]
+    fn wait_held(&mut self) -> Result<(), Error> {
+        if !self.try_held()? {
+            let held = &self.held;
+            self.client.wait(None, |inner| inner.pack(held).then_some(()))?;
+            self.held.clear();
+        }
+        Ok(())
     }
 
     /// Sends what is packed now, without waiting for company.
@@ -308,20 +355,101 @@ impl Publisher {
     /// # Errors
     /// The link has ended or was interrupted before that.
     pub fn finish(mut self) -> Result<PublishSummary, Error> {
-        let id = {
-            let mut inner = self.client.shared.lock();
+        self.wait_held()?;
+        if !self.finished {
+            let id = self.request_finish();
+            self.client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
+            self.note_finished();
+        }
+        Ok(self.stats())
+    }
+
+    /// Asks the daemon to finish the stream behind everything sent; returns the request's number.
+    fn request_finish(&mut self) -> u32 {
+        let client = &self.client;
+        *self.finishing.get_or_insert_with(|| {
+            let mut inner = client.shared.lock();
             inner.flush_packing();
             let id = inner.link.request_id();
             // As part of every session from here on: should this one be lost, the next one finishes too.
             inner.link.finish_with(Request::Finish { id, stream: STREAM });
             id
-        };
-        self.client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        let summary = self.stats();
+        })
+    }
+
+    fn note_finished(&mut self) {
         self.finished = true;
         self.client.shared.lock().link.say_close();
-        Ok(summary)
     }
+}
+
+/// Publishing without waiting, for a task that is woken when it may go on.
+#[cfg(feature = "futures")]
+impl Publisher {
+    /// Whether another record can be taken.
+    pub(crate) fn poll_room(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        if !self.try_held()? {
+            let held = &self.held;
+            ready!(self.client.poll(waker, |inner| inner.pack(held).then_some(())))?;
+            self.held.clear();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes a record, after there was room.
+    pub(crate) fn start(&mut self, record: &[u8]) -> Result<(), Error> {
+        self.check(record)?;
+        check_ready(&self.held)?;
+        start(&self.client, &mut self.held, record)?;
+        self.records += 1;
+        self.bytes += record.len() as u64;
+        Ok(())
+    }
+
+    /// Takes a value, after there was room.
+    pub(crate) fn start_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        check_ready(&self.held)?;
+        let record = self.writer.write(value)?;
+        fits(record, self.most_record_bytes)?;
+        start(&self.client, &mut self.held, record)?;
+        self.records += 1;
+        self.bytes += record.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the daemon has everything that was taken.
+    pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        ready!(self.poll_room(waker))?;
+        self.flush()?;
+        self.client.poll(waker, |inner| (inner.link.fault().is_none() && inner.link.is_settled()).then_some(()))
+    }
+
+    /// Whether the stream is finished, as [`Publisher::finish`] does it.
+    pub(crate) fn poll_finish(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        if self.finished {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_room(waker))?;
+        let id = self.request_finish();
+        ready!(self.client.poll(waker, |inner| inner.link.answer(id)))??;
+        self.note_finished();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Packs a record, or holds it until there is room.
+#[cfg(feature = "futures")]
+fn start(client: &Client, held: &mut Vec<u8>, record: &[u8]) -> Result<(), Error> {
+    if offer(client, &[record])? == 0 {
+        held.extend_from_slice(record);
+    }
+    Ok(())
+}
+
+/// Refuses a record while another one is held.
+#[cfg(feature = "futures")]
+fn check_ready(held: &[u8]) -> Result<(), Error> {
+    if held.is_empty() { Ok(()) } else { Err(Error::Incomplete("a sink takes a record after it was ready for one")) }
 }
 
 /// An id from the system's randomness: two publishers that have the same would end each other's sessions, also where one process was
@@ -377,12 +505,16 @@ impl Drop for Publisher {
         if self.finished {
             return;
         }
+        // Nobody is there to take an error any more.
+        if !self.held.is_empty() {
+            let held = &self.held;
+            let _ = self.client.wait(Some(FAREWELL), |inner| inner.pack(held).then_some(()));
+        }
         {
             let mut inner = self.client.shared.lock();
             inner.flush_packing();
             inner.link.ask(Request::Terminate);
         }
-        // Nobody is there to take an error any more.
         let _ = self.client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
     }
 }
@@ -451,11 +583,8 @@ mod tests {
         row.set(0, Value::Uint(7)).unwrap();
         let record = row.finish().unwrap().to_vec();
         client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
-        let stream = "N".to_owned();
-        let most_record_bytes = MAX_PAYLOAD_BYTES;
-        let writer = RecordWriter::new(&format);
-        let publisher =
-            Publisher { client, stream, format, writer, most_record_bytes, records: 0, bytes: 0, finished: true };
+        let mut publisher = Publisher::new(client, "N".to_owned(), format);
+        publisher.finished = true;
         let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }

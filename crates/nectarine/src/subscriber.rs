@@ -7,10 +7,13 @@ use crate::incoming::{Arrived, Incoming};
 use crate::link::NOBODY;
 use crate::records::{ReceivedRecord, Records};
 use crate::settings::{Settings, Transport, setting_methods};
+use crate::signal::Signal;
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Overflow, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 /// The subscriber's own number for its one subscription.
@@ -162,6 +165,10 @@ pub struct Subscriber {
     open: Option<Records>,
     consumed: u64,
     on_event: Option<OnEvent>,
+    /// What becomes readable when there is something to be taken, if that was asked for.
+    signal: Option<Signal>,
+    /// Whether the last item that a loop was given is an error.
+    has_failed: bool,
     /// Whether the stream's last publisher has gone, and nothing has come of another one.
     has_ended: bool,
     dropped: u64,
@@ -178,6 +185,8 @@ impl Subscriber {
             open: None,
             consumed: 0,
             on_event: None,
+            signal: None,
+            has_failed: false,
             has_ended: false,
             dropped: 0,
             reconnections: 0,
@@ -281,6 +290,24 @@ impl Subscriber {
         Ok(None)
     }
 
+    /// The next item of a loop; none after an error, so that a loop that skips errors ends too.
+    pub(crate) fn until_failure<T>(
+        &mut self,
+        next: impl FnOnce(&mut Subscriber) -> Result<Option<T>, Error>,
+    ) -> Option<Result<T, Error>> {
+        if std::mem::take(&mut self.has_failed) {
+            return None;
+        }
+        let item = next(self).transpose();
+        self.has_failed = matches!(item, Some(Err(_)));
+        item
+    }
+
+    /// Another loop begins.
+    pub(crate) fn forget_failure(&mut self) {
+        self.has_failed = false;
+    }
+
     /// Gives the application an event apart from the records; whether the stream ends with it.
     fn pass_over(&mut self, event: Event) -> bool {
         let is_end = matches!(event, Event::StreamEnded { publishers_left: 0, .. });
@@ -309,9 +336,118 @@ impl Subscriber {
         if timeout.is_some() || !self.has_ended {
             return self.await_event(timeout);
         }
-        // What has arrived and nobody has taken in yet.
-        self.client.look(|inner| (!inner.link.inbox.is_empty()).then_some(()));
+        self.look();
         self.await_event(Some(Duration::ZERO))
+    }
+
+    /// The next event, if it is there; waits for nothing.
+    ///
+    /// With a [descriptor](Subscriber::descriptor), `None` means that the descriptor becomes readable when this is worth another
+    /// call: take events until there are none, then wait for the descriptor.
+    ///
+    /// # Errors
+    /// The link has ended for good.
+    pub fn try_next_event(&mut self) -> Result<Option<Event>, Error> {
+        let Some(signal) = &self.signal else {
+            self.look();
+            return self.await_event(Some(Duration::ZERO));
+        };
+        signal.clear();
+        let waker = signal.waker.clone();
+        match self.poll_event(&waker) {
+            Poll::Ready(event) => event.map(Some),
+            Poll::Pending => Ok(None),
+        }
+    }
+
+    /// A descriptor for an event loop of the application's own (poll, epoll, an `AsyncFd` of tokio): it is readable when
+    /// [`Subscriber::try_next_event`] is worth a call, which also makes it unreadable again. All descriptors of a subscriber are
+    /// duplicates of one, which stays the same when the connection is lost and restored.
+    ///
+    /// ```no_run
+    /// use crossdock_nectarine::{Event, Subscriber};
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut subscriber = Subscriber::builder("127.0.0.1:7440").sql("SELECT * FROM flights").connect()?;
+    /// let descriptor = subscriber.descriptor()?;
+    /// loop {
+    ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?; // and the program's other descriptors
+    ///     while let Some(event) = subscriber.try_next_event()? {
+    ///         match event {
+    ///             Event::Records(records) => println!("{records:?}"),
+    ///             Event::StreamEnded { publishers_left: 0, .. } => return Ok(()),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub fn descriptor(&mut self) -> Result<OwnedFd, Error> {
+        let signal = match self.signal.take() {
+            Some(signal) => signal,
+            None => Signal::new()?,
+        };
+        self.signal.insert(signal).duplicate()
+    }
+
+    /// The next event, also of another publisher; if none is there, the task is woken when there may be.
+    pub(crate) fn poll_event(&mut self, waker: &Waker) -> Poll<Result<Event, Error>> {
+        if let Some(rest) = self.open.take() {
+            return Poll::Ready(Ok(Event::Records(rest)));
+        }
+        loop {
+            let incoming = match self.take_incoming() {
+                Some(incoming) => incoming,
+                None => ready!(self.client.poll(waker, |inner| inner.link.inbox.pop_front()))?,
+            };
+            if let Some(event) = self.event(incoming)? {
+                self.note(&event);
+                return Poll::Ready(Ok(event));
+            }
+        }
+    }
+
+    /// As [`Subscriber::next_batch`], for a task, which is woken when there may be more.
+    #[cfg(feature = "futures")]
+    pub(crate) fn poll_batch(&mut self, waker: &Waker) -> Poll<Result<Option<Records>, Error>> {
+        loop {
+            let event = match self.has_ended {
+                // It waits for nothing.
+                true => self.next_event(None)?,
+                false => Some(ready!(self.poll_event(waker))?),
+            };
+            let is_end = match event {
+                Some(Event::Records(records)) => return Poll::Ready(Ok(Some(records))),
+                Some(other) => self.pass_over(other),
+                None => true,
+            };
+            if is_end {
+                return Poll::Ready(Ok(None));
+            }
+        }
+    }
+
+    /// As [`Subscriber::next_record`], for a task, which is woken when there may be more.
+    #[cfg(feature = "futures")]
+    pub(crate) fn poll_record(&mut self, waker: &Waker) -> Poll<Result<Option<ReceivedRecord>, Error>> {
+        loop {
+            if let Some(record) = self.take_open() {
+                return Poll::Ready(Ok(Some(record)));
+            }
+            self.open = ready!(self.poll_batch(waker))?;
+            if self.open.is_none() {
+                return Poll::Ready(Ok(None));
+            }
+        }
+    }
+
+    /// Takes in what has arrived and nobody has taken in yet.
+    fn look(&self) {
+        self.client.look(|inner| (!inner.link.inbox.is_empty()).then_some(()));
     }
 
     /// The next event; without a timeout it waits as long as it takes, also for another publisher.
@@ -329,18 +465,21 @@ impl Subscriber {
     }
 
     fn await_incoming(&mut self, timeout: Option<Duration>) -> Result<Option<Incoming>, Error> {
-        if let Some(incoming) = self.pending.pop_front() {
-            return Ok(Some(incoming));
+        match self.take_incoming() {
+            Some(incoming) => Ok(Some(incoming)),
+            None => self.client.wait(timeout, |inner| inner.link.inbox.pop_front()),
         }
-        // What was given out last time is consumed by now.
-        let consumed = std::mem::take(&mut self.consumed);
-        let mut inner = self.client.shared.lock();
-        inner.link.consumed_to(consumed);
-        if let Some(incoming) = inner.link.inbox.pop_front() {
-            return Ok(Some(incoming));
-        }
-        drop(inner);
-        self.client.wait(timeout, |inner| inner.link.inbox.pop_front())
+    }
+
+    /// What was taken in before.
+    fn take_incoming(&mut self) -> Option<Incoming> {
+        self.pending.pop_front().or_else(|| {
+            // What was given out last time is consumed by now.
+            let consumed = std::mem::take(&mut self.consumed);
+            let mut inner = self.client.shared.lock();
+            inner.link.consumed_to(consumed);
+            inner.link.inbox.pop_front()
+        })
     }
 
     /// Counts what an event says.

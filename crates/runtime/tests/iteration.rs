@@ -7,6 +7,7 @@ mod contexts;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, Overflow, Publisher, ReceivedRecord, Records, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle};
+use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -194,4 +195,59 @@ fn the_error_that_ends_a_loop_is_its_last_item() {
         matches!(items, (ref items, true) if matches!(items[..], [Err(Error::Closed(_) | Error::Lost { .. })])),
         "{items:?}"
     );
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+struct Flight {
+    carrier: String,
+    #[serde(rename = "flight no")]
+    number: u32,
+    delay: Option<f64>,
+    legs: Vec<Leg>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+struct Leg {
+    to: String,
+    km: Option<u16>,
+}
+
+#[test]
+fn values_of_a_type_are_published_and_come_back_by_their_names() {
+    #[derive(Deserialize, Debug, PartialEq)]
+    struct Few {
+        #[serde(rename = "flight no")]
+        number: u8,
+        delay: Option<i32>,
+        #[serde(default)]
+        gate: String,
+    }
+    let (_context, addr) = start(|_| {});
+    let leg = |km| Leg { to: "LAX".to_owned(), km };
+    let flight = |number| Flight {
+        carrier: "B6".to_owned(),
+        number,
+        delay: (number > 1).then_some(1.5),
+        legs: vec![leg(Some(3983)), leg(None)],
+    };
+    let flights: Vec<Flight> = [1, 2, 300].map(flight).to_vec();
+    for way in WAYS {
+        let mut publisher = Publisher::builder(&addr).transport(way).stream("T").typed::<Flight>().connect().unwrap();
+        let connect = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+        let mut whole = connect("SELECT * FROM T");
+        let mut few = connect("SELECT \"flight no\", CASE WHEN delay > 1 THEN 7 END AS delay FROM T");
+        flights.iter().for_each(|flight| publisher.send(flight).unwrap());
+        let refused = publisher.send(&leg(None)).unwrap_err().to_string();
+        assert_eq!(refused, "field `to`: the format has no such field");
+        assert_eq!(publisher.finish().unwrap().records, 3);
+        let found = within(move || whole.typed::<Flight>().collect::<Result<Vec<_>, _>>().unwrap());
+        assert_eq!(found, flights, "{way}");
+        // A record that does not go with the type is an item of its own.
+        let found = within(move || few.typed::<Few>().map(|few| few.map_err(|e| e.to_string())).collect::<Vec<_>>());
+        let few = |number, delay| Few { number, delay, gate: String::new() };
+        let refused = "field `flight no`: invalid value: integer `300`, expected u8".to_owned();
+        assert_eq!(found, [Ok(few(1, None)), Ok(few(2, Some(7))), Err(refused)], "{way}");
+    }
+    let error = Publisher::builder(&addr).stream("T").typed::<Vec<Leg>>().connect().map(drop).unwrap_err();
+    assert!(error.to_string().contains("a struct with named fields"), "{error}");
 }
