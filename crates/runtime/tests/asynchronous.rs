@@ -151,19 +151,28 @@ fn a_task_that_waits_is_woken_by_a_daemon_that_comes_back() {
     for way in WAYS {
         let (context, addr) = start(anywhere(), |_| {});
         let listen = context.local_addr();
-        let (first, mut subscriber) = (publisher(&addr, way), subscriber(&addr, way));
+        // It does not come back: the stream would end with it.
+        let builder = Publisher::builder(&addr).transport(way).stream("F").typed::<Flight>().reconnect(false);
+        let (_first, mut subscriber) = (builder.connect().unwrap(), subscriber(&addr, way));
         let (give, events) = mpsc::channel();
         subscriber.on_event(move |event| give.send(event).unwrap());
         assert!(Pin::new(&mut subscriber).poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
         let waiting = std::thread::spawn(|| pollster::block_on(all(TypedStream::<Flight, _>::new(subscriber))));
         context.stop();
-        let (_context, addr) = start(listen, |_| {});
-        drop(first);
-        assert!(matches!(events.recv_timeout(PATIENCE), Ok(Event::Reconnected)), "{way}");
+        let (again, addr) = start(listen, |_| {});
+        let event = events.recv_timeout(PATIENCE);
+        assert!(matches!(event, Ok(Event::Reconnected)), "{way}: {event:?}");
+        let again = within(move || {
+            while again.subscriptions().unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            again
+        });
         let mut second = publisher(&addr, way);
         second.send(&flight(7)).unwrap();
         second.finish().unwrap();
         assert_eq!(within(move || waiting.join().unwrap()), [flight(7)], "{way}");
+        again.stop();
     }
 }
 
