@@ -265,7 +265,7 @@ impl Publisher {
     /// The same, and waits until there is room.
     #[inline]
     fn wait_held(&mut self) -> Result<(), Error> {
-        if !self.try_held()? {
+        if !self.held.is_empty() && !self.try_held()? {
             let held = &self.held;
             self.client.wait(None, |inner| inner.pack(held).then_some(()))?;
             self.held.clear();

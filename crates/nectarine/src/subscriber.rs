@@ -346,7 +346,7 @@ impl Subscriber {
     /// call: take events until there are none, then wait for the descriptor.
     ///
     /// # Errors
-    /// The link has ended for good.
+    /// The link has ended for good; without a descriptor, also: the call was interrupted.
     pub fn try_next_event(&mut self) -> Result<Option<Event>, Error> {
         let Some(signal) = &self.signal else {
             self.look();

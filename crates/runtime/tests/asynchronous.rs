@@ -5,7 +5,9 @@
 mod contexts;
 
 use crossdock_format::Format;
-use crossdock_nectarine::{BatchStream, Error, Event, Publisher, Subscriber, Transport, TypedSink, TypedStream};
+use crossdock_nectarine::{
+    BatchStream, Error, Event, Publisher, Records, Subscriber, Transport, TypedSink, TypedStream,
+};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use futures_core::Stream;
 use futures_sink::Sink;
@@ -14,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::mpsc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -106,7 +108,7 @@ fn what_goes_into_a_sink_comes_out_of_streams_that_end() {
             within(move || (records.join().unwrap(), batches.join().unwrap(), values.join().unwrap()));
         assert_eq!(values, (0..5000).map(flight).collect::<Vec<_>>(), "{way}");
         assert_eq!(records.len(), 5000, "{way}");
-        assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 5000, "{way}");
+        assert_eq!(batches.iter().map(Records::len).sum::<usize>(), 5000, "{way}");
     }
 }
 
@@ -119,11 +121,8 @@ fn a_sink_waits_for_credit_and_loses_nothing() {
         // Nobody takes anything, so that at some number the sink is not ready.
         let mut context = Context::from_waker(Waker::noop());
         let mut count = 0;
-        loop {
-            match Sink::<Vec<u8>>::poll_ready(Pin::new(&mut publisher), &mut context) {
-                Poll::Ready(ready) => ready.unwrap(),
-                Poll::Pending => break,
-            }
+        while let Poll::Ready(ready) = Sink::<Vec<u8>>::poll_ready(Pin::new(&mut publisher), &mut context) {
+            ready.unwrap();
             let record = writer.write(&flight(count)).unwrap().to_vec();
             Pin::new(&mut publisher).start_send(record).unwrap();
             count += 1;
@@ -192,6 +191,34 @@ fn the_error_that_ends_a_stream_is_its_last_item() {
     context.stop();
     let ended = within(move || ended.join().unwrap());
     assert!(matches!(ended, (Error::Closed(_) | Error::Lost { .. }, true)), "{ended:?}");
+}
+
+/// Ends a link when it is woken.
+struct Ends(Mutex<Option<Subscriber>>, mpsc::Sender<()>);
+
+impl Wake for Ends {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take().unwrap());
+        self.1.send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_task_may_end_its_link_when_it_is_woken() {
+    let (_context, addr) = start(anywhere(), |_| {});
+    for way in WAYS {
+        let (mut publisher, mut subscriber) = (publisher(&addr, way), subscriber(&addr, way));
+        let (give, ended) = mpsc::channel();
+        let ends = Arc::new(Ends(Mutex::new(None), give));
+        let waker = Waker::from(Arc::clone(&ends));
+        // Once more, as a task does that has moved to another executor: only the last waker is woken.
+        assert!(Pin::new(&mut subscriber).poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(Pin::new(&mut subscriber).poll_next(&mut Context::from_waker(&waker)).is_pending());
+        *ends.0.lock().unwrap() = Some(subscriber);
+        publisher.send(&flight(1)).unwrap();
+        publisher.flush().unwrap();
+        ended.recv_timeout(PATIENCE).unwrap();
+    }
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Methods that take no null, and what there is otherwise.
+/// Methods that take no null, and any other value.
 macro_rules! present {
     ($($method:ident)+) => {$(
         fn $method<V: Visitor<'r>>(self, visitor: V) -> Result<V::Value, TypedError> {

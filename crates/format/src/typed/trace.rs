@@ -199,7 +199,7 @@ struct Tracer<'t> {
 }
 
 impl<'t> Tracer<'t> {
-    /// Notes a type of single values; which of so many samples to give.
+    /// Notes a type of single values; which of `samples` samples to give.
     fn leaf(&mut self, ty: FieldType, samples: usize) -> usize {
         self.traced.ty = Some(ty.into());
         let mut noted = self.run.noted.borrow_mut();
