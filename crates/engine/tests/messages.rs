@@ -244,7 +244,7 @@ fn fields_beside_the_message_are_kept() {
     let (made, refusal) = decode(&keeping(json, &["key"]), &nested, body);
     assert!(refusal.is_none() && made.len() == 2, "{refusal:?}");
     assert!(made.iter().all(|record| record.contains("Bytes([107])")), "{made:?}");
-    assert!(made[0].contains("Text([97])") || made[0].contains('a'), "{made:?}");
+    assert!(made[0].contains("Text(\"a\")"), "{made:?}");
 
     for (keep, schema, said) in [
         (

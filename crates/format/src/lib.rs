@@ -79,6 +79,7 @@ mod shape;
 mod spec;
 mod text;
 mod tokens;
+pub mod typed;
 pub mod view;
 
 pub use builder::{RecordBuilder, ValueError, ValueProblem};

@@ -35,7 +35,7 @@ impl Format {
             .map_err(|problem| FormatError { line: None, problem })
     }
 
-    pub(crate) fn of(
+    pub(crate) fn laid_out(
         frame: Frame,
         parts: Parts,
         tree: Vec<Member>,
@@ -90,7 +90,7 @@ pub(crate) fn lay_out(
     if fixed_bytes > MAX_FIXED_BYTES {
         return Err(FormatProblem::FixedPartTooLong { name: path.to_owned() });
     }
-    Format::of(frame, places.parts, members, fixed_bytes)
+    Format::laid_out(frame, places.parts, members, fixed_bytes)
 }
 
 /// Null bits that the fields take: one for each that is nullable, and for each nested record that is.

@@ -8,7 +8,7 @@ use crate::foreign::{Access, At, any_null};
 use crate::format::{Bit, Cell, CellKind, Format, RECORD_ALIGN};
 
 /// A value of one field, borrowed from the record.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq)]
 pub enum Value<'a> {
     /// No value.
     Null,
@@ -68,6 +68,33 @@ impl Value<'_> {
             Self::Enum { .. } => "enum",
             Self::List(_) => "list",
             Self::Record(_) => "record",
+        }
+    }
+}
+
+/// Text that is UTF-8 is shown as text.
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("Null"),
+            Self::Bool(value) => f.debug_tuple("Bool").field(value).finish(),
+            Self::Int(value) => f.debug_tuple("Int").field(value).finish(),
+            Self::Uint(value) => f.debug_tuple("Uint").field(value).finish(),
+            Self::Float(value) => f.debug_tuple("Float").field(value).finish(),
+            Self::Timestamp(value) => f.debug_tuple("Timestamp").field(value).finish(),
+            Self::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => f.debug_tuple("Text").field(&text).finish(),
+                Err(_) => f.debug_tuple("Text").field(bytes).finish(),
+            },
+            Self::Bytes(bytes) => f.debug_tuple("Bytes").field(bytes).finish(),
+            Self::Decimal { unscaled, scale } => {
+                f.debug_struct("Decimal").field("unscaled", unscaled).field("scale", scale).finish()
+            }
+            Self::Enum { number, symbol } => {
+                f.debug_struct("Enum").field("number", number).field("symbol", symbol).finish()
+            }
+            Self::List(list) => f.debug_tuple("List").field(list).finish(),
+            Self::Record(record) => f.debug_tuple("Record").field(record).finish(),
         }
     }
 }
@@ -166,6 +193,13 @@ impl<'a> Record<'a> {
             FieldType::Bytes => Value::Bytes(self.slot(at)),
             FieldType::Decimal { .. } | FieldType::Enum { .. } | FieldType::List => self.composed(field, cell),
         }
+    }
+
+    /// The value of the field of this name, such as `pos.x` for a field of a nested record; `None` if the format has no such
+    /// field. The name is looked up at each call: over many records, look the index up once ([`Format::field`]).
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        self.format.field(name).map(|field| self.get(field))
     }
 
     /// A value that is more than one load; kept apart, so that the others are read where they are asked for.

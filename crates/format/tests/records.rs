@@ -303,3 +303,26 @@ fn owned_values_are_complete() {
     // `Owned` stands for `Value` in these tests: it must not lose the difference between text and bytes.
     assert_ne!(Owned::Text("a".into()).value(), Owned::Bytes(b"a".to_vec()).value());
 }
+
+#[test]
+fn text_is_shown_as_text_and_fields_are_found_by_name() {
+    let format =
+        Format::parse_schema("carrier char[2]\nname string\nraw bytes\npos record { x i32 }\ntags string[]").unwrap();
+    let mut builder = RecordBuilder::new(&format);
+    builder.set_text(0, "UA").unwrap();
+    builder.set_text(1, b"a\xff").unwrap();
+    builder.set_bytes(2, b"UA").unwrap();
+    builder.set_i64(3, -1).unwrap();
+    builder.begin_list(4).unwrap();
+    builder.push(Value::Text("é".as_bytes())).unwrap();
+    builder.end_list().unwrap();
+    let record = Record::check(&format, builder.finish().unwrap()).unwrap();
+    assert_eq!(
+        format!("{record:?}"),
+        "{\"carrier\": Text(\"UA\"), \"name\": Text([97, 255]), \"raw\": Bytes([85, 65]), \"pos.x\": Int(-1), \
+         \"tags\": List([Text(\"é\")])}"
+    );
+    assert_eq!(record.field("carrier"), Some(Value::Text(b"UA")));
+    assert_eq!(record.field("pos.x"), Some(Value::Int(-1)));
+    assert_eq!(record.field("origin"), None);
+}

@@ -283,7 +283,7 @@ fn fields_are_elements_or_attributes_in_any_order_with_or_without_prefixes() {
     let name = format!("{:?}", Value::Text(b"A & B <3 <&amp;>"));
     assert_eq!(rows[0], ["Uint(7)", &name, "Float(1.5)", "Null", "Null", "Null"]);
     assert_eq!(rows[1], ["Uint(8)", "Null", "Null", "Bool(true)", "Null", &format!("{:?}", Value::Bytes(b"hi"))]);
-    assert_eq!(rows[2], ["Uint(9)", "Text([])", "Float(-inf)", "Null", "Timestamp(1357034400000000000)", "Null"]);
+    assert_eq!(rows[2], ["Uint(9)", "Text(\"\")", "Float(-inf)", "Null", "Timestamp(1357034400000000000)", "Null"]);
     let quotes = EncodingOptions { xml_element: Some("quote".to_owned()), ..EncodingOptions::default() };
     assert_eq!(read(text, &quotes), rows);
 }

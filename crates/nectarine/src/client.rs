@@ -5,12 +5,13 @@ use crate::incoming::Answer;
 use crate::keeper::Keeper;
 use crate::link::Link;
 use crate::settings::Settings;
-use crate::shared::{Inner, Shared, Waker};
+use crate::shared::{Inner, Shared, Task, Waker};
 use crate::watch::Watch;
 use crossdock_device::{Idle, Idler, nap};
 use crossdock_mailbox::client;
 use crossdock_transport::Request;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// The longest wait without a look at the clock, in ns.
@@ -115,6 +116,39 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Drives the link, and gives what `done` has. If it has nothing, has the keeper wake the task when something has happened.
+    ///
+    /// # Errors
+    /// The link has ended.
+    pub(crate) fn poll<T>(
+        &self,
+        waker: &std::task::Waker,
+        mut done: impl FnMut(&mut Inner) -> Option<T>,
+    ) -> Poll<Result<T, Error>> {
+        let mut inner = self.shared.lock();
+        inner.task = None;
+        let mut armed = false;
+        loop {
+            inner.drive();
+            if let Some(found) = done(&mut inner) {
+                self.leave(&mut inner);
+                return Poll::Ready(Ok(found));
+            }
+            if let Some(fault) = inner.link.fault() {
+                return Poll::Ready(Err(fault));
+            }
+            // What came before it was armed wakes nobody: one more look.
+            if std::mem::replace(&mut armed, true) || !inner.link.arm() {
+                break;
+            }
+        }
+        inner.driven_ns = inner.link.now_ns();
+        inner.wake_others(&self.waker);
+        inner.task = Some(Task { waker: waker.clone(), is_watched: false });
+        self.keeper.watch_for_task(&mut inner);
+        Poll::Pending
     }
 
     /// Sends a request in the session that stands, and waits for its answer. Also returns the session's number.

@@ -1,6 +1,7 @@
 //! What can go wrong, in words for the application's user.
 
 use crossdock_format::RecordError;
+use crossdock_format::typed::TypedError;
 use crossdock_mailbox::client::MailboxError;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::io;
@@ -79,6 +80,10 @@ pub enum Error {
     /// The bytes are not a record of the publisher's format.
     #[error("not a record of the announced format: {0}")]
     Record(#[from] RecordError),
+    /// A Rust type has no format, a value does not become a record of the publisher's format, or a record does not become a value
+    /// of the type.
+    #[error("{0}")]
+    Typed(#[from] TypedError),
     /// The record is longer than the daemon takes.
     #[error(
         "the record has {bytes} bytes, and the daemon takes at most {most} (a quarter of its `buffer_bytes`, and 16 MiB)"

@@ -4,6 +4,9 @@
 //! application has been away for a while, the keeper watches the link's socket, so that the daemon's questions are answered and acks
 //! are taken; while the application waits on the socket, the keeper leaves the link alone.
 //!
+//! **Tasks.** Where an asynchronous task, or an event loop with a descriptor, waits for a link, the keeper watches the link for it:
+//! when the link is heard, or something is due, it drives the link and wakes the task, which looks for itself.
+//!
 //! **Schedule.** Links are ordered by when they are due, and a watched link's number is its key in the poller: a wake-up costs one
 //! look at each link that is due or was heard, however many others there are.
 //!
@@ -25,6 +28,7 @@ use crossdock_device::{Doorbell, Poller};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// How often the keeper looks at a link while the application is active, in ns. The ticks of all links coincide.
@@ -93,6 +97,12 @@ impl Keeper {
         if inner.due_ns() < inner.keeper_ns {
             self.plan(inner);
         }
+    }
+
+    /// Has the keeper look at the link at once, and watch it for the task that waits.
+    pub(crate) fn watch_for_task(&self, inner: &mut Inner) {
+        inner.keeper_ns = inner.link.now_ns();
+        schedule().plan(self.number, now_ns());
     }
 
     fn plan(&self, inner: &mut Inner) {
@@ -224,7 +234,13 @@ fn serve(link: u64, slot: &Slot, poller: &Poller) {
     let mut slot = lock(slot);
     let Some(kept) = &mut *slot else { return };
     match catch_unwind(AssertUnwindSafe(|| kept.keep(link, poller))) {
-        Ok(due_ns) => schedule().plan(link, due_ns),
+        Ok((due_ns, woken)) => {
+            schedule().plan(link, due_ns);
+            // The task may end with its waker, and its link with the task.
+            drop(slot);
+            // A panic of the task's executor is no reason to keep no link any more.
+            let _ = catch_unwind(AssertUnwindSafe(|| woken.map(Waker::wake)));
+        }
         // This link is kept no more; its application sees its state as it is.
         Err(_) => {
             schedule().remove(link);
@@ -240,14 +256,14 @@ struct Kept {
 }
 
 impl Kept {
-    /// Does what is due; returns when to look at the link again, in ns.
-    fn keep(&mut self, link: u64, poller: &Poller) -> u64 {
+    /// Does what is due; returns when to look at the link again, in ns, and the task that is to be woken.
+    fn keep(&mut self, link: u64, poller: &Poller) -> (u64, Option<Waker>) {
         let now_ns = now_ns();
         let to_tick_ns = to_tick_ns(now_ns);
         let Some(mut inner) = self.shared.try_lock() else {
             // What an application thread has not read yet would wake the keeper again at once.
             self.watched.look_away();
-            return now_ns.saturating_add(to_tick_ns);
+            return (now_ns.saturating_add(to_tick_ns), None);
         };
         inner.link.beat();
         // The link has a clock of its own.
@@ -255,10 +271,22 @@ impl Kept {
         let longest_ns = if inner.link.is_polled() { BEAT_NS } else { LONGEST_NS };
         let (tick_ns, longest_ns) = (link_ns.saturating_add(to_tick_ns), link_ns.saturating_add(longest_ns));
         let active = link_ns < inner.driven_ns.saturating_add(ACTIVE_NS);
+        let mut woken = None;
         let at_ns = if inner.is_waited_for() {
             // The application will do everything itself when it is due.
             self.watched.look_away();
             if active { tick_ns } else { longest_ns }
+        } else if let Some(task) = inner.task.as_mut().filter(|task| !task.is_watched) {
+            // It has looked at what came before, and armed the link: what comes from then on makes the descriptor readable.
+            task.is_watched = true;
+            self.watched.watch(&inner.link, poller, link);
+            inner.due_ns().min(longest_ns)
+        } else if let Some(task) = inner.task.take() {
+            // The link was heard, or something is due: the task looks at it itself.
+            self.watched.look_away();
+            inner.drive();
+            woken = Some(task.waker);
+            inner.due_ns().min(tick_ns)
         } else if active {
             self.watched.look_away();
             // An ack that lay in the socket until it was looked for would pass for a long path.
@@ -278,7 +306,7 @@ impl Kept {
             inner.due_ns().min(longest_ns)
         };
         inner.keeper_ns = at_ns;
-        now_ns.saturating_add(at_ns.saturating_sub(link_ns))
+        (now_ns.saturating_add(at_ns.saturating_sub(link_ns)), woken)
     }
 }
 

@@ -20,31 +20,41 @@
 //! linger's end; over packets also acknowledgements, retransmissions, and the daemon's questions whether anybody is there. It
 //! starts with the first session, and ends 0.1 s after the last.
 //!
+//! **Values.** Types with serde's `Serialize` and `Deserialize` are published and come back ([`Publisher::send`],
+//! [`Subscriber::typed`]), and the stream's format follows from the type ([`PublisherBuilder::typed`]); records without a type are
+//! made by a `RecordBuilder`, and read by field.
+//!
 //! ```no_run
-//! use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-//! use crossdock_nectarine::{Event, Publisher, Subscriber};
+//! use crossdock_nectarine::{Publisher, Subscriber};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, Debug)]
+//! struct Flight {
+//!     origin: String,
+//!     delay: i32,
+//! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let format = Format::natural([FieldSpec::new("origin", FieldType::Char(3)), FieldSpec::new("delay", FieldType::I32)])?;
-//! let mut publisher = Publisher::builder("127.0.0.1:7440").stream("flights").format(&format).connect()?;
-//! let mut subscriber = Subscriber::builder("127.0.0.1:7440").sql("SELECT delay FROM flights WHERE delay > 15").connect()?;
+//! let mut publisher = Publisher::builder("127.0.0.1:7440").stream("flights").typed::<Flight>().connect()?;
+//! let builder = Subscriber::builder("127.0.0.1:7440").sql("SELECT origin, delay FROM flights WHERE delay > 15");
+//! let mut subscriber = builder.connect()?;
+//! subscriber.on_event(|event| eprintln!("{event:?}")); // whatever is not a record
 //!
-//! let mut record = RecordBuilder::new(&format);
-//! record.set(0, Value::Text(b"JFK"))?;
-//! record.set(1, Value::Int(42))?;
-//! publisher.publish(record.finish()?)?;
+//! publisher.send(&Flight { origin: "JFK".to_owned(), delay: 42 })?;
 //! publisher.finish()?;
 //!
-//! for event in subscriber.events() {
-//!     match event? {
-//!         Event::Records(records) => records.iter().for_each(|record| println!("{:?}", record.get(0))),
-//!         Event::StreamEnded { publishers_left: 0, .. } => break,
-//!         _ => {}
-//!     }
+//! for record in &mut subscriber {
+//!     let record = record?;
+//!     println!("{:?} {:?}", record.field("origin"), record.get(1));
 //! }
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! **Loops.** A loop over a subscriber, over its [batches](Subscriber::batches) or its [values](Subscriber::typed) ends with the
+//! stream's last publisher. [`Subscriber::next_event`] gives the events one by one, and [`Subscriber::events`] goes on with the
+//! next publisher. With the feature `futures` a subscriber is a `Stream` and a publisher a `Sink`, on any executor;
+//! [`Subscriber::descriptor`] is for event loops.
 //!
 //! A task on the daemon's core that answers, and a program that asks:
 //!
@@ -80,11 +90,17 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// Compiles the page's examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/publish-subscribe.md")]
+struct PublishAndSubscribe;
+
 mod carrier;
 mod client;
 mod conversions;
 mod error;
 mod incoming;
+mod iteration;
 mod keeper;
 mod link;
 mod node;
@@ -93,8 +109,14 @@ mod owner;
 mod packing;
 mod post;
 mod publisher;
+mod records;
 mod settings;
 mod shared;
+mod signal;
+#[cfg(feature = "futures")]
+mod sinks;
+#[cfg(feature = "futures")]
+mod streams;
 mod subscriber;
 mod watch;
 
@@ -105,8 +127,14 @@ pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWor
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Activity, DropCause, Implementation, Overflow, RowErrors, Unreadable};
 pub use error::Error;
+pub use iteration::{Batches, RecordIter, Typed};
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
+pub use records::{ReceivedRecord, Records, TakenRecords};
 pub use settings::Transport;
-pub use subscriber::{Event, Records, Subscriber, SubscriberBuilder};
+#[cfg(feature = "futures")]
+pub use sinks::TypedSink;
+#[cfg(feature = "futures")]
+pub use streams::{BatchStream, TypedStream};
+pub use subscriber::{Event, Subscriber, SubscriberBuilder};

@@ -8,10 +8,14 @@ use crate::packing::Packing;
 use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
+use crossdock_format::typed::{RecordWriter, TypedError};
 use crossdock_format::{Format, Record};
 use crossdock_transport::Request;
 use crossdock_transport::control::{Publication, PublisherId};
 use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+#[cfg(feature = "futures")]
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 /// The publisher's own number for its one stream.
@@ -29,7 +33,7 @@ const FAREWELL: Duration = Duration::from_millis(250);
 pub struct PublisherBuilder {
     settings: Settings,
     stream: Option<String>,
-    format: Option<Format>,
+    format: Option<Result<Format, TypedError>>,
     linger: Duration,
 }
 
@@ -44,7 +48,15 @@ impl PublisherBuilder {
     /// The format of its records.
     #[must_use]
     pub fn format(mut self, format: &Format) -> Self {
-        self.format = Some(format.clone());
+        self.format = Some(Ok(format.clone()));
+        self
+    }
+
+    /// The format of its records: the one that follows from a type ([`Format::of`]), of which [`Publisher::send`] then publishes
+    /// values. A type without a format is an error when the publisher connects.
+    #[must_use]
+    pub fn typed<T: Deserialize<'static>>(mut self) -> Self {
+        self.format = Some(Format::of::<T>());
         self
     }
 
@@ -60,10 +72,10 @@ impl PublisherBuilder {
     /// Connects and announces the stream.
     ///
     /// # Errors
-    /// Nobody answers, or the daemon refuses the stream or format.
+    /// Nobody answers, the daemon refuses the stream or format, or the type has no format.
     pub fn connect(self) -> Result<Publisher, Error> {
         let stream = self.stream.ok_or(Error::Incomplete("a publisher needs a stream"))?;
-        let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))?;
+        let format = self.format.ok_or(Error::Incomplete("a publisher needs a format"))??;
         let publisher = random_id().map_err(Error::system("cannot get random bytes for the publisher's id"))?;
         let mut client = Client::connect(self.settings)?;
         let id = {
@@ -82,8 +94,7 @@ impl PublisherBuilder {
             id
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        let most_record_bytes = client.shared.lock().link.most_record_bytes;
-        Ok(Publisher { client, stream, format, most_record_bytes, records: 0, bytes: 0, finished: false })
+        Ok(Publisher::new(client, stream, format))
     }
 }
 
@@ -105,10 +116,16 @@ pub struct Publisher {
     client: Client,
     stream: String,
     format: Format,
+    /// Makes records of values.
+    writer: RecordWriter,
     /// The longest record that the daemon takes, in bytes.
     most_record_bytes: usize,
     records: u64,
     bytes: u64,
+    /// A record that was taken without waiting, and for which there is no room yet.
+    held: Vec<u8>,
+    /// The number of the request that finishes the stream, once it was made.
+    finishing: Option<u32>,
     finished: bool,
 }
 
@@ -119,6 +136,22 @@ impl Publisher {
         PublisherBuilder { settings: Settings::new(addr), stream: None, format: None, linger: Duration::from_millis(1) }
     }
 
+    fn new(client: Client, stream: String, format: Format) -> Publisher {
+        let most_record_bytes = client.shared.lock().link.most_record_bytes;
+        Publisher {
+            client,
+            stream,
+            writer: RecordWriter::new(&format),
+            format,
+            most_record_bytes,
+            records: 0,
+            bytes: 0,
+            held: Vec::new(),
+            finishing: None,
+            finished: false,
+        }
+    }
+
     /// The format of the stream's records.
     #[must_use]
     pub fn format(&self) -> &Format {
@@ -127,9 +160,24 @@ impl Publisher {
 
     fn check(&self, record: &[u8]) -> Result<(), Error> {
         Record::check(&self.format, record)?;
-        if record.len() > self.most_record_bytes {
-            return Err(Error::TooLong { bytes: record.len(), most: self.most_record_bytes });
+        fits(record, self.most_record_bytes)
+    }
+
+    /// Publishes a value as a record of the stream's format, its fields by their names; blocks as [`Publisher::publish`] does.
+    ///
+    /// # Errors
+    /// The value is no record of the format ([`Error::Typed`] names the field), the link has ended, or it was interrupted; the value
+    /// was not taken then.
+    pub fn send<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.wait_held()?;
+        let record = self.writer.write(value)?;
+        fits(record, self.most_record_bytes)?;
+        // It is the writer's, so it needs no check.
+        if offer(&self.client, &[record])? == 0 {
+            self.client.wait(None, |inner| inner.pack(record).then_some(()))?;
         }
+        self.records += 1;
+        self.bytes += record.len() as u64;
         Ok(())
     }
 
@@ -169,9 +217,10 @@ impl Publisher {
 
     /// Takes records that were checked.
     fn publish_checked(&mut self, records: &[&[u8]]) -> Result<(), Error> {
+        self.wait_held()?;
         let mut rest = records;
         loop {
-            let taken = self.offer(rest)?;
+            let taken = offer(&self.client, rest)?;
             self.records += taken as u64;
             self.bytes += rest[..taken].iter().map(|record| record.len() as u64).sum::<u64>();
             rest = &rest[taken..];
@@ -189,32 +238,39 @@ impl Publisher {
     /// As [`Publisher::publish`].
     pub fn try_publish(&mut self, record: &[u8]) -> Result<bool, Error> {
         self.check(record)?;
-        let mut taken = self.offer(&[record])?;
+        if !self.try_held()? {
+            return Ok(false);
+        }
+        let mut taken = offer(&self.client, &[record])?;
         if taken == 0 {
             self.client.shared.lock().drive();
-            taken = self.offer(&[record])?;
+            taken = offer(&self.client, &[record])?;
         }
         self.records += taken as u64;
         self.bytes += (taken * record.len()) as u64;
         Ok(taken > 0)
     }
 
-    /// Packs records as long as there is room, and sends what is full. Returns how many were taken.
+    /// Packs the record that was taken without room for it, if there is room now. Whether none is left.
+    fn try_held(&mut self) -> Result<bool, Error> {
+        if !self.held.is_empty() {
+            if offer(&self.client, &[&self.held])? == 0 {
+                return Ok(false);
+            }
+            self.held.clear();
+        }
+        Ok(true)
+    }
+
+    /// The same, and waits until there is room.
     #[inline]
-    fn offer(&mut self, records: &[&[u8]]) -> Result<usize, Error> {
-        let mut inner = self.client.shared.lock();
-        let flush_ns = inner.flush_ns();
-        let taken = records.iter().take_while(|record| inner.pack(record)).count();
-        let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
-        if inner.flush_ns() != flush_ns || records[..taken].iter().any(is_long) {
-            // A super-packet was begun, so the one before it, if any, is complete; what is longer than one is complete itself.
-            send(&mut inner);
-            self.client.tick(&mut inner);
+    fn wait_held(&mut self) -> Result<(), Error> {
+        if !self.held.is_empty() && !self.try_held()? {
+            let held = &self.held;
+            self.client.wait(None, |inner| inner.pack(held).then_some(()))?;
+            self.held.clear();
         }
-        match inner.link.fault() {
-            Some(fault) if taken < records.len() => Err(fault),
-            _ => Ok(taken),
-        }
+        Ok(())
     }
 
     /// Sends what is packed now, without waiting for company.
@@ -299,20 +355,101 @@ impl Publisher {
     /// # Errors
     /// The link has ended or was interrupted before that.
     pub fn finish(mut self) -> Result<PublishSummary, Error> {
-        let id = {
-            let mut inner = self.client.shared.lock();
+        self.wait_held()?;
+        if !self.finished {
+            let id = self.request_finish();
+            self.client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
+            self.note_finished();
+        }
+        Ok(self.stats())
+    }
+
+    /// Asks the daemon to finish the stream behind everything sent; returns the request's number.
+    fn request_finish(&mut self) -> u32 {
+        let client = &self.client;
+        *self.finishing.get_or_insert_with(|| {
+            let mut inner = client.shared.lock();
             inner.flush_packing();
             let id = inner.link.request_id();
             // As part of every session from here on: should this one be lost, the next one finishes too.
             inner.link.finish_with(Request::Finish { id, stream: STREAM });
             id
-        };
-        self.client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        let summary = self.stats();
+        })
+    }
+
+    fn note_finished(&mut self) {
         self.finished = true;
         self.client.shared.lock().link.say_close();
-        Ok(summary)
     }
+}
+
+/// Publishing without waiting, for a task that is woken when it may go on.
+#[cfg(feature = "futures")]
+impl Publisher {
+    /// Whether another record can be taken.
+    pub(crate) fn poll_room(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        if !self.try_held()? {
+            let held = &self.held;
+            ready!(self.client.poll(waker, |inner| inner.pack(held).then_some(())))?;
+            self.held.clear();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes a record, after there was room.
+    pub(crate) fn start(&mut self, record: &[u8]) -> Result<(), Error> {
+        self.check(record)?;
+        check_ready(&self.held)?;
+        start(&self.client, &mut self.held, record)?;
+        self.records += 1;
+        self.bytes += record.len() as u64;
+        Ok(())
+    }
+
+    /// Takes a value, after there was room.
+    pub(crate) fn start_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        check_ready(&self.held)?;
+        let record = self.writer.write(value)?;
+        fits(record, self.most_record_bytes)?;
+        start(&self.client, &mut self.held, record)?;
+        self.records += 1;
+        self.bytes += record.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the daemon has everything that was taken.
+    pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        ready!(self.poll_room(waker))?;
+        self.flush()?;
+        self.client.poll(waker, |inner| (inner.link.fault().is_none() && inner.link.is_settled()).then_some(()))
+    }
+
+    /// Whether the stream is finished, as [`Publisher::finish`] does it.
+    pub(crate) fn poll_finish(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        if self.finished {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_room(waker))?;
+        let id = self.request_finish();
+        ready!(self.client.poll(waker, |inner| inner.link.answer(id)))??;
+        self.note_finished();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Packs a record, or holds it until there is room.
+#[cfg(feature = "futures")]
+fn start(client: &Client, held: &mut Vec<u8>, record: &[u8]) -> Result<(), Error> {
+    if offer(client, &[record])? == 0 {
+        held.extend_from_slice(record);
+    }
+    Ok(())
+}
+
+/// Refuses a record while another one is held.
+#[cfg(feature = "futures")]
+fn check_ready(held: &[u8]) -> Result<(), Error> {
+    if held.is_empty() { Ok(()) } else { Err(Error::Incomplete("a sink takes a record after it was ready for one")) }
 }
 
 /// An id from the system's randomness: two publishers that have the same would end each other's sessions, also where one process was
@@ -327,6 +464,29 @@ fn random_id() -> std::io::Result<PublisherId> {
         };
     }
     Ok(PublisherId(u128::from_ne_bytes(bytes)))
+}
+
+/// Whether a record is no longer than the daemon takes.
+fn fits(record: &[u8], most: usize) -> Result<(), Error> {
+    if record.len() > most { Err(Error::TooLong { bytes: record.len(), most }) } else { Ok(()) }
+}
+
+/// Packs records as long as there is room, and sends what is full. Returns how many were taken.
+#[inline]
+fn offer(client: &Client, records: &[&[u8]]) -> Result<usize, Error> {
+    let mut inner = client.shared.lock();
+    let flush_ns = inner.flush_ns();
+    let taken = records.iter().take_while(|record| inner.pack(record)).count();
+    let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
+    if inner.flush_ns() != flush_ns || records[..taken].iter().any(is_long) {
+        // A super-packet was begun, so the one before it, if any, is complete; what is longer than one is complete itself.
+        send(&mut inner);
+        client.tick(&mut inner);
+    }
+    match inner.link.fault() {
+        Some(fault) if taken < records.len() => Err(fault),
+        _ => Ok(taken),
+    }
 }
 
 /// Sends what is queued; looks for acks now and then, not for each super-packet.
@@ -345,12 +505,16 @@ impl Drop for Publisher {
         if self.finished {
             return;
         }
+        // Nobody is there to take an error any more.
+        if !self.held.is_empty() {
+            let held = &self.held;
+            let _ = self.client.wait(Some(FAREWELL), |inner| inner.pack(held).then_some(()));
+        }
         {
             let mut inner = self.client.shared.lock();
             inner.flush_packing();
             inner.link.ask(Request::Terminate);
         }
-        // Nobody is there to take an error any more.
         let _ = self.client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
     }
 }
@@ -419,9 +583,8 @@ mod tests {
         row.set(0, Value::Uint(7)).unwrap();
         let record = row.finish().unwrap().to_vec();
         client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
-        let stream = "N".to_owned();
-        let most_record_bytes = MAX_PAYLOAD_BYTES;
-        let publisher = Publisher { client, stream, format, most_record_bytes, records: 0, bytes: 0, finished: true };
+        let mut publisher = Publisher::new(client, "N".to_owned(), format);
+        publisher.finished = true;
         let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }

@@ -18,6 +18,8 @@ pub(crate) struct Inner {
     pub(crate) post: Option<Post>,
     /// The application's threads that are asleep, or about to be.
     asleep: Vec<Arc<Waker>>,
+    /// What waits for something to happen without a thread.
+    pub(crate) task: Option<Task>,
     /// When a thread of the application last drove the link, in ns.
     pub(crate) driven_ns: u64,
     /// When the keeper looks at the link by itself, in ns.
@@ -91,6 +93,13 @@ impl Inner {
     }
 }
 
+/// What waits without a thread, until the keeper wakes it: a task of an executor, or an event loop that polls a descriptor.
+pub(crate) struct Task {
+    pub(crate) waker: std::task::Waker,
+    /// Whether the keeper watches the link for it by now.
+    pub(crate) is_watched: bool,
+}
+
 /// A link and its lock.
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
@@ -98,8 +107,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(link: Link) -> Shared {
-        let (asleep, packing, post) = (Vec::new(), None, None);
-        let inner = Inner { link, packing, post, asleep, driven_ns: 0, keeper_ns: 0 };
+        let (asleep, packing, post, task) = (Vec::new(), None, None, None);
+        let inner = Inner { link, packing, post, asleep, task, driven_ns: 0, keeper_ns: 0 };
         Shared { inner: Mutex::new(inner) }
     }
 

@@ -3,14 +3,17 @@
 use crate::client::{Client, Interrupter};
 use crate::conversions::FormatRef;
 use crate::error::Error;
-use crate::incoming::{Arrived, Bytes, Incoming};
+use crate::incoming::{Arrived, Incoming};
 use crate::link::NOBODY;
+use crate::records::{ReceivedRecord, Records};
 use crate::settings::{Settings, Transport, setting_methods};
-use crossdock_format::{Format, FormatId, Record};
+use crate::signal::Signal;
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Activity, DropCause, Overflow, RowErrors, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 /// The subscriber's own number for its one subscription.
@@ -106,15 +109,7 @@ impl SubscriberBuilder {
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
         }
-        let formats = Vec::new();
-        let mut subscriber = Subscriber {
-            client,
-            formats,
-            format: None,
-            activity: Activity::default(),
-            pending: VecDeque::new(),
-            consumed: 0,
-        };
+        let mut subscriber = Subscriber::new(client);
         if !subscriber.await_subscription(self.wait_for_stream)? {
             // Asked without waiting, the daemon says what it knows; or it has the stream by now.
             drop(subscriber);
@@ -175,57 +170,14 @@ pub enum Event {
     Reconnected,
 }
 
-/// Records that arrived together, read in place. They hold a buffer until they are dropped.
-///
-/// By shared memory the place may be one that other processes of the same protection domain (by default: of the same user) can
-/// write. They are trusted to leave alone what they have handed over, as the domain's processes trust one another in all else.
-/// Each record was checked when it arrived; what a process of another domain sent lies where no client can write.
-#[derive(Debug)]
-pub struct Records {
-    format: Format,
-    bytes: Bytes,
-    payloads: Vec<Range<usize>>,
-    count: usize,
-}
-
-impl Records {
-    /// The records' format.
-    #[must_use]
-    pub fn format(&self) -> &Format {
-        &self.format
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The records' bytes, in order; each was checked when it arrived.
-    pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
-        self.payloads.iter().flat_map(move |payload| {
-            let mut rest = &self.bytes[payload.clone()];
-            std::iter::from_fn(move || {
-                let (record, after) = rest.split_at_checked(self.format.record_len(rest)?)?;
-                rest = after;
-                Some(record)
-            })
-        })
-    }
-
-    /// The records, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
-        self.bytes().map(|bytes| Record::assume_checked(&self.format, bytes))
-    }
-}
+/// What a subscriber calls with the events that its iterators pass over.
+type OnEvent = Box<dyn FnMut(Event) + Send>;
 
 /// Receives what its query selects. When it has come back to a daemon that was gone, it says so ([`Event::Reconnected`]).
+///
+/// A loop over the subscriber (`for record in &mut subscriber`), or over its [batches](Subscriber::batches), gives the records and
+/// ends when the stream does. All other events are apart: a loop passes them to the function that
+/// [`Subscriber::on_event`] has set, and [`Subscriber::dropped`] counts the records that were dropped.
 pub struct Subscriber {
     client: Client,
     /// All formats that records may come in.
@@ -234,10 +186,39 @@ pub struct Subscriber {
     activity: Activity,
     /// What was taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
+    /// The rest of a batch of which some records were given out.
+    open: Option<Records>,
     consumed: u64,
+    on_event: Option<OnEvent>,
+    /// What becomes readable when there is something to be taken, if that was asked for.
+    signal: Option<Signal>,
+    /// Whether the last item that a loop was given is an error.
+    has_failed: bool,
+    /// Whether the stream's last publisher has gone, and nothing has come of another one.
+    has_ended: bool,
+    dropped: u64,
+    reconnections: u64,
 }
 
 impl Subscriber {
+    fn new(client: Client) -> Subscriber {
+        Subscriber {
+            client,
+            formats: Vec::new(),
+            format: None,
+            activity: Activity::default(),
+            pending: VecDeque::new(),
+            open: None,
+            consumed: 0,
+            on_event: None,
+            signal: None,
+            has_failed: false,
+            has_ended: false,
+            dropped: 0,
+            reconnections: 0,
+        }
+    }
+
     /// Begins to set up a subscriber at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> SubscriberBuilder {
@@ -290,42 +271,274 @@ impl Subscriber {
         Ok(format)
     }
 
-    /// The next event, in order. `None` when nothing came within the timeout; without one it waits as long as it takes.
+    /// Has `on_event` called with each event that a loop over the records passes over: all but [`Event::Records`], in their order
+    /// among the records, on the thread that loops. [`Subscriber::next_event`] and [`Subscriber::events`] give events to their
+    /// caller instead.
+    pub fn on_event(&mut self, on_event: impl FnMut(Event) + Send + 'static) {
+        self.on_event = Some(Box::new(on_event));
+    }
+
+    /// Records that did not arrive, as the events so far say ([`Event::Dropped`]), whether or not the application has looked at
+    /// them.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How often the connection to the daemon was lost and restored ([`Event::Reconnected`]), as far as the events so far say.
+    #[must_use]
+    pub fn reconnections(&self) -> u64 {
+        self.reconnections
+    }
+
+    /// The next record; waits as long as it takes. `None` at the stream's end: its last publisher has gone. Should another one
+    /// come, the next call goes on with its records if they have arrived; to wait for it, use [`Subscriber::next_event`] with a
+    /// timeout, or [`Subscriber::events`]. Events that are no records go to [`Subscriber::on_event`].
+    ///
+    /// # Errors
+    /// The link has ended for good, or the call was interrupted.
+    pub fn next_record(&mut self) -> Result<Option<ReceivedRecord>, Error> {
+        loop {
+            if let Some(record) = self.take_open() {
+                return Ok(Some(record));
+            }
+            self.open = self.next_batch()?;
+            if self.open.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next records, as they arrived together; waits and ends as [`Subscriber::next_record`] does.
+    ///
+    /// # Errors
+    /// As for [`Subscriber::next_record`].
+    pub fn next_batch(&mut self) -> Result<Option<Records>, Error> {
+        while let Some(event) = self.next_event(None)? {
+            match event {
+                Event::Records(records) => return Ok(Some(records)),
+                other => {
+                    if self.pass_over(other) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next item of a loop; none after an error, so that a loop that skips errors ends too.
+    pub(crate) fn until_failure<T>(
+        &mut self,
+        next: impl FnOnce(&mut Subscriber) -> Result<Option<T>, Error>,
+    ) -> Option<Result<T, Error>> {
+        if std::mem::take(&mut self.has_failed) {
+            return None;
+        }
+        let item = next(self).transpose();
+        self.has_failed = matches!(item, Some(Err(_)));
+        item
+    }
+
+    /// Another loop begins.
+    pub(crate) fn forget_failure(&mut self) {
+        self.has_failed = false;
+    }
+
+    /// Gives the application an event apart from the records; whether the stream ends with it.
+    fn pass_over(&mut self, event: Event) -> bool {
+        let is_end = matches!(event, Event::StreamEnded { publishers_left: 0, .. });
+        if let Some(on_event) = &mut self.on_event {
+            on_event(event);
+        }
+        is_end
+    }
+
+    /// The next record of the batch of which some were given out.
+    fn take_open(&mut self) -> Option<ReceivedRecord> {
+        let record = self.open.as_mut()?.take_first();
+        if self.open.as_ref().is_some_and(Records::is_empty) {
+            self.open = None;
+        }
+        record
+    }
+
+    /// The next event, in order. With a timeout, `None` when nothing came within it. Without one it waits as long as it takes;
+    /// after the stream's end, which [`Event::StreamEnded`] with no publisher left has reported, it waits no more: `None`
+    /// when nothing further has arrived. A publisher may come later: to wait for it, call this with a timeout.
     ///
     /// # Errors
     /// The link has ended for good, or the call was interrupted.
     pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
+        if timeout.is_some() || !self.has_ended {
+            return self.await_event(timeout);
+        }
+        self.look();
+        self.await_event(Some(Duration::ZERO))
+    }
+
+    /// The next event, if it is there; waits for nothing.
+    ///
+    /// With a [descriptor](Subscriber::descriptor), `None` means that the descriptor becomes readable when this is worth another
+    /// call: take events until there are none, then wait for the descriptor.
+    ///
+    /// # Errors
+    /// The link has ended for good; without a descriptor, also: the call was interrupted.
+    pub fn try_next_event(&mut self) -> Result<Option<Event>, Error> {
+        let Some(signal) = &self.signal else {
+            self.look();
+            return self.await_event(Some(Duration::ZERO));
+        };
+        signal.clear();
+        let waker = signal.waker.clone();
+        match self.poll_event(&waker) {
+            Poll::Ready(event) => event.map(Some),
+            Poll::Pending => Ok(None),
+        }
+    }
+
+    /// A descriptor for an event loop of the application's own (poll, epoll, an `AsyncFd` of tokio): it is readable when
+    /// [`Subscriber::try_next_event`] is worth a call, which also makes it unreadable again. All descriptors of a subscriber are
+    /// duplicates of one, which stays the same when the connection is lost and restored.
+    ///
+    /// ```no_run
+    /// use crossdock_nectarine::{Event, Subscriber};
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut subscriber = Subscriber::builder("127.0.0.1:7440").sql("SELECT * FROM flights").connect()?;
+    /// let descriptor = subscriber.descriptor()?;
+    /// loop {
+    ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?; // and the program's other descriptors
+    ///     while let Some(event) = subscriber.try_next_event()? {
+    ///         match event {
+    ///             Event::Records(records) => println!("{records:?}"),
+    ///             Event::StreamEnded { publishers_left: 0, .. } => return Ok(()),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub fn descriptor(&mut self) -> Result<OwnedFd, Error> {
+        let signal = match self.signal.take() {
+            Some(signal) => signal,
+            None => Signal::new()?,
+        };
+        self.signal.insert(signal).duplicate()
+    }
+
+    /// The next event, also of another publisher; if none is there, the task is woken when there may be.
+    pub(crate) fn poll_event(&mut self, waker: &Waker) -> Poll<Result<Event, Error>> {
+        if let Some(rest) = self.open.take() {
+            return Poll::Ready(Ok(Event::Records(rest)));
+        }
         loop {
-            let incoming = match self.pending.pop_front() {
-                Some(incoming) => Some(incoming),
-                None => {
-                    // What was given out last time is consumed by now.
-                    let consumed = std::mem::take(&mut self.consumed);
-                    let mut inner = self.client.shared.lock();
-                    inner.link.consumed_to(consumed);
-                    let ready = inner.link.inbox.pop_front();
-                    drop(inner);
-                    match ready {
-                        Some(incoming) => Some(incoming),
-                        None => self.client.wait(timeout, |inner| inner.link.inbox.pop_front())?,
-                    }
-                }
+            let incoming = match self.take_incoming() {
+                Some(incoming) => incoming,
+                None => ready!(self.client.poll(waker, |inner| inner.link.inbox.pop_front()))?,
             };
-            let Some(incoming) = incoming else { return Ok(None) };
             if let Some(event) = self.event(incoming)? {
+                self.note(&event);
+                return Poll::Ready(Ok(event));
+            }
+        }
+    }
+
+    /// As [`Subscriber::next_batch`], for a task, which is woken when there may be more.
+    #[cfg(feature = "futures")]
+    pub(crate) fn poll_batch(&mut self, waker: &Waker) -> Poll<Result<Option<Records>, Error>> {
+        loop {
+            let event = match self.has_ended {
+                // It waits for nothing.
+                true => self.next_event(None)?,
+                false => Some(ready!(self.poll_event(waker))?),
+            };
+            let is_end = match event {
+                Some(Event::Records(records)) => return Poll::Ready(Ok(Some(records))),
+                Some(other) => self.pass_over(other),
+                None => true,
+            };
+            if is_end {
+                return Poll::Ready(Ok(None));
+            }
+        }
+    }
+
+    /// As [`Subscriber::next_record`], for a task, which is woken when there may be more.
+    #[cfg(feature = "futures")]
+    pub(crate) fn poll_record(&mut self, waker: &Waker) -> Poll<Result<Option<ReceivedRecord>, Error>> {
+        loop {
+            if let Some(record) = self.take_open() {
+                return Poll::Ready(Ok(Some(record)));
+            }
+            self.open = ready!(self.poll_batch(waker))?;
+            if self.open.is_none() {
+                return Poll::Ready(Ok(None));
+            }
+        }
+    }
+
+    /// Takes in what has arrived and nobody has taken in yet.
+    fn look(&self) {
+        self.client.look(|inner| (!inner.link.inbox.is_empty()).then_some(()));
+    }
+
+    /// The next event; without a timeout it waits as long as it takes, also for another publisher.
+    fn await_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event>, Error> {
+        if let Some(rest) = self.open.take() {
+            return Ok(Some(Event::Records(rest)));
+        }
+        loop {
+            let Some(incoming) = self.await_incoming(timeout)? else { return Ok(None) };
+            if let Some(event) = self.event(incoming)? {
+                self.note(&event);
                 return Ok(Some(event));
             }
         }
     }
 
-    /// The events as an iterator: it waits for each as long as it takes, and its last item is the error that ended it.
+    fn await_incoming(&mut self, timeout: Option<Duration>) -> Result<Option<Incoming>, Error> {
+        match self.take_incoming() {
+            Some(incoming) => Ok(Some(incoming)),
+            None => self.client.wait(timeout, |inner| inner.link.inbox.pop_front()),
+        }
+    }
+
+    /// What was taken in before.
+    fn take_incoming(&mut self) -> Option<Incoming> {
+        self.pending.pop_front().or_else(|| {
+            // What was given out last time is consumed by now.
+            let consumed = std::mem::take(&mut self.consumed);
+            let mut inner = self.client.shared.lock();
+            inner.link.consumed_to(consumed);
+            inner.link.inbox.pop_front()
+        })
+    }
+
+    /// Counts what an event says.
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Records(_) | Event::Held { .. } | Event::Unreadable { .. } => self.has_ended = false,
+            Event::StreamEnded { publishers_left, .. } => self.has_ended = *publishers_left == 0,
+            Event::Dropped { records, .. } => self.dropped += records,
+            Event::Reconnected => self.reconnections += 1,
+            Event::Format(_) | Event::Readable { .. } => {}
+        }
+    }
+
+    /// All events as an iterator, for programs that outlive the stream's publishers: it does not end when the stream does, but
+    /// waits for the next publisher. It waits for each event as long as it takes, and its last item is the error that ended it.
     pub fn events(&mut self) -> impl Iterator<Item = Result<Event, Error>> + '_ {
         let mut ended = false;
         std::iter::from_fn(move || {
             if ended {
                 return None;
             }
-            let event = self.next_event(None).transpose();
+            let event = self.await_event(None).transpose();
             ended = !matches!(event, Some(Ok(_)));
             event
         })
@@ -402,7 +615,7 @@ impl Subscriber {
             let reason = format!("a publisher's packet contains an invalid record: {flaw}");
             return Ok(Event::Dropped { records, cause: DropCause::Malformed, reason });
         }
-        Ok(Event::Records(Records { format: format.clone(), bytes, payloads, count }))
+        Ok(Event::Records(Records::new(format.clone(), bytes, payloads, count)))
     }
 
     /// Why the records come by packets, where shared memory was tried first: in words, for people.
