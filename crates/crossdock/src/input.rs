@@ -249,6 +249,10 @@ fn cannot_read(name: &str, error: &io::Error) -> Failure {
 pub(crate) struct Rows {
     reader: Box<dyn BufRead>,
     decoder: Box<dyn Decoder>,
+    /// The first row, if it was read ahead.
+    ahead: Option<Result<Option<Vec<u8>>, RowError>>,
+    /// The row that was read ahead, once it is given out.
+    first: Vec<u8>,
 }
 
 /// What was wrong with a row.
@@ -273,13 +277,13 @@ impl Rows {
         let Input { name, mut reader, file } = input;
         if let (Encoding::Parquet, Some(file)) = (encoding, file) {
             let (_, decoder) = open_parquet(&name, file, Some(format), options)?;
-            return Ok(Rows { reader, decoder });
+            return Ok(Rows { reader, decoder, ahead: None, first: Vec::new() });
         }
         let decoder = encoding::decoder(encoding, format, schema, options);
         let mut decoder = decoder.map_err(|error| Failure::usage(format!("{name}: {error}")))?;
         let started = decoder.start(&mut reader);
         started.map_err(|error| Failure::failed(format!("{name}: {}", RowError::from(error).text)))?;
-        Ok(Rows { reader, decoder })
+        Ok(Rows { reader, decoder, ahead: None, first: Vec::new() })
     }
 
     /// Rows of the format that the input itself says.
@@ -287,16 +291,28 @@ impl Rows {
         let Input { name, mut reader, file } = input;
         if let (Encoding::Parquet, Some(file)) = (encoding, file) {
             let (format, decoder) = open_parquet(&name, file, None, options)?;
-            return Ok((format, Rows { reader, decoder }));
+            return Ok((format, Rows { reader, decoder, ahead: None, first: Vec::new() }));
         }
         let opened = encoding::open(encoding, &mut reader, options);
         let (format, decoder) =
             opened.map_err(|error| Failure::failed(format!("{name}: {}", RowError::from(error).text)))?;
-        Ok((format, Rows { reader, decoder }))
+        Ok((format, Rows { reader, decoder, ahead: None, first: Vec::new() }))
+    }
+
+    /// Reads the first row, which stays to be given out: whether it is one, or there is none.
+    pub(crate) fn read_ahead(&mut self) -> Result<(), &RowError> {
+        let first = self.decoder.next_record(&mut self.reader);
+        let first = first.map(|row| row.map(<[u8]>::to_vec)).map_err(RowError::from);
+        self.ahead.insert(first).as_ref().map(drop)
     }
 
     /// The next row as a record; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, RowError> {
+        if let Some(ahead) = self.ahead.take() {
+            let Some(first) = ahead? else { return Ok(None) };
+            self.first = first;
+            return Ok(Some(&self.first));
+        }
         self.decoder.next_record(&mut self.reader).map_err(RowError::from)
     }
 }

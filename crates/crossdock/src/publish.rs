@@ -61,10 +61,17 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         _ => None,
     };
     let opened = open(arguments, schema, &bar, &interrupt);
-    let Opened { name, format, rows, is_inferred } = match (opened, interrupt.caught()) {
+    let Opened { name, format, mut rows, is_inferred } = match (opened, interrupt.caught()) {
         (Err(_), Some(signal)) => return Err(Failure::Interrupted(signal)),
         (opened, _) => opened?,
     };
+    // The daemon remembers a stream's formats: one of which there is no record is not announced.
+    if (is_inferred || !may_wait(arguments.file.as_deref()))
+        && let Err(error) = rows.read_ahead()
+        && (arguments.on_error == OnError::Stop || !error.is_row)
+    {
+        return Err(row_failure(error, &name, is_inferred));
+    }
     let publisher = match early {
         Some(publisher) => publisher,
         None => connect(arguments, &format, &bar, &interrupt)?,

@@ -65,9 +65,10 @@ fn an_output_with_one_header_takes_records_that_lose_nothing() {
 #[test]
 fn a_format_of_which_no_record_came_does_not_count() {
     let (place, _daemon) = place();
-    place.write("bad.csv", "carrier,flight,origin,dest,gate\nUA,no number,EWR,IAH,C7\n");
     for (stream, encoding) in [("A", "parquet"), ("New", "parquet"), ("A", "csv"), ("New", "arrow-file")] {
-        place.run(["publish", stream, "bad.csv", "--schema", "more.schema"]).with_code(1);
+        let mut bad = place.spawn_fed(["publish", stream, "--schema", "more.schema"]);
+        bad.feed("carrier,flight,origin,dest,gate\nUA,no number,EWR,IAH,C7\n");
+        bad.end().with_code(1);
         let (file, sql) = (format!("{stream}.{encoding}"), format!("SELECT * FROM {stream}"));
         let subscriber = place.spawn_into(&file, ["subscribe", &sql, "--output", encoding, "--until-end"]);
         place.wait_for_subscriptions(1);
@@ -76,6 +77,25 @@ fn a_format_of_which_no_record_came_does_not_count() {
         let ended = place.run(["publish", "Again", &file, "--input", encoding]).with_code(0);
         assert!(ended.stderr.contains("published 4 records"), "{stream} {encoding}: {}", ended.stderr);
     }
+}
+
+#[test]
+fn a_file_whose_first_row_is_wrong_announces_nothing() {
+    let (place, _daemon) = place();
+    place.write("bad.csv", "carrier,flight,origin,dest,gate\nUA,no number,EWR,IAH,C7\nUA,1,EWR,IAH,C7\n");
+    let bad = ["publish", "New", "bad.csv", "--schema", "more.schema"];
+    place.run(bad).with_code(1).saying(&["bad.csv: line 2, column `flight`", "--on-error skip"]);
+    assert_eq!(place.list("streams").len(), 1);
+    place
+        .run([&bad[..], &["--on-error", "skip"]].concat())
+        .with_code(0)
+        .saying(&["skipped: line 2", "published 1 record"]);
+    assert_eq!(place.list("streams").len(), 2);
+    // A file without a row is a whole one.
+    place.write("none.csv", "n,m\n");
+    place.write("n.schema", "n i64\nm i64\n");
+    place.run(["publish", "None", "none.csv", "--schema", "n.schema"]).with_code(0).saying(&["published 0 records"]);
+    assert_eq!(place.list("streams").len(), 3);
 }
 
 #[test]
