@@ -69,6 +69,12 @@ pub enum Error {
     /// The daemon ended the session, and coming back would not help.
     #[error("the daemon ended the session: {0}")]
     Closed(String),
+    /// The stream has ended, and a publisher of it has gone that had not finished.
+    #[error(
+        "the stream has ended, and a publisher has gone without finishing (it crashed, was killed or lost its connection): \
+         records of it may be missing"
+    )]
+    Unfinished,
     /// The connection was lost, and reconnecting is off.
     #[error("the connection to {addr} was lost: {reason}")]
     Lost {

@@ -296,7 +296,8 @@ impl Subscriber {
     /// timeout, or [`Subscriber::events`]. Events that are no records go to [`Subscriber::on_event`].
     ///
     /// # Errors
-    /// The link has ended for good, or the call was interrupted.
+    /// [`Error::Unfinished`] once, in place of the end, if a publisher has gone that had not finished. The link has ended for good,
+    /// or the call was interrupted.
     pub fn next_record(&mut self) -> Result<Option<ReceivedRecord>, Error> {
         loop {
             if let Some(record) = self.take_open() {
@@ -318,7 +319,7 @@ impl Subscriber {
             match event {
                 Event::Records(records) => return Ok(Some(records)),
                 other => {
-                    if self.pass_over(other) {
+                    if self.pass_over(other)? {
                         break;
                     }
                 }
@@ -346,12 +347,21 @@ impl Subscriber {
     }
 
     /// Gives the application an event apart from the records; whether the stream ends with it.
-    fn pass_over(&mut self, event: Event) -> bool {
-        let is_end = matches!(event, Event::StreamEnded { publishers_left: 0, .. });
+    ///
+    /// # Errors
+    /// It ends without a word of its last publishers.
+    fn pass_over(&mut self, event: Event) -> Result<bool, Error> {
+        let end = match event {
+            Event::StreamEnded { publishers_left: 0, finished } => Some(finished),
+            _ => None,
+        };
         if let Some(on_event) = &mut self.on_event {
             on_event(event);
         }
-        is_end
+        match end {
+            Some(false) => Err(Error::Unfinished),
+            end => Ok(end.is_some()),
+        }
     }
 
     /// The next record of the batch of which some were given out.
@@ -459,7 +469,7 @@ impl Subscriber {
             };
             let is_end = match event {
                 Some(Event::Records(records)) => return Poll::Ready(Ok(Some(records))),
-                Some(other) => self.pass_over(other),
+                Some(other) => self.pass_over(other)?,
                 None => true,
             };
             if is_end {

@@ -251,3 +251,25 @@ fn values_of_a_type_are_published_and_come_back_by_their_names() {
     let error = Publisher::builder(&addr).stream("T").typed::<Vec<Leg>>().connect().map(drop).unwrap_err();
     assert!(error.to_string().contains("a struct with named fields"), "{error}");
 }
+
+#[test]
+fn an_end_that_no_publisher_has_said_is_an_error() {
+    let (_context, addr) = start(|_| {});
+    for way in WAYS {
+        let (mut lost, mut finished) = (publisher(&addr, way), publisher(&addr, way));
+        let mut reader = subscriber(&addr, way);
+        publish(&mut lost, 0..3);
+        drop(lost);
+        publish(&mut finished, 3..4);
+        finished.finish().unwrap();
+        let found = within(move || {
+            let found: Vec<_> = (&mut reader).into_iter().collect();
+            // Once: the next loop ends.
+            (found, (&mut reader).into_iter().count())
+        });
+        let (records, last) = (&found.0[..4], &found.0[4..]);
+        assert!(records.iter().all(Result::is_ok), "{records:?}");
+        assert!(matches!(last, [Err(Error::Unfinished)]), "{last:?}");
+        assert_eq!(found.1, 0);
+    }
+}
