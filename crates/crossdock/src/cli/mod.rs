@@ -111,6 +111,7 @@ Examples:
   crossdock demo
   crossdock demo airline
   crossdock demo morph
+  crossdock demo flights > flights.csv
 
 airline: starts a daemon's parts on a free port, replays 336,776 flights (stream A)
 and 26,115 hours of weather (stream B) through it to six subscribers, and compares
@@ -401,6 +402,8 @@ pub(crate) enum Scenario {
     Airline,
     /// Flights in an old format, converted to a new version
     Morph,
+    /// Prints the bundled flights as CSV, for examples
+    Flights,
 }
 
 #[derive(Debug, Args)]

@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &Demo) -> Outcome {
     match arguments.scenario {
         Some(Scenario::Airline) => airline(arguments.json),
         Some(Scenario::Morph) => morph::run(arguments.json),
+        Some(Scenario::Flights) => out::print(data::flights_csv()?),
         None => list(arguments.json),
     }
 }

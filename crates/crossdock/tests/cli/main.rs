@@ -26,6 +26,7 @@ mod names;
 mod outputs;
 mod place;
 mod platform;
+mod readme;
 mod setup;
 mod start;
 mod systemd;

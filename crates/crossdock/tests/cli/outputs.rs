@@ -70,7 +70,7 @@ fn a_format_of_which_no_record_came_does_not_count() {
         bad.feed("carrier,flight,origin,dest,gate\nUA,no number,EWR,IAH,C7\n");
         bad.end().with_code(1);
         let (file, sql) = (format!("{stream}.{encoding}"), format!("SELECT * FROM {stream}"));
-        let subscriber = place.spawn_into(&file, ["subscribe", &sql, "--output", encoding, "--until-end"]);
+        let subscriber = place.spawn_into(&file, ["subscribe", &sql, "--output", encoding, "--until-end", "--wait"]);
         place.wait_for_subscriptions(1);
         publish(&place, stream, "flights", "a");
         subscriber.end().with_code(0).saying(&["4 records ("]);
