@@ -156,10 +156,8 @@ impl Run<'_> {
             match event {
                 Event::Records(records) => self.print(&records)?,
                 Event::Format(format) => self.printer.expect(format),
-                Event::StreamEnded { publishers_left, finished } => {
-                    if !finished {
-                        self.note_lost(publishers_left)?;
-                    } else if publishers_left == 0 && self.arguments.until_end {
+                Event::StreamEnded { publishers_left, lost, .. } => {
+                    if self.note_end(publishers_left, lost)? {
                         return Ok(End::Done);
                     }
                 }
@@ -210,17 +208,23 @@ impl Run<'_> {
         !ends
     }
 
-    /// A publisher is gone that had not finished: where the end was asked for, it is another end.
-    fn note_lost(&mut self, publishers_left: u32) -> Outcome {
-        let text = "a publisher has gone without finishing (it crashed, was killed or lost its connection): records of it may be \
-                    missing";
-        if publishers_left == 0 && self.arguments.until_end && !self.arguments.daemon.reconnect {
-            return Err(
-                Failure::failed(text).hint("--reconnect goes on waiting for a publisher to come back and finish")
-            );
+    /// A publisher is gone. Whether that is the end that was asked for: not if one has gone that had not finished, but for
+    /// `--reconnect` once those that are there have.
+    fn note_end(&mut self, publishers_left: u32, lost: u32) -> Outcome<bool> {
+        let is_loss = lost > std::mem::replace(&mut self.tally.lost_publishers, lost);
+        let is_end = publishers_left == 0 && self.arguments.until_end;
+        let (who, has, it) = match lost {
+            1 => ("a publisher".to_owned(), "has", "it"),
+            _ => (counted(lost.into(), "publisher"), "have", "they"),
+        };
+        let text = format!("{who} {has} gone without finishing: {it} crashed, or lost the connection; records may be missing");
+        if is_end && lost > 0 && !self.arguments.daemon.reconnect {
+            return Err(Failure::failed(text).hint("--reconnect goes on waiting for a publisher to come back and finish"));
         }
-        out::say(format_args!("{text}; {} left", counted(publishers_left.into(), "publisher")));
-        Ok(())
+        if is_loss {
+            out::say(format_args!("{text}; {} left", counted(publishers_left.into(), "publisher")));
+        }
+        Ok(is_end && !is_loss)
     }
 
     fn note_dropped(&mut self, records: u64, cause: DropCause, reason: &str) -> Outcome {
@@ -344,6 +348,8 @@ struct Tally {
     dropped: BTreeMap<DropCause, u64>,
     /// Formats that the query does not fit.
     unreadable: u64,
+    /// Publishers that have gone without having finished.
+    lost_publishers: u32,
 }
 
 impl Tally {

@@ -130,9 +130,11 @@ pub enum Event {
     StreamEnded {
         /// Publishers that are still there.
         publishers_left: u32,
-        /// Whether all that have gone since the stream had none had finished ([`Publisher::finish`](crate::Publisher::finish)). If
-        /// not, one has crashed, was killed or disconnected, and records of its may be missing.
+        /// Whether all that have gone since the subscription began had finished ([`Publisher::finish`](crate::Publisher::finish)).
+        /// If not, records may be missing.
         finished: bool,
+        /// How many have gone that had not finished: they crashed, were killed, or lost their connections.
+        lost: u32,
     },
     /// Records were dropped in the daemon, or were invalid; an event for each cause.
     Dropped {
@@ -352,7 +354,7 @@ impl Subscriber {
     /// It ends without a word of its last publishers.
     fn pass_over(&mut self, event: Event) -> Result<bool, Error> {
         let end = match event {
-            Event::StreamEnded { publishers_left: 0, finished } => Some(finished),
+            Event::StreamEnded { publishers_left: 0, finished, .. } => Some(finished),
             _ => None,
         };
         if let Some(on_event) = &mut self.on_event {
@@ -570,7 +572,7 @@ impl Subscriber {
             }
             Incoming::Notice(Notice::Format { format, .. }) => Some(Event::Format(self.learn(&format)?)),
             Incoming::Notice(Notice::StreamEnded { publishers, lost, .. }) => {
-                Some(Event::StreamEnded { publishers_left: publishers, finished: !lost })
+                Some(Event::StreamEnded { publishers_left: publishers, finished: lost == 0, lost })
             }
             Incoming::Notice(Notice::Dropped { records, cause, reason, .. }) => {
                 Some(Event::Dropped { records, cause, reason })

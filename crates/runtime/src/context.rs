@@ -409,7 +409,9 @@ impl Context {
         };
         self.host.close_all_remote(key);
         for publishing in &peer.publishing {
-            self.end_publishing(key, publishing.stream, false);
+            // One that goes on in a later session has lost nothing.
+            let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
+            self.end_publishing(key, publishing.stream, goes_on);
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });
         self.net.end(peer, self.host.interface_mut(), why, close);

@@ -3,7 +3,7 @@
 
 use crate::Overflow;
 use crate::context::Context;
-use crate::graph::edge::{Publishers, Queued};
+use crate::graph::edge::Queued;
 use crate::graph::node::Spill;
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
@@ -105,7 +105,7 @@ impl Context {
             match self.graph.next_session(now_ns, &mut sessions, &mut self.workspace) {
                 Some(SessionStep::Ran(key)) => self.check_queue(key),
                 Some(SessionStep::Failed(key)) => self.fail_query(key),
-                Some(SessionStep::Ended(key, publishers)) => self.report_end(key, publishers),
+                Some(SessionStep::Ended(key, publishers, lost)) => self.report_end(key, publishers, lost),
                 Some(SessionStep::Converted { stream, chain, lost, has_failed }) => {
                     self.note_converted(stream as usize, chain, lost, has_failed);
                 }
@@ -129,15 +129,14 @@ impl Context {
     }
 
     /// Notifies a subscription that a publisher has stopped, after the records that came.
-    fn report_end(&mut self, key: usize, publishers: Publishers) {
+    fn report_end(&mut self, key: usize, publishers: u32, lost: u32) {
         self.flush_subscription(key);
         self.settle_queue(key);
         self.note_losses(key);
         self.report_dropped(key, true);
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
-        let Publishers { count, lost } = publishers;
-        let notice = Notice::StreamEnded { subscription: subscription.number, publishers: count, lost };
+        let notice = Notice::StreamEnded { subscription: subscription.number, publishers, lost };
         let peer = subscription.peer;
         self.send_control(peer, &ControlMessage::Notice(notice));
     }

@@ -42,6 +42,11 @@ impl TakenCount {
         self.0.load(Ordering::Relaxed) & !CLOSED
     }
 
+    /// Whether the publisher has a later session, in which the publication goes on.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
     /// Ends the count: nothing is added from here on.
     fn close(&self) -> u64 {
         self.0.fetch_or(CLOSED, Ordering::Relaxed) & !CLOSED

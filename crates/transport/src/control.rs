@@ -316,9 +316,9 @@ pub enum Notice {
         subscription: u32,
         /// Publishers that are still there.
         publishers: u32,
-        /// Whether one has gone that had not said that it is finished, since the stream had none before: records may be missing.
+        /// Those that have gone without having finished since the subscription began: records of theirs may be missing.
         #[serde(default)]
-        lost: bool,
+        lost: u32,
     },
     /// Records did not reach this subscriber; a notice for each cause.
     Dropped {

@@ -93,6 +93,28 @@ fn an_end_that_no_publisher_has_said_is_another_end() {
 }
 
 #[test]
+fn an_earlier_loss_concerns_nobody_who_comes_later() {
+    let (place, _daemon) = with_pairs("udp");
+    let publisher = || {
+        let mut publisher = place.spawn_fed(["publish", "R", "--schema", "r.schema"]);
+        publisher.feed("a,b\n1,2\n");
+        publisher
+    };
+    let (stays, lost) = (publisher(), publisher());
+    place.wait_for("streams", |list| list[0]["publishers"] == 2);
+    let before = place.spawn(["subscribe", "SELECT * FROM R", "--until-end", "--reconnect"]);
+    place.wait_for_subscriptions(1);
+    lost.signal(Signal::KILL);
+    before.stderr_line(|line| line.contains("a publisher has gone without finishing") && line.contains("1 publisher left"));
+    let after = place.spawn(["subscribe", "SELECT * FROM R", "--until-end"]);
+    place.wait_for_subscriptions(2);
+    stays.end().with_code(0);
+    after.end_by_itself().with_code(0);
+    // The one that is there has finished, so there is nobody to wait for.
+    before.end_by_itself().with_code(0);
+}
+
+#[test]
 fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
     for way in WAYS {
         let (place, _daemon) = with_pairs(way);

@@ -53,39 +53,75 @@ impl Graph {
         self.port_mut(stream).is_none_or(|port| port.held.is_empty() && port.edges.iter_mut().all(Sender::is_empty))
     }
 
-    /// A stream has more publishers here than before: this number.
-    pub(crate) fn note_publishers(&mut self, stream: u32, count: u32) {
-        let before = self.publishers_of(stream).unwrap_or_default();
-        let publishers = Publishers { count, lost: before.lost && before.any() };
+    /// A stream has more publishers here than before.
+    pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
         self.set_publishers(stream, Some(publishers));
-        self.push_to_edges(stream, || Item::Publishers(Some(publishers)));
+        self.tell_publishers(stream);
         self.look_again(stream);
     }
 
     /// A publisher of a stream has stopped, behind all that it published; the number of those that it still has here, and whether it
     /// has said that it is finished.
-    pub(crate) fn arrive_end(&mut self, stream: u32, count: u32, is_finished: bool) {
-        let was_lost = self.publishers_of(stream).is_some_and(|before| before.lost);
-        let publishers = Publishers { count, lost: was_lost || !is_finished };
+    pub(crate) fn arrive_end(&mut self, stream: u32, publishers: u32, is_finished: bool) {
         self.set_publishers(stream, Some(publishers));
-        self.push_to_edges(stream, || Item::End(publishers));
+        if !is_finished {
+            self.note_losses_here(stream, 1);
+        }
+        let told = self.told_of(stream);
+        self.push_to_edges(stream, || Item::End(told));
         self.note_end(stream);
     }
 
-    fn set_publishers(&mut self, stream: u32, publishers: Option<Publishers>) {
+    fn set_publishers(&mut self, stream: u32, publishers: Option<u32>) {
         let at = stream as usize;
         if self.publishers.len() <= at {
-            self.publishers.resize(at + 1, Some(Publishers::default()));
+            self.publishers.resize(at + 1, Some(0));
         }
         if let Some(here) = self.publishers.get_mut(at) {
             *here = publishers;
         }
     }
 
+    /// Publishers of a stream have gone from here that had not finished.
+    fn note_losses_here(&mut self, stream: u32, losses: u32) {
+        let at = stream as usize;
+        if self.losses.len() <= at {
+            self.losses.resize(at + 1, 0);
+        }
+        if let Some(here) = self.losses.get_mut(at) {
+            *here += losses;
+        }
+        self.note_losses(stream, losses, true);
+    }
+
+    /// Publishers of a stream have gone that had not finished, from here or from elsewhere: what nodes here make of it lacks
+    /// something too.
+    fn note_losses(&mut self, stream: u32, losses: u32, are_here: bool) {
+        let Some(port) = self.port_mut(stream).filter(|_| losses > 0) else { return };
+        port.losses += losses;
+        let readers: Vec<NodeId> =
+            port.readers.iter().filter(|reader| are_here || !reader.reads_own).map(|reader| reader.id).collect();
+        for id in readers {
+            let makes = self.present_node(id).and_then(Node::makes);
+            makes.into_iter().for_each(|makes| self.note_losses_here(makes, losses));
+        }
+    }
+
+    /// What other contexts are told of a stream's publishers here.
+    pub(super) fn told_of(&self, stream: u32) -> Publishers {
+        let losses = self.losses.get(stream as usize).copied().unwrap_or_default();
+        Publishers { count: self.publishers_of(stream), losses }
+    }
+
+    fn tell_publishers(&mut self, stream: u32) {
+        let told = self.told_of(stream);
+        self.push_to_edges(stream, || Item::Publishers(told));
+    }
+
     /// Sessions here that publish a stream; 1 for a stream that nodes here make, while they have something to make it of. Not
     /// known while a change is under way that decides it.
-    pub(super) fn publishers_of(&self, stream: u32) -> Option<Publishers> {
-        self.publishers.get(stream as usize).copied().unwrap_or(Some(Publishers::default()))
+    pub(super) fn publishers_of(&self, stream: u32) -> Option<u32> {
+        self.publishers.get(stream as usize).copied().unwrap_or(Some(0))
     }
 
     /// Finds out again whether the nodes here that make a stream have something to make it of. The other contexts hear of it
@@ -98,40 +134,33 @@ impl Graph {
         self.set_publishers(makes, publishers);
         let is_to_turn = |port: &Port| port.next.as_ref().is_some_and(|next| !next.has_turned);
         if !self.port(makes).is_some_and(is_to_turn) {
-            self.push_to_edges(makes, || Item::Publishers(publishers));
+            self.tell_publishers(makes);
         }
         self.look_again(makes);
     }
 
-    /// 1 if a node here makes a stream of something: its inputs have publishers, or records wait in it. Those that its inputs have
-    /// lost are lost for it.
-    fn makers_publish(&self, makes: u32) -> Option<Publishers> {
+    /// 1 if a node here makes a stream of something: its inputs have publishers, or records wait in it.
+    fn makers_publish(&self, makes: u32) -> Option<u32> {
         let nodes = self.here.iter().filter_map(|id| self.present_node(*id));
-        let (mut count, mut lost) = (Some(0), false);
+        let mut publishers = Some(0);
         for node in nodes.filter(|node| node.makes() == Some(makes)) {
             // What waits for one that comes from another context comes with it.
             let is_coming = node.condition == Condition::Waiting && node.instances.is_empty();
-            lost |= node.inputs.iter().any(|input| self.publishers_for(node, input).is_some_and(|input| input.lost));
             let mut inputs = node.inputs.iter().map(|input| self.has_more(node, input));
             match !node.spill.is_empty() || inputs.clone().any(|has_more| has_more == Some(true)) {
-                true => count = Some(1),
-                false if count == Some(0) && (is_coming || inputs.any(|has_more| has_more.is_none())) => count = None,
+                true => return Some(1),
+                false if is_coming || inputs.any(|has_more| has_more.is_none()) => publishers = None,
                 false => {}
             }
         }
-        count.map(|count| Publishers { count, lost })
-    }
-
-    /// The publishers of what a node reads.
-    fn publishers_for(&self, node: &Node, input: &Input) -> Option<Publishers> {
-        if node.reads_own { self.publishers_of(input.stream) } else { self.port(input.stream)?.publishers }
+        publishers
     }
 
     /// Whether something waits in a node's input, or may still come.
     fn has_more(&self, node: &Node, input: &Input) -> Option<bool> {
         let port = self.port(input.stream)?;
         let waits = input.queue.iter().any(|item| matches!(item, Item::Batch(_)));
-        let publishers = self.publishers_for(node, input).map(|publishers| publishers.count);
+        let publishers = if node.reads_own { self.publishers_of(input.stream) } else { port.publishers };
         let reads = port.readers.iter().any(|reader| reader.id == node.id);
         match publishers {
             _ if waits || !port.held.is_empty() => Some(true),
@@ -311,20 +340,19 @@ impl Graph {
         }
         let here = self.publishers_of(stream);
         let Some(mut port) = self.lift_present_port(stream) else { return };
-        let here = port.settle(here);
-        self.set_publishers(stream, here);
+        port.settle(here);
         let ends = port.take_ends();
         (0..ends).for_each(|_| self.end_at_sessions(&port, port.publishers.unwrap_or_default()));
         // The end follows what is held, and what changes.
         let may_end = port.held.is_empty() && port.next.is_none();
         for (publishers, of_own) in [(port.publishers, false), (here, true)] {
-            let has_ended = may_end && publishers.is_some_and(|publishers| !publishers.any());
+            let has_ended = may_end && publishers == Some(0);
             if has_ended && !port.have_ended(of_own) {
                 self.end_for_readers(&port, stream, of_own);
             }
             port.set_ended(of_own, has_ended);
         }
-        let has_ended = port.publishers.is_some_and(|publishers| !publishers.any());
+        let has_ended = port.publishers == Some(0);
         self.put_port_back(stream, port);
         if has_ended {
             // What is made of it follows with the end in the readers' queues.
@@ -343,7 +371,7 @@ impl Graph {
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
             let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers::default())));
+            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses: port.losses })));
         }
     }
 
@@ -385,11 +413,15 @@ impl Graph {
         self.put_port_back(stream, port);
     }
 
-    /// A context has said how many publishers of a stream it has now.
-    fn take_publishers(&mut self, stream: u32, feed: usize, publishers: Option<Publishers>) {
+    /// A context has said how many publishers of a stream it has now, and how many it has lost.
+    fn take_publishers(&mut self, stream: u32, feed: usize, told: Publishers) {
         let feed = self.present_port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
         debug_assert!(feed.is_some(), "what came by a feed is worked on before the port changes");
-        feed.into_iter().for_each(|feed| feed.publishers = publishers);
+        let Some(feed) = feed else { return };
+        feed.publishers = told.count;
+        // What was lost before the feed has said so for the first time is none of those who read here.
+        let before = feed.losses.replace(told.losses).unwrap_or(told.losses);
+        self.note_losses(stream, told.losses.saturating_sub(before), false);
     }
 
     /// Takes what came by the edges of a stream, as far as there is room for it.
@@ -407,7 +439,7 @@ impl Graph {
                     }
                 }
                 Item::End(publishers) => {
-                    self.take_publishers(stream, feed, Some(publishers));
+                    self.take_publishers(stream, feed, publishers);
                     self.note_end(stream);
                 }
                 Item::Publishers(publishers) => {

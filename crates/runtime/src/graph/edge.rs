@@ -97,25 +97,13 @@ impl Held {
     }
 }
 
-/// The publishers that a stream has at a context, or at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The publishers of a stream, as they are told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Publishers {
-    pub(crate) count: u32,
-    /// Whether one has gone that had not said that it is finished, since there was none before.
-    pub(crate) lost: bool,
-}
-
-impl Publishers {
-    /// Whether there are any.
-    pub(crate) fn any(self) -> bool {
-        self.count > 0
-    }
-
-    /// With those at another context.
-    #[must_use]
-    pub(crate) fn and(self, other: Publishers) -> Publishers {
-        Publishers { count: self.count + other.count, lost: self.lost || other.lost }
-    }
+    /// How many there are, if that is known.
+    pub(crate) count: Option<u32>,
+    /// How many have gone that had not said that they are finished, so far: a number that only grows.
+    pub(crate) losses: u32,
 }
 
 /// What is in a queue, in the order in which it was put in.
@@ -125,11 +113,11 @@ pub(crate) enum Item {
     /// Only in the queues of nodes that convert.
     Held(Held),
     /// A publisher of the stream has stopped, after the records before; those that it still has: in an edge at the context that
-    /// the edge comes from, in a node's queue anywhere. Nodes that make a stream see the last end only.
+    /// the edge comes from, in a node's queue anywhere. Nodes that make a stream see the last end only, and learn of losses before.
     End(Publishers),
     /// Publishers of the stream at the context that the edge comes from, if that is known there: when the edge begins, behind a
     /// marker, when they get more, and whenever it changes for a stream that nodes make.
-    Publishers(Option<Publishers>),
+    Publishers(Publishers),
     /// The batches before it belong to the graph before the change of this number, those after it to the graph after.
     Marker(u64),
 }

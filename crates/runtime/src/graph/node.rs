@@ -305,6 +305,8 @@ pub(crate) struct SessionEnd {
     pub(super) sources: Vec<NodeId>,
     /// Ends of publishers that wait for what came to its sources before, in order: the publishers that were left.
     pub(super) ends: VecDeque<Publishers>,
+    /// Publishers that the stream had lost when it came.
+    pub(super) losses_before: u32,
     /// Whether it has the next batch of its stream already.
     pub(super) skips: bool,
 }

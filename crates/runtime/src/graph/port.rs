@@ -16,12 +16,14 @@ pub(crate) struct Feed {
     pub(crate) marker: Option<u64>,
     /// Publishers of the stream at the other end, behind the records that came; not known before the first item has come, or while
     /// it is not known there.
-    pub(crate) publishers: Option<Publishers>,
+    pub(crate) publishers: Option<u32>,
+    /// Those among them that were lost so far, as far as that was said.
+    pub(crate) losses: Option<u32>,
 }
 
 impl Feed {
     pub(crate) fn new(receiver: Receiver, from: ContextIndex) -> Feed {
-        Feed { receiver, from, marker: None, publishers: None }
+        Feed { receiver, from, marker: None, publishers: None, losses: None }
     }
 }
 
@@ -58,7 +60,9 @@ pub(crate) struct Port {
     /// of afterwards.
     pub(crate) held: VecDeque<Batch>,
     /// Publishers of the stream at all contexts, when that was last looked at; unknown while not all contexts have said it.
-    pub(crate) publishers: Option<Publishers>,
+    pub(crate) publishers: Option<u32>,
+    /// Publishers that have gone without having finished since the port is there, as far as that has come here.
+    pub(crate) losses: u32,
     /// Whether nothing has changed since that could make it another number.
     pub(crate) is_settled: bool,
     /// Publishers that have stopped and are not yet reported to sessions.
@@ -99,24 +103,15 @@ impl Port {
         !self.held.is_empty() || self.next.as_ref().is_some_and(|next| next.has_turned)
     }
 
-    /// Finds out how many publishers the stream has in all, with those `here`; returns these, as they count from now on. A publisher that came before another one stopped may
+    /// Finds out how many publishers the stream has in all, with those `here`. A publisher that came before another one stopped may
     /// be in a feed that has more to bring, or in one that a change puts in.
-    pub(crate) fn settle(&mut self, mut here: Option<Publishers>) -> Option<Publishers> {
-        let has_ended = self.publishers.is_none_or(|publishers| !publishers.any());
-        let mut there: Vec<&mut Publishers> =
-            self.feeds.iter_mut().filter_map(|feed| feed.publishers.as_mut()).collect();
-        there.extend(here.as_mut());
-        if has_ended && there.iter().any(|there| there.any()) {
-            // What was lost before is over.
-            there.into_iter().filter(|there| !there.any()).for_each(|there| there.lost = false);
-        }
-        let elsewhere = self.feeds.iter().filter_map(|feed| feed.publishers);
-        let publishers = elsewhere.fold(here.unwrap_or_default(), Publishers::and);
+    pub(crate) fn settle(&mut self, here: Option<u32>) {
+        let elsewhere: u32 = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
+        let publishers = here.unwrap_or_default() + elsewhere;
         let mut are_known = self.feeds.iter_mut().map(|feed| feed.publishers.is_some() && feed.receiver.waiting() == 0);
         let is_known = here.is_some() && self.next.is_none() && are_known.all(|is_known| is_known);
-        self.is_settled = publishers.any() || is_known;
+        self.is_settled = publishers > 0 || is_known;
         self.publishers = self.is_settled.then_some(publishers);
-        here
     }
 
     /// How many ends are to be reported to sessions: each that a publisher came to, or the last that nodes did.
@@ -126,7 +121,7 @@ impl Port {
         if !self.is_made {
             return ends;
         }
-        u32::from(std::mem::replace(&mut self.was_published, publishers.any()) && !publishers.any())
+        u32::from(std::mem::replace(&mut self.was_published, publishers > 0) && publishers == 0)
     }
 
     /// Whether the readers that take only what comes of here, or the others, have the end in their queues.
@@ -192,7 +187,7 @@ impl PortChange {
 
     /// Exchanges the edges of a port, which say behind their markers that it has `publishers`; returns those that end, with their
     /// marker in them.
-    pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: Option<Publishers>) -> Vec<Sender> {
+    pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: Publishers) -> Vec<Sender> {
         self.has_turned = true;
         for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {
             edge.push_control(Item::Marker(self.change));

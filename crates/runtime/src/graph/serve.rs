@@ -8,7 +8,7 @@
 use crate::graph::bounds::{HoldLimits, Holding, PIECE_BYTES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::change::{Commit, Orders};
-use crate::graph::edge::{Item, Publishers, Sender};
+use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node};
 use crate::graph::port::Port;
@@ -64,7 +64,9 @@ pub(crate) struct Graph {
     /// Streams that come by edges from other contexts.
     pub(super) fed: Vec<u32>,
     /// Publishers here of each stream, by its number ([`Graph::publishers_of`]).
-    pub(super) publishers: Vec<Option<Publishers>>,
+    pub(super) publishers: Vec<Option<u32>>,
+    /// Of each stream, the publishers here that have gone without having finished.
+    pub(super) losses: Vec<u32>,
     /// Batches on their way from node to node; empty between two turns.
     pub(super) ready: VecDeque<(NodeId, Batch)>,
     /// Batches of streams that are made for sessions here, as they came; for the context's books.
@@ -120,6 +122,7 @@ impl Graph {
             ports_used: 0,
             fed: Vec::new(),
             publishers: Vec::new(),
+            losses: Vec::new(),
             ready: VecDeque::new(),
             arrived: Vec::new(),
             waiting: Vec::new(),

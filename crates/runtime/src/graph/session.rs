@@ -81,8 +81,9 @@ pub(crate) enum SessionStep {
     Ran(usize),
     /// Its query has panicked: what comes from now on is dropped and counted.
     Failed(usize),
-    /// It has come to the end of a publisher; the publishers that the stream has left.
-    Ended(usize, Publishers),
+    /// It has come to the end of a publisher; the number of publishers that the stream has left, and of those that have gone without
+    /// having finished since the subscription began.
+    Ended(usize, u32, u32),
     /// Records of a stream went through a chain of conversions, by its number, or past it.
     Converted {
         stream: u32,
@@ -110,9 +111,10 @@ impl Graph {
         (node.policy, node.gauges) = (policy, gauges);
         self.set_node(node);
         let Some(port) = self.open_port(stream) else { return };
-        let is_first = port.sessions.is_empty();
+        let (is_first, losses_before) = (port.sessions.is_empty(), port.losses);
         port.sessions.push(id);
         self.session_ports += usize::from(is_first);
+        self.session_end(id).into_iter().for_each(|session| session.losses_before = losses_before);
         self.share_sessions();
     }
 
@@ -199,13 +201,14 @@ impl Graph {
     pub(crate) fn end_for_sessions(&mut self, stream: u32) {
         // Nothing reads it here.
         let Some(port) = self.lift_port(stream) else { return };
-        self.end_at_sessions(&port, Publishers::default());
+        self.end_at_sessions(&port, 0);
         self.put_port_back(stream, port);
     }
 
     /// A publisher of a stream has stopped: the end is given to the nodes of all sessions that read it at its port, behind what
     /// is converted for them.
-    pub(super) fn end_at_sessions(&mut self, port: &Port, publishers: Publishers) {
+    pub(super) fn end_at_sessions(&mut self, port: &Port, publishers: u32) {
+        let publishers = Publishers { count: Some(publishers), losses: port.losses };
         port.converts.iter().for_each(|id| self.end_at_convert(*id, publishers));
         port.sessions.iter().for_each(|id| self.end_for_session(*id, publishers));
     }
@@ -366,7 +369,10 @@ impl Graph {
         let (input, item, done) = node.take_next()?;
         let batch = match item {
             Item::Batch(batch) => batch,
-            Item::End(publishers) => return Some(SessionStep::Ended(key, publishers)),
+            Item::End(Publishers { count, losses }) => {
+                let before = self.session_end(id).map_or(0, |session| session.losses_before);
+                return Some(SessionStep::Ended(key, count.unwrap_or_default(), losses.saturating_sub(before)));
+            }
             Item::Held(_) | Item::Publishers(_) | Item::Marker(_) => {
                 debug_assert!(false, "a session's node gets none of these");
                 return None;

@@ -5,7 +5,6 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
-use crate::graph::edge::Publishers;
 use crate::graph::node::{Instance, Node, SchedulingPolicy, Spill};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
@@ -13,7 +12,7 @@ use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use fastrand::Rng;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -319,8 +318,8 @@ impl World {
             match step {
                 SessionStep::Ran(_) | SessionStep::Converted { .. } => {}
                 SessionStep::Failed(key) => self.sessions.failed.push(key),
-                SessionStep::Ended(key, publishers) => {
-                    assert_eq!(publishers, Publishers::default());
+                SessionStep::Ended(key, publishers, lost) => {
+                    assert_eq!((publishers, lost), (0, 0));
                     self.sessions.ended.push(key as u32);
                     let count = self.sessions.count(key as u32);
                     self.sessions.ends.push((key as u32, count));

@@ -92,7 +92,7 @@ mod tests {
         let class = |request| ControlMessage::Request(request).class();
         assert_eq!(class(Request::Finish { id: 1, stream: 7 }), TrafficClass::Exchange(stream(7)));
         assert_eq!(class(Request::Terminate), TrafficClass::Exchange(Follows::Everything));
-        let ended = Notice::StreamEnded { subscription: 3, publishers: 0, lost: false };
+        let ended = Notice::StreamEnded { subscription: 3, publishers: 0, lost: 0 };
         assert_eq!(ControlMessage::from(ended).class(), TrafficClass::Notice(stream(3)));
         assert_eq!(ControlMessage::from(Reply::Done { id: 1 }).class(), TrafficClass::Exchange(Follows::Nothing));
         let unsubscribe = Request::Unsubscribe { id: 1, subscription: 3 };

@@ -76,9 +76,12 @@ struct Got {
     /// How often it heard that the stream had ended, while changes were made; and how often it had before it began.
     zeros: u32,
     zeros_before: u32,
-    /// How often it heard that a publisher stopped, and the publishers that there were then at the last.
+    /// How often it heard that a publisher stopped, and how many publishers there were then at the last, and had been lost.
     ends: u32,
-    left: Option<Publishers>,
+    left: Option<u32>,
+    lost: u32,
+    /// How many its source had lost when it began.
+    lost_before: u32,
 }
 
 /// The subscriptions of all contexts, with room and buffers for a few records at times.
@@ -138,8 +141,8 @@ struct Contexts {
     blocked: BTreeMap<(u32, usize), bool>,
     /// How often a publisher of each stream has stopped, and how often that was the last.
     stopped: BTreeMap<u32, u32>,
-    /// The streams that have lost a publisher, which had not finished.
-    lost: BTreeSet<u32>,
+    /// How many publishers of each stream have stopped that had not finished.
+    lost: BTreeMap<u32, u32>,
     zeros: BTreeMap<u32, u32>,
     taken: Taken,
     rng: Rng,
@@ -176,7 +179,7 @@ impl Contexts {
                 next,
                 blocked,
                 stopped,
-                lost: BTreeSet::new(),
+                lost: BTreeMap::new(),
                 zeros,
                 taken,
                 rng,
@@ -231,10 +234,10 @@ impl Contexts {
         self.taken.of.iter().filter(|(_, got)| got.at == at).for_each(|(key, _)| graph.wake_session(*key));
         while let Some(step) = graph.next_session(0, &mut self.taken, ws) {
             worked = true;
-            if let SessionStep::Ended(key, publishers) = step {
+            if let SessionStep::Ended(key, publishers, lost) = step {
                 let got = self.taken.of.get_mut(&key).unwrap();
-                (got.ends, got.left) = (got.ends + 1, Some(publishers));
-                got.zeros += u32::from(!publishers.any());
+                (got.ends, got.left, got.lost) = (got.ends + 1, Some(publishers), lost);
+                got.zeros += u32::from(publishers == 0);
                 let zeros = self.zeros.get(&got.source).copied().unwrap_or_default();
                 assert!(got.zeros <= zeros, "the end of stream {} is reported before it is reached", got.stream);
             }
@@ -279,7 +282,7 @@ impl Contexts {
         *self.zeros.entry(stream).or_default() += u32::from(!self.is_published(stream));
         let is_finished = self.rng.u8(0..8) > 0;
         if !is_finished {
-            self.lost.insert(stream);
+            *self.lost.entry(stream).or_default() += 1;
         }
         self.graphs[at].0.arrive_end(stream, count, is_finished);
         count == 0
@@ -307,7 +310,8 @@ impl Contexts {
         let of_source = self.next.iter().filter(|((of, _), _)| *of == source);
         let since = of_source.map(|((_, at), next)| (*at as u64, *next)).collect();
         let zeros_before = self.zeros.get(&source).copied().unwrap_or_default();
-        self.taken.of.insert(self.keys, Got { stream, source, at, since, zeros_before, ..Got::default() });
+        let lost_before = self.lost.get(&source).copied().unwrap_or_default();
+        self.taken.of.insert(self.keys, Got { stream, source, at, since, zeros_before, lost_before, ..Got::default() });
         self.keys += 1;
     }
 
@@ -508,20 +512,18 @@ fn run(seed: u64, changes: usize) {
         let zeros = world.zeros.get(&got.source).copied().unwrap_or_default();
         if zeros > got.zeros_before && !world.is_published(got.source) {
             let about = format!("seed {seed}: subscription {key} to stream {} of {}", got.stream, got.source);
-            assert!(got.left.is_some_and(|left| !left.any()), "{about}: the end");
+            assert_eq!(got.left, Some(0), "{about}: the end");
         }
     }
     world.taken.of.values_mut().for_each(|got| (got.ends, got.left) = (0, None));
     world.stopped.clear();
-    let mut ever_lost = std::mem::take(&mut world.lost);
+    let lost_before = world.lost.clone();
     for (stream, at) in world.publishers.keys().copied().collect::<Vec<_>>() {
         while world.publishers[&(stream, at)] > 0 {
             world.stop(&mut overlay, stream, at);
         }
     }
     world.settle();
-    let lost_at_last = world.lost.clone();
-    ever_lost.extend(&lost_at_last);
     assert_eq!(wrong.load(Ordering::Relaxed), 0, "seed {seed}");
     check(&world, seed);
     for (key, got) in &world.taken.of {
@@ -529,10 +531,10 @@ fn run(seed: u64, changes: usize) {
         let is_derived = got.stream != got.source;
         let (wanted, last) = (if is_derived { ends.min(1) } else { ends }, (ends > 0).then_some(0));
         let about = format!("seed {seed}: subscription {key} to stream {} of {}", got.stream, got.source);
-        assert_eq!((got.ends, got.left.map(|left| left.count)), (wanted, last), "{about}");
-        let lost = |of: &BTreeSet<u32>| of.contains(&got.source);
-        assert!(!lost(&lost_at_last) || got.left.is_some_and(|left| left.lost), "{about}: one was lost");
-        assert!(lost(&ever_lost) || got.left.is_none_or(|left| !left.lost), "{about}: none was lost");
+        assert_eq!((got.ends, got.left), (wanted, last), "{about}");
+        let lost = |of: &BTreeMap<u32, u32>| of.get(&got.source).copied().unwrap_or_default();
+        let (at_last, ever) = (lost(&world.lost) - lost(&lost_before), lost(&world.lost) - got.lost_before);
+        assert!((at_last..=ever).contains(&got.lost) || ends == 0, "{about}: {} of {at_last} to {ever} lost", got.lost);
     }
     let in_use = world.pool.stats().classes.iter().map(crossdock_mailbox::ClassStats::in_use).sum::<usize>();
     assert_eq!(in_use, 0, "seed {seed}");
@@ -584,7 +586,7 @@ fn end_in_exchange(seed: u64) {
     check(&world, seed);
     for (key, got) in &world.taken.of {
         let about = format!("seed {seed}: subscription {key} to stream {} at {}", got.stream, got.at);
-        assert_eq!((got.zeros, got.left.map(|left| left.count)), (1, Some(0)), "{about}");
+        assert_eq!((got.zeros, got.left), (1, Some(0)), "{about}");
     }
 }
 
