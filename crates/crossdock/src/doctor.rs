@@ -1,14 +1,16 @@
-//! `crossdock doctor`: what is wrong with a running daemon now, in ten lines: who is slow, what is lost and why, what is near its
-//! bound.
+//! `crossdock doctor`: what is wrong with a running daemon now, in ten lines: slow subscribers, losses and their causes, bounds that
+//! are near.
 
 use crossdock_runtime::info::{
     ContextInfo, EventInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
 };
 use serde::Serialize;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cli::List;
 use crate::failure::{Failure, Outcome};
-use crate::lists::{client, objects};
+use crate::http::client::Client;
+use crate::lists::{client, losses, objects};
 use crate::quantity::{bytes, count, counted};
 use crate::table::wrapped;
 use crate::{http, out};
@@ -21,6 +23,8 @@ const RECENT_MS: u64 = 600_000;
 const NEAR: f64 = 0.8;
 /// The part of a queue from which on its subscriber is slow.
 const SLOW: f64 = 0.5;
+/// The time between the two looks at the daemon: what grows meanwhile is a problem now, what does not is one of the past.
+const BETWEEN: Duration = Duration::from_millis(500);
 /// The events that report that something is wrong.
 const TROUBLES: [&str; 9] =
     ["failed", "lost", "replaced", "refused", "degraded", "over_budget", "dropped", "disconnected", "blocked"];
@@ -54,25 +58,26 @@ struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Severity {
-    /// Records are lost, or nothing goes on.
+    /// Records are lost now, or nothing goes on.
     Problem,
-    /// Something is slow, or near its bound.
+    /// Something is slow, near its bound, or was lost before.
     Warning,
+}
+
+impl Severity {
+    /// That of a number that was, and has grown meanwhile or not.
+    fn of_growth(before: u64, now: u64) -> Severity {
+        if now > before { Severity::Problem } else { Severity::Warning }
+    }
 }
 
 /// Prints the findings. Exit status 1 if there is a problem.
 pub(crate) fn run(arguments: &List) -> Outcome {
     let client = client(arguments)?;
-    let http::Streams { streams } = client.get("/v1/streams")?;
-    let http::Subscriptions { subscriptions } = client.get("/v1/subscriptions")?;
-    let http::Contexts { contexts, platform, .. } = client.get("/v1/contexts")?;
-    let http::Handlers { handlers } = client.get("/v1/handlers")?;
-    let http::Mailboxes { mailboxes } = client.get("/v1/mailboxes")?;
-    let http::Events { events } = client.get("/v1/events?after=0")?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    let state = State { streams, subscriptions, contexts, platform, handlers, mailboxes, events, now_ms };
-    let findings = state.findings();
+    let before = State::read(&client)?;
+    std::thread::sleep(BETWEEN);
+    let state = State::read(&client)?;
+    let findings = state.findings(&before);
     match arguments.json {
         true => objects(&findings)?,
         false => out::print(text(&findings, &state))?,
@@ -117,15 +122,40 @@ fn reasons(by: &[(String, u64)]) -> String {
 }
 
 impl State {
-    /// What is wrong, the worst first.
-    fn findings(&self) -> Vec<Finding> {
+    /// Asks a daemon.
+    fn read(client: &Client) -> Outcome<State> {
+        let http::Streams { streams } = client.get("/v1/streams")?;
+        let http::Subscriptions { subscriptions } = client.get("/v1/subscriptions")?;
+        let http::Contexts { contexts, platform, .. } = client.get("/v1/contexts")?;
+        let http::Handlers { handlers } = client.get("/v1/handlers")?;
+        let http::Mailboxes { mailboxes } = client.get("/v1/mailboxes")?;
+        let http::Events { events } = client.get("/v1/events?after=0")?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        Ok(State { streams, subscriptions, contexts, platform, handlers, mailboxes, events, now_ms })
+    }
+
+    /// What is wrong, the worst first; `before` is a moment before.
+    fn findings(&self, before: &State) -> Vec<Finding> {
         let mut findings = Vec::new();
-        self.subscriptions.iter().for_each(|subscription| of_subscription(subscription, &mut findings));
-        self.streams.iter().for_each(|stream| of_stream(stream, &mut findings));
-        self.handlers.iter().for_each(|handler| of_handler(handler, &mut findings));
+        for of in &self.subscriptions {
+            let then = before.subscriptions.iter().find(|then| then.id == of.id);
+            of_subscription(of, then.unwrap_or(&SubscriptionInfo::default()), &mut findings);
+        }
+        for of in &self.streams {
+            let then = before.streams.iter().find(|then| then.name == of.name);
+            of_stream(of, then.unwrap_or(&StreamInfo::default()), &mut findings);
+        }
+        for of in &self.handlers {
+            let then = before.handlers.iter().find(|then| then.name == of.name);
+            of_handler(of, then.unwrap_or(&HandlerInfo::default()), &mut findings);
+        }
         self.contexts.iter().for_each(|context| of_io(context, &mut findings));
         self.platform.iter().for_each(|context| of_context(context, &mut findings));
-        self.mailboxes.iter().for_each(|mailbox| of_mailbox(mailbox, &mut findings));
+        for of in &self.mailboxes {
+            let then = before.mailboxes.iter().find(|then| then.address == of.address);
+            of_mailbox(of, then, &mut findings);
+        }
         self.recent_events(&mut findings);
         findings.sort_by_key(|finding| finding.severity);
         findings
@@ -151,7 +181,7 @@ impl State {
     }
 }
 
-fn of_subscription(of: &SubscriptionInfo, findings: &mut Vec<Finding>) {
+fn of_subscription(of: &SubscriptionInfo, before: &SubscriptionInfo, findings: &mut Vec<Finding>) {
     let name = format!("subscription {} of {} to `{}`", of.id, of.peer, of.stream);
     let full = share(of.backlog_bytes, of.queue_bytes);
     if full >= SLOW {
@@ -161,7 +191,9 @@ fn of_subscription(of: &SubscriptionInfo, findings: &mut Vec<Finding>) {
             "block" => "--on-overflow drop_oldest lets the publishers go on",
             _ => "it needs less of the stream, or more time",
         };
-        let severity = if full >= NEAR { Severity::Problem } else { Severity::Warning };
+        // One that takes something is slow, and no more.
+        let takes_nothing = full >= NEAR && of.records_out == before.records_out;
+        let severity = if takes_nothing { Severity::Problem } else { Severity::Warning };
         findings.push(Finding { severity, text, hint: hint.to_owned() });
     }
     let lost = of.dropped + of.row_errors;
@@ -169,7 +201,8 @@ fn of_subscription(of: &SubscriptionInfo, findings: &mut Vec<Finding>) {
         let first = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
         let text = format!("{name} did not get {}: {}{first}", counted(lost, "record"), reasons(&of.dropped_by));
         let hint = "crossdock subscriptions --json".to_owned();
-        findings.push(Finding { severity: Severity::Problem, text, hint });
+        let severity = Severity::of_growth(before.dropped + before.row_errors, lost);
+        findings.push(Finding { severity, text, hint });
     }
     if of.held_records > 0 {
         let text = format!("{} wait for a conversion for {name}", counted(of.held_records, "record"));
@@ -177,17 +210,19 @@ fn of_subscription(of: &SubscriptionInfo, findings: &mut Vec<Finding>) {
     }
 }
 
-fn of_stream(of: &StreamInfo, findings: &mut Vec<Finding>) {
+fn of_stream(of: &StreamInfo, before: &StreamInfo, findings: &mut Vec<Finding>) {
     if of.blocked > 0 {
         let text = format!("{} of `{}` are held back", counted(of.blocked.into(), "publisher"), of.name);
         let hint = "crossdock subscriptions shows whose queue is full".to_owned();
-        findings.push(Finding { severity: Severity::Problem, text, hint });
+        let severity = if of.records_in == before.records_in { Severity::Problem } else { Severity::Warning };
+        findings.push(Finding { severity, text, hint });
     }
     if of.records_malformed > 0 {
         let text =
             format!("`{}` had {} that are not of their format", of.name, counted(of.records_malformed, "record"));
         let hint = "crossdock events names the publisher".to_owned();
-        findings.push(Finding { severity: Severity::Problem, text, hint });
+        let severity = Severity::of_growth(before.records_malformed, of.records_malformed);
+        findings.push(Finding { severity, text, hint });
     }
     if of.records_unclaimed > 0 && of.subscriptions == 0 && of.publishers > 0 {
         let text = format!("nobody takes `{}`: {} were dropped", of.name, counted(of.records_unclaimed, "record"));
@@ -196,18 +231,18 @@ fn of_stream(of: &StreamInfo, findings: &mut Vec<Finding>) {
     }
 }
 
-fn of_handler(of: &HandlerInfo, findings: &mut Vec<Finding>) {
+fn of_handler(of: &HandlerInfo, before: &HandlerInfo, findings: &mut Vec<Finding>) {
     let hint = || format!("crossdock handlers {}", of.name);
-    let lost = of.row_errors + of.dropped.iter().map(|(_, records)| records).sum::<u64>();
+    let (lost, lost_before) = (losses::of_handler(of), losses::of_handler(before));
     if lost > 0 {
         let mut by = of.dropped.clone();
         by.extend((of.row_errors > 0).then(|| ("row_error".to_owned(), of.row_errors)));
         let text = format!("handler `{}` lost {}: {}", of.name, counted(lost, "record"), reasons(&by));
-        findings.push(Finding { severity: Severity::Problem, text, hint: hint() });
+        findings.push(Finding { severity: Severity::of_growth(lost_before, lost), text, hint: hint() });
     }
     if of.faults > 0 {
         let text = format!("handler `{}` panicked or did not return {}", of.name, counted(of.faults, "time"));
-        findings.push(Finding { severity: Severity::Problem, text, hint: hint() });
+        findings.push(Finding { severity: Severity::of_growth(before.faults, of.faults), text, hint: hint() });
     }
     if of.sampled > 1 {
         let text = format!("handler `{}` processes one record in {}: its core is overloaded", of.name, of.sampled);
@@ -245,13 +280,14 @@ fn of_context(of: &HandlerContextInfo, findings: &mut Vec<Finding>) {
     }
 }
 
-fn of_mailbox(of: &MailboxInfo, findings: &mut Vec<Finding>) {
+fn of_mailbox(of: &MailboxInfo, before: Option<&MailboxInfo>, findings: &mut Vec<Finding>) {
+    let lost = |of: &MailboxInfo| of.dropped.iter().map(|(_, messages)| messages).sum::<u64>();
     if of.dropped.is_empty() {
         return;
     }
-    let lost: u64 = of.dropped.iter().map(|(_, messages)| messages).sum();
-    let text = format!("mailbox {} lost {}: {}", of.address, counted(lost, "message"), reasons(&of.dropped));
-    findings.push(Finding { severity: Severity::Problem, text, hint: "crossdock mailboxes".to_owned() });
+    let text = format!("mailbox {} lost {}: {}", of.address, counted(lost(of), "message"), reasons(&of.dropped));
+    let severity = Severity::of_growth(before.map_or(0, lost), lost(of));
+    findings.push(Finding { severity, text, hint: "crossdock mailboxes".to_owned() });
 }
 
 #[cfg(test)]
@@ -274,7 +310,7 @@ mod tests {
             ..SubscriptionInfo::default()
         });
         state.streams.push(StreamInfo { records_unclaimed: 7, ..StreamInfo::default() });
-        assert_eq!(state.findings(), []);
+        assert_eq!(state.findings(&State::default()), []);
         assert!(text(&[], &state).starts_with("nothing is wrong: 1 stream, 1 subscription, 0 handlers;"));
     }
 
@@ -302,7 +338,7 @@ mod tests {
             address: "[::1]:1".into(),
             ..ContextInfo::default()
         });
-        let found = state.findings();
+        let found = state.findings(&State::default());
         let texts: Vec<&str> = found.iter().map(|finding| finding.text.as_str()).collect();
         assert_eq!(
             texts,

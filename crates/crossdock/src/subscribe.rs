@@ -217,9 +217,12 @@ impl Run<'_> {
             1 => ("a publisher".to_owned(), "has", "it"),
             _ => (counted(lost.into(), "publisher"), "have", "they"),
         };
-        let text = format!("{who} {has} gone without finishing: {it} crashed, or lost the connection; records may be missing");
+        let text =
+            format!("{who} {has} gone without finishing: {it} crashed, or lost the connection; records may be missing");
         if is_end && lost > 0 && !self.arguments.daemon.reconnect {
-            return Err(Failure::failed(text).hint("--reconnect goes on waiting for a publisher to come back and finish"));
+            return Err(
+                Failure::failed(text).hint("--reconnect goes on waiting for a publisher to come back and finish")
+            );
         }
         if is_loss {
             out::say(format_args!("{text}; {} left", counted(publishers_left.into(), "publisher")));

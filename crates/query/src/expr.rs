@@ -376,7 +376,9 @@ impl Expr {
     fn made_bytes(&self) -> Option<usize> {
         let mut made: usize = match &self.node {
             // What is too long is null.
-            Node::Try(_) => return Some(0),
+            Node::Try(operand) => {
+                return Some(operand.made_bytes().map_or(MAX_MADE_TEXT_BYTES, |bytes| bytes.min(MAX_MADE_TEXT_BYTES)));
+            }
             Node::Concat(parts) => parts.iter().map(Expr::text_bytes).sum::<Option<usize>>()?,
             Node::Cast(operand) if self.ty.is_text() && !operand.ty.is_text() => MAX_PRINTED_BYTES,
             _ => 0,

@@ -328,6 +328,7 @@ impl Context {
             return;
         }
         let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns()).min(self.host.losses_due_ns());
+        let due_ns = due_ns.min(self.subscriptions.looks_again_ns()).min(self.net.watch_due_ns());
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
         let longest_ns = match () {
             () if self.graph.is_full() => FULL_SLEEP_NS,
@@ -346,6 +347,7 @@ impl Context {
         while let Some((key, close)) = self.net.next_silent() {
             self.remove_peer(key, "silent", Some(close));
         }
+        self.tick_losses();
         for key in self.net.take_holding() {
             self.note_holding(key);
         }

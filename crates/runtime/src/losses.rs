@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::counters::DropReason;
-use crate::graph::gauges::{Loss, NodeGauges};
+use crate::graph::gauges::Loss;
 use crate::managers::request::{ControlRequest, EventKind};
 use crate::subscriptions::Subscription;
 use crossdock_engine::RowError;
@@ -47,11 +47,14 @@ const CAUSES: [(Counted, DropCause, Option<DropReason>); 17] = [
 pub(crate) struct Losses([u64; CAUSES.len()]);
 
 impl Losses {
-    /// Those that a node has had.
-    pub(crate) fn of(gauges: &NodeGauges) -> Losses {
+    /// Those of a subscription: what its node has had, and the row errors of its query where a handler runs that.
+    pub(crate) fn of(subscription: &Subscription) -> Losses {
+        let (own, elsewhere) = (&subscription.gauges, subscription.elsewhere.as_deref());
         Losses(std::array::from_fn(|at| match CAUSES[at].0 {
-            Counted::Loss(loss) => gauges.lost(loss),
-            Counted::RowError(error) => gauges.row_errors_of(error),
+            Counted::Loss(loss) => own.lost(loss),
+            Counted::RowError(error) => {
+                own.row_errors_of(error) + elsewhere.map_or(0, |gauges| gauges.row_errors_of(error))
+            }
         }))
     }
 
@@ -97,6 +100,15 @@ pub(crate) struct Known {
     /// As the last event said, and when that was.
     noted: Losses,
     noted_ns: Option<u64>,
+    /// Whether it is in the list of those that are to be looked at again.
+    pub(crate) is_listed: bool,
+}
+
+impl Known {
+    /// Whether the subscriber, or those who read events, are to be told more.
+    fn is_untold(&self) -> bool {
+        self.reported_sum != self.sum || self.noted != self.counted
+    }
 }
 
 impl Context {
@@ -105,7 +117,7 @@ impl Context {
     pub(crate) fn note_losses(&mut self, key: usize) -> bool {
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        let sum = subscription.gauges.lost_in_all() + subscription.gauges.row_errors.get();
+        let sum = subscription.gauges.lost_in_all() + subscription.row_errors();
         if sum == subscription.losses.sum {
             return false;
         }
@@ -116,13 +128,16 @@ impl Context {
     #[cold]
     fn count_losses(&mut self, key: usize) -> bool {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        let new = subscription.losses.counted.take_new(&Losses::of(&subscription.gauges));
+        let now = Losses::of(subscription);
+        let new = subscription.losses.counted.take_new(&now);
+        let overflow = subscription.overflow;
+        self.subscriptions.look_again(key, self.net.now_ns() + REPORT_INTERVAL_NS);
         let mut was_full = false;
         for ((_, cause, reason), records) in CAUSES.iter().zip(new.0) {
             reason.iter().for_each(|reason| self.net.count_drop(*reason, records));
             was_full |= *cause == DropCause::QueueFull && records > 0;
         }
-        was_full && subscription.overflow == Overflow::Disconnect
+        was_full && overflow == Overflow::Disconnect
     }
 
     /// Notifies a subscriber of the records that were dropped since it was last told, a notice for each cause; unless it is to be
@@ -151,7 +166,27 @@ impl Context {
             })
             .collect();
         notices.into_iter().for_each(|notice| self.send_control(peer, &notice.into()));
-        self.tell_losses(key, false);
+    }
+
+    /// Tells what could not be told before of the subscriptions that have lost something, and looks at those whose query runs
+    /// elsewhere.
+    pub(crate) fn tick_losses(&mut self) {
+        let now_ns = self.net.now_ns();
+        if now_ns < self.subscriptions.looks_again_ns() {
+            return;
+        }
+        for key in self.subscriptions.take_listed() {
+            if self.note_losses(key) {
+                self.disconnect_behind(key);
+                continue;
+            }
+            self.report_dropped(key, false);
+            self.tell_losses(key, false);
+            let Some(subscription) = self.subscriptions.get(key) else { continue };
+            if subscription.losses.is_untold() || subscription.elsewhere.is_some() {
+                self.subscriptions.look_again(key, now_ns + REPORT_INTERVAL_NS);
+            }
+        }
     }
 
     /// Has the managers note an event of what a subscription lost since the last such event; unless it `ends`, not too often.
@@ -185,7 +220,7 @@ impl Context {
 
 /// A cause in words, with what is known of these records.
 fn reason(subscription: &Subscription, cause: DropCause, records: u64) -> String {
-    let first = subscription.gauges.first_row_error().filter(|_| cause.is_row_error());
+    let first = subscription.first_row_error().filter(|_| cause.is_row_error());
     match (cause, first) {
         (DropCause::QueueFull, _) => {
             format!("{cause}, and its policy is {}", crate::explain::overflow_name(subscription.overflow))

@@ -92,7 +92,10 @@ impl Context {
         let (records, latest_ns) = activity.records();
         let ago_ms = self.net.now_ns().saturating_sub(latest_ns) / 1_000_000;
         Activity {
-            publishers: (!is_made).then(|| activity.publishers()),
+            publishers: match is_made {
+                true => self.graph.publishers_in_all(subscription.stream as u32),
+                false => Some(activity.publishers()),
+            },
             records,
             latest_ms_ago: (records > 0).then_some(ago_ms),
         }

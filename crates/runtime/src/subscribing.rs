@@ -7,6 +7,7 @@ use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::graph::gauges::NodeGauges;
 use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
 use crate::net::peers::PeerRef;
@@ -42,6 +43,9 @@ pub(crate) struct SubscriptionRequest {
     /// What its query does with a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
 }
+
+/// The query that takes all of a handler's stream, and that one's gauges.
+type Made = (Select, Arc<NodeGauges>);
 
 /// A subscription on its way.
 struct Coming {
@@ -276,7 +280,7 @@ impl Context {
         };
         let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
         let reads = coming.select.stream().to_owned();
-        let then = Box::new(move |placed: Result<Select, String>| {
+        let then = Box::new(move |placed: Result<Made, String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match placed {
                 Ok(made) => context.enter_placed(coming, subscription, made),
@@ -290,8 +294,8 @@ impl Context {
     }
 
     /// Has the catalog count the subscription as a use of the stream that its query makes elsewhere.
-    fn enter_placed(&mut self, coming: Coming, id: u64, made: Select) {
-        let name = made.stream().to_owned();
+    fn enter_placed(&mut self, coming: Coming, id: u64, made: Made) {
+        let name = made.0.stream().to_owned();
         self.use_stream(name, true, move |context, entered| match entered {
             Ok(Some(stream)) => {
                 context.when_delivered(stream, move |context, delivered| match delivered {
@@ -315,7 +319,7 @@ impl Context {
     }
 
     /// A subscription takes all of what its query makes elsewhere.
-    fn take_placed(&mut self, coming: &Coming, id: u64, made: Select, entered: Option<usize>) {
+    fn take_placed(&mut self, coming: &Coming, id: u64, (made, gauges): Made, entered: Option<usize>) {
         let Coming { peer, request, select, .. } = coming;
         let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, request.number).map(|()| key));
@@ -331,6 +335,7 @@ impl Context {
         let overflow = request.overflow.unwrap_or(self.config.overflow);
         let mut subscription = Subscription::new(id, *key, request.number, stream, made, overflow);
         subscription.asked = Some(Box::new(select.clone()));
+        subscription.elsewhere = Some(gauges);
         let formats = self.streams.get(stream).map(|stream| stream.entry.formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
@@ -355,7 +360,11 @@ impl Context {
         let accepts = subscription.accept.is_some();
         let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
         let instances = std::mem::take(&mut subscription.instances);
+        let runs_elsewhere = subscription.elsewhere.is_some();
         let subscription_key = self.subscriptions.insert(subscription);
+        if runs_elsewhere {
+            self.subscriptions.look_again(subscription_key, 0);
+        }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.present_mut(stream_key) {
             stream.subscriptions.push(subscription_key);

@@ -133,7 +133,7 @@ impl Served {
         self.records_in += subscription.gauges.records_in.get();
         // Also those that were dropped afterwards: a counter never falls.
         self.records_out += subscription.gauges.records_out.get();
-        self.row_errors += subscription.gauges.row_errors.get();
+        self.row_errors += subscription.row_errors();
         self.dropped += subscription.gauges.lost_in_all();
     }
 }
@@ -160,6 +160,8 @@ pub(crate) struct Subscription {
     pub(crate) instances: Vec<Instance>,
     /// The gauges of its node.
     pub(crate) gauges: Arc<NodeGauges>,
+    /// The gauges of the handler that runs its query, where one does.
+    pub(crate) elsewhere: Option<Arc<NodeGauges>>,
     /// The formats that it accepts, where it says so; there are entries for these only.
     pub(crate) accept: Option<Box<Accept>>,
     /// The packet that is being filled for it.
@@ -193,6 +195,7 @@ impl Subscription {
             entries: Vec::new(),
             instances: Vec::new(),
             gauges: Arc::default(),
+            elsewhere: None,
             accept: None,
             output: Output::default(),
             dropped_unsent: 0,
@@ -203,6 +206,18 @@ impl Subscription {
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
     pub(crate) fn policy(&self) -> SchedulingPolicy {
         SchedulingPolicy { drops: self.overflow != Overflow::Block, ..SchedulingPolicy::default() }
+    }
+
+    /// Records that its query could not compute.
+    #[inline]
+    pub(crate) fn row_errors(&self) -> u64 {
+        self.gauges.row_errors.get() + self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+    }
+
+    /// The first of them, in words.
+    pub(crate) fn first_row_error(&self) -> Option<&str> {
+        let elsewhere = || self.elsewhere.as_ref().and_then(|gauges| gauges.first_row_error());
+        self.gauges.first_row_error().or_else(elsewhere)
     }
 
     /// Records that were sent to it, or wait in its session's queue.
@@ -280,6 +295,9 @@ pub(crate) struct Subscriptions {
     opened: Vec<usize>,
     /// Keys of those that take one packet by reference: memory that packets reuse.
     in_place: Vec<usize>,
+    /// Keys of those whose losses are to be looked at again, and when, in ns.
+    listed: Vec<usize>,
+    listed_due_ns: u64,
 }
 
 impl Subscriptions {
@@ -291,6 +309,8 @@ impl Subscriptions {
             contexts: place.of as u64,
             opened: Vec::new(),
             in_place: Vec::new(),
+            listed: Vec::new(),
+            listed_due_ns: 0,
         }
     }
 
@@ -362,12 +382,40 @@ impl Subscriptions {
         self.get_mut(key)?.accept.as_deref_mut()
     }
 
+    /// Has the losses of a subscription looked at again at that time, or before.
+    #[cold]
+    pub(crate) fn look_again(&mut self, key: usize, due_ns: u64) {
+        let Some(subscription) = self.all.get_mut(key) else { return };
+        if !std::mem::replace(&mut subscription.losses.is_listed, true) {
+            self.listed_due_ns = if self.listed.is_empty() { due_ns } else { self.listed_due_ns.min(due_ns) };
+            self.listed.push(key);
+        }
+    }
+
+    /// When that is due, in ns.
+    #[inline]
+    pub(crate) fn looks_again_ns(&self) -> u64 {
+        if self.listed.is_empty() { u64::MAX } else { self.listed_due_ns }
+    }
+
+    /// Those that are to be looked at; each is put in again by the caller if it is to be looked at once more.
+    pub(crate) fn take_listed(&mut self) -> Vec<usize> {
+        let listed = std::mem::take(&mut self.listed);
+        for key in &listed {
+            self.all.get_mut(*key).into_iter().for_each(|subscription| subscription.losses.is_listed = false);
+        }
+        listed
+    }
+
     /// Counts records that left the queue of a peer with these subscriptions, for the one with this number.
     pub(crate) fn lose(&mut self, of_peer: &[usize], number: u32, records: u64) {
         let hit = |key: &usize| self.get(*key).is_some_and(|s| s.number == number);
-        if let Some(subscription) = of_peer.iter().copied().find(hit).and_then(|key| self.get_mut(key)) {
+        let Some(key) = of_peer.iter().copied().find(hit) else { return };
+        if let Some(subscription) = self.get_mut(key) {
             subscription.gauges.lose(Loss::QueueFull, records);
             subscription.dropped_unsent += records;
+            // Its turn to be counted need not come soon.
+            self.look_again(key, 0);
         }
     }
 

@@ -332,7 +332,11 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
             of(&stream.name, stream, &fields)
         }),
         List::Subscriptions => latest.subscriptions.get(at).map(|subscription| {
-            of(&subscription.peer, subscription, &["dropped", "row_errors", "held_records", "handler"])
+            of(
+                &subscription.peer,
+                subscription,
+                &["dropped", "row_errors", "dropped_by", "first_row_error", "held_records", "handler"],
+            )
         }),
     };
     detail.unwrap_or_default()

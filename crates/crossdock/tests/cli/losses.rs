@@ -35,10 +35,10 @@ fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
         assert_eq!(subscription["dropped_by"], serde_json::json!([["division_by_zero", 2]]));
         assert_eq!(subscription["first_row_error"], "division by zero in `a / b` (a = 1, b = 0)");
         let cause = "division_by_zero 2; first division by zero in `a / b`";
-        let doctor = place.run(["doctor"]).with_code(1).saying(&["error: 1 problem"]);
+        let doctor = place.run(["doctor"]).with_code(0);
         // Lines are as wide as a terminal, so words may stand on the next one.
         let words = doctor.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.starts_with("problem: subscription ") && words.contains(cause), "{}", doctor.stdout);
+        assert!(words.starts_with("warning: subscription ") && words.contains(cause), "{}", doctor.stdout);
         other.signal(Signal::INT);
         other.end_by_itself().with_code(0);
         place.run(["doctor"]).with_code(0);
@@ -101,11 +101,13 @@ fn an_earlier_loss_concerns_nobody_who_comes_later() {
         publisher
     };
     let (stays, lost) = (publisher(), publisher());
-    place.wait_for("streams", |list| list[0]["publishers"] == 2);
+    place.wait_for("streams", |list| list.iter().any(|stream| stream["name"] == "R" && stream["publishers"] == 2));
     let before = place.spawn(["subscribe", "SELECT * FROM R", "--until-end", "--reconnect"]);
     place.wait_for_subscriptions(1);
     lost.signal(Signal::KILL);
-    before.stderr_line(|line| line.contains("a publisher has gone without finishing") && line.contains("1 publisher left"));
+    before.stderr_line(|line| {
+        line.contains("a publisher has gone without finishing") && line.contains("1 publisher left")
+    });
     let after = place.spawn(["subscribe", "SELECT * FROM R", "--until-end"]);
     place.wait_for_subscriptions(2);
     stays.end().with_code(0);
@@ -179,11 +181,15 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
         place.write("r.schema", PAIRS_SCHEMA);
         place.run(["publish", "R", "many.csv", "--schema", "r.schema"]).with_code(0);
         subscriber.signal(Signal::CONT);
-        place.wait_for("subscriptions", |list| list[0]["records_in"] == 200_000 && list[0]["backlog_bytes"] == 0);
-        let of = |key: &str| place.list("subscriptions")[0][key].as_u64().unwrap();
-        let (sent, dropped) = (of("records_out"), of("dropped"));
+        let of = |list: &[serde_json::Value], key: &str| list[0][key].as_u64().unwrap();
+        place.wait_for("subscriptions", |list| {
+            of(list, "records_out") + of(list, "dropped") == 200_000 && list[0]["backlog_bytes"] == 0
+        });
+        let list = place.list("subscriptions");
+        let (sent, dropped) = (of(&list, "records_out"), of(&list, "dropped"));
         assert!(dropped > 0, "the queue was never full");
-        assert_eq!(sent + dropped, 200_000);
+        // What its query has seen was sent, or dropped from the queue behind it; the rest in front of it.
+        assert!((sent..=200_000).contains(&of(&list, "records_in")));
         subscriber.signal(Signal::INT);
         let ended = subscriber.end_by_itself().with_code(130).saying(&["its policy is drop_oldest"]);
         assert_eq!(ended.stdout.lines().count() as u64, sent);

@@ -312,10 +312,17 @@ impl<'a> Walk<'a, '_> {
                 let value = self.value(operand)?;
                 cast::cast(value, operand.ty, expr.ty, self.made)
             }
-            Node::Try(operand) => match self.value(operand).and_then(|value| fitting(value, operand.ty)) {
-                Err(EvalError::IllTyped) => Err(EvalError::IllTyped),
-                value => Ok(value.unwrap_or(Datum::Null)),
-            },
+            Node::Try(operand) => {
+                let mark = self.made.len();
+                match self.value(operand).and_then(|value| fitting(value, operand.ty)) {
+                    Err(EvalError::IllTyped) => Err(EvalError::IllTyped),
+                    Err(_) => {
+                        self.made.truncate(mark);
+                        Ok(Datum::Null)
+                    }
+                    value => value,
+                }
+            }
             _ => Ok(self.truth(expr)?.map_or(Datum::Null, Datum::Bool)),
         }
     }

@@ -107,6 +107,11 @@ impl Graph {
         }
     }
 
+    /// Publishers of a stream in all contexts, if that is known here: 1 at each context where nodes have something to make it of.
+    pub(crate) fn publishers_in_all(&self, stream: u32) -> Option<u32> {
+        self.port(stream)?.publishers
+    }
+
     /// What other contexts are told of a stream's publishers here.
     pub(super) fn told_of(&self, stream: u32) -> Publishers {
         let losses = self.losses.get(stream as usize).copied().unwrap_or_default();
@@ -371,7 +376,9 @@ impl Graph {
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
             let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses: port.losses })));
+            input
+                .into_iter()
+                .for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses: port.losses })));
         }
     }
 

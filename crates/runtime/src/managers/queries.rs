@@ -10,6 +10,7 @@ use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, 
 use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
 use crossdock_query::{QueryError, Select};
+use std::sync::Arc;
 use std::time::Instant;
 
 impl Managers {
@@ -36,7 +37,11 @@ impl Managers {
                 return Answered::Hindered { at, plan, request: ControlRequest::PlaceQuery(query) };
             }
             Err(NotMade::Refused(plan)) => Err(plan.refusals.join("; ")),
-            Ok(_) => all_of(&name).map_err(|error: QueryError| error.to_string()),
+            Ok(_) => match (all_of(&name), self.handlers.get(&name)) {
+                (Ok(all), Some(handler)) => Ok((all, Arc::clone(&handler.gauges))),
+                (Err(error), _) => Err(error.to_string()),
+                (Ok(_), None) => Err("its handler is gone".to_owned()),
+            },
         };
         if made.is_err() {
             self.remove_query(&name);

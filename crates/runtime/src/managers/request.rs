@@ -1,5 +1,6 @@
 //! Requests to the managers, by the rest of the daemon and by contexts; and the queue in which they wait.
 
+use crate::graph::gauges::NodeGauges;
 use crate::graph::{ContextIndex, NodeId};
 use crate::info::{AppliedInfo, PlanInfo};
 use crate::managers::measure::Measured;
@@ -12,7 +13,7 @@ use crossdock_query::Select;
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A change of the wanted handlers.
@@ -96,9 +97,9 @@ pub(crate) enum ControlRequest {
     Stop,
 }
 
-/// What becomes of a query that is to run elsewhere: a query that takes all of its handler's stream, or the reason why
-/// there is no handler.
-pub(crate) type Placed = Box<dyn FnOnce(Result<Select, String>) + Send>;
+/// What becomes of a query that is to run elsewhere: a query that takes all of its handler's stream and that one's gauges, or the
+/// reason why there is no handler.
+pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Arc<NodeGauges>), String>) + Send>;
 
 /// A query that is to run elsewhere.
 pub(crate) struct Query {
@@ -169,6 +170,8 @@ impl EventKind {
 
 /// Requests that may wait for the managers.
 const MAX_REQUESTS: usize = 256;
+/// Events of one kind that may wait with their texts; of more, the number is kept.
+const MAX_EVENTS_OF_A_KIND: usize = 64;
 
 /// Why something that a context reports or wants was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -209,26 +212,31 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// Reports of one kind: the latest, and how many came before it.
+/// Events of one kind that wait: as many as there is room for, and how many came after them.
 #[derive(Default)]
 struct Merged {
-    latest: Option<(ContextIndex, String)>,
+    texts: VecDeque<(ContextIndex, String)>,
     others: u64,
 }
 
 impl Merged {
     fn add(&mut self, at: ContextIndex, text: String) {
-        self.others += u64::from(self.latest.replace((at, text)).is_some());
+        match self.texts.len() < MAX_EVENTS_OF_A_KIND {
+            true => self.texts.push_back((at, text)),
+            false => self.others += 1,
+        }
     }
 
-    /// Where the latest was, and the text for all.
-    fn into_text(self) -> Option<(ContextIndex, String)> {
-        let (at, text) = self.latest?;
-        let text = match self.others {
-            0 => text,
-            others => format!("{text} (and {others} more before it)"),
-        };
-        Some((at, text))
+    /// The first, and with the last how many others there were.
+    fn take(&mut self) -> Option<(ContextIndex, String)> {
+        let (at, text) = self.texts.pop_front()?;
+        match self.others {
+            others @ 1.. if self.texts.is_empty() => {
+                self.others = 0;
+                Some((at, format!("{text} (and {others} more after it)")))
+            }
+            _ => Some((at, text)),
+        }
     }
 }
 
@@ -244,9 +252,9 @@ impl Waiting {
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
             let event = || {
-                let (kind, merged) = self.events.pop_first()?;
-                let (at, text) = merged.into_text()?;
-                Some(ControlRequest::Event(kind, at, text))
+                self.events.retain(|_, merged| !merged.texts.is_empty());
+                let (kind, merged) = self.events.iter_mut().next()?;
+                merged.take().map(|(at, text)| ControlRequest::Event(*kind, at, text))
             };
             format.or_else(query).or_else(flow).or_else(connection).or_else(event)
         };
@@ -381,9 +389,17 @@ mod tests {
         for name in ["q0", "q1"] {
             assert!(matches!(now(&queue), Some(ControlRequest::RemoveQuery(found)) if found == name));
         }
-        let wanted = "the 99999th (and 99999 more before it)";
-        assert!(matches!(now(&queue), Some(ControlRequest::Event(EventKind::Refused, _, found)) if found == wanted));
-        assert!(matches!(now(&queue), Some(ControlRequest::Event(EventKind::Failed, ..))));
+        let most = MAX_EVENTS_OF_A_KIND as u64;
+        let mut events = std::iter::from_fn(|| match now(&queue) {
+            Some(ControlRequest::Event(kind, _, text)) => Some((kind, text)),
+            _ => None,
+        });
+        for number in 0..most {
+            let others = format!(" (and {} more after it)", 100_000 - most);
+            let wanted = format!("the {number}th{}", if number + 1 == most { &others } else { "" });
+            assert_eq!(events.next(), Some((EventKind::Refused, wanted)));
+        }
+        assert_eq!(events.filter(|(kind, _)| *kind == EventKind::Failed).count() as u64, most);
         assert!(now(&queue).is_none());
     }
 

@@ -110,6 +110,8 @@ pub(crate) struct Attached {
     /// How often it has shown that its process runs, and when that was last seen to have changed since it lags, in ns.
     beats: u64,
     beats_ns: u64,
+    /// When that was last looked at, in ns.
+    looked_ns: u64,
     /// Messages that could not be delivered yet, in order; the inbox had no room for the first.
     undelivered: VecDeque<Outgoing>,
     undelivered_bytes: u64,
@@ -118,6 +120,10 @@ pub(crate) struct Attached {
     /// Held so that they can be taken out of the poller after the client was detached.
     watched: Watched,
 }
+
+/// The longest time between two looks at whether a client runs that counts as seen, in ns: more than twice that after which it is
+/// looked at.
+const LONGEST_PAUSE_NS: u64 = 2_500_000_000;
 
 impl Attached {
     /// The client as a peer, watched by `poller` from now on.
@@ -139,6 +145,7 @@ impl Attached {
             is_lagging: false,
             beats: 0,
             beats_ns: 0,
+            looked_ns: 0,
             undelivered: VecDeque::new(),
             undelivered_bytes: 0,
             control_bytes: 0,
@@ -190,7 +197,7 @@ impl Attached {
     pub(crate) fn begin_lagging(&mut self, now_ns: u64) -> bool {
         let is_new = !std::mem::replace(&mut self.is_lagging, true);
         if is_new {
-            self.beats_ns = now_ns;
+            self.forget_beats(now_ns);
         }
         is_new
     }
@@ -198,10 +205,18 @@ impl Attached {
     /// For how long its process has not shown that it runs since it is behind, in ns.
     pub(crate) fn stopped_ns(&mut self, host: &HostInterface, now_ns: u64) -> u64 {
         let beats = host.client_beats(self.client).unwrap_or(self.beats);
-        if std::mem::replace(&mut self.beats, beats) != beats {
+        let looked_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        // A daemon that did not run itself for long has seen nothing of the time between.
+        let was_away = now_ns.saturating_sub(looked_ns) > LONGEST_PAUSE_NS;
+        if std::mem::replace(&mut self.beats, beats) != beats || was_away {
             self.beats_ns = now_ns;
         }
         now_ns.saturating_sub(self.beats_ns)
+    }
+
+    /// Nobody waits for it now.
+    pub(crate) fn forget_beats(&mut self, now_ns: u64) {
+        (self.beats_ns, self.looked_ns) = (now_ns, now_ns);
     }
 
     /// Notes that a packet of records was taken.

@@ -82,6 +82,8 @@ pub(crate) struct Net {
     lagging: Vec<usize>,
     /// When peers with full queues are looked for next, in ns.
     holding_due_ns: u64,
+    /// Whether there may be any whose queue is full and that has not been told.
+    has_full: bool,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     queue_bytes: u64,
     /// Buffers for super-packets, and how many of them must be free before data is taken in.
@@ -128,6 +130,7 @@ impl Net {
             timers: BTreeSet::new(),
             lagging: Vec::new(),
             holding_due_ns: 0,
+            has_full: false,
             queue_bytes: config.queue_bytes,
             large_buffers,
             needed_buffers: needed_buffers(0, large_buffers),

@@ -188,6 +188,7 @@ impl Net {
         if !full {
             return QueueChange::HasRoom;
         }
+        self.has_full = true;
         // An attached client does not report that it has taken something, so its inbox is polled.
         self.note_lagging(key);
         QueueChange::Full { backlog, bound }

@@ -18,6 +18,8 @@ use crossdock_transport::header::PayloadSpan;
 const LEAST_PATIENCE_MS: u64 = 3000;
 /// A peer whose queue has been full for so long, in ns, is worth an event; and how often that is looked for.
 const HOLDING_NS: u64 = 1_000_000_000;
+/// How often there is such an event of one peer at most, in ns.
+const TOLD_EVERY_NS: u64 = 10_000_000_000;
 
 impl Net {
     /// From here on the packets of a peer wait, of which one is being taken.
@@ -161,24 +163,39 @@ impl Net {
     /// The peers whose queue has been full for a while, each once for each time that it is; looked for about once a second.
     pub(crate) fn take_holding(&mut self) -> Vec<usize> {
         let now_ns = self.now_ns();
-        if now_ns < self.holding_due_ns {
+        if !self.has_full || now_ns < self.holding_due_ns {
             return Vec::new();
         }
         self.holding_due_ns = now_ns + HOLDING_NS;
-        let is_holding =
-            |peer: &Peer| peer.full && peer.full_since_ns.is_some_and(|since| since + HOLDING_NS <= now_ns);
+        let is_holding = |peer: &Peer| {
+            let is_long = peer.full_since_ns.is_some_and(|since| since + HOLDING_NS <= now_ns);
+            peer.full && is_long && peer.told_ns.is_none_or(|told| told + TOLD_EVERY_NS <= now_ns)
+        };
         let holding: Vec<usize> = self.peers.iter().filter(|(_, peer)| is_holding(peer)).map(|(key, _)| key).collect();
         for key in &holding {
-            self.peers.get_mut(*key).into_iter().for_each(|peer| peer.full_since_ns = None);
+            let peer = self.peers.get_mut(*key);
+            peer.into_iter().for_each(|peer| (peer.full_since_ns, peer.told_ns) = (None, Some(now_ns)));
         }
+        self.has_full = self.peers.iter().any(|(_, peer)| peer.full_since_ns.is_some());
         holding
+    }
+
+    /// When those are looked at next that hold others up, in ns; nothing wakes the context for them.
+    pub(crate) fn watch_due_ns(&self) -> u64 {
+        let is_watched = self.has_full || !self.lagging.is_empty();
+        if is_watched { self.now_ns() + HOLDING_NS } else { u64::MAX }
     }
 
     /// Whether the process of an attached peer that is behind has been stopped for as long as a session over packets may be
     /// silent: why it is ended, then.
     pub(crate) fn is_stopped(&mut self, key: usize, host: &HostInterface) -> Option<Close> {
         let (now_ns, patience_ms) = (self.now_ns(), u64::from(self.limits.idle_timeout_ms).max(LEAST_PATIENCE_MS));
+        let is_full = self.peers.get(key)?.full;
         let attached = self.peers.attached_mut(key)?;
+        if !is_full && !attached.is_behind() {
+            attached.forget_beats(now_ns);
+            return None;
+        }
         let stopped_ms = attached.stopped_ns(host, now_ns) / 1_000_000;
         let reason = || format!("its process has not run for {stopped_ms} ms, and its queue is full");
         (stopped_ms >= patience_ms).then(|| Close { again: true, reason: reason() })

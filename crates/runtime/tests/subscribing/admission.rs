@@ -2,7 +2,7 @@
 
 use crate::{await_that, start};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_nectarine::{Error, Event, Publisher, Subscriber};
+use crossdock_nectarine::{DropCause, Error, Event, Publisher, Subscriber};
 use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use std::time::Duration;
 
@@ -115,7 +115,8 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
     // One that takes about a thirtieth of a core, however fast this machine is; some of these are enough. Ten times as much
     // would still fit elsewhere: what is measured beside other tests may be that far off.
     let load = context.explain(&looking(50), &[]).unwrap().unwrap().load_ns_per_s.unwrap();
-    let sql = looking((50 * 30_000_000 / load.max(1)).clamp(1, 1000));
+    let sql = looking((50 * 30_000_000 / load.max(1)).clamp(1, 1000)).replace("WHERE ", "WHERE (");
+    let sql = sql + ") AND 100 / (number - 8) <> 0";
     let elsewhere = |context: &ContextHandle| {
         context.subscriptions().unwrap().into_iter().find(|subscription| subscription.handler.is_some())
     };
@@ -146,18 +147,21 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
     publish(&mut publisher, 7..10, "a0b and c");
     publish(&mut publisher, 10..20, "nothing");
     publisher.finish().unwrap();
-    let mut got = Vec::new();
+    let (mut got, mut dropped) = (Vec::new(), Vec::new());
     loop {
         match subscriber.next_event(Some(Duration::from_secs(20))).unwrap().expect("something within 20 s") {
             Event::Records(records) => got.extend(records.iter().map(|record| match record.get(0) {
                 Value::Uint(number) => number,
                 other => panic!("{other:?}"),
             })),
+            Event::Dropped { records, cause, .. } => dropped.push((records, cause)),
             Event::StreamEnded { publishers_left: 0, .. } => break,
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(got, [7, 8, 9]);
+    assert_eq!(got, [7, 9]);
+    assert_eq!(dropped, [(1, DropCause::DivisionByZero)]);
+    assert_eq!(elsewhere(&context).unwrap().row_errors, 1);
     // It goes with its subscription.
     drop(subscriber);
     await_that("the handler gone", || handlers().is_empty());

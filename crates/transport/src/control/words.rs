@@ -75,7 +75,8 @@ pub struct Publication {
 /// What is going on at a stream when a subscription to it begins. The daemon keeps no records: what passed before does not come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
-    /// Sessions that publish it now; absent for a stream that a handler makes.
+    /// Sessions that publish it now. Of a stream that a handler makes, the contexts where it has something to make it of; absent while
+    /// that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publishers: Option<u32>,
     /// Records that were published since the daemon's start.
