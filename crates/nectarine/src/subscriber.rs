@@ -131,7 +131,8 @@ pub enum Event {
         /// Publishers that are still there.
         publishers_left: u32,
         /// Whether all that have gone since the stream had none had finished ([`Publisher::finish`](crate::Publisher::finish)). If
-        /// not, one has crashed, was killed or disconnected, and records of its may be missing.
+        /// not, one has crashed, was killed or disconnected, and records of its may be missing. `false` also behind
+        /// [`Event::Reconnected`] if nobody publishes the stream any more: what was published meanwhile is missing.
         finished: bool,
     },
     /// Records were dropped in the daemon, or were invalid; an event for each cause.
@@ -196,6 +197,8 @@ pub struct Subscriber {
     has_failed: bool,
     /// Whether the stream's last publisher has gone, and nothing has come of another one.
     has_ended: bool,
+    /// Whether records of a publisher have come since the subscription began.
+    has_begun: bool,
     dropped: u64,
     reconnections: u64,
 }
@@ -214,6 +217,7 @@ impl Subscriber {
             signal: None,
             has_failed: false,
             has_ended: false,
+            has_begun: false,
             dropped: 0,
             reconnections: 0,
         }
@@ -293,7 +297,8 @@ impl Subscriber {
 
     /// The next record; waits as long as it takes. `None` at the stream's end: its last publisher has gone. Should another one
     /// come, the next call goes on with its records if they have arrived; to wait for it, use [`Subscriber::next_event`] with a
-    /// timeout, or [`Subscriber::events`]. Events that are no records go to [`Subscriber::on_event`].
+    /// timeout, or [`Subscriber::events`]. Of a stream that nobody publishes, the first publisher is waited for;
+    /// [`Subscriber::activity`] tells how many there are. Events that are no records go to [`Subscriber::on_event`].
     ///
     /// # Errors
     /// [`Error::Unfinished`] once, in place of the end, if a publisher has gone that had not finished. The link has ended for good,
@@ -349,7 +354,7 @@ impl Subscriber {
     /// Gives the application an event apart from the records; whether the stream ends with it.
     ///
     /// # Errors
-    /// It ends without a word of its last publishers.
+    /// The stream ends, and a publisher has gone without finishing.
     fn pass_over(&mut self, event: Event) -> Result<bool, Error> {
         let end = match event {
             Event::StreamEnded { publishers_left: 0, finished } => Some(finished),
@@ -410,6 +415,9 @@ impl Subscriber {
     /// A descriptor for an event loop of the application's own (poll, epoll, an `AsyncFd` of tokio): it is readable when
     /// [`Subscriber::try_next_event`] is worth a call, which also makes it unreadable again. All descriptors of a subscriber are
     /// duplicates of one, which stays the same when the connection is lost and restored.
+    ///
+    /// With a descriptor, take events by [`Subscriber::try_next_event`] only. The calls that wait, the loops and the streams take
+    /// events too, and do not make the descriptor readable for those that they leave.
     ///
     /// ```no_run
     /// use crossdock_nectarine::{Event, Subscriber};
@@ -532,7 +540,10 @@ impl Subscriber {
     /// Counts what an event says.
     fn note(&mut self, event: &Event) {
         match event {
-            Event::Records(_) | Event::Held { .. } | Event::Unreadable { .. } => self.has_ended = false,
+            Event::Records(_) | Event::Held { .. } | Event::Unreadable { .. } => {
+                self.has_ended = false;
+                self.has_begun = true;
+            }
             Event::StreamEnded { publishers_left, .. } => self.has_ended = *publishers_left == 0,
             Event::Dropped { records, .. } => self.dropped += records,
             Event::Reconnected => self.reconnections += 1,
@@ -563,7 +574,7 @@ impl Subscriber {
             }
             Incoming::Reconnected => Some(Event::Reconnected),
             Incoming::Subscribed { format, activity } => {
-                self.activity = activity;
+                self.subscribed_again(activity);
                 let before = self.format.clone();
                 let format = self.learn(&format)?;
                 (before.as_ref() != Some(&format)).then_some(Event::Format(format))
@@ -596,6 +607,17 @@ impl Subscriber {
             | Incoming::Opened(_)
             | Incoming::Message { .. } => None,
         })
+    }
+
+    /// The subscription stands again after a lost connection. If the stream has ended meanwhile, nothing else reports that.
+    fn subscribed_again(&mut self, activity: Activity) {
+        let before = std::mem::replace(&mut self.activity, activity);
+        // Without a publisher then and now, the first one is still waited for.
+        let is_unused = !self.has_begun && before.publishers == Some(0) && before.records == activity.records;
+        if activity.publishers == Some(0) && !self.has_ended && !is_unused {
+            let end = Notice::StreamEnded { subscription: SUBSCRIPTION, publishers: 0, lost: true };
+            self.pending.push_front(Incoming::Notice(end));
+        }
     }
 
     /// Checks records that arrived. Those in an attached publisher's memory were not read by the daemon: if they are invalid, they
@@ -664,5 +686,53 @@ impl Drop for Subscriber {
 impl std::fmt::Debug for Subscriber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subscriber").field("formats", &self.formats.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_format::{FieldSpec, FieldType};
+    use std::net::UdpSocket;
+
+    fn activity(publishers: u32, records: u64) -> Activity {
+        Activity { publishers: Some(publishers), records, latest_ms_ago: None }
+    }
+
+    /// The events after a lost connection.
+    fn events_after(subscriber: &mut Subscriber, activity: Activity) -> Vec<Event> {
+        let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap().describe();
+        let inbox = [Incoming::Reconnected, Incoming::Subscribed { format, activity }];
+        subscriber.client.shared.lock().link.inbox.extend(inbox);
+        std::iter::from_fn(|| subscriber.next_event(Some(Duration::ZERO)).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_end_that_was_reached_while_the_connection_was_lost_is_reported() {
+        // Nobody answers there, so nothing but what the test brings comes.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap().to_string();
+        let settings = Settings { transport: Transport::Udp, ..Settings::new(addr) };
+        let subscriber = |then| {
+            let mut subscriber = Subscriber::new(Client::new(settings.clone()).unwrap());
+            subscriber.activity = then;
+            events_after(&mut subscriber, activity(1, 7));
+            subscriber.activity = then;
+            subscriber
+        };
+        let is_end = |event: &Event| matches!(event, Event::StreamEnded { publishers_left: 0, finished: false });
+        for (then, now) in [(activity(1, 0), activity(0, 0)), (activity(0, 5), activity(0, 6))] {
+            let mut subscriber = subscriber(then);
+            let events = events_after(&mut subscriber, now);
+            assert!(matches!(&events[..], [Event::Reconnected, end] if is_end(end)), "{events:?}");
+            // Once: the stream has ended.
+            let events = events_after(&mut subscriber, now);
+            assert!(matches!(&events[..], [Event::Reconnected]), "{events:?}");
+        }
+        // There is a publisher; or the first one is still waited for.
+        for (then, now) in [(activity(1, 0), activity(1, 0)), (activity(0, 5), activity(0, 5))] {
+            let events = events_after(&mut subscriber(then), now);
+            assert!(matches!(&events[..], [Event::Reconnected]), "{events:?}");
+        }
     }
 }
