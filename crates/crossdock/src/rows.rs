@@ -8,6 +8,10 @@ use crossdock_format::registry::{Diff, Seen};
 
 use crate::failure::{Failure, Outcome};
 
+/// What helps where the output does not take a format of the stream.
+const OTHER_FORMAT: &str = "name the fields in the query, or name the format that all records are to have with --accept \
+                            (`crossdock formats` lists the stream's versions)";
+
 /// Writes rows. The output begins with the first record, since a stream may remember formats of which no record comes.
 pub(crate) struct Rows {
     encoding: Encoding,
@@ -31,7 +35,7 @@ impl Rows {
 
     /// Checks that records of this format can be written, of which there may be none.
     pub(crate) fn check(&self, format: &Format) -> Outcome {
-        self.writer_of(format).map(drop)
+        self.writer_of(format).map(drop).map_err(|failure| failure.hint(OTHER_FORMAT))
     }
 
     /// Records of this format may come.
@@ -91,10 +95,7 @@ impl Rows {
             "records of another format follow, and {} output has one format: {why}; the output so far is complete",
             self.encoding
         );
-        Failure::failed(text).hint(
-            "name the fields in the query, or name the format that all records are to have with --accept (`crossdock \
-             formats` lists the stream's versions)",
-        )
+        Failure::failed(text).hint(OTHER_FORMAT)
     }
 }
 
