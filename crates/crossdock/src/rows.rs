@@ -165,4 +165,14 @@ mod tests {
         rows.finish(&mut out).unwrap();
         assert_eq!(out, b"b,c\n");
     }
+
+    #[test]
+    fn a_format_that_the_output_does_not_take_is_refused_with_what_helps() {
+        let avro = r#"{"type":"record","name":"R","fields":[{"name":"a","type":"long"}]}"#;
+        let schema = Schema::new("r.avsc", avro.to_owned(), None);
+        let rows = Rows::new(Encoding::Avro, Some(schema), EncodingOptions::default());
+        assert!(rows.check(&format("a i64")).is_ok());
+        let text = rows.check(&format("a i64\nb i64")).unwrap_err().text();
+        assert!(text.contains("hint: name the fields in the query") && text.contains("--accept"), "{text}");
+    }
 }

@@ -384,7 +384,7 @@ impl Link {
     }
 
     /// Has a request answered so.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "futures"))]
     pub(crate) fn put_answer(&mut self, id: u32, answer: Result<Answer, Error>) {
         self.answers.push((id, answer));
     }
