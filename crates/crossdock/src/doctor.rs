@@ -17,7 +17,7 @@ use crate::{http, out};
 
 /// Findings that are shown without `--json`.
 const MOST_SHOWN: usize = 10;
-/// Events of so many ms are recent.
+/// Events are recent for this time, in ms.
 const RECENT_MS: u64 = 600_000;
 /// The part of a bound from which on it is near.
 const NEAR: f64 = 0.8;

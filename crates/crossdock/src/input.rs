@@ -31,6 +31,9 @@ const LINES_PER_ROW: usize = 20;
 /// Bytes that a schema is inferred from, where rows are so long that there are fewer of them.
 const SAMPLE_BYTES: usize = 4 << 20;
 
+/// How far the length of a line is counted that is too long for an inferred schema.
+const COUNTED_BYTES: u64 = 64 << 20;
+
 /// Longest header in which a delimiter is looked for.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 /// What separates the values of CSV, the likeliest first.
@@ -140,7 +143,7 @@ impl Input {
             }
         };
         if format.is_err() && !whole && sample.iter().filter(|byte| **byte == b'\n').count() == 0 {
-            return Err(self.no_row(&sample, csv.is_none()));
+            return Err(self.no_row(&sample, csv));
         }
         let format = format.map_err(|error| Failure::failed(format!("{}: {error}", self.name)));
         let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
@@ -148,62 +151,53 @@ impl Input {
         format
     }
 
-    /// The failure for an input whose first row is longer than what a schema is inferred from.
-    fn no_row(&mut self, sample: &[u8], is_json: bool) -> Failure {
+    /// The failure for an input whose first row is longer than what a schema is inferred from; it is JSON without options for CSV.
+    fn no_row(&mut self, sample: &[u8], csv: Option<&EncodingOptions>) -> Failure {
         let name = &self.name;
         let looked = count(sample.len() as u64);
-        if is_json && sample.trim_ascii_start().first() == Some(&b'[') {
+        if csv.is_none() && sample.trim_ascii_start().first() == Some(&b'[') {
             return Failure::failed(format!("{name}: found no whole object in the first {looked} bytes of the array"))
                 .hint("name a schema with --schema");
         }
-        let mut found = sample.len() as u64;
-        loop {
-            let (length, is_end) = match self.reader.fill_buf() {
-                Ok(chunk) => match chunk.iter().position(|byte| *byte == b'\n') {
-                    Some(end) => (end, true),
-                    None => (chunk.len(), chunk.is_empty()),
-                },
+        let (mut found, mut is_end) = (sample.len() as u64, false);
+        while !is_end && found <= COUNTED_BYTES {
+            let length = match self.reader.fill_buf() {
+                Ok(chunk) => {
+                    let end = chunk.iter().position(|byte| *byte == b'\n');
+                    is_end = end.is_some() || chunk.is_empty();
+                    end.unwrap_or(chunk.len())
+                }
                 Err(error) => return cannot_read(name, &error),
             };
             found += length as u64;
             self.reader.consume(length);
-            if is_end {
-                break;
-            }
         }
-        let (found, most) = (count(found), EncodingOptions::default().max_item_bytes);
-        Failure::failed(format!(
+        let found = if is_end { count(found) } else { format!("more than {}", count(COUNTED_BYTES)) };
+        let failure = Failure::failed(format!(
             "{name}: line 1 has {found} bytes, and a schema is inferred from the first {looked} bytes of an input"
-        ))
-        .hint(format!(
-            "name a schema with --schema; a JSON object may have {} bytes at most: spread the data of a longer one over \
-             several",
-            count(most as u64)
-        ))
+        ));
+        match csv {
+            Some(options) => failure.hint(format!(
+                "a CSV row may have {} bytes at most: spread the data of a longer one over several; --delimiter sets the \
+                 separator of values, and --input another encoding",
+                count(options.csv.max_row_bytes as u64)
+            )),
+            None => failure.hint(format!(
+                "name a schema with --schema; a JSON object may have {} bytes at most: spread the data of a longer one over \
+                 several",
+                count(EncodingOptions::default().max_item_bytes as u64)
+            )),
+        }
     }
 
     /// The character that separates the names of a CSV header, where `delimiter` does not: `;`, a tab, `|` or a comma,
     /// whichever stands in it most often outside of quotes. `is_field` tells whether a name is known to be a field's. The header
     /// stays to be read.
     pub(crate) fn find_delimiter(&mut self, delimiter: u8, is_field: impl Fn(&str) -> bool) -> Outcome<Option<u8>> {
-        let mut start = Vec::new();
-        let header = loop {
-            let (from, most) = (start.len(), (MAX_HEADER_BYTES - start.len()) as u64);
-            let read = self.reader.by_ref().take(most).read_until(b'\n', &mut start);
-            let length = read.map_err(|error| cannot_read(&self.name, &error))?;
-            let line = start.get(from..).unwrap_or_default();
-            if length == 0 || !line.trim_ascii().is_empty() {
-                break line;
-            }
-        };
-        let number_of = |wanted: u8| {
-            let mut in_quotes = false;
-            let count = header.iter().filter(|byte| {
-                in_quotes ^= **byte == b'"';
-                !in_quotes && **byte == wanted
-            });
-            count.count()
-        };
+        let Header { start, line, plain } =
+            self.read_header(delimiter).map_err(|error| cannot_read(&self.name, &error))?;
+        let header = start.get(line..).unwrap_or_default();
+        let number_of = |wanted: u8| plain.iter().filter(|byte| **byte == wanted).count();
         let is_one_name = |header: &[u8]| str::from_utf8(header.trim_ascii()).is_ok_and(is_field);
         let found = match number_of(delimiter) == 0 && !is_one_name(header) {
             true => DELIMITERS.into_iter().rev().map(|byte| (number_of(byte), byte)).max_by_key(|(number, _)| *number),
@@ -212,6 +206,46 @@ impl Input {
         let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
         self.reader = Box::new(Cursor::new(start).chain(rest));
         Ok(found.filter(|(number, _)| *number > 0).map(|(_, byte)| byte))
+    }
+
+    /// Reads up to the end of the header: the first line that is not blank. A line ends where CSV has it, outside of quotes.
+    fn read_header(&mut self, delimiter: u8) -> io::Result<Header> {
+        let mut header = Header { start: Vec::new(), line: 0, plain: Vec::new() };
+        let (mut in_quotes, mut before) = (false, b'\n');
+        loop {
+            let most = MAX_HEADER_BYTES - header.start.len();
+            let chunk = self.reader.fill_buf()?;
+            if chunk.is_empty() || most == 0 {
+                return Ok(header);
+            }
+            let (mut taken, mut is_end) = (0, false);
+            for &byte in chunk.iter().take(most) {
+                let line = header.start.get(header.line..).unwrap_or_default();
+                // A quote within a value that has none at its start is a character like any other.
+                let is_after_separator = before == delimiter || DELIMITERS.contains(&before);
+                let may_open = is_after_separator || before == b'"' || matches!(line, b"" | b"\xef\xbb\xbf");
+                match byte {
+                    b'"' if in_quotes || may_open => in_quotes = !in_quotes,
+                    b'\r' | b'\n' if !in_quotes => is_end = !line.trim_ascii().is_empty(),
+                    _ if !in_quotes => header.plain.push(byte),
+                    _ => {}
+                }
+                taken += 1;
+                header.start.push(byte);
+                before = byte;
+                if is_end {
+                    break;
+                }
+                if matches!(byte, b'\r' | b'\n') && !in_quotes {
+                    header.line = header.start.len();
+                    header.plain.clear();
+                }
+            }
+            self.reader.consume(taken);
+            if is_end {
+                return Ok(header);
+            }
+        }
     }
 
     /// The header and the first rows, and whether that is all.
@@ -233,6 +267,16 @@ impl Input {
         let whole = self.reader.fill_buf()?.is_empty();
         Ok((sample, whole))
     }
+}
+
+/// A header of CSV.
+struct Header {
+    /// What was read: it, and blank lines before it.
+    start: Vec<u8>,
+    /// Where it begins in that.
+    line: usize,
+    /// What of it is outside of quotes.
+    plain: Vec<u8>,
 }
 
 /// Whether a text that starts with `[` is an array of objects rather than CSV, whose first column may be called so.

@@ -1,5 +1,6 @@
 //! `crossdock publish`: rows in, records out.
 
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use crossdock_format::csv::CsvOptions;
 use crossdock_format::encoding::{Encoding, EncodingOptions};
 use crossdock_nectarine::{Error, PublishSummary, Publisher, Transport};
 use indicatif::ProgressBar;
+use rustix::fs::{FileType, fstat, stat};
 use serde::Serialize;
 
 use crate::cli::{OnError, Publish};
@@ -60,11 +62,19 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         }
         _ => None,
     };
-    let opened = open(arguments, schema, &bar, &interrupt);
-    let Opened { name, format, mut rows, is_inferred } = match (opened, interrupt.caught()) {
-        (Err(_), Some(signal)) => return Err(Failure::Interrupted(signal)),
-        (opened, _) => opened?,
+    let opened = match open(arguments, schema, &bar, &interrupt) {
+        Ok(opened) => opened,
+        Err(failure) => {
+            // No row has come, and that is a reported end: the stream's subscribers are not to take it for a crash.
+            if let Some(publisher) = early {
+                settle(&publisher, &interrupt);
+                // The failure that led here is the one to report.
+                let _ = finish_soon(publisher);
+            }
+            return Err(interrupt.caught().map_or(failure, Failure::Interrupted));
+        }
     };
+    let Opened { name, format, mut rows, is_inferred } = opened;
     // The daemon remembers a stream's formats: one of which there is no record is not announced.
     if (is_inferred || !may_wait(arguments.file.as_deref()))
         && let Err(error) = rows.read_ahead()
@@ -83,10 +93,20 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     run.end(end, &name, is_inferred)
 }
 
-/// Whether the first row of an input may come at any time: of a file, it is there.
+/// Whether the first row of an input may come at any time: of a file, also as standard input, it is there.
 fn may_wait(file: Option<&Path>) -> bool {
-    let file = file.filter(|path| *path != Path::new("-"));
-    file.is_none_or(|path| std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()))
+    let waits = |found: FileType| !matches!(found, FileType::RegularFile | FileType::Directory);
+    let found = match file.filter(|path| *path != Path::new("-")) {
+        Some(path) => stat(path),
+        None => fstat(io::stdin()),
+    };
+    found.is_ok_and(|found| waits(FileType::from_raw_mode(found.st_mode)))
+}
+
+/// After a signal, which was to end what came before: the publisher may wait again.
+fn settle(publisher: &Publisher, interrupt: &Interrupt) {
+    interrupt.settle();
+    publisher.interrupter().withdraw();
 }
 
 /// Announces the stream. From here on, a signal ends the command cleanly.
@@ -259,8 +279,7 @@ impl Run<'_> {
             End::Input => Some(publisher.finish()),
             End::Signal(_) => {
                 // It was to end the loop, not what follows it.
-                interrupt.settle();
-                publisher.interrupter().withdraw();
+                settle(&publisher, &interrupt);
                 Some(finish_soon(publisher))
             }
             End::Row(_) => Some(finish_soon(publisher)),

@@ -8,6 +8,10 @@ use crossdock_format::registry::{Diff, Seen};
 
 use crate::failure::{Failure, Outcome};
 
+/// What helps where the output does not take a format of the stream.
+const OTHER_FORMAT: &str = "name the fields in the query, or name the format that all records are to have with --accept \
+                            (`crossdock formats` lists the stream's versions)";
+
 /// Writes rows. The output begins with the first record, since a stream may remember formats of which no record comes.
 pub(crate) struct Rows {
     encoding: Encoding,
@@ -31,7 +35,7 @@ impl Rows {
 
     /// Checks that records of this format can be written, of which there may be none.
     pub(crate) fn check(&self, format: &Format) -> Outcome {
-        self.writer_of(format).map(drop)
+        self.writer_of(format).map(drop).map_err(|failure| failure.hint(OTHER_FORMAT))
     }
 
     /// Records of this format may come.
@@ -91,10 +95,7 @@ impl Rows {
             "records of another format follow, and {} output has one format: {why}; the output so far is complete",
             self.encoding
         );
-        Failure::failed(text).hint(
-            "name the fields in the query, or name the format that all records are to have with --accept (`crossdock \
-             formats` lists the stream's versions)",
-        )
+        Failure::failed(text).hint(OTHER_FORMAT)
     }
 }
 
@@ -163,5 +164,15 @@ mod tests {
         rows.expect(format("b i64\nc i64"));
         rows.finish(&mut out).unwrap();
         assert_eq!(out, b"b,c\n");
+    }
+
+    #[test]
+    fn a_format_that_the_output_does_not_take_is_refused_with_what_helps() {
+        let avro = r#"{"type":"record","name":"R","fields":[{"name":"a","type":"long"}]}"#;
+        let schema = Schema::new("r.avsc", avro.to_owned(), None);
+        let rows = Rows::new(Encoding::Avro, Some(schema), EncodingOptions::default());
+        assert!(rows.check(&format("a i64")).is_ok());
+        let text = rows.check(&format("a i64\nb i64")).unwrap_err().text();
+        assert!(text.contains("hint: name the fields in the query") && text.contains("--accept"), "{text}");
     }
 }

@@ -185,7 +185,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether records may come: not for `--until-end` where nobody publishes. Says what there is to wait for.
+    /// Whether records may come: not for `--until-end` where nobody publishes. Prints what it waits for.
     fn may_come(&self) -> bool {
         let Activity { publishers, records, latest_ms_ago } = self.subscriber.activity();
         if publishers != Some(0) {

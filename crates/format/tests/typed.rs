@@ -412,3 +412,130 @@ fn a_type_without_a_format_is_refused_with_the_fields_path() {
         assert!(error.unwrap_err().to_string().contains("a struct with named fields"));
     }
 }
+
+/// A value of a record that has one field.
+fn read_of<T: DeserializeOwned>(schema: &str, value: Value<'_>) -> Result<T, String> {
+    let format = Format::parse_schema(schema).unwrap();
+    let mut builder = RecordBuilder::new(&format);
+    builder.set(0, value).unwrap();
+    let record = Record::check(&format, builder.finish().unwrap()).unwrap();
+    RecordReader::new(&format).read(&record).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_array_or_a_tuple_takes_no_other_number_of_elements() {
+    #[derive(Serialize, Deserialize, Debug, PartialEq)]
+    struct Of<T> {
+        raw: T,
+    }
+    #[derive(Serialize, Deserialize, Debug, PartialEq)]
+    struct Pair(i32, i32);
+    let format = Format::parse_schema("raw i32[]").unwrap();
+    let list = |numbers: &[i32]| Of { raw: numbers.to_vec() };
+    assert_eq!(carried(&format, &list(&[1, 2])), Ok(Of { raw: [1, 2] }));
+    assert_eq!(carried(&format, &list(&[1, 2])), Ok(Of { raw: (1, 2) }));
+    assert_eq!(carried(&format, &list(&[1, 2])), Ok(Of { raw: Pair(1, 2) }));
+    let refused = |found: &str| Err::<(), _>(format!("field `raw`: found {found}, expected 2"));
+    for (numbers, found) in [(&[1, 2, 3][..], "3 elements"), (&[1], "1 element"), (&[], "0 elements")] {
+        assert_eq!(carried::<_, Of<[i32; 2]>>(&format, &list(numbers)).map(drop), refused(found));
+        assert_eq!(carried::<_, Of<(i32, i32)>>(&format, &list(numbers)).map(drop), refused(found));
+        assert_eq!(carried::<_, Of<Pair>>(&format, &list(numbers)).map(drop), refused(found));
+    }
+    assert_eq!(read_of::<Of<[u8; 2]>>("raw bytes", Value::Bytes(&[1, 2])), Ok(Of { raw: [1, 2] }));
+    assert_eq!(read_of::<Of<[u8; 2]>>("raw bytes", Value::Bytes(&[1, 2, 3])).map(drop), refused("3 elements"));
+}
+
+#[test]
+fn a_number_without_a_symbol_goes_into_the_variant_for_all_others() {
+    #[derive(Deserialize, Debug, PartialEq)]
+    enum Open {
+        Landed,
+        #[serde(other)]
+        Unknown,
+    }
+    #[derive(Deserialize, Debug, PartialEq)]
+    struct Of<T> {
+        state: T,
+    }
+    let schema = "state enum { Landed = 7 }";
+    let of = |number| Value::Enum { number, symbol: None };
+    assert_eq!(read_of(schema, of(7)), Ok(Of { state: Open::Landed }));
+    assert_eq!(read_of(schema, of(8)), Ok(Of { state: Open::Unknown }));
+    let refused = read_of::<Of<State>>(schema, of(8)).unwrap_err();
+    assert_eq!(refused, "field `state`: found 8, which has no symbol in the record's format");
+}
+
+#[test]
+fn an_alias_of_a_variant_is_a_further_symbol() {
+    #[derive(Serialize, Deserialize, Debug, PartialEq)]
+    enum Aliased {
+        Scheduled,
+        #[serde(alias = "Arrived", alias = "Parked")]
+        Landed,
+        Cancelled,
+    }
+    #[derive(Serialize, Deserialize, Debug, PartialEq)]
+    struct Of {
+        state: Aliased,
+    }
+    let format = Format::of::<Of>().unwrap();
+    let schema = "state enum i32 { Scheduled = 0, Arrived = 1, Landed = 2, Parked = 3, Cancelled = 4 }\n";
+    assert_eq!(format.schema(), schema);
+    for state in [Aliased::Scheduled, Aliased::Landed, Aliased::Cancelled] {
+        let value = Of { state };
+        assert_eq!(carried::<_, Of>(&format, &value), Ok(value));
+    }
+    assert_eq!(read_of(schema, Value::Enum { number: 3, symbol: None }), Ok(Of { state: Aliased::Landed }));
+}
+
+#[test]
+fn a_decimal_without_places_is_an_integer_up_to_64_bits() {
+    #[derive(Deserialize, Debug, PartialEq)]
+    struct Of<T> {
+        n: T,
+    }
+    let of = |unscaled| Value::Decimal { unscaled, scale: 0 };
+    let schema = "n decimal(16, scale 0)";
+    assert_eq!(read_of(schema, of(u64::MAX.into())), Ok(Of { n: u64::MAX }));
+    assert_eq!(read_of(schema, of(i64::MIN.into())), Ok(Of { n: i64::MIN }));
+    assert_eq!(read_of(schema, of(1 << 70)), Ok(Of { n: 1_i128 << 70 }));
+    let json: Of<serde_json::Value> = read_of(schema, of(u64::MAX.into())).unwrap();
+    assert_eq!(json.n, serde_json::Value::from(u64::MAX));
+}
+
+#[test]
+fn a_type_that_names_no_fields_is_given_all_every_time() {
+    #[derive(Debug, PartialEq)]
+    struct Any(HashMap<String, i64>);
+
+    impl<'de> Deserialize<'de> for Any {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Any, D::Error> {
+            struct Visitor;
+
+            impl<'de> serde::de::Visitor<'de> for Visitor {
+                type Value = Any;
+
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("a record")
+                }
+
+                fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Any, A::Error> {
+                    HashMap::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Any)
+                }
+            }
+
+            deserializer.deserialize_struct("Any", &[], Visitor)
+        }
+    }
+
+    let format = Format::parse_schema("a i64\nb i64").unwrap();
+    let mut builder = RecordBuilder::new(&format);
+    builder.set(0, Value::Int(1)).unwrap();
+    builder.set(1, Value::Int(2)).unwrap();
+    let record = Record::check(&format, builder.finish().unwrap()).unwrap();
+    let reader = RecordReader::new(&format);
+    let all = Any([("a".to_owned(), 1), ("b".to_owned(), 2)].into());
+    for _ in 0..3 {
+        assert_eq!(reader.read::<Any>(&record).as_ref(), Ok(&all));
+    }
+}

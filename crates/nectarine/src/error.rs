@@ -75,6 +75,9 @@ pub enum Error {
          records of it may be missing"
     )]
     Unfinished,
+    /// The publisher was asked to finish, or has finished, and takes nothing more.
+    #[error("the publisher has finished: set up another one to publish more")]
+    Finished,
     /// The connection was lost, and reconnecting is off.
     #[error("the connection to {addr} was lost: {reason}")]
     Lost {

@@ -378,6 +378,17 @@ impl Link {
         self.ask(request);
     }
 
+    /// Has sessions that may follow not finish.
+    pub(crate) fn unfinish(&mut self) {
+        self.ending.clear();
+    }
+
+    /// Has a request answered so.
+    #[cfg(all(test, feature = "futures"))]
+    pub(crate) fn put_answer(&mut self, id: u32, answer: Result<Answer, Error>) {
+        self.answers.push((id, answer));
+    }
+
     /// The answer to a request, once it is there.
     pub(crate) fn answer(&mut self, id: u32) -> Option<Result<Answer, Error>> {
         let at = self.answers.iter().position(|(answered, _)| *answered == id)?;

@@ -158,6 +158,12 @@ impl Publisher {
         &self.format
     }
 
+    /// Refuses what comes after the stream's end was said.
+    #[inline]
+    fn check_open(&self) -> Result<(), Error> {
+        if self.finished || self.finishing.is_some() { Err(Error::Finished) } else { Ok(()) }
+    }
+
     fn check(&self, record: &[u8]) -> Result<(), Error> {
         Record::check(&self.format, record)?;
         fits(record, self.most_record_bytes)
@@ -167,8 +173,9 @@ impl Publisher {
     ///
     /// # Errors
     /// The value is no record of the format ([`Error::Typed`] names the field), the link has ended, or it was interrupted; the value
-    /// was not taken then.
+    /// was not taken then. [`Error::Finished`] after the publisher was asked to finish.
     pub fn send<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.check_open()?;
         self.wait_held()?;
         let record = self.writer.write(value)?;
         fits(record, self.most_record_bytes)?;
@@ -186,6 +193,7 @@ impl Publisher {
     ///
     /// # Errors
     /// The bytes are not one record of the format, the link has ended, or it was interrupted; the record was not taken then.
+    /// [`Error::Finished`] after the publisher was asked to finish.
     #[inline]
     pub fn publish(&mut self, record: &[u8]) -> Result<(), Error> {
         self.check(record)?;
@@ -217,6 +225,7 @@ impl Publisher {
 
     /// Takes records that were checked.
     fn publish_checked(&mut self, records: &[&[u8]]) -> Result<(), Error> {
+        self.check_open()?;
         self.wait_held()?;
         let mut rest = records;
         loop {
@@ -237,6 +246,7 @@ impl Publisher {
     /// # Errors
     /// As [`Publisher::publish`].
     pub fn try_publish(&mut self, record: &[u8]) -> Result<bool, Error> {
+        self.check_open()?;
         self.check(record)?;
         if !self.try_held()? {
             return Ok(false);
@@ -276,8 +286,9 @@ impl Publisher {
     /// Sends what is packed now, without waiting for company.
     ///
     /// # Errors
-    /// The link has ended.
+    /// The link has ended. [`Error::Finished`] after the publisher was asked to finish.
     pub fn flush(&mut self) -> Result<(), Error> {
+        self.check_open()?;
         let mut inner = self.client.shared.lock();
         inner.flush_packing();
         send(&mut inner);
@@ -297,6 +308,7 @@ impl Publisher {
         to: impl Into<FormatRef>,
         conversion: &Conversion,
     ) -> Result<(), Error> {
+        self.check_open()?;
         conversions::register(&mut self.client, &self.stream, (&from.into(), &to.into()), conversion, false)
     }
 
@@ -305,6 +317,7 @@ impl Publisher {
     /// # Errors
     /// It registered none between the two.
     pub fn unregister_conversion(&mut self, from: impl Into<FormatRef>, to: impl Into<FormatRef>) -> Result<(), Error> {
+        self.check_open()?;
         conversions::unregister(&mut self.client, &self.stream, (&from.into(), &to.into()), false)
     }
 
@@ -313,6 +326,7 @@ impl Publisher {
     /// # Errors
     /// The link has ended, or too many listen on the stream.
     pub fn listen_for_converters(&mut self) -> Result<(), Error> {
+        self.check_open()?;
         conversions::listen(&mut self.client, &self.stream)
     }
 
@@ -321,6 +335,7 @@ impl Publisher {
     /// # Errors
     /// The link has ended, or the call was interrupted.
     pub fn converter_wanted(&mut self, timeout: Option<Duration>) -> Result<Option<ConverterWanted>, Error> {
+        self.check_open()?;
         conversions::wanted(&mut self.client, timeout)
     }
 
@@ -358,8 +373,8 @@ impl Publisher {
         self.wait_held()?;
         if !self.finished {
             let id = self.request_finish();
-            self.client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-            self.note_finished();
+            let answer = self.client.wait(None, |inner| inner.link.answer(id))?.transpose();
+            self.finish_answered(answer.map(drop))?;
         }
         Ok(self.stats())
     }
@@ -377,9 +392,21 @@ impl Publisher {
         })
     }
 
-    fn note_finished(&mut self) {
-        self.finished = true;
-        self.client.shared.lock().link.say_close();
+    /// The daemon has answered the request to finish.
+    fn finish_answered(&mut self, answer: Result<(), Error>) -> Result<(), Error> {
+        let link = &mut self.client.shared.lock().link;
+        match &answer {
+            Ok(()) => {
+                self.finished = true;
+                link.say_close();
+            }
+            Err(_) => {
+                // The answer was taken: who finishes once more asks once more.
+                self.finishing = None;
+                link.unfinish();
+            }
+        }
+        answer
     }
 }
 
@@ -388,6 +415,12 @@ impl Publisher {
 impl Publisher {
     /// Whether another record can be taken.
     pub(crate) fn poll_room(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
+        self.check_open()?;
+        self.poll_held(waker)
+    }
+
+    /// Whether the record that was taken without room for it is packed.
+    fn poll_held(&mut self, waker: &Waker) -> Poll<Result<(), Error>> {
         if !self.try_held()? {
             let held = &self.held;
             ready!(self.client.poll(waker, |inner| inner.pack(held).then_some(())))?;
@@ -398,6 +431,7 @@ impl Publisher {
 
     /// Takes a record, after there was room.
     pub(crate) fn start(&mut self, record: &[u8]) -> Result<(), Error> {
+        self.check_open()?;
         self.check(record)?;
         check_ready(&self.held)?;
         start(&self.client, &mut self.held, record)?;
@@ -408,6 +442,7 @@ impl Publisher {
 
     /// Takes a value, after there was room.
     pub(crate) fn start_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.check_open()?;
         check_ready(&self.held)?;
         let record = self.writer.write(value)?;
         fits(record, self.most_record_bytes)?;
@@ -429,11 +464,10 @@ impl Publisher {
         if self.finished {
             return Poll::Ready(Ok(()));
         }
-        ready!(self.poll_room(waker))?;
+        ready!(self.poll_held(waker))?;
         let id = self.request_finish();
-        ready!(self.client.poll(waker, |inner| inner.link.answer(id)))??;
-        self.note_finished();
-        Poll::Ready(Ok(()))
+        let answer = ready!(self.client.poll(waker, |inner| inner.link.answer(id)))?;
+        Poll::Ready(self.finish_answered(answer.map(drop)))
     }
 }
 
@@ -528,6 +562,8 @@ impl std::fmt::Debug for Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "futures")]
+    use crate::incoming::Answer;
     use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
     use crossdock_transport::handshake::{Hello, Welcome};
     use crossdock_transport::receiver::{MAX_ACK_BYTES, Receiver};
@@ -583,8 +619,7 @@ mod tests {
         row.set(0, Value::Uint(7)).unwrap();
         let record = row.finish().unwrap().to_vec();
         client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
-        let mut publisher = Publisher::new(client, "N".to_owned(), format);
-        publisher.finished = true;
+        let publisher = Publisher::new(client, "N".to_owned(), format);
         let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }
@@ -615,5 +650,52 @@ mod tests {
             publisher.try_publish(&record).unwrap()
         });
         assert!(taken, "nothing could be published any more after {published} records");
+    }
+
+    #[cfg(feature = "futures")]
+    #[test]
+    fn a_publisher_that_could_not_finish_goes_on_and_may_finish_again() {
+        let (mut publisher, _daemon, record) = connected();
+        assert!(publisher.poll_finish(Waker::noop()).is_pending());
+        let asked = publisher.finishing.unwrap();
+        assert!(matches!(publisher.try_publish(&record), Err(Error::Finished)), "it is asked to finish");
+        let refused = || Err(Error::Refused("a test".to_owned()));
+        publisher.client.shared.lock().link.put_answer(asked, refused());
+        assert!(matches!(publisher.poll_finish(Waker::noop()), Poll::Ready(Err(Error::Refused(_)))));
+        assert!(publisher.try_publish(&record).unwrap(), "it has not finished");
+        // The next request has an answer of its own.
+        let client = publisher.client.join().unwrap();
+        let (give, take) = std::sync::mpsc::channel();
+        std::thread::spawn(move || give.send(publisher.finish().map(drop)));
+        let again = asked + 1;
+        client.shared.lock().link.put_answer(again, refused());
+        let error = take.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(matches!(error, Err(Error::Refused(_))), "{error:?}");
+    }
+
+    #[cfg(feature = "futures")]
+    #[test]
+    fn a_publisher_that_has_finished_refuses_at_once() {
+        let (mut publisher, _daemon, record) = connected();
+        assert!(publisher.poll_finish(Waker::noop()).is_pending());
+        let asked = publisher.finishing.unwrap();
+        publisher.client.shared.lock().link.put_answer(asked, Ok(Answer::Done));
+        assert!(matches!(publisher.poll_finish(Waker::noop()), Poll::Ready(Ok(()))));
+        assert!(matches!(publisher.poll_finish(Waker::noop()), Poll::Ready(Ok(()))));
+        let refused = [
+            publisher.send(&7),
+            publisher.publish(&record),
+            publisher.publish_all([&record[..]]),
+            publisher.try_publish(&record).map(drop),
+            publisher.flush(),
+            publisher.converter_wanted(None).map(drop),
+            publisher.start(&record),
+            publisher.start_value(&7),
+        ];
+        assert!(refused.iter().all(|error| matches!(error, Err(Error::Finished))), "{refused:?}");
+        for poll in [Publisher::poll_room, Publisher::poll_settled] {
+            assert!(matches!(poll(&mut publisher, Waker::noop()), Poll::Ready(Err(Error::Finished))));
+        }
+        assert_eq!(publisher.finish().unwrap().records, 0);
     }
 }

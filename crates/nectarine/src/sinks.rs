@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 /// Takes records (what a `RecordBuilder` of the format gives). It is ready while the daemon gives credit; flushed when the daemon
 /// has acknowledged what was taken (over shared memory: can take it); and closing it is [`Publisher::finish`].
+/// After that it refuses records, and flushing it ([`Error::Finished`]).
 impl<R: AsRef<[u8]>> Sink<R> for Publisher {
     type Error = Error;
 

@@ -131,7 +131,8 @@ pub enum Event {
         /// Publishers that are still there.
         publishers_left: u32,
         /// Whether all that have gone since the subscription began had finished ([`Publisher::finish`](crate::Publisher::finish)).
-        /// If not, records may be missing.
+        /// If not, records may be missing. `false` also behind [`Event::Reconnected`] if nobody publishes the stream any more:
+        /// what was published meanwhile is missing.
         finished: bool,
         /// How many have gone that had not finished: they crashed, were killed, or lost their connections.
         lost: u32,
@@ -198,8 +199,13 @@ pub struct Subscriber {
     has_failed: bool,
     /// Whether the stream's last publisher has gone, and nothing has come of another one.
     has_ended: bool,
+    /// Whether records of a publisher have come since the subscription began.
+    has_begun: bool,
     dropped: u64,
     reconnections: u64,
+    /// Publishers that have gone without finishing, in all sessions and in those before this one.
+    lost: u32,
+    lost_before: u32,
 }
 
 impl Subscriber {
@@ -216,8 +222,11 @@ impl Subscriber {
             signal: None,
             has_failed: false,
             has_ended: false,
+            has_begun: false,
             dropped: 0,
             reconnections: 0,
+            lost: 0,
+            lost_before: 0,
         }
     }
 
@@ -295,7 +304,8 @@ impl Subscriber {
 
     /// The next record; waits as long as it takes. `None` at the stream's end: its last publisher has gone. Should another one
     /// come, the next call goes on with its records if they have arrived; to wait for it, use [`Subscriber::next_event`] with a
-    /// timeout, or [`Subscriber::events`]. Events that are no records go to [`Subscriber::on_event`].
+    /// timeout, or [`Subscriber::events`]. Of a stream that nobody publishes, the first publisher is waited for;
+    /// [`Subscriber::activity`] tells how many there are. Events that are no records go to [`Subscriber::on_event`].
     ///
     /// # Errors
     /// [`Error::Unfinished`] once, in place of the end, if a publisher has gone that had not finished. The link has ended for good,
@@ -351,7 +361,7 @@ impl Subscriber {
     /// Gives the application an event apart from the records; whether the stream ends with it.
     ///
     /// # Errors
-    /// It ends without a word of its last publishers.
+    /// The stream ends, and a publisher has gone without finishing.
     fn pass_over(&mut self, event: Event) -> Result<bool, Error> {
         let end = match event {
             Event::StreamEnded { publishers_left: 0, finished, .. } => Some(finished),
@@ -412,6 +422,9 @@ impl Subscriber {
     /// A descriptor for an event loop of the application's own (poll, epoll, an `AsyncFd` of tokio): it is readable when
     /// [`Subscriber::try_next_event`] is worth a call, which also makes it unreadable again. All descriptors of a subscriber are
     /// duplicates of one, which stays the same when the connection is lost and restored.
+    ///
+    /// With a descriptor, take events by [`Subscriber::try_next_event`] only. The calls that wait, the loops and the streams take
+    /// events too, and do not make the descriptor readable for those that they leave.
     ///
     /// ```no_run
     /// use crossdock_nectarine::{Event, Subscriber};
@@ -534,7 +547,10 @@ impl Subscriber {
     /// Counts what an event says.
     fn note(&mut self, event: &Event) {
         match event {
-            Event::Records(_) | Event::Held { .. } | Event::Unreadable { .. } => self.has_ended = false,
+            Event::Records(_) | Event::Held { .. } | Event::Unreadable { .. } => {
+                self.has_ended = false;
+                self.has_begun = true;
+            }
             Event::StreamEnded { publishers_left, .. } => self.has_ended = *publishers_left == 0,
             Event::Dropped { records, .. } => self.dropped += records,
             Event::Reconnected => self.reconnections += 1,
@@ -565,13 +581,16 @@ impl Subscriber {
             }
             Incoming::Reconnected => Some(Event::Reconnected),
             Incoming::Subscribed { format, activity } => {
-                self.activity = activity;
+                self.subscribed_again(activity);
                 let before = self.format.clone();
                 let format = self.learn(&format)?;
                 (before.as_ref() != Some(&format)).then_some(Event::Format(format))
             }
             Incoming::Notice(Notice::Format { format, .. }) => Some(Event::Format(self.learn(&format)?)),
             Incoming::Notice(Notice::StreamEnded { publishers, lost, .. }) => {
+                // The daemon counts anew for each session.
+                self.lost = self.lost_before + lost;
+                let lost = self.lost;
                 Some(Event::StreamEnded { publishers_left: publishers, finished: lost == 0, lost })
             }
             Incoming::Notice(Notice::Dropped { records, cause, reason, .. }) => {
@@ -598,6 +617,18 @@ impl Subscriber {
             | Incoming::Opened(_)
             | Incoming::Message { .. } => None,
         })
+    }
+
+    /// The subscription stands again after a lost connection. If the stream has ended meanwhile, nothing else reports that.
+    fn subscribed_again(&mut self, activity: Activity) {
+        let before = std::mem::replace(&mut self.activity, activity);
+        self.lost_before = self.lost;
+        // Without a publisher then and now, the first one is still waited for.
+        let is_unused = !self.has_begun && before.publishers == Some(0) && before.records == activity.records;
+        if activity.publishers == Some(0) && !self.has_ended && !is_unused {
+            let end = Notice::StreamEnded { subscription: SUBSCRIPTION, publishers: 0, lost: 1 };
+            self.pending.push_front(Incoming::Notice(end));
+        }
     }
 
     /// Checks records that arrived. Those in an attached publisher's memory were not read by the daemon: if they are invalid, they
@@ -666,5 +697,53 @@ impl Drop for Subscriber {
 impl std::fmt::Debug for Subscriber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subscriber").field("formats", &self.formats.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_format::{FieldSpec, FieldType};
+    use std::net::UdpSocket;
+
+    fn activity(publishers: u32, records: u64) -> Activity {
+        Activity { publishers: Some(publishers), records, latest_ms_ago: None }
+    }
+
+    /// The events after a lost connection.
+    fn events_after(subscriber: &mut Subscriber, activity: Activity) -> Vec<Event> {
+        let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap().describe();
+        let inbox = [Incoming::Reconnected, Incoming::Subscribed { format, activity }];
+        subscriber.client.shared.lock().link.inbox.extend(inbox);
+        std::iter::from_fn(|| subscriber.next_event(Some(Duration::ZERO)).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_end_that_was_reached_while_the_connection_was_lost_is_reported() {
+        // Nobody answers there, so nothing but what the test brings comes.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap().to_string();
+        let settings = Settings { transport: Transport::Udp, ..Settings::new(addr) };
+        let subscriber = |then| {
+            let mut subscriber = Subscriber::new(Client::new(settings.clone()).unwrap());
+            subscriber.activity = then;
+            events_after(&mut subscriber, activity(1, 7));
+            subscriber.activity = then;
+            subscriber
+        };
+        let is_end = |event: &Event| matches!(event, Event::StreamEnded { publishers_left: 0, finished: false, .. });
+        for (then, now) in [(activity(1, 0), activity(0, 0)), (activity(0, 5), activity(0, 6))] {
+            let mut subscriber = subscriber(then);
+            let events = events_after(&mut subscriber, now);
+            assert!(matches!(&events[..], [Event::Reconnected, end] if is_end(end)), "{events:?}");
+            // Once: the stream has ended.
+            let events = events_after(&mut subscriber, now);
+            assert!(matches!(&events[..], [Event::Reconnected]), "{events:?}");
+        }
+        // There is a publisher; or the first one is still waited for.
+        for (then, now) in [(activity(1, 0), activity(1, 0)), (activity(0, 5), activity(0, 5))] {
+            let events = events_after(&mut subscriber(then), now);
+            assert!(matches!(&events[..], [Event::Reconnected]), "{events:?}");
+        }
     }
 }

@@ -193,7 +193,7 @@ impl Select {
     pub(crate) fn is_called(&self, qualifier: &ast::Ident) -> bool {
         let (name, quoted) = self.called();
         qualifier.value == name
-            || (!quoted && qualifier.quote_style.is_none() && qualifier.value.eq_ignore_ascii_case(name))
+            || (!quoted && qualifier.quote_style.is_none() && qualifier.value.to_lowercase() == name.to_lowercase())
     }
 
     /// How columns of the stream may be qualified.

@@ -7,7 +7,6 @@ use crate::handle::ExplainError;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
-use crate::losses::Losses;
 use crate::managers::request::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::waiting::short;
@@ -117,7 +116,7 @@ impl Context {
                 records_out: s.records_sent(),
                 row_errors: s.row_errors(),
                 dropped: s.gauges.lost_in_all(),
-                dropped_by: Losses::of(s).by_words(),
+                dropped_by: s.all_losses().by_words(),
                 first_row_error: s.first_row_error().map(str::to_owned),
                 backlog_bytes: self.backlog_bytes(s),
                 queue_bytes: self.net.queue_bytes(),

@@ -41,6 +41,7 @@ mod present;
 mod principal;
 mod publications;
 mod refusal;
+mod reporting;
 mod requests;
 mod rings;
 mod starting;

@@ -5,7 +5,7 @@ use crate::admission::may_stand_in;
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Instance, SchedulingPolicy};
 use crate::io::IoPlace;
-use crate::losses::Known;
+use crate::losses::{Known, Losses};
 use crate::morph::Accept;
 use crate::net::carrier::Recipient;
 use crate::net::sink::Output;
@@ -212,6 +212,11 @@ impl Subscription {
     #[inline]
     pub(crate) fn row_errors(&self) -> u64 {
         self.gauges.row_errors.get() + self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+    }
+
+    /// All that it has lost.
+    pub(crate) fn all_losses(&self) -> Losses {
+        Losses::of(&self.gauges, self.elsewhere.as_deref())
     }
 
     /// The first of them, in words.

@@ -25,10 +25,12 @@ use crate::version;
 pub(crate) const START: &str = "\
 Crossdock is a message broker that runs SQL on messages in transit.
 
-  crossdock tour                            shows the main commands in two minutes
-  crossdock serve                           runs the daemon
-  crossdock publish A data/flights.csv.gz   publishes the rows of a file
-  crossdock subscribe 'SELECT * FROM A'     prints what a query selects
+  crossdock tour                   shows the main commands in two minutes
+
+Or, each in a terminal of its own:
+  crossdock serve                  runs the daemon
+  crossdock subscribe --wait --limit 5 'SELECT * FROM A'
+  crossdock demo flights | crossdock publish A
 
 crossdock --help for all commands.
 ";
@@ -102,7 +104,7 @@ Examples:
 
 The tour starts a daemon of its own on a free port, prints each command before it
 runs it, and explains it. Between two steps it waits for Enter, unless standard
-input is not a terminal. Nothing stays when it ends.")]
+input is not a terminal. At its end, or on Ctrl-C, it removes its files.")]
     Tour(Tour),
 
     /// Runs a demonstration on the bundled flights of 2013, in this process, and checks its results
@@ -171,7 +173,7 @@ Examples:
   crossdock subscribe 'SELECT * FROM A'
   crossdock subscribe \"SELECT carrier, flight FROM A WHERE dep_delay > 15\"
   crossdock subscribe 'SELECT * FROM A' --wait --until-end --output csv > a.csv
-  crossdock subscribe 'SELECT * FROM A' --until-end --output parquet > a.parquet
+  crossdock subscribe 'SELECT * FROM A' --wait --until-end --output parquet > a.parquet
   crossdock subscribe 'SELECT * FROM A' --accept v3 --unreadable hold
 
 A value that an encoding cannot represent without a loss is an error, which names
@@ -298,7 +300,7 @@ Examples:
 The daemon keeps the last 1000 events.")]
     Events(Events),
 
-    /// Says what is wrong with the daemon now: who is slow, what is lost and why, what is near its bound
+    /// Says what is wrong with the daemon now: slow subscribers, losses and their causes, bounds that are near
     #[command(after_help = "\
 Examples:
   crossdock doctor

@@ -5,7 +5,7 @@
 
 mod steps;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
@@ -26,8 +26,10 @@ use crate::out;
 use crate::signals::Interrupt;
 use crate::table::wrapped;
 
-/// How often it is looked whether a command has ended.
+/// The pause between two looks at a command that runs.
 const LOOK: Duration = Duration::from_millis(20);
+/// What the publisher says, in the tour's folder.
+const PUBLISHER_STDERR: &str = "publish.stderr";
 /// The screen of commands whose output is no terminal.
 const SCREEN: [(&str, &str); 2] = [("COLUMNS", "80"), ("LINES", "24")];
 
@@ -133,6 +135,7 @@ impl Tour {
         self.check_signal()?;
         let bold = console::style(format!("$ {}", step.command)).bold();
         out::print(format!("\n{}\n{bold}\n", wrapped(&format!("({number}/{}) {}", STEPS.len(), step.text), 0)))?;
+        self.check_publisher()?;
         // One that has sent all flights begins again, since the steps may take any time.
         if self.publisher.as_mut().is_some_and(|publisher| !matches!(publisher.try_wait(), Ok(None))) {
             self.publish()?;
@@ -170,9 +173,23 @@ impl Tour {
         self.end_publisher();
         let Some(step) = self.publishes else { return Ok(()) };
         let mut command = self.command(step)?;
-        let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let stderr = File::create(self.folder.0.join(PUBLISHER_STDERR)).map_err(|error| not_run(step, &error))?;
+        let started = command.stdout(Stdio::null()).stderr(stderr).spawn();
         self.publisher = Some(started.map_err(|error| not_run(step, &error))?);
         Ok(())
+    }
+
+    /// Fails if the publisher has: without its records, the commands that follow show nothing.
+    fn check_publisher(&mut self) -> Outcome {
+        let (Some(publisher), Some(step)) = (&mut self.publisher, self.publishes) else { return Ok(()) };
+        let Ok(Some(status)) = publisher.try_wait() else { return Ok(()) };
+        if status.success() {
+            return Ok(());
+        }
+        // A signal may have been for both.
+        self.check_signal()?;
+        let said = std::fs::read_to_string(self.folder.0.join(PUBLISHER_STDERR)).unwrap_or_default();
+        Err(Failure::failed(format!("`{}` ended with {status}:\n{}", step.command, said.trim_end())))
     }
 
     fn end_publisher(&mut self) {
@@ -184,7 +201,7 @@ impl Tour {
     }
 
     /// Runs a command to its end.
-    fn run(&self, step: &Step) -> Outcome {
+    fn run(&mut self, step: &Step) -> Outcome {
         let mut child = self.command(step)?.spawn().map_err(|error| not_run(step, &error))?;
         let status = loop {
             match child.try_wait().map_err(|error| not_run(step, &error))? {
@@ -194,7 +211,14 @@ impl Tour {
                     let _ = child.kill();
                     let _ = child.wait();
                 }
-                None => self.interrupt.sleep(LOOK),
+                None => {
+                    if let Err(failure) = self.check_publisher() {
+                        let _ = child.kill();
+                        let _ = child.wait();
+                        return Err(failure);
+                    }
+                    self.interrupt.sleep(LOOK);
+                }
             }
         };
         self.check_signal()?;

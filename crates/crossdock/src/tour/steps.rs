@@ -42,8 +42,9 @@ pub(super) const STEPS: [Step; 8] = [
     },
     Step {
         text: "A subscriber states in SQL which records and which fields it wants. The daemon runs the query next to \
-               the network, and sends only what passes. --wait waits until the stream exists.",
-        command: "crossdock subscribe --wait --limit 5 \\\n    \
+               the network, and sends only what passes. --wait=30s waits until the stream exists, 30 s at \
+               most.",
+        command: "crossdock subscribe --wait=30s --limit 5 \\\n    \
                   'SELECT carrier, flight, origin, dest FROM A WHERE dep_delay > 60'",
         runs: Runs::ToItsEnd,
     },

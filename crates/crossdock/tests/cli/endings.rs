@@ -34,8 +34,9 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
         let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema", "--linger", "1h", "--json"]);
         publisher.feed(HEADER);
         place.wait_for("streams", |list| list[0]["publishers"] == 1);
-        // More than a pipe holds: when all are fed, the publisher has begun to take them.
         publisher.feed(&("UA,1,EWR,IAH,2,\n".repeat(5000) + "UA,3,EWR"));
+        // The stream was announced before the header was read: only records in the daemon show that rows were.
+        place.wait_for("streams", |list| list[0]["records_in"].as_u64() > Some(0));
         // The last of the whole rows linger in the publisher. How many it has read cannot be seen from here, so that any number is
         // right, as long as it is the same on both sides. The row that is cut off is no row.
         publisher.signal(Signal::INT);
@@ -43,6 +44,33 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
         let published = ended.json()[0]["records"].as_u64().unwrap();
         assert!((1..=5000).contains(&published) && ended.json()[0]["acknowledged"] == true, "{}", ended.stdout);
         assert_eq!(subscriber.end().with_code(0).stdout.lines().count() as u64, published);
+    }
+}
+
+#[test]
+fn a_publisher_that_ends_before_its_first_row_reports_its_end() {
+    for way in WAYS {
+        let (place, _daemon) = Place::with_daemon();
+        let place = place.by(way);
+        for input in [None, Some("no,such,columns\n")] {
+            let mut publisher = place.spawn_fed(["publish", "Early", "--schema", "a.schema"]);
+            place.wait_for("streams", |list| list.iter().any(|it| it["name"] == "Early" && it["publishers"] == 1));
+            let subscriber = place.spawn(["subscribe", "SELECT * FROM Early", "--wait", "--until-end"]);
+            place.wait_for_subscriptions(1);
+            match input {
+                Some(input) => {
+                    publisher.feed(input);
+                    publisher.end().with_code(1).saying(&["column `no`"]);
+                }
+                None => {
+                    publisher.signal(Signal::INT);
+                    publisher.end_by_itself().with_code(130);
+                }
+            }
+            let ended = subscriber.end_by_itself().with_code(0);
+            assert!(!ended.stderr.contains("without finishing"), "{}", ended.stderr);
+            place.wait_for_subscriptions(0);
+        }
     }
 }
 

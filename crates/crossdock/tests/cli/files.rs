@@ -1,6 +1,6 @@
 //! Files as other programs leave them: JSON arrays, tabs, no header, words for null, dates.
 
-use crate::place::{Daemon, Place};
+use crate::place::{Daemon, Place, Process};
 
 /// What a subscriber of all records of `A` gets of what these arguments publish.
 fn published(place: &Place, arguments: &[&str], input: Option<&str>) -> String {
@@ -128,6 +128,12 @@ fn other_separators_are_found_in_the_header() {
     assert_eq!(published(&place, &["a.csv"], None), "{\"a,b\":1,\"v\":2}\n");
     place.write("a.csv", "a,\"b;c\"\n1,2\n");
     assert_eq!(published(&place, &["a.csv"], None), "{\"a\":1,\"b;c\":2}\n");
+    // The header ends at a carriage return too, and not at a line feed in quotes.
+    place.write("a.csv", "id\r1|2\r3\r");
+    assert_eq!(published(&place, &["a.csv"], None), "{\"id\":\"1|2\"}\n{\"id\":\"3\"}\n");
+    place.write("a.csv", "\"a\nb\";c\n1;2\n");
+    let said = ["values are separated by `;`", "the name of field 1 has control characters"];
+    place.run(["publish", "B", "a.csv"]).with_code(1).saying(&said);
     place.write("one.csv", "name\na;b\n");
     assert_eq!(published(&place, &["one.csv"], None), "{\"name\":\"a;b\"}\n");
 }
@@ -159,6 +165,12 @@ fn a_line_that_is_too_long_is_measured() {
     place.write("a.csv", format!("a\n{long}\ny\n"));
     let said = ["a.csv: line 2", "20000000 bytes", "1048576", "several"];
     place.run(["publish", "A", "a.csv"]).with_code(1).saying(&said);
+    // The first line of CSV is hinted at as such, and is not counted to the end of a disk.
+    let file = std::fs::File::create(place.path("a.csv")).unwrap();
+    file.set_len(70 << 20).unwrap();
+    let said = ["a.csv: line 1 has more than 67,108,864 bytes", "1,048,576", "--delimiter"];
+    let ended = place.run(["publish", "A", "a.csv"]).with_code(1).saying(&said);
+    assert!(!ended.stderr.contains("JSON"), "{}", ended.stderr);
 }
 
 #[test]
@@ -166,7 +178,7 @@ fn a_stream_is_there_before_its_first_row_where_its_schema_is_given() {
     let (place, _daemon) = place_of("z i64\n");
     let mut publisher = place.spawn_fed(["publish", "Early", "--schema", "s.schema"]);
     place.wait_for("streams", |list| list.iter().any(|stream| stream["name"] == "Early" && stream["publishers"] == 1));
-    let subscriber = place.spawn(["subscribe", "SELECT * FROM Early", "--until-end"]);
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM Early", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     publisher.feed("{\"z\":7}\n");
     publisher.end().with_code(0);
@@ -175,4 +187,15 @@ fn a_stream_is_there_before_its_first_row_where_its_schema_is_given() {
     place.wait_for("streams", |list| list.iter().any(|stream| stream["name"] == "Early" && stream["publishers"] == 1));
     publisher.signal(rustix::process::Signal::INT);
     publisher.end_by_itself().with_code(130);
+}
+
+#[test]
+fn a_file_as_standard_input_is_a_file() {
+    let (place, _daemon) = place_of("z i64\n");
+    let bad = place.write("bad.csv", "z\nx\n");
+    let mut command = place.command(["publish", "Never", "--schema", "s.schema"]);
+    command.stdin(std::fs::File::open(bad).unwrap());
+    Process::spawn(&mut command).end_by_itself().with_code(1).saying(&["standard input: line 2, column `z`"]);
+    // Nothing was announced for it.
+    place.run(["subscribe", "SELECT * FROM Never"]).with_code(2).saying(&["`Never`"]);
 }

@@ -1,6 +1,7 @@
 //! What somebody sees first: the program without arguments, the list of demos, the tour, and what help says of its surroundings.
 
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,10 +13,27 @@ fn without_arguments_four_commands_are_shown() {
     let shown = Place::new().run::<&str>([]).with_code(0).stdout;
     let commands: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("  crossdock ")).collect();
     assert_eq!(commands.len(), 4, "{shown}");
-    for (line, word) in commands.iter().zip(["tour", "serve", "publish ", "subscribe "]) {
+    for (line, word) in commands.iter().zip(["tour ", "serve ", "subscribe ", "demo flights | crossdock publish "]) {
         assert!(line.starts_with(word), "{shown}");
     }
-    assert!(shown.ends_with("crossdock --help for all commands.\n") && shown.lines().count() < 10, "{shown}");
+    assert!(shown.ends_with("crossdock --help for all commands.\n") && shown.lines().count() <= 10, "{shown}");
+    // In this order, they show records; the daemon is the test's.
+    let (place, _daemon) = Place::with_configured_daemon("");
+    let path = Path::new(env!("CARGO_BIN_EXE_crossdock")).parent().unwrap();
+    let path = format!("{}:{}", path.display(), std::env::var("PATH").unwrap());
+    let start = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec crossdock {line}")]).current_dir(place.path(".")).stdin(Stdio::null());
+        let named = place.command(["subscribe"]);
+        command.envs(named.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("PATH", &path);
+        Process::spawn(&mut command)
+    };
+    let subscriber = start(commands[2]);
+    place.wait_for_subscriptions(1);
+    let publisher = start(&format!("{} --rate 10k", commands[3]));
+    let ended = subscriber.end_by_itself().with_code(0);
+    assert_eq!(ended.stdout.lines().count(), 5, "{}", ended.stdout);
+    drop(publisher);
 }
 
 #[test]
@@ -23,7 +41,7 @@ fn a_demo_without_a_name_lists_the_demos() {
     let place = Place::new();
     let shown = place.run(["demo"]).with_code(0).stdout;
     let demos: Vec<&str> = shown.lines().collect();
-    assert!(demos.len() == 2 && demos[0].starts_with("crossdock demo airline An airline's"), "{shown}");
+    assert!(demos.len() == 3 && demos[0].starts_with("crossdock demo airline An airline's"), "{shown}");
     assert!(demos.iter().all(|line| line.chars().count() <= 80), "{shown}");
     let objects = place.run(["demo", "--json"]).with_code(0).json();
     assert_eq!((&objects[0]["name"], &objects[1]["name"]), (&"airline".into(), &"morph".into()));

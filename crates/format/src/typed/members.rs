@@ -76,8 +76,11 @@ impl Members {
         std::ptr::eq(chosen.names, names).then_some(&*chosen.indices)
     }
 
-    /// Has only the members with these names be read from now on.
+    /// Has only the members with these names be read from now on. A type that names none may take any: it is given all.
     pub(super) fn choose(&self, names: &'static [&'static str]) {
+        if names.is_empty() {
+            return;
+        }
         self.chosen.get_or_init(|| {
             let is_chosen = |member: &Member| names.contains(&member.name.as_str());
             let indices = self.all.iter().enumerate().filter(|(_, member)| is_chosen(member)).map(|(index, _)| index);

@@ -37,7 +37,14 @@
 //! | [`Nanoseconds`] | `timestamp` | `i64` | `i64` |
 //!
 //! A field that the type has and the record has not is `None` for an `Option`, and its default where serde has one
-//! (`#[serde(default)]`). Fields that the type does not have are passed over. Maps, enums with data, `flatten` and 128-bit
+//! (`#[serde(default)]`). Fields that the type does not have are passed over. A list or bytes of another length than an array or a
+//! tuple has is an error.
+//!
+//! An alias of an enum's variant (`#[serde(alias = "…")]`) is a further symbol of the enumeration, and shifts the numbers of the
+//! symbols behind it: serde lists a variant's name and its aliases in alphabetical order, and does not tell them apart. A number
+//! that has no symbol in the record's format goes into the variant with `#[serde(other)]`, and is an error if there is none.
+//!
+//! Maps, enums with data, `flatten` and 128-bit
 //! integers have no format; a type that has them can still be read, where a record goes with it.
 
 mod error;

@@ -19,7 +19,8 @@ pub struct RecordReader {
 
 impl RecordReader {
     /// A reader of the records of this format. It is best kept to one type: what that takes of a record is worked out with
-    /// the first record, and another type is read with more look-ups.
+    /// the first record, and another type is read with more look-ups. A type must name every field that it takes when it asks serde
+    /// for a struct, as derived types do; one that names none is given all.
     #[must_use]
     pub fn new(format: &Format) -> RecordReader {
         RecordReader { format: format.clone(), members: Members::of(format) }
@@ -186,9 +187,10 @@ impl<'r> Deserializer<'r> for Node<'_, 'r> {
             Value::Float(value) => visitor.visit_f64(value),
             Value::Text(bytes) => visitor.visit_borrowed_str(utf8(bytes)?),
             Value::Bytes(bytes) => visitor.visit_borrowed_bytes(bytes),
-            Value::Decimal { unscaled, scale: 0 } => match i64::try_from(unscaled) {
-                Ok(value) => visitor.visit_i64(value),
-                Err(_) => visitor.visit_i128(unscaled),
+            Value::Decimal { unscaled, scale: 0 } => match (i64::try_from(unscaled), u64::try_from(unscaled)) {
+                (Ok(value), _) => visitor.visit_i64(value),
+                (_, Ok(value)) => visitor.visit_u64(value),
+                _ => visitor.visit_i128(unscaled),
             },
             Value::Decimal { unscaled, scale } => {
                 visitor.visit_string(written(|out| text::push_decimal(out, unscaled, scale)))
@@ -226,17 +228,26 @@ impl<'r> Deserializer<'r> for Node<'_, 'r> {
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'r>>(self, _: usize, visitor: V) -> Result<V::Value, TypedError> {
+    fn deserialize_tuple<V: Visitor<'r>>(self, len: usize, visitor: V) -> Result<V::Value, TypedError> {
+        let found = match &self {
+            Node::Value(Value::Bytes(bytes)) => bytes.len(),
+            Node::List(list, _) => list.iter().len(),
+            _ => return self.deserialize_seq(visitor),
+        };
+        if found != len {
+            let elements = if found == 1 { "element" } else { "elements" };
+            return Err(TypedError::new(format!("found {found} {elements}, expected {len}")));
+        }
         self.deserialize_seq(visitor)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'r>>(
         self,
         _: &'static str,
-        _: usize,
+        len: usize,
         visitor: V,
     ) -> Result<V::Value, TypedError> {
-        self.deserialize_seq(visitor)
+        self.deserialize_tuple(len, visitor)
     }
 
     fn deserialize_struct<V: Visitor<'r>>(
@@ -264,8 +275,11 @@ impl<'r> Deserializer<'r> for Node<'_, 'r> {
         match self.present()? {
             Node::Value(Value::Text(bytes)) => visitor.visit_enum(utf8(bytes)?.into_deserializer()),
             Node::Value(Value::Enum { symbol: Some(symbol), .. }) => visitor.visit_enum(symbol.into_deserializer()),
+            // Only a variant for all others (`#[serde(other)]`) takes it.
             Node::Value(Value::Enum { number, symbol: None }) => {
-                Err(TypedError::new(format!("found {number}, which has no symbol in the record's format")))
+                visitor.visit_enum(number.to_string().into_deserializer()).map_err(|_: TypedError| {
+                    TypedError::new(format!("found {number}, which has no symbol in the record's format"))
+                })
             }
             other => other.deserialize_any(visitor),
         }

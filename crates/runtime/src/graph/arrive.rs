@@ -56,7 +56,7 @@ impl Graph {
     /// A stream has more publishers here than before.
     pub(crate) fn note_publishers(&mut self, stream: u32, publishers: u32) {
         self.set_publishers(stream, Some(publishers));
-        self.tell_publishers(stream);
+        self.report_publishers(stream);
         self.look_again(stream);
     }
 
@@ -67,8 +67,8 @@ impl Graph {
         if !is_finished {
             self.note_losses_here(stream, 1);
         }
-        let told = self.told_of(stream);
-        self.push_to_edges(stream, || Item::End(told));
+        let here = self.publishers_here(stream);
+        self.push_to_edges(stream, || Item::End(here));
         self.note_end(stream);
     }
 
@@ -112,15 +112,15 @@ impl Graph {
         self.port(stream)?.publishers
     }
 
-    /// What other contexts are told of a stream's publishers here.
-    pub(super) fn told_of(&self, stream: u32) -> Publishers {
+    /// A stream's publishers here, as they are reported to other contexts.
+    pub(super) fn publishers_here(&self, stream: u32) -> Publishers {
         let losses = self.losses.get(stream as usize).copied().unwrap_or_default();
         Publishers { count: self.publishers_of(stream), losses }
     }
 
-    fn tell_publishers(&mut self, stream: u32) {
-        let told = self.told_of(stream);
-        self.push_to_edges(stream, || Item::Publishers(told));
+    fn report_publishers(&mut self, stream: u32) {
+        let here = self.publishers_here(stream);
+        self.push_to_edges(stream, || Item::Publishers(here));
     }
 
     /// Sessions here that publish a stream; 1 for a stream that nodes here make, while they have something to make it of. Not
@@ -139,7 +139,7 @@ impl Graph {
         self.set_publishers(makes, publishers);
         let is_to_turn = |port: &Port| port.next.as_ref().is_some_and(|next| !next.has_turned);
         if !self.port(makes).is_some_and(is_to_turn) {
-            self.tell_publishers(makes);
+            self.report_publishers(makes);
         }
         self.look_again(makes);
     }
@@ -421,14 +421,14 @@ impl Graph {
     }
 
     /// A context has said how many publishers of a stream it has now, and how many it has lost.
-    fn take_publishers(&mut self, stream: u32, feed: usize, told: Publishers) {
+    fn take_publishers(&mut self, stream: u32, feed: usize, said: Publishers) {
         let feed = self.present_port_mut(stream).and_then(|port| port.feeds.get_mut(feed));
         debug_assert!(feed.is_some(), "what came by a feed is worked on before the port changes");
         let Some(feed) = feed else { return };
-        feed.publishers = told.count;
+        feed.publishers = said.count;
         // What was lost before the feed has said so for the first time is none of those who read here.
-        let before = feed.losses.replace(told.losses).unwrap_or(told.losses);
-        self.note_losses(stream, told.losses.saturating_sub(before), false);
+        let before = feed.losses.replace(said.losses).unwrap_or(said.losses);
+        self.note_losses(stream, said.losses.saturating_sub(before), false);
     }
 
     /// Takes what came by the edges of a stream, as far as there is room for it.

@@ -390,7 +390,7 @@ impl Graph {
         if next.is_none_or(|next| self.awaits_maker(next)) {
             return;
         }
-        let publishers = self.told_of(stream);
+        let publishers = self.publishers_here(stream);
         let Some(mut port) = self.lift_present_port(stream) else { return };
         let Some(mut next) = port.next.take() else {
             debug_assert!(false, "it has a change, as was just seen");

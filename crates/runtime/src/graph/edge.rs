@@ -97,7 +97,7 @@ impl Held {
     }
 }
 
-/// The publishers of a stream, as they are told of.
+/// The publishers of a stream at a context, or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Publishers {
     /// How many there are, if that is known.

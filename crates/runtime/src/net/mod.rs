@@ -82,7 +82,7 @@ pub(crate) struct Net {
     lagging: Vec<usize>,
     /// When peers with full queues are looked for next, in ns.
     holding_due_ns: u64,
-    /// Whether there may be any whose queue is full and that has not been told.
+    /// Whether there may be any whose queue is full and of which that has not been noted.
     has_full: bool,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     queue_bytes: u64,

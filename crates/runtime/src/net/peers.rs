@@ -51,10 +51,10 @@ pub(crate) struct Peer {
     pub(crate) subscriptions: Vec<usize>,
     /// Whether its queue is over the bound; its `block` subscriptions then hold their streams' publishers back.
     pub(crate) full: bool,
-    /// When it became so, in ns, until that was told.
+    /// When it became so, in ns, until that was noted as an event.
     pub(crate) full_since_ns: Option<u64>,
-    /// When it was last told that it holds publishers back, in ns.
-    pub(crate) told_ns: Option<u64>,
+    /// When it was last noted that it holds publishers back, in ns.
+    pub(crate) noted_ns: Option<u64>,
     /// Whether it is in the list of peers that have something to send this turn.
     dirty: bool,
     /// Distinguishes it from earlier and later peers with the same key, and from those of other contexts.
@@ -82,7 +82,7 @@ impl Peer {
             subscriptions: Vec::new(),
             full: false,
             full_since_ns: None,
-            told_ns: None,
+            noted_ns: None,
             dirty: false,
             serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
             is_paused: false,

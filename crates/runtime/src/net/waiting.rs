@@ -19,7 +19,7 @@ const LEAST_PATIENCE_MS: u64 = 3000;
 /// A peer whose queue has been full for so long, in ns, is worth an event; and how often that is looked for.
 const HOLDING_NS: u64 = 1_000_000_000;
 /// How often there is such an event of one peer at most, in ns.
-const TOLD_EVERY_NS: u64 = 10_000_000_000;
+const NOTED_EVERY_NS: u64 = 10_000_000_000;
 
 impl Net {
     /// From here on the packets of a peer wait, of which one is being taken.
@@ -169,12 +169,12 @@ impl Net {
         self.holding_due_ns = now_ns + HOLDING_NS;
         let is_holding = |peer: &Peer| {
             let is_long = peer.full_since_ns.is_some_and(|since| since + HOLDING_NS <= now_ns);
-            peer.full && is_long && peer.told_ns.is_none_or(|told| told + TOLD_EVERY_NS <= now_ns)
+            peer.full && is_long && peer.noted_ns.is_none_or(|noted| noted + NOTED_EVERY_NS <= now_ns)
         };
         let holding: Vec<usize> = self.peers.iter().filter(|(_, peer)| is_holding(peer)).map(|(key, _)| key).collect();
         for key in &holding {
             let peer = self.peers.get_mut(*key);
-            peer.into_iter().for_each(|peer| (peer.full_since_ns, peer.told_ns) = (None, Some(now_ns)));
+            peer.into_iter().for_each(|peer| (peer.full_since_ns, peer.noted_ns) = (None, Some(now_ns)));
         }
         self.has_full = self.peers.iter().any(|(_, peer)| peer.full_since_ns.is_some());
         holding

@@ -1,0 +1,139 @@
+//! What subscriptions lose is counted at their context, reported to the subscriber, and noted as events.
+
+use crate::context::Context;
+use crate::explain::overflow_name;
+use crate::losses::CAUSES;
+use crate::managers::request::{ControlRequest, EventKind};
+use crate::subscriptions::Subscription;
+use crossdock_transport::Notice;
+use crossdock_transport::control::{DropCause, Overflow};
+
+/// How often a subscriber is notified of dropped records at most, in ns; the end of a stream is always preceded by a report.
+const REPORT_INTERVAL_NS: u64 = 100_000_000;
+/// How often there is an event of the records that a subscription lost at most, in ns.
+const EVENT_INTERVAL_NS: u64 = 10_000_000_000;
+
+impl Context {
+    /// Counts what a subscription has lost since the last time. Whether its queue was full, and it is to be disconnected.
+    #[inline]
+    pub(crate) fn note_losses(&mut self, key: usize) -> bool {
+        // It may have been disconnected for its queue.
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
+        let sum = subscription.gauges.lost_in_all() + subscription.row_errors();
+        if sum == subscription.losses.sum {
+            return false;
+        }
+        subscription.losses.sum = sum;
+        self.count_losses(key)
+    }
+
+    #[cold]
+    fn count_losses(&mut self, key: usize) -> bool {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
+        let now = subscription.all_losses();
+        let new = subscription.losses.counted.take_new(&now);
+        let overflow = subscription.overflow;
+        self.subscriptions.look_again(key, self.net.now_ns() + REPORT_INTERVAL_NS);
+        let mut was_full = false;
+        for ((_, cause, reason), records) in CAUSES.iter().zip(new.0) {
+            reason.iter().for_each(|reason| self.net.count_drop(*reason, records));
+            was_full |= *cause == DropCause::QueueFull && records > 0;
+        }
+        was_full && overflow == Overflow::Disconnect
+    }
+
+    /// Notifies a subscriber of the records that were dropped since the last report, a notice for each cause; unless it is to be
+    /// `now`, not more often than it takes such reports.
+    pub(crate) fn report_dropped(&mut self, key: usize, now: bool) {
+        // It may have been disconnected for its queue.
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let known = &mut subscription.losses;
+        if known.reported_sum == known.sum {
+            return;
+        }
+        // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
+        let (peer, number, now_ns) = (subscription.peer, subscription.number, self.net.now_ns());
+        let is_early = known.reported_sum > 0 && now_ns < known.reported_ns + REPORT_INTERVAL_NS;
+        if !now && (is_early || self.net.has_untaken_control(peer, self.host.interface())) {
+            return;
+        }
+        (known.reported_ns, known.reported_sum) = (now_ns, known.sum);
+        let new = known.reported.take_new(&known.counted);
+        let notices: Vec<Notice> = new
+            .by_cause()
+            .into_iter()
+            .map(|(cause, records)| {
+                let reason = reason(subscription, cause, records);
+                Notice::Dropped { subscription: number, records, cause, reason }
+            })
+            .collect();
+        notices.into_iter().for_each(|notice| self.send_control(peer, &notice.into()));
+    }
+
+    /// Reports what could not be reported before of the subscriptions that have lost something, and looks at those whose query runs
+    /// elsewhere.
+    pub(crate) fn tick_losses(&mut self) {
+        let now_ns = self.net.now_ns();
+        if now_ns < self.subscriptions.looks_again_ns() {
+            return;
+        }
+        for key in self.subscriptions.take_listed() {
+            if self.note_losses(key) {
+                self.disconnect_behind(key);
+                continue;
+            }
+            self.report_dropped(key, false);
+            self.tell_losses(key, false);
+            let Some(subscription) = self.subscriptions.get(key) else { continue };
+            if subscription.losses.is_unreported() || subscription.elsewhere.is_some() {
+                self.subscriptions.look_again(key, now_ns + REPORT_INTERVAL_NS);
+            }
+        }
+    }
+
+    /// Has the managers note an event of what a subscription lost since the last such event; unless it `ends`, not too often.
+    pub(crate) fn tell_losses(&mut self, key: usize, ends: bool) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let now_ns = self.net.now_ns();
+        let known = &mut subscription.losses;
+        let is_early = known.noted_ns.is_some_and(|at| now_ns < at + EVENT_INTERVAL_NS);
+        if known.noted == known.counted || (is_early && !ends) {
+            return;
+        }
+        known.noted_ns = Some(now_ns);
+        let new = known.noted.take_new(&known.counted);
+        let reasons: Vec<String> = new
+            .by_cause()
+            .into_iter()
+            .map(|(cause, records)| format!("{records} because {}", reason(subscription, cause, records)))
+            .collect();
+        let peer = self.net.peer(subscription.peer).map(ToString::to_string).unwrap_or_default();
+        let text = format!(
+            "subscription {} of {peer} to `{}` did not get {} records: {}",
+            subscription.id,
+            subscription.select.stream(),
+            new.sum(),
+            reasons.join("; ")
+        );
+        // The managers may have ended before.
+        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Dropped, self.graph.index(), text));
+    }
+}
+
+/// A cause in words, with what is known of these records.
+fn reason(subscription: &Subscription, cause: DropCause, records: u64) -> String {
+    let first = subscription.first_row_error().filter(|_| cause.is_row_error());
+    match (cause, first) {
+        (DropCause::QueueFull, _) => {
+            format!("{cause}, and its policy is {}", overflow_name(subscription.overflow))
+        }
+        (DropCause::NotConvertible, _) => format!("{cause} (`crossdock paths` shows which)"),
+        (_, Some(first)) => match first.strip_prefix(&cause.to_string()) {
+            Some(place) if records == 1 => format!("{cause}{place}"),
+            Some(place) => format!("{cause}, first{place}"),
+            None if cause == DropCause::NotAValue && first.starts_with("a text does not say") => first.to_owned(),
+            None => cause.to_string(),
+        },
+        _ => cause.to_string(),
+    }
+}
