@@ -17,6 +17,7 @@ COPY bench bench
 COPY crates crates
 COPY xtask xtask
 COPY README.md ./
+COPY docs docs
 # There is no checkout in here: the program is told its commit.
 ARG COMMIT=unknown
 ARG COMMIT_DATE=

@@ -116,7 +116,7 @@ fn what_was_written_before_mailboxes_still_reads() {
         (br#"{"reply":"done","id":3}"#, Reply::Done { id: 3 }.into()),
         (
             br#"{"notice":"stream_ended","subscription":1,"publishers":0}"#,
-            Notice::StreamEnded { subscription: 1, publishers: 0, lost: 2 }.into(),
+            Notice::StreamEnded { subscription: 1, publishers: 0, lost: 0 }.into(),
         ),
     ];
     for (text, message) in old {
