@@ -109,10 +109,11 @@ impl Context {
             .collect();
         let peer = self.net.peer(subscription.peer).map(ToString::to_string).unwrap_or_default();
         let text = format!(
-            "subscription {} of {peer} to `{}` did not get {} records: {}",
+            "subscription {} of {peer} to `{}` did not get {} {}: {}",
             subscription.id,
             subscription.select.stream(),
             new.sum(),
+            if new.sum() == 1 { "record" } else { "records" },
             reasons.join("; ")
         );
         // The managers may have ended before.
