@@ -566,7 +566,7 @@ mod tests {
     use crate::incoming::Answer;
     use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
     use crossdock_transport::handshake::{Hello, Welcome};
-    use crossdock_transport::receiver::{MAX_ACK_BYTES, Receiver};
+    use crossdock_transport::receiver::{Arriving, MAX_ACK_BYTES, Receiver};
     use crossdock_transport::{HEADER_BYTES, Header, Kind};
     use std::net::UdpSocket;
 
@@ -588,7 +588,9 @@ mod tests {
                 if header.kind != Kind::Data {
                     continue;
                 }
-                self.receiver.arrive(header.kind.traffic(), header.seq, 1, (), 0, |(), _| {});
+                let (traffic, first_seq) = (header.kind.traffic(), header.seq);
+                let run = Arriving { traffic, first_seq, packets: 1, longest_bytes: len };
+                self.receiver.arrive(run, (), 0, |(), _| {});
                 self.receiver.consumed_to(u64::MAX);
                 self.receiver.ack_soon();
                 let mut payload = [0; MAX_ACK_BYTES];
@@ -609,7 +611,8 @@ mod tests {
         let hello = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
         socket.connect(from).unwrap();
         let Hello { nonce, packet_bytes, .. } = hello;
-        let welcome = Welcome { nonce, session: 1, packet_bytes, window_packets: Daemon::WINDOW_PACKETS };
+        let window_bytes = Daemon::WINDOW_PACKETS * packet_bytes;
+        let welcome = Welcome { nonce, session: 1, packet_bytes, window_bytes };
         socket.send(&welcome.packet(hello.session)).unwrap();
         socket.set_nonblocking(true).unwrap();
         client.wait(None, |inner| inner.link.is_up().then_some(())).unwrap();
@@ -620,7 +623,7 @@ mod tests {
         let record = row.finish().unwrap().to_vec();
         client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
         let publisher = Publisher::new(client, "N".to_owned(), format);
-        let receiver = Receiver::new(Daemon::WINDOW_PACKETS);
+        let receiver = Receiver::new(packet_bytes as usize, Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }
 

@@ -27,7 +27,7 @@ fn daemon() -> String {
                 Kind::Hello => {
                     let Hello { nonce, session, packet_bytes, .. } = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
                     // The same number for both sides.
-                    Welcome { nonce, session, packet_bytes, window_packets: 64 }.packet(session)
+                    Welcome { nonce, session, packet_bytes, window_bytes: 1 << 19 }.packet(session)
                 }
                 Kind::Control => Close { again: false, reason: "done".to_owned() }.packet(header.session),
                 _ => continue,

@@ -30,9 +30,9 @@ pub struct ContextConfig {
     /// publishers may still send by the credit they already have comes on top.
     #[serde(deserialize_with = "within::<_, u64, 65_536, 1_099_511_627_776>")]
     pub queue_bytes: u64,
-    /// Credit of a session: packets that a publisher may send ahead.
-    #[serde(deserialize_with = "within::<_, u32, 2, 65_536>")]
-    pub window_packets: u32,
+    /// Credit of a session: bytes that a publisher may send ahead.
+    #[serde(deserialize_with = "within::<_, u32, 16_384, 1_073_741_824>")]
+    pub window_bytes: u32,
     /// Bound on sessions.
     #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
     pub max_sessions: u32,
@@ -410,7 +410,7 @@ impl Default for ContextConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7440)),
             overflow: Overflow::Block,
             queue_bytes: 8 << 20,
-            window_packets: 256,
+            window_bytes: 2 << 20,
             max_sessions: 1024,
             max_streams: 1024,
             max_streams_per_peer: 512,

@@ -304,7 +304,9 @@ fn attach(
 
 /// What the configuration leaves to the machine.
 fn complete(config: &mut ContextConfig, udp: UdpInfo) {
-    config.window_packets = config.window_packets.min(window_of(udp.receive_buffer_bytes, config));
+    // The kernel charges a packet up to twice its length.
+    let holds = u32::try_from(udp.receive_buffer_bytes / 2).unwrap_or(u32::MAX);
+    config.window_bytes = config.window_bytes.min(holds.max(64 << 10));
     if config.node.is_empty() {
         config.node = host_name();
     }
@@ -377,13 +379,6 @@ fn keep(config: &ContextConfig, catalog: &CatalogHandle) -> Result<Keeping, Star
 fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".to_owned() } else { name }
-}
-
-/// The credit that the socket's receive buffer can hold, in packets: more would be lost and sent again. The kernel
-/// charges about twice a packet's length for it.
-fn window_of(receive_buffer_bytes: usize, config: &ContextConfig) -> u32 {
-    let packet_bytes = config.packet_bytes.unwrap_or(config.loopback_packet_bytes).max(1) as usize;
-    u32::try_from(receive_buffer_bytes / 2 / packet_bytes).unwrap_or(u32::MAX).max(8)
 }
 
 /// Whether a CPU can be pinned to, tried on a thread of its own.

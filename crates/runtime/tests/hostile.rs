@@ -55,7 +55,7 @@ impl Raw {
     }
 
     fn greet(&mut self) -> Result<(), Close> {
-        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16, uses_mailboxes: true };
+        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true };
         self.socket.send(&hello.packet()).unwrap();
         let (header, payload) = self.receive(|kind| matches!(kind, Kind::Welcome | Kind::Close));
         if header.kind == Kind::Close {
@@ -217,7 +217,7 @@ fn a_client_of_another_wire_version_is_refused_in_that_version_with_both_named()
     let (context, addr) = start();
     let raw = Raw::connect(&addr);
     let mut hello =
-        Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 16, uses_mailboxes: true }.packet();
+        Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true }.packet();
     hello[0] = VERSION + 1;
     raw.socket.send(&hello).unwrap();
     let mut packet = [0; 2000];
@@ -517,7 +517,7 @@ fn a_repeated_hello_finds_its_session_and_a_new_one_replaces_it() {
     let first = raw.session;
     raw.greet().unwrap();
     assert_eq!((raw.session, context.context().unwrap().sessions), (first, 1));
-    let hello = Hello { nonce: 2, session: 78, packet_bytes: 1472, window_packets: 16, uses_mailboxes: true };
+    let hello = Hello { nonce: 2, session: 78, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true };
     raw.socket.send(&hello.packet()).unwrap();
     let (_, payload) = raw.receive(|kind| kind == Kind::Welcome);
     assert_ne!(Welcome::decode(&payload).unwrap().session, first);

@@ -1,8 +1,10 @@
-//! Credit: how many packets a receiver takes ahead of those consumed.
+//! Credit: how many bytes a receiver takes ahead of those consumed.
 //!
-//! Credit is counted in packets, since buffers are what a receiver runs out of: a packet takes one, however short it is. Packets have a
-//! longest length, so a window bounds the bytes in flight too, to 2 MiB with the 256 packets of 8 KiB that a daemon gives over
-//! loopback by default. A record that is longer than a window passes in several, as its receiver joins the pieces; what it holds of
+//! A window is given in bytes, so that it means the same on every path, and counted in *units* of the session's packet size
+//! ([`units`]): a packet takes as many as it is long ([`charge`]), and at least one, since it takes a buffer however short it is. So
+//! a window bounds the memory of a receiver as well as the bytes on the way, also where records that are longer than a packet of
+//! the path travel as one datagram each. Both sides know the packet size and a packet's length, so they count alike, and an ack
+//! needs one number. A record that is longer than a window passes in several, as its receiver joins the pieces; what it holds of
 //! them has a bound in bytes of its own ([`crate::pieces`]).
 //!
 //! Data and control share one sequence of packets, for acknowledgements and retransmission, but not one window: as in QUIC,
@@ -11,10 +13,27 @@
 //! fixed size, which bounds a receiver's memory against a peer that sends nothing but control; it is consumed as soon as the
 //! messages are carried out.
 
-/// Control packets that a receiver takes ahead of those carried out.
+/// Control packets that a receiver takes ahead of those carried out; none is longer than the session's packet size, so each takes
+/// one unit.
 pub const CONTROL_WINDOW_PACKETS: u32 = 64;
 
-/// A receiver's window of one kind of traffic, in packets.
+/// The largest window in units: each packet ahead of a hole takes a place in a table, however large the window is in bytes.
+pub const MAX_WINDOW_UNITS: u32 = 65_536;
+
+/// A window of `window_bytes` bytes in units of a session's packet size, `packet_bytes`: one at least.
+#[must_use]
+pub fn units(window_bytes: u32, packet_bytes: u32) -> u32 {
+    (window_bytes / packet_bytes.max(1)).clamp(1, MAX_WINDOW_UNITS)
+}
+
+/// The units that a packet of `bytes` bytes (header included) takes of a window of `window` units: one for each `packet_bytes`
+/// begun. Never more than half of the window, or it could wait for credit without end.
+#[must_use]
+pub fn charge(bytes: usize, packet_bytes: usize, window: u32) -> u32 {
+    u32::try_from(bytes.div_ceil(packet_bytes.max(1))).unwrap_or(u32::MAX).min(window / 2).max(1)
+}
+
+/// A receiver's window of one kind of traffic, in units.
 #[derive(Debug)]
 pub(crate) struct Window {
     size: u64,
@@ -24,8 +43,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(packets: u32) -> Window {
-        let size = u64::from(packets.max(1));
+    pub(crate) fn new(units: u32) -> Window {
+        let size = u64::from(units.max(1));
         Window { size, delivered: 0, limit: size, advertised: size }
     }
 
@@ -33,29 +52,30 @@ impl Window {
         self.size
     }
 
-    /// Packets delivered so far.
+    /// Units delivered so far.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Packets that the sender may still send.
+    /// Units that the sender may still send.
     pub(crate) fn credit(&self) -> u64 {
         self.limit.saturating_sub(self.delivered)
     }
 
-    pub(crate) fn deliver(&mut self, packets: u64) {
-        self.delivered += packets;
+    pub(crate) fn deliver(&mut self, units: u64) {
+        self.delivered += units;
     }
 
-    /// The first `packets` packets were consumed: the credit reaches a window beyond them. It never shrinks. Whether the
-    /// sender should be notified: before it runs dry, but not for every packet.
-    pub(crate) fn consumed_to(&mut self, packets: u64) -> bool {
-        self.limit = self.limit.max(packets.min(self.delivered) + self.size);
+    /// The first `units` units were consumed: the credit reaches a window beyond them. It never shrinks. Whether the
+    /// sender should be notified: before it runs dry, but not for every packet. No packet takes more than half a window, so a
+    /// sender that waits for credit has less than that left.
+    pub(crate) fn consumed_to(&mut self, units: u64) -> bool {
+        self.limit = self.limit.max(units.min(self.delivered) + self.size);
         self.limit - self.advertised >= (self.size / 4).max(1)
             && self.advertised.saturating_sub(self.delivered) <= self.size / 2
     }
 
-    /// The number of packets that will be taken in all, with which the sender is notified now.
+    /// The number of units that will be taken in all, with which the sender is notified now.
     pub(crate) fn advertise(&mut self) -> u64 {
         self.advertised = self.limit;
         self.limit
@@ -65,25 +85,36 @@ impl Window {
 /// What a sender may still send of one kind of traffic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credit {
+    window: u32,
     sent: u64,
     limit: u64,
 }
 
 impl Credit {
-    pub(crate) fn new(packets: u32) -> Credit {
-        Credit { sent: 0, limit: packets.into() }
+    pub(crate) fn new(window: u32) -> Credit {
+        Credit { window, sent: 0, limit: window.into() }
     }
 
-    /// Packets that may be sent now.
-    pub(crate) fn packets(self) -> u32 {
-        u32::try_from(self.limit.saturating_sub(self.sent)).unwrap_or(u32::MAX)
+    /// The peer's window, in units.
+    pub(crate) fn window(self) -> u32 {
+        self.window
     }
 
-    pub(crate) fn spend(&mut self, packets: u64) {
-        self.sent += packets;
+    /// Packets of `charge` units each that may be sent now.
+    pub(crate) fn packets(self, charge: u32) -> u32 {
+        u32::try_from(self.limit.saturating_sub(self.sent) / u64::from(charge.max(1))).unwrap_or(u32::MAX)
     }
 
-    /// The receiver takes `limit` packets in all. Acks may come out of order: it never shrinks.
+    /// Units sent so far.
+    pub(crate) fn spent(self) -> u64 {
+        self.sent
+    }
+
+    pub(crate) fn spend(&mut self, units: u64) {
+        self.sent += units;
+    }
+
+    /// The receiver takes `limit` units in all. Acks may come out of order: it never shrinks.
     pub(crate) fn extend(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }

@@ -14,9 +14,9 @@ pub struct Hello {
     pub session: u32,
     /// The largest packet the client takes, header included, in bytes.
     pub packet_bytes: u32,
-    /// How many data packets the client takes ahead of what it has consumed; of control, it is a constant
+    /// How many bytes of data the client takes ahead of what it has consumed; of control, it is a constant
     /// ([`crate::credit::CONTROL_WINDOW_PACKETS`]).
-    pub window_packets: u32,
+    pub window_bytes: u32,
     /// Whether the client will use mailboxes or tasks, which are at one context of the daemon; false if the hello does not say.
     pub uses_mailboxes: bool,
 }
@@ -30,8 +30,8 @@ pub struct Welcome {
     pub session: u32,
     /// The packet size in both directions, header included, in bytes: the smaller of what both sides ask for.
     pub packet_bytes: u32,
-    /// How many data packets the daemon takes ahead.
-    pub window_packets: u32,
+    /// How many bytes of data the daemon takes ahead.
+    pub window_bytes: u32,
 }
 
 /// Why a session ended, on the wire.
@@ -71,7 +71,7 @@ impl Hello {
     /// The whole packet.
     #[must_use]
     pub fn packet(&self) -> Vec<u8> {
-        let words = encode((self.nonce, self.session, self.packet_bytes, self.window_packets));
+        let words = encode((self.nonce, self.session, self.packet_bytes, self.window_bytes));
         let flags = if self.uses_mailboxes { USES_MAILBOXES } else { 0 };
         Header::new(Kind::Hello, 0).packet(&[&words[..], &flags.to_le_bytes()].concat()).unwrap_or_default()
     }
@@ -81,9 +81,9 @@ impl Hello {
     /// # Errors
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Hello, PacketError> {
-        let (nonce, session, packet_bytes, window_packets) = decode(Kind::Hello, payload)?;
+        let (nonce, session, packet_bytes, window_bytes) = decode(Kind::Hello, payload)?;
         let flags = payload[LEN..].first_chunk().map_or(0, |&flags| u32::from_le_bytes(flags));
-        Ok(Hello { nonce, session, packet_bytes, window_packets, uses_mailboxes: flags & USES_MAILBOXES != 0 })
+        Ok(Hello { nonce, session, packet_bytes, window_bytes, uses_mailboxes: flags & USES_MAILBOXES != 0 })
     }
 
     /// The answer to a packet that is the hello of another version of the wire format: a close, in that version.
@@ -106,7 +106,7 @@ impl Welcome {
     /// The whole packet, to the client that calls the session `to`.
     #[must_use]
     pub fn packet(&self, to: u32) -> Vec<u8> {
-        let words = encode((self.nonce, self.session, self.packet_bytes, self.window_packets));
+        let words = encode((self.nonce, self.session, self.packet_bytes, self.window_bytes));
         Header::new(Kind::Welcome, to).packet(&words).unwrap_or_default()
     }
 
@@ -115,8 +115,8 @@ impl Welcome {
     /// # Errors
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Welcome, PacketError> {
-        let (nonce, session, packet_bytes, window_packets) = decode(Kind::Welcome, payload)?;
-        Ok(Welcome { nonce, session, packet_bytes, window_packets })
+        let (nonce, session, packet_bytes, window_bytes) = decode(Kind::Welcome, payload)?;
+        Ok(Welcome { nonce, session, packet_bytes, window_bytes })
     }
 }
 
@@ -186,13 +186,13 @@ mod tests {
 
     #[test]
     fn a_hello_is_repeated_until_its_own_welcome() {
-        let hello = Hello { nonce: 77, session: 5, packet_bytes: 1472, window_packets: 64, uses_mailboxes: false };
+        let hello = Hello { nonce: 77, session: 5, packet_bytes: 1472, window_bytes: 65_536, uses_mailboxes: false };
         let mut dialler = Dialler::new(hello, 1000);
         let packet = dialler.poll(1000).unwrap();
         assert_eq!(Hello::decode(&packet[HEADER_BYTES..]), Ok(hello));
         assert_eq!(dialler.poll(1001), None);
         assert!(dialler.poll(dialler.next_ns()).is_some());
-        let welcome = Welcome { nonce: 77, session: 9, packet_bytes: 1200, window_packets: 32 };
+        let welcome = Welcome { nonce: 77, session: 9, packet_bytes: 1200, window_bytes: 32_768 };
         for (to, nonce, wanted) in [(5, 77, true), (6, 77, false), (5, 78, false)] {
             let packet = Welcome { nonce, ..welcome }.packet(to);
             let header = Header::read(&packet).unwrap();
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_hello_says_whether_mailboxes_are_used_behind_all_that_it_said_before() {
-        let hello = Hello { nonce: 1, session: 2, packet_bytes: 1472, window_packets: 64, uses_mailboxes: true };
+        let hello = Hello { nonce: 1, session: 2, packet_bytes: 1472, window_bytes: 65_536, uses_mailboxes: true };
         let packet = hello.packet();
         let payload = &packet[HEADER_BYTES..];
         assert_eq!(Hello::decode(payload), Ok(hello));
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_hello_that_cannot_work_is_refused() {
-        let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_packets: 1, uses_mailboxes: false };
+        let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_bytes: 1, uses_mailboxes: false };
         assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(Kind::Hello)));
         assert!(Hello::decode(&[0; 7]).is_err());
     }
 
     #[test]
     fn the_hello_of_another_version_is_refused_in_that_version() {
-        let hello = Hello { nonce: 1, session: 5, packet_bytes: 1472, window_packets: 64, uses_mailboxes: false };
+        let hello = Hello { nonce: 1, session: 5, packet_bytes: 1472, window_bytes: 65_536, uses_mailboxes: false };
         let mut packet = hello.packet();
         assert_eq!(Hello::refuse_version(&packet), None);
         packet[0] = VERSION - 1;

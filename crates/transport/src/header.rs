@@ -22,7 +22,7 @@ use std::ops::Range;
 pub const HEADER_BYTES: usize = 32;
 
 /// The version of the wire format that this crate speaks.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +267,8 @@ pub struct Run {
     pub first: usize,
     /// Number of packets.
     pub packets: u32,
+    /// Bytes of the longest of them, header included.
+    pub longest_bytes: usize,
 }
 
 /// Walks the packets of a frame (a super-packet of `stride`-byte packets; the last may be shorter).
@@ -300,11 +302,15 @@ pub fn walk(
             break;
         };
         spans.push(PayloadSpan { start, len: header.payload_bytes.into(), records: header.records });
+        let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
         match &mut open {
-            Some(run) if run.header.runs_on(&header, u64::from(run.packets)) => run.packets += 1,
+            Some(run) if run.header.runs_on(&header, u64::from(run.packets)) => {
+                run.packets += 1;
+                run.longest_bytes = run.longest_bytes.max(bytes);
+            }
             _ => {
                 runs.extend(open.take());
-                open = Some(Run { header, first: spans.len() - 1, packets: 1 });
+                open = Some(Run { header, first: spans.len() - 1, packets: 1, longest_bytes: bytes });
             }
         }
     }

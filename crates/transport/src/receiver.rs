@@ -1,7 +1,7 @@
 //! The receiving half of a session: order, duplicates, acknowledgements, credit ([`crate::credit`]).
 
-use crate::credit::{CONTROL_WINDOW_PACKETS, Window};
-use crate::header::{Kind, PacketError};
+use crate::credit::{CONTROL_WINDOW_PACKETS, Window, charge};
+use crate::header::{Kind, PacketError, Run};
 use crate::order::Traffic;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use std::ops::Range;
 /// How long an ack may be delayed, in ns. Part of the sender's estimate (the ack carries its delay).
 pub const MAX_ACK_DELAY_NS: u64 = 2_000_000;
 
-/// How many packets may arrive without an ack: a super-packet. It is what clocks the sender on paths that are shorter than
+/// How many units may arrive without an ack: a super-packet of packets. It is what clocks the sender on paths that are shorter than
 /// [`MAX_ACK_DELAY_NS`].
-const ACK_PACKETS: u64 = 64;
+const ACK_UNITS: u64 = 64;
 
 /// The most ranges an ack carries: a super-packet that lost every other packet has 32 holes.
 pub const MAX_RANGES: usize = 64;
@@ -31,9 +31,9 @@ const FIXED_ACK_BYTES: usize = 32;
 pub struct Ack {
     /// Everything below has arrived.
     pub next_seq: u64,
-    /// The number of data packets that will be taken, from the session's first on.
+    /// The units of data that will be taken, from the session's first on ([`crate::credit`]).
     pub data_limit: u64,
-    /// The same of control packets; 0 says nothing new.
+    /// The same of control; 0 says nothing new.
     pub control_limit: u64,
     /// How long ago the highest packet that has arrived came, in µs.
     pub delay_us: u32,
@@ -122,6 +122,26 @@ impl Ack {
     }
 }
 
+/// Packets that arrived together: of one kind of traffic, with consecutive sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arriving {
+    /// Their kind.
+    pub traffic: Traffic,
+    /// The first one's sequence number.
+    pub first_seq: u64,
+    /// How many they are.
+    pub packets: u32,
+    /// Bytes of the longest, header included.
+    pub longest_bytes: usize,
+}
+
+impl From<&Run> for Arriving {
+    fn from(run: &Run) -> Arriving {
+        let Run { header, packets, longest_bytes, .. } = *run;
+        Arriving { traffic: header.kind.traffic(), first_seq: header.seq, packets, longest_bytes }
+    }
+}
+
 /// What became of packets that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
@@ -140,6 +160,8 @@ pub enum Arrival {
 struct Held<R> {
     traffic: Traffic,
     packets: u32,
+    /// Units of credit that each takes.
+    charge: u32,
     handle: R,
 }
 
@@ -147,13 +169,17 @@ struct Held<R> {
 #[derive(Debug)]
 pub struct Receiver<R> {
     next_seq: u64,
+    /// The session's packet size in bytes, in which credit is counted.
+    packet_bytes: usize,
     data: Window,
     control: Window,
     /// Packets beyond the credit that only delivery showed to be.
     refused: u64,
-    acked_seq: u64,
+    /// Units delivered by the last ack.
+    acked_units: u64,
     held: BTreeMap<u64, Held<R>>,
-    held_packets: u64,
+    /// Units of what is held.
+    held_units: u64,
     /// What is held, joined where it touches: first sequence number to the one behind the last.
     ranges: BTreeMap<u64, u64>,
     ack_due_ns: Option<u64>,
@@ -164,17 +190,18 @@ pub struct Receiver<R> {
 }
 
 impl<R> Receiver<R> {
-    /// A receiver that takes `window_packets` data packets ahead of what was consumed.
+    /// A receiver that takes `window` units of `packet_bytes` bytes ahead of what was consumed, of data ([`crate::credit`]).
     #[must_use]
-    pub fn new(window_packets: u32) -> Receiver<R> {
+    pub fn new(packet_bytes: usize, window: u32) -> Receiver<R> {
         Receiver {
             next_seq: 0,
-            data: Window::new(window_packets),
+            packet_bytes,
+            data: Window::new(window),
             control: Window::new(CONTROL_WINDOW_PACKETS),
             refused: 0,
-            acked_seq: 0,
+            acked_units: 0,
             held: BTreeMap::new(),
-            held_packets: 0,
+            held_units: 0,
             ranges: BTreeMap::new(),
             ack_due_ns: None,
             ack_now: false,
@@ -183,18 +210,16 @@ impl<R> Receiver<R> {
         }
     }
 
-    /// Takes `packets` packets of one kind of traffic from sequence number `first_seq` on. What is now in order goes to
-    /// `deliver`: a handle, and how many packets at its front were delivered before and must be left out.
+    /// Takes packets, of which the caller has `handle`. What is now in order goes to `deliver`: a handle, and how many packets at its
+    /// front were delivered before and must be left out.
     pub fn arrive(
         &mut self,
-        traffic: Traffic,
-        first_seq: u64,
-        packets: u32,
+        run: impl Into<Arriving>,
         handle: R,
         now_ns: u64,
         mut deliver: impl FnMut(R, u32),
     ) -> Arrival {
-        let arrival = self.arrive_alone(traffic, first_seq, packets, handle, now_ns, &mut deliver);
+        let arrival = self.arrive_alone(run, handle, now_ns, &mut deliver);
         while let Some((handle, skip)) = self.next_kept() {
             deliver(handle, skip);
         }
@@ -210,21 +235,21 @@ impl<R> Receiver<R> {
             if first > self.next_seq {
                 return None;
             }
-            let Held { traffic, handle, .. } = entry.remove();
-            self.held_packets -= u64::from(packets);
+            let Held { traffic, charge, handle, .. } = entry.remove();
+            self.held_units -= units(packets, charge);
             self.ack_now = true;
             let end = first + u64::from(packets);
             if end <= self.next_seq {
                 continue;
             }
             let new = end - self.next_seq;
-            if new > self.window(traffic).credit() {
+            if new * u64::from(charge) > self.window(traffic).credit() {
                 self.refused += new;
                 self.forget_ranges();
                 continue;
             }
             let skip = (self.next_seq - first) as u32;
-            self.advance(traffic, end);
+            self.advance(traffic, charge, end);
             return Some((handle, skip));
         }
     }
@@ -237,13 +262,12 @@ impl<R> Receiver<R> {
     /// The same as [`Receiver::arrive`], but what was kept stays until [`Receiver::next_kept`] takes it.
     pub fn arrive_alone(
         &mut self,
-        traffic: Traffic,
-        first_seq: u64,
-        packets: u32,
+        run: impl Into<Arriving>,
         handle: R,
         now_ns: u64,
         mut deliver: impl FnMut(R, u32),
     ) -> Arrival {
+        let Arriving { traffic, first_seq, packets, longest_bytes } = run.into();
         let Some(end) = first_seq.checked_add(packets.into()) else {
             return Arrival::Beyond;
         };
@@ -251,21 +275,24 @@ impl<R> Receiver<R> {
             self.ack_now = true;
             return Arrival::Duplicate;
         }
-        // What is missing before it may be of either kind.
+        // What is missing before it may be of either kind, and each packet of it takes a unit at least.
+        let charge = charge(longest_bytes, self.packet_bytes, self.window(traffic).size() as u32);
         let new = end - first_seq.max(self.next_seq);
+        let missing = first_seq.saturating_sub(self.next_seq);
         let both = self.data.credit() + self.control.credit();
-        if new > self.window(traffic).credit() || end - self.next_seq > both {
+        let wanted = new * u64::from(charge);
+        if wanted > self.window(traffic).credit() || missing + wanted > both {
             self.ack_now = true;
             return Arrival::Beyond;
         }
         if first_seq > self.next_seq {
-            return self.hold(first_seq, Held { traffic, packets, handle }, now_ns);
+            return self.hold(first_seq, Held { traffic, packets, charge, handle }, now_ns);
         }
         self.note_highest(end, now_ns);
         deliver(handle, (self.next_seq - first_seq) as u32);
         let fills_a_hole = !self.held.is_empty();
-        self.advance(traffic, end);
-        if self.next_seq - self.acked_seq >= (self.data.size() / 4).min(ACK_PACKETS) || fills_a_hole {
+        self.advance(traffic, charge, end);
+        if self.delivered() - self.acked_units >= (self.data.size() / 4).min(ACK_UNITS) || fills_a_hole {
             self.ack_now = true;
         }
         self.ack_due_ns.get_or_insert(now_ns.saturating_add(MAX_ACK_DELAY_NS));
@@ -279,22 +306,29 @@ impl<R> Receiver<R> {
         }
     }
 
-    /// Everything below `end` is delivered; what is new of it is of one kind.
-    fn advance(&mut self, traffic: Traffic, end: u64) {
+    /// Units delivered so far, of either kind.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.data.delivered() + self.control.delivered()
+    }
+
+    /// Everything below `end` is delivered; what is new of it is of one kind and takes `charge` units a packet.
+    fn advance(&mut self, traffic: Traffic, charge: u32, end: u64) {
         let new = end - self.next_seq;
-        self.window(traffic).deliver(new);
+        self.window(traffic).deliver(new * u64::from(charge));
         self.next_seq = end;
         self.forget_ranges();
         // What was kept and came again meanwhile.
         while let Some(kept) = self.held.first_entry()
             && *kept.key() + u64::from(kept.get().packets) <= end
         {
-            self.held_packets -= u64::from(kept.remove().packets);
+            let Held { packets, charge, .. } = kept.remove();
+            self.held_units -= units(packets, charge);
         }
     }
 
     /// Keeps what is ahead of a hole. A run must bring a packet that was not there, so there are at most as many as the windows
-    /// have packets; a peer that overlaps runs on purpose keeps no more than twice the windows waiting.
+    /// have units; a peer that overlaps runs on purpose keeps no more than twice the windows waiting.
     fn hold(&mut self, first_seq: u64, run: Held<R>, now_ns: u64) -> Arrival {
         self.ack_now = true;
         let packets = u64::from(run.packets);
@@ -303,12 +337,12 @@ impl<R> Receiver<R> {
         if before.is_some_and(|(_, e)| e >= end) {
             return Arrival::Duplicate;
         }
-        let replaced = self.held.get(&first_seq).map_or(0, |kept| u64::from(kept.packets));
-        let held_packets = self.held_packets - replaced + packets;
-        if held_packets > 2 * (self.data.size() + self.control.size()) {
+        let replaced = self.held.get(&first_seq).map_or(0, |kept| units(kept.packets, kept.charge));
+        let held_units = self.held_units - replaced + units(run.packets, run.charge);
+        if held_units > 2 * (self.data.size() + self.control.size()) {
             return Arrival::Beyond;
         }
-        self.held_packets = held_packets;
+        self.held_units = held_units;
         self.held.insert(first_seq, run);
         self.note_highest(end, now_ns);
         if let Some((s, e)) = before
@@ -346,9 +380,9 @@ impl<R> Receiver<R> {
         }
     }
 
-    /// Says that the first `packets` data packets were consumed: credit reaches a window beyond them. It never shrinks.
-    pub fn consumed_to(&mut self, packets: u64) {
-        self.ack_now |= self.data.consumed_to(packets);
+    /// Says that the first `units` units of data were consumed: credit reaches a window beyond them. It never shrinks.
+    pub fn consumed_to(&mut self, units: u64) {
+        self.ack_now |= self.data.consumed_to(units);
     }
 
     /// Says that all control that was delivered is carried out.
@@ -356,7 +390,7 @@ impl<R> Receiver<R> {
         self.ack_now |= self.control.consumed_to(u64::MAX);
     }
 
-    /// Data packets delivered so far.
+    /// Units of data delivered so far.
     #[must_use]
     pub fn data_delivered(&self) -> u64 {
         self.data.delivered()
@@ -368,7 +402,7 @@ impl<R> Receiver<R> {
         self.next_seq
     }
 
-    /// Credit for data that the sender has left, in packets.
+    /// Credit for data that the sender has left, in units.
     #[must_use]
     pub fn credit(&self) -> u64 {
         self.data.credit()
@@ -393,7 +427,7 @@ impl<R> Receiver<R> {
         let delay_us = u32::try_from(now_ns.saturating_sub(self.highest_ns) / 1000).unwrap_or(u32::MAX);
         self.ack_now = false;
         self.ack_due_ns = None;
-        self.acked_seq = self.next_seq;
+        self.acked_units = self.delivered();
         let mut ack = Ack::new(self.next_seq, self.data.advertise());
         ack.control_limit = self.control.advertise();
         ack = ack.with_ranges(self.ranges.iter().map(|(&s, &e)| s..e));
@@ -413,6 +447,11 @@ impl<R> Receiver<R> {
     }
 }
 
+/// The units that `packets` packets of `charge` each take.
+fn units(packets: u32, charge: u32) -> u64 {
+    u64::from(packets) * u64::from(charge)
+}
+
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
@@ -421,26 +460,39 @@ mod tests {
 
     /// What a receiver says that has had no control yet.
     const CONTROL: u64 = CONTROL_WINDOW_PACKETS as u64;
+    const PACKET_BYTES: usize = 1472;
+
+    fn run(traffic: Traffic, first_seq: u64, packets: u32) -> Arriving {
+        Arriving { traffic, first_seq, packets, longest_bytes: 100 }
+    }
+
+    fn data(first_seq: u64, packets: u32) -> Arriving {
+        run(Traffic::Data, first_seq, packets)
+    }
+
+    fn control(first_seq: u64, packets: u32) -> Arriving {
+        run(Traffic::Control, first_seq, packets)
+    }
 
     #[test]
     fn a_packet_in_order_that_is_not_taken_is_requested_again() {
-        let mut receiver = Receiver::new(100);
+        let mut receiver = Receiver::new(PACKET_BYTES, 100);
         let mut out = Vec::new();
         for (first, packets, c) in [(2, 3, 'b'), (5, 1, 'c'), (8, 2, 'd')] {
-            assert_eq!(receiver.arrive_alone(Traffic::Data, first, packets, c, 0, |_, _| ()), Arrival::Held);
+            assert_eq!(receiver.arrive_alone(data(first, packets), c, 0, |_, _| ()), Arrival::Held);
         }
-        receiver.arrive_alone(Traffic::Data, 0, 2, 'a', 0, |c, skip| out.push((c, skip)));
+        receiver.arrive_alone(data(0, 2), 'a', 0, |c, skip| out.push((c, skip)));
         assert_eq!((receiver.next_seq(), receiver.held()), (2, 3));
         // As if packet 2 were missing: the rest of what is kept need not come again.
         assert_eq!(
             receiver.poll_ack(0),
             Some(Ack { control_limit: CONTROL, ..Ack::new(2, 100).with_ranges([3..6, 8..10]) })
         );
-        assert_eq!(receiver.arrive_alone(Traffic::Data, 5, 1, 'x', 0, |_, _| ()), Arrival::Duplicate);
-        receiver.arrive_alone(Traffic::Data, 2, 1, 'e', 0, |c, skip| out.push((c, skip)));
+        assert_eq!(receiver.arrive_alone(data(5, 1), 'x', 0, |_, _| ()), Arrival::Duplicate);
+        receiver.arrive_alone(data(2, 1), 'e', 0, |c, skip| out.push((c, skip)));
         out.extend(receiver.next_kept());
         assert_eq!(receiver.poll_ack(0), Some(Ack { control_limit: CONTROL, ..Ack::new(5, 100).with_ranges([8..10]) }));
-        receiver.arrive(Traffic::Data, 5, 3, 'f', 0, |c, skip| out.push((c, skip)));
+        receiver.arrive(data(5, 3), 'f', 0, |c, skip| out.push((c, skip)));
         assert_eq!(out, [('a', 0), ('e', 0), ('b', 1), ('f', 0), ('d', 0)]);
         assert_eq!((receiver.next_seq(), receiver.held()), (10, 0));
         assert_eq!(receiver.poll_ack(0), Some(Ack { control_limit: CONTROL, ..Ack::new(10, 100) }));
@@ -448,10 +500,10 @@ mod tests {
 
     #[test]
     fn runs_come_out_in_order_once() {
-        let mut receiver = Receiver::new(100);
+        let mut receiver = Receiver::new(PACKET_BYTES, 100);
         let mut out = Vec::new();
         let mut arrive = |receiver: &mut Receiver<char>, first, packets, c| {
-            receiver.arrive(Traffic::Data, first, packets, c, 0, |c, skip| out.push((c, skip)))
+            receiver.arrive(data(first, packets), c, 0, |c, skip| out.push((c, skip)))
         };
         assert_eq!(arrive(&mut receiver, 4, 4, 'c'), Arrival::Held);
         assert_eq!(arrive(&mut receiver, 4, 4, 'x'), Arrival::Duplicate);
@@ -472,8 +524,8 @@ mod tests {
 
     #[test]
     fn credit_follows_consumption_and_is_announced_in_time() {
-        let mut receiver = Receiver::new(16);
-        receiver.arrive(Traffic::Data, 0, 16, (), 0, |(), _| {});
+        let mut receiver = Receiver::new(PACKET_BYTES, 16);
+        receiver.arrive(data(0, 16), (), 0, |(), _| {});
         assert_eq!(receiver.poll_ack(0).unwrap().data_limit, 16);
         assert_eq!(receiver.credit(), 0);
         receiver.consumed_to(3);
@@ -486,9 +538,9 @@ mod tests {
 
     #[test]
     fn more_holes_than_an_ack_holds_are_reported_from_both_ends() {
-        let mut receiver = Receiver::new(1000);
+        let mut receiver = Receiver::new(PACKET_BYTES, 1000);
         for seq in (1..400).step_by(2) {
-            receiver.arrive(Traffic::Data, seq, 1, (), 0, |(), _| panic!());
+            receiver.arrive(data(seq, 1), (), 0, |(), _| panic!());
         }
         let ack = receiver.poll_ack(0).unwrap();
         assert_eq!(ack.ranges().len(), MAX_RANGES);
@@ -502,49 +554,65 @@ mod tests {
 
     #[test]
     fn overlapping_runs_do_not_fill_the_memory() {
-        let mut receiver = Receiver::new(100);
+        let mut receiver = Receiver::new(PACKET_BYTES, 100);
         let held = |arrival| matches!(arrival, Arrival::Held);
-        let kept =
-            (1..60).filter(|&first| held(receiver.arrive(Traffic::Data, first, 40, (), 0, |(), _| panic!()))).count();
+        let kept = (1..60).filter(|&first| held(receiver.arrive(data(first, 40), (), 0, |(), _| panic!()))).count();
         assert_eq!((kept, receiver.held()), (8, 8));
-        assert_eq!(receiver.arrive(Traffic::Data, 2, 43, (), 0, |(), _| panic!()), Arrival::Duplicate);
+        assert_eq!(receiver.arrive(data(2, 43), (), 0, |(), _| panic!()), Arrival::Duplicate);
         let mut delivered = 0;
-        receiver.arrive(Traffic::Data, 0, 1, (), 0, |(), _| delivered += 1);
+        receiver.arrive(data(0, 1), (), 0, |(), _| delivered += 1);
         assert_eq!((delivered, receiver.next_seq(), receiver.held()), (9, 48, 0));
     }
 
     #[test]
     fn control_has_its_own_window() {
-        let mut receiver = Receiver::new(2);
+        let mut receiver = Receiver::new(PACKET_BYTES, 2);
         let mut taken = 0;
-        assert_eq!(receiver.arrive(Traffic::Data, 0, 2, (), 0, |(), _| {}), Arrival::Delivered);
-        assert_eq!(receiver.arrive(Traffic::Data, 2, 1, (), 0, |(), _| panic!()), Arrival::Beyond);
+        assert_eq!(receiver.arrive(data(0, 2), (), 0, |(), _| {}), Arrival::Delivered);
+        assert_eq!(receiver.arrive(data(2, 1), (), 0, |(), _| panic!()), Arrival::Beyond);
         for seq in 2..CONTROL + 2 {
-            assert_eq!(receiver.arrive(Traffic::Control, seq, 1, (), 0, |(), _| taken += 1), Arrival::Delivered);
+            assert_eq!(receiver.arrive(control(seq, 1), (), 0, |(), _| taken += 1), Arrival::Delivered);
         }
-        assert_eq!(receiver.arrive(Traffic::Control, CONTROL + 2, 1, (), 0, |(), _| panic!()), Arrival::Beyond);
+        assert_eq!(receiver.arrive(control(CONTROL + 2, 1), (), 0, |(), _| panic!()), Arrival::Beyond);
         assert_eq!(taken, CONTROL);
         receiver.control_consumed();
         assert_eq!(receiver.poll_ack(0), Some(Ack { control_limit: 2 * CONTROL, ..Ack::new(CONTROL + 2, 2) }));
-        assert_eq!(receiver.arrive(Traffic::Control, CONTROL + 2, 1, (), 0, |(), _| {}), Arrival::Delivered);
+        assert_eq!(receiver.arrive(control(CONTROL + 2, 1), (), 0, |(), _| {}), Arrival::Delivered);
     }
 
     #[test]
     fn what_was_kept_beyond_the_credit_is_refused_when_its_turn_comes() {
-        let mut receiver = Receiver::new(2);
+        let mut receiver = Receiver::new(PACKET_BYTES, 2);
         // Ahead of a hole it might be that only control is missing.
-        assert_eq!(receiver.arrive(Traffic::Data, 2, 1, (), 0, |(), _| panic!()), Arrival::Held);
+        assert_eq!(receiver.arrive(data(2, 1), (), 0, |(), _| panic!()), Arrival::Held);
         let mut taken = 0;
-        receiver.arrive(Traffic::Data, 0, 2, (), 0, |(), _| taken += 1);
+        receiver.arrive(data(0, 2), (), 0, |(), _| taken += 1);
         assert_eq!((taken, receiver.next_seq(), receiver.take_refused(), receiver.take_refused()), (1, 2, 1, 0));
         receiver.consumed_to(1);
-        assert_eq!(receiver.arrive(Traffic::Data, 2, 1, (), 0, |(), _| {}), Arrival::Delivered);
+        assert_eq!(receiver.arrive(data(2, 1), (), 0, |(), _| {}), Arrival::Delivered);
+    }
+
+    #[test]
+    fn a_packet_takes_as_many_units_as_it_is_long_and_half_a_window_at_most() {
+        let long = |first_seq, bytes| Arriving { longest_bytes: bytes, ..data(first_seq, 1) };
+        let mut receiver = Receiver::new(PACKET_BYTES, 16);
+        receiver.arrive(long(0, 3 * PACKET_BYTES), (), 0, |(), _| {});
+        receiver.arrive(long(1, 3 * PACKET_BYTES + 1), (), 0, |(), _| {});
+        assert_eq!((receiver.data_delivered(), receiver.credit()), (7, 9));
+        receiver.arrive(long(2, 60_000), (), 0, |(), _| {});
+        assert_eq!((receiver.data_delivered(), receiver.credit()), (15, 1));
+        assert_eq!(receiver.arrive(long(3, 2 * PACKET_BYTES), (), 0, |(), _| panic!()), Arrival::Beyond);
+        // One that is kept takes its own when its turn comes.
+        receiver.consumed_to(u64::MAX);
+        assert_eq!(receiver.arrive(long(4, 4 * PACKET_BYTES), (), 0, |(), _| panic!()), Arrival::Held);
+        receiver.arrive(long(3, 0), (), 0, |(), _| {});
+        assert_eq!((receiver.data_delivered(), receiver.next_seq()), (20, 5));
     }
 
     #[test]
     fn a_window_of_one_packet_does_not_chatter() {
-        let mut receiver = Receiver::new(1);
-        receiver.arrive(Traffic::Data, 0, 1, (), 0, |(), _| {});
+        let mut receiver = Receiver::new(PACKET_BYTES, 1);
+        receiver.arrive(data(0, 1), (), 0, |(), _| {});
         assert!(receiver.poll_ack(0).is_some());
         for _ in 0..3 {
             receiver.consumed_to(0);
@@ -558,16 +626,16 @@ mod tests {
 
     #[test]
     fn the_delay_of_an_ack_is_that_of_the_highest_packet() {
-        let mut receiver = Receiver::new(64);
-        receiver.arrive(Traffic::Data, 5, 1, (), 1_000_000, |(), _| {});
-        receiver.arrive(Traffic::Data, 2, 1, (), 5_000_000, |(), _| {});
+        let mut receiver = Receiver::new(PACKET_BYTES, 64);
+        receiver.arrive(data(5, 1), (), 1_000_000, |(), _| {});
+        receiver.arrive(data(2, 1), (), 5_000_000, |(), _| {});
         assert_eq!(receiver.poll_ack(6_000_000).unwrap().delay_us, 5000);
     }
 
     #[test]
     fn a_lone_packet_is_acknowledged_after_the_delay() {
-        let mut receiver = Receiver::new(64);
-        receiver.arrive(Traffic::Data, 0, 1, (), 10, |(), _| {});
+        let mut receiver = Receiver::new(PACKET_BYTES, 64);
+        receiver.arrive(data(0, 1), (), 10, |(), _| {});
         receiver.consumed_to(1);
         assert_eq!(receiver.poll_ack(11), None);
         let ack = receiver.poll_ack(10 + MAX_ACK_DELAY_NS).unwrap();
@@ -602,25 +670,25 @@ mod tests {
             window in 1u32..50,
             arrivals in proptest::collection::vec((any::<bool>(), 0u64..200, 1u32..6), 0..400),
         ) {
-            let mut receiver = Receiver::new(window);
+            let mut receiver = Receiver::new(PACKET_BYTES, window);
             let (mut data, mut control) = (0, 0);
             for (is_data, first, packets) in arrivals {
                 let traffic = if is_data { Traffic::Data } else { Traffic::Control };
-                receiver.arrive(traffic, first, packets, (traffic, packets), 0, |(traffic, packets), skip| {
+                receiver.arrive(run(traffic, first, packets), (traffic, packets), 0, |(traffic, packets), skip| {
                     *(if traffic == Traffic::Data { &mut data } else { &mut control }) += u64::from(packets - skip);
                 });
                 prop_assert!(data <= u64::from(window) && control <= CONTROL, "{} and {} taken", data, control);
-                prop_assert!(receiver.held_packets <= 2 * (u64::from(window) + CONTROL));
+                prop_assert!(receiver.held_units <= 2 * (u64::from(window) + CONTROL));
                 prop_assert_eq!(receiver.next_seq(), data + control);
             }
         }
 
         #[test]
         fn every_packet_comes_out_exactly_once(arrivals in proptest::collection::vec((0u64..40, 1u32..6), 0..120)) {
-            let mut receiver = Receiver::new(64);
+            let mut receiver = Receiver::new(PACKET_BYTES, 64);
             let mut out = Vec::new();
             for (first, packets) in arrivals.into_iter().chain((0..45).map(|s| (s, 1))) {
-                receiver.arrive(Traffic::Data, first, packets, (first, packets), 0, |(first, packets), skip| {
+                receiver.arrive(data(first, packets), (first, packets), 0, |(first, packets), skip| {
                     out.extend(first + u64::from(skip)..first + u64::from(packets));
                 });
             }

@@ -10,7 +10,7 @@
 //! mix packets up), or when the time-out passes.
 
 use crate::congestion::{Congestion, Moment};
-use crate::credit::{CONTROL_WINDOW_PACKETS, Credit};
+use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
@@ -83,6 +83,8 @@ pub struct Sender<P> {
     /// Unit index and packets of the transmission that was last polled.
     polled: Option<(usize, Range<u32>)>,
     next_seq: u64,
+    /// The session's packet size in bytes, in which credit is counted.
+    packet_bytes: usize,
     data: Credit,
     control: Credit,
     /// The number of the next transmission of a packet.
@@ -103,9 +105,9 @@ pub struct Sender<P> {
 }
 
 impl<P> Sender<P> {
-    /// A sender whose peer takes `window_packets` data packets to begin with.
+    /// A sender of packets of up to `packet_bytes` bytes, whose peer takes `window` units of data to begin with ([`crate::credit`]).
     #[must_use]
-    pub fn new(window_packets: u32) -> Sender<P> {
+    pub fn new(packet_bytes: usize, window: u32) -> Sender<P> {
         Sender {
             queue: Queue::new(),
             flight: VecDeque::new(),
@@ -113,7 +115,8 @@ impl<P> Sender<P> {
             flight_bytes: 0,
             polled: None,
             next_seq: 0,
-            data: Credit::new(window_packets),
+            packet_bytes,
+            data: Credit::new(window),
             control: Credit::new(CONTROL_WINDOW_PACKETS),
             next_tx: 0,
             newest_tx: 0,
@@ -129,13 +132,15 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A `droppable` one may fall to [`Sender::drop_oldest`]; none of
+    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A packet that is longer than the packet size has no company. A `droppable` one may fall to [`Sender::drop_oldest`]; none of
     /// a message in several units is.
     pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) {
         debug_assert!((1..=64).contains(&packets));
         self.backlog_bytes += bytes;
         let begun = self.begun().map(|unit| unit.class).filter(|class| class.traffic() == Traffic::Data);
-        self.queue.push(Queued::new(payload, packets, bytes, class, droppable), begun);
+        let mut queued = Queued::new(payload, packets, bytes, class, droppable);
+        queued.charge = charge(queued.packet_bytes as usize, self.packet_bytes, self.credit(class.traffic()).window());
+        self.queue.push(queued, begun);
     }
 
     /// The unit whose packets are sent next: begun, and not sent whole.
@@ -178,18 +183,16 @@ impl<P> Sender<P> {
     /// packets to be taken that have all arrived.
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        let lacks_credit = || self.next_traffic().is_some_and(|traffic| self.credit(traffic).packets() == 0);
+        let lacks_credit =
+            || self.next().is_some_and(|(class, charge)| self.credit(class.traffic()).packets(charge) == 0);
         let is_not_taken = || self.lost_units == 0 && !self.flight.is_empty();
         self.flight_bytes == 0 && (is_not_taken() || lacks_credit())
     }
 
-    /// The kind of the next packet that was never sent.
-    fn next_traffic(&self) -> Option<Traffic> {
-        if self.queue.has_control() {
-            return Some(Traffic::Control);
-        }
-        let next = self.begun().map(|unit| unit.class).or_else(|| self.queue.front().map(|queued| queued.class));
-        next.map(TrafficClass::traffic)
+    /// The class of the next packet that was never sent, and its charge.
+    fn next(&self) -> Option<(TrafficClass, u32)> {
+        let begun = self.begun().filter(|_| !self.queue.has_control()).map(|unit| (unit.class, unit.charge));
+        begun.or_else(|| self.queue.front().map(|queued| (queued.class, queued.charge)))
     }
 
     fn credit(&self, traffic: Traffic) -> Credit {
@@ -197,6 +200,12 @@ impl<P> Sender<P> {
             Traffic::Data => self.data,
             Traffic::Control => self.control,
         }
+    }
+
+    /// Units of credit spent so far, of either kind.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.data.spent() + self.control.spent()
     }
 
     /// What was done so far.
@@ -248,12 +257,12 @@ impl<P> Sender<P> {
         // Control that was polled before and not sent stays the next.
         let begun = self.begun().filter(|unit| unit.class.traffic() == Traffic::Control || !self.queue.has_control());
         let is_new = begun.is_none();
-        let (sent, packets, packet_bytes, class) = match (begun, self.queue.front()) {
-            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.class),
-            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.class),
+        let (sent, packets, packet_bytes, charge, class) = match (begun, self.queue.front()) {
+            (Some(unit), _) => (unit.sent, unit.packets, unit.packet_bytes, unit.charge, unit.class),
+            (None, Some(queued)) => (0, queued.packets, queued.packet_bytes, queued.charge, queued.class),
             (None, None) => return None,
         };
-        let wanted = (packets - sent).min(self.credit(class.traffic()).packets());
+        let wanted = (packets - sent).min(self.credit(class.traffic()).packets(charge));
         if wanted == 0 {
             return None;
         }
@@ -311,9 +320,10 @@ impl<P> Sender<P> {
             unit.sent_ns = now_ns;
             self.next_seq = unit.first_seq + u64::from(packets.end);
             self.stats.packets += count;
+            let units = count * u64::from(unit.charge);
             match unit.class.traffic() {
-                Traffic::Data => self.data.spend(count),
-                Traffic::Control => self.control.spend(count),
+                Traffic::Data => self.data.spend(units),
+                Traffic::Control => self.control.spend(units),
             }
         }
         self.congestion.sent(bytes, self.moment());
@@ -518,7 +528,7 @@ mod tests {
 
     #[test]
     fn credit_bounds_what_is_sent_even_within_a_unit() {
-        let mut sender = Sender::new(5);
+        let mut sender = Sender::new(1472, 5);
         sender.enqueue(0, 3, 3000, STREAM, true);
         sender.enqueue(1, 8, 8000, STREAM, true);
         assert_eq!(send_all(&mut sender, 0).len(), 5);
@@ -545,7 +555,7 @@ mod tests {
 
     #[test]
     fn control_divides_a_unit_that_waits_for_credit() {
-        let mut sender = Sender::new(3);
+        let mut sender = Sender::new(1472, 3);
         sender.enqueue(0, 8, 800, STREAM, true);
         assert_eq!(sent_payloads(&mut sender), [(0, 0..3, 0)]);
         sender.enqueue(1, 1, 10, FREE, false);
@@ -568,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_divided_unit_that_is_lost_is_sent_again_from_the_queue() {
-        let mut sender = Sender::new(2);
+        let mut sender = Sender::new(1472, 2);
         sender.enqueue(0, 4, 400, STREAM, true);
         sender.enqueue(1, 1, 100, STREAM, true);
         send_all(&mut sender, 0);
@@ -583,7 +593,7 @@ mod tests {
     fn control_waits_for_the_data_that_it_follows_and_for_no_credit_after_that() {
         let other = Origin::Stream(2);
         let notice = |follows| TrafficClass::Notice(follows);
-        let mut sender = Sender::new(1);
+        let mut sender = Sender::new(1472, 1);
         sender.enqueue(0, 2, 200, STREAM, true);
         send_all(&mut sender, 0);
         sender.enqueue(1, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
@@ -603,7 +613,7 @@ mod tests {
 
     #[test]
     fn replies_keep_their_order_while_one_waits_for_records() {
-        let mut sender = Sender::new(1);
+        let mut sender = Sender::new(1472, 1);
         sender.enqueue(0, 2, 200, STREAM, true);
         send_all(&mut sender, 0);
         sender.enqueue(1, 1, 10, TrafficClass::Exchange(Follows::Origin(Origin::Stream(1))), false);
@@ -616,7 +626,7 @@ mod tests {
 
     #[test]
     fn nothing_overtakes_control_that_waits_for_credit_of_its_own() {
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         (0..=CONTROL_WINDOW_PACKETS).for_each(|n| sender.enqueue(n, 1, 10, FREE, false));
         sender.enqueue(999, 1, 100, STREAM, true);
         assert_eq!(send_all(&mut sender, 0).len(), CONTROL_WINDOW_PACKETS as usize);
@@ -630,7 +640,7 @@ mod tests {
 
     #[test]
     fn a_hole_is_sent_again_once() {
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 10, 1000, STREAM, true);
         send_all(&mut sender, 0);
         let ack = Ack::new(2, 100).with_ranges([4..10]);
@@ -643,7 +653,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_is_sent_again() {
-        let mut sender = Sender::new(6);
+        let mut sender = Sender::new(1472, 6);
         sender.enqueue(0, 6, 600, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(1, 6).with_ranges([2..6]), 1000, |_| panic!()).unwrap();
@@ -666,7 +676,7 @@ mod tests {
 
     #[test]
     fn a_time_out_sends_everything_again_but_what_is_known_to_be_there() {
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1, |_| panic!()).unwrap();
@@ -680,7 +690,7 @@ mod tests {
 
     #[test]
     fn an_ack_of_the_unsent_changes_nothing() {
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);
         assert!(sender.on_ack(&Ack::new(5, 100), 1, |_| panic!()).is_err());
@@ -690,7 +700,7 @@ mod tests {
 
     #[test]
     fn the_oldest_unsent_data_can_be_dropped_but_nothing_else() {
-        let mut sender = Sender::new(1);
+        let mut sender = Sender::new(1472, 1);
         sender.enqueue(0, 1, 100, STREAM, true);
         send_all(&mut sender, 0);
         sender.enqueue(1, 1, 100, STREAM, false);
@@ -703,7 +713,7 @@ mod tests {
     #[test]
     fn only_the_newest_packet_measures_the_round_trip() {
         const MS: u64 = 1_000_000;
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 10, 1000, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([5..6]), MS, |_| panic!()).unwrap();
@@ -712,7 +722,7 @@ mod tests {
         sender.on_ack(&Ack::new(3, 100).with_ranges([5..6]), 6000 * MS, |_| panic!()).unwrap();
         assert_eq!(sender.rtt_ns(), MS);
         // Nor does the second part of a unit tell when its first part left.
-        let mut sender = Sender::new(2);
+        let mut sender = Sender::new(1472, 2);
         sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 4), 99 * MS, |_| panic!()).unwrap();
@@ -723,7 +733,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_again_is_noticed_without_a_time_out() {
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 5, 500, STREAM, true);
         send_all(&mut sender, 0);
         let ack = Ack::new(0, 100).with_ranges([1..5]);
@@ -743,7 +753,7 @@ mod tests {
 
     #[test]
     fn a_path_that_mixes_packets_up_gets_more_patience() {
-        let mut sender = Sender::new(100);
+        let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 20, 2000, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1_000_000, |_| panic!()).unwrap();
@@ -756,7 +766,7 @@ mod tests {
 
     #[test]
     fn a_long_path_is_sent_to_at_a_pace() {
-        let mut sender = Sender::new(1000);
+        let mut sender = Sender::new(1472, 1000);
         sender.enqueue(0, 1, 1000, STREAM, true);
         send_all(&mut sender, 0);
         sender.on_ack(&Ack::new(1, 1000), 20_000_000, |p| assert_eq!(p, 0)).unwrap();

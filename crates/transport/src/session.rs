@@ -1,5 +1,6 @@
 //! One peer's reliable, ordered, credit-controlled exchange in both directions, and whether the peer is still there.
 
+use crate::credit::units;
 use crate::header::{HEADER_BYTES, Header, Kind, PacketError};
 use crate::receiver::{Ack, MAX_ACK_BYTES, Receiver};
 use crate::sender::{AckError, Sender};
@@ -10,8 +11,8 @@ const STARVED_NS: u64 = 100_000_000;
 /// What a session keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Data packets this side takes ahead of what it has consumed.
-    pub window_packets: u32,
+    /// Bytes of data that this side takes ahead of what it has consumed.
+    pub window_bytes: u32,
     /// A peer that was silent for so long, though asked, is gone. In ns.
     pub idle_timeout_ns: u64,
 }
@@ -66,18 +67,18 @@ pub struct Session<P, R> {
 
 impl<P, R> Session<P, R> {
     /// A session that the peer calls `peer_session`, with packets of at most `packet_bytes`; the peer takes
-    /// `peer_window_packets` to begin with.
+    /// `peer_window_bytes` of data to begin with.
     #[must_use]
     pub fn new(
         peer_session: u32,
         packet_bytes: u32,
-        peer_window_packets: u32,
+        peer_window_bytes: u32,
         limits: Limits,
         now_ns: u64,
     ) -> Session<P, R> {
         Session {
-            sender: Sender::new(peer_window_packets),
-            receiver: Receiver::new(limits.window_packets),
+            sender: Sender::new(packet_bytes as usize, units(peer_window_bytes, packet_bytes)),
+            receiver: Receiver::new(packet_bytes as usize, units(limits.window_bytes, packet_bytes)),
             peer_session,
             packet_bytes: packet_bytes as usize,
             limits,
@@ -167,11 +168,11 @@ mod tests {
     use super::*;
     use crate::order::{Origin, TrafficClass};
 
-    const LIMITS: Limits = Limits { window_packets: 16, idle_timeout_ns: 3_000_000_000 };
+    const LIMITS: Limits = Limits { window_bytes: 16 * 1472, idle_timeout_ns: 3_000_000_000 };
 
     #[test]
     fn a_silent_peer_is_asked_and_then_gone() {
-        let mut session: Session<(), ()> = Session::new(7, 1472, 16, LIMITS, 0);
+        let mut session: Session<(), ()> = Session::new(7, 1472, 16 * 1472, LIMITS, 0);
         assert!(session.poll_short(999_999_999).is_none());
         let at = session.deadline_ns();
         assert_eq!(at, 1_000_000_000);
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_starved_sender_asks_for_credit() {
-        let mut session: Session<u8, ()> = Session::new(7, 1472, 1, LIMITS, 0);
+        let mut session: Session<u8, ()> = Session::new(7, 1472, 1472, LIMITS, 0);
         let class = TrafficClass::Data(Origin::Stream(1));
         session.sender.enqueue(1, 1, 100, class, true);
         session.sender.enqueue(2, 1, 100, class, true);

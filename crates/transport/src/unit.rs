@@ -12,6 +12,8 @@ pub(crate) struct Queued<P> {
     pub(crate) packets: u32,
     /// Bytes of a packet.
     pub(crate) packet_bytes: u64,
+    /// Units of credit that a packet takes.
+    pub(crate) charge: u32,
     /// Bytes of the payload.
     pub(crate) bytes: u64,
     pub(crate) class: TrafficClass,
@@ -19,10 +21,11 @@ pub(crate) struct Queued<P> {
 }
 
 impl<P> Queued<P> {
+    /// Its packets are to be charged yet.
     pub(crate) fn new(payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) -> Queued<P> {
         // Rounded up: nothing is on the way for free.
         let packet_bytes = bytes.div_ceil(packets.max(1).into()).max(1);
-        Queued { payload, from: 0, packets, packet_bytes, bytes, class, droppable }
+        Queued { payload, from: 0, packets, packet_bytes, charge: 1, bytes, class, droppable }
     }
 
     pub(crate) fn into_unit(self, first_seq: u64) -> Unit<P> {
@@ -30,6 +33,7 @@ impl<P> Queued<P> {
             first_seq,
             packets: self.packets,
             packet_bytes: self.packet_bytes,
+            charge: self.charge,
             bytes: self.bytes,
             payload: Some(self.payload),
             from: self.from,
@@ -57,6 +61,8 @@ pub(crate) struct Unit<P> {
     pub(crate) first_seq: u64,
     pub(crate) packets: u32,
     pub(crate) packet_bytes: u64,
+    /// Units of credit that a packet takes.
+    pub(crate) charge: u32,
     pub(crate) bytes: u64,
     /// Packets sent at least once: the first `sent` ones.
     pub(crate) sent: u32,
@@ -92,6 +98,7 @@ impl<P> Unit<P> {
             from: self.from + self.sent,
             packets: self.packets - self.sent,
             packet_bytes: self.packet_bytes,
+            charge: self.charge,
             bytes: std::mem::take(&mut self.bytes),
             class: self.class,
             droppable: false,

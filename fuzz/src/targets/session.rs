@@ -1,13 +1,15 @@
 //! A session whose peer and whose owner do anything: what is released was acknowledged and comes once, what is delivered
 //! comes once and in order, a refused ack changes nothing, memory stays within the window, and nothing that is due is left.
 use arbitrary::{Arbitrary, Unstructured};
-use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
-use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
+use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, charge};
+use crossdock_transport::receiver::{Ack, Arriving, MAX_ACK_BYTES};
 use crossdock_transport::{Follows, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
 
-/// A run of packets that arrived: its traffic, first sequence number and packets.
-type Run = (Traffic, u64, u32);
+/// Packets that arrived.
+type Run = Arriving;
+
+const PACKET_BYTES: u32 = 1472;
 
 /// What happens next.
 #[derive(Arbitrary, Debug)]
@@ -44,6 +46,7 @@ enum Step {
         control: bool,
         ahead: i16,
         packets: u8,
+        longest_bytes: u16,
     },
     ArriveAnywhere {
         control: bool,
@@ -64,16 +67,20 @@ enum Step {
     },
 }
 
-/// The owner's view of what it queued: number, bytes and class, in the order of queueing.
+/// The owner's view of what it queued.
 #[derive(Default)]
 struct Model {
-    queued: VecDeque<(u64, u64, TrafficClass)>,
+    /// In the order of queueing: number, bytes, packets and class.
+    queued: VecDeque<(u64, u64, u32, TrafficClass)>,
     next_unit: u64,
-    /// Packets delivered, and those of data among them.
+    /// Packets delivered, and the units of data among them.
     delivered: u64,
     delivered_data: u64,
     sent: u64,
-    /// Packets sent and allowed, of data and of control.
+    /// The windows in units: this side's of data, and the peer's of data and of control.
+    window: u32,
+    theirs: [u32; 2],
+    /// Units sent and allowed, of data and of control.
     used: [u64; 2],
     limit: [u64; 2],
 }
@@ -82,17 +89,17 @@ struct Model {
 pub fn fuzz(input: &[u8]) {
     let mut input = Unstructured::new(input);
     let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
-    let (window, theirs) = (u32::from(window) + 1, u32::from(theirs));
-    let limits = Limits { window_packets: window, idle_timeout_ns: 3_000_000_000 };
-    let mut session: Session<u64, Run> = Session::new(7, 1472, theirs, limits, 0);
-    let mut model = Model { limit: [theirs.into(), CONTROL_WINDOW_PACKETS.into()], ..Model::default() };
+    let (window, theirs) = (u32::from(window) + 1, [u32::from(theirs) + 1, CONTROL_WINDOW_PACKETS]);
+    let limits = Limits { window_bytes: window * PACKET_BYTES, idle_timeout_ns: 3_000_000_000 };
+    let mut session: Session<u64, Run> = Session::new(7, PACKET_BYTES, theirs[0] * PACKET_BYTES, limits, 0);
+    let mut model = Model { window, theirs, limit: theirs.map(u64::from), ..Model::default() };
     let mut now_ns = 0;
     while let Ok(step) = input.arbitrary::<Step>() {
         if input.is_empty() {
             break;
         }
         take(&mut session, &mut model, &mut now_ns, step);
-        let waiting: u64 = model.queued.iter().map(|(_, bytes, _)| bytes).sum();
+        let waiting: u64 = model.queued.iter().map(|(_, bytes, ..)| bytes).sum();
         assert_eq!(session.sender.backlog_bytes(), waiting);
         assert_eq!(session.sender.is_idle(), model.queued.is_empty());
         assert!(session.receiver.held() <= (window + CONTROL_WINDOW_PACKETS) as usize);
@@ -106,7 +113,7 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
             let packets = u32::from(packets % 64) + 1;
             let class = TrafficClass::Data(Origin::Stream(1));
             session.sender.enqueue(model.next_unit, packets, bytes.into(), class, droppable);
-            model.queued.push_back((model.next_unit, bytes.into(), class));
+            model.queued.push_back((model.next_unit, bytes.into(), packets, class));
             model.next_unit += 1;
         }
         Step::Control { bytes, class } => {
@@ -114,7 +121,7 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
             let follows = [Follows::Nothing, stream, Follows::Everything][usize::from(class >> 1) % 3];
             let class = if class & 1 == 0 { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) };
             session.sender.enqueue(model.next_unit, 1, bytes.into(), class, false);
-            model.queued.push_back((model.next_unit, bytes.into(), class));
+            model.queued.push_back((model.next_unit, bytes.into(), 1, class));
             model.next_unit += 1;
         }
         Step::Send { most } => send(session, model, *now_ns, most),
@@ -139,12 +146,14 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
             on_ack(session, model, *now_ns, &payload[..len]);
         }
         Step::AckBytes(payload) => on_ack(session, model, *now_ns, &payload),
-        Step::Arrive { control, ahead, packets } => {
+        Step::Arrive { control, ahead, packets, longest_bytes } => {
             let first_seq = session.receiver.next_seq().saturating_add_signed(ahead.into());
-            arrive(session, model, *now_ns, control, (first_seq, packets.into()));
+            let (traffic, longest_bytes) = (traffic_of(control), longest_bytes.into());
+            arrive(session, model, *now_ns, Arriving { traffic, first_seq, packets: packets.into(), longest_bytes });
         }
         Step::ArriveAnywhere { control, first_seq, packets } => {
-            arrive(session, model, *now_ns, control, (first_seq, packets));
+            let traffic = traffic_of(control);
+            arrive(session, model, *now_ns, Arriving { traffic, first_seq, packets, longest_bytes: 100 });
         }
         Step::Consume { but } => session.receiver.consumed_to(model.delivered_data.saturating_sub(but.into())),
         Step::CarryOut => session.receiver.control_consumed(),
@@ -166,9 +175,11 @@ fn send(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, most: u
         let (unit, packets) = (*transmit.payload, transmit.packets.clone());
         assert!(packets.start < packets.end && packets.end <= 64);
         let found = model.queued.iter().find(|(queued, ..)| *queued == unit);
-        let traffic = found.expect("it was not released").2.traffic() as usize;
+        let &(_, bytes, of, class) = found.expect("it was not released");
+        let traffic = class.traffic() as usize;
+        let each = charge(bytes.div_ceil(of.into()) as usize, PACKET_BYTES as usize, model.theirs[traffic]);
         let end = transmit.first_seq + u64::from(packets.end);
-        let count = if transmit.resend { 0 } else { u64::from(packets.end - packets.start) };
+        let count = if transmit.resend { 0 } else { u64::from(packets.end - packets.start) * u64::from(each) };
         assert!(model.used[traffic] + count <= model.limit[traffic], "beyond the credit");
         assert!(transmit.resend || transmit.first_seq + u64::from(packets.start) == model.sent);
         if left == 0 {
@@ -200,19 +211,23 @@ fn on_ack(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, paylo
     for unit in released {
         let at = model.queued.iter().position(|(queued, ..)| *queued == unit).expect("released twice");
         let (.., class) = model.queued[at];
-        assert!(!model.queued.range(..at).any(|earlier| class.follows(earlier.2)), "released out of order");
+        assert!(!model.queued.range(..at).any(|earlier| class.follows(earlier.3)), "released out of order");
         model.queued.remove(at);
     }
 }
 
-fn arrive(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, control: bool, run: (u64, u32)) {
-    let (delivered, data) = (&mut model.delivered, &mut model.delivered_data);
-    let (traffic, (first_seq, packets)) = (if control { Traffic::Control } else { Traffic::Data }, run);
-    let handle = (traffic, first_seq, packets);
-    session.receiver.arrive(traffic, first_seq, packets, handle, now_ns, |(traffic, first_seq, packets), skip| {
+fn arrive(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, run: Run) {
+    let (delivered, data, window) = (&mut model.delivered, &mut model.delivered_data, model.window);
+    session.receiver.arrive(run, run, now_ns, |run, skip| {
+        let Arriving { traffic, first_seq, packets, longest_bytes } = run;
         assert!(skip < packets, "an empty delivery");
         assert_eq!(first_seq + u64::from(skip), *delivered, "not the next packet");
         *delivered = first_seq + u64::from(packets);
-        *data += if traffic == Traffic::Data { u64::from(packets - skip) } else { 0 };
+        let units = u64::from(packets - skip) * u64::from(charge(longest_bytes, PACKET_BYTES as usize, window));
+        *data += if traffic == Traffic::Data { units } else { 0 };
     });
+}
+
+fn traffic_of(control: bool) -> Traffic {
+    if control { Traffic::Control } else { Traffic::Data }
 }

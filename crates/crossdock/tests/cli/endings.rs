@@ -78,7 +78,7 @@ fn a_publisher_that_ends_before_its_first_row_reports_its_end() {
 fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() {
     for way in WAYS {
         // A subscriber that is stopped says nothing: it must not be given up as gone, which would let the publisher go on.
-        let config = "queue_bytes = 65536\nwindow_packets = 16\nidle_timeout_ms = 600000\n";
+        let config = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 600000\n";
         let (place, daemon) = Place::with_configured_daemon(config);
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);

@@ -134,7 +134,7 @@ fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
 #[test]
 fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
     for way in WAYS {
-        let config = "queue_bytes = 65536\nwindow_packets = 16\nidle_timeout_ms = 3000\n";
+        let config = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 3000\n";
         let (place, _daemon) = Place::with_configured_daemon(config);
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
@@ -164,7 +164,7 @@ fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
 #[test]
 fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
     for way in WAYS {
-        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_packets = 16\n");
+        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_bytes = 131072\n");
         let place = place.by(way);
         let subscriber = place.spawn([
             "subscribe",

@@ -11,6 +11,7 @@ use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::host::{Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, Prepared};
 use crossdock_mailbox::{DoorbellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
+use crossdock_transport::receiver::Arriving;
 use crossdock_transport::{
     Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, Origin, Session, Traffic, TrafficClass,
 };
@@ -50,7 +51,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    const WINDOW_PACKETS: u32 = 64;
+    const WINDOW_BYTES: u32 = 64 * 4096;
 
     /// Asks whether the client is there.
     pub(crate) fn ask(&self) {
@@ -76,18 +77,18 @@ impl Daemon for Remote {
         let mut packet = [0; 4096];
         let (len, from) = socket.recv_from(&mut packet).unwrap();
         let hello = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
-        let Hello { nonce, session, packet_bytes, window_packets, uses_mailboxes } = hello;
+        let Hello { nonce, session, packet_bytes, window_bytes, uses_mailboxes } = hello;
         assert!(uses_mailboxes);
         socket.connect(from).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let welcome = Welcome { nonce, session: 1, packet_bytes, window_packets: Remote::WINDOW_PACKETS };
+        let welcome = Welcome { nonce, session: 1, packet_bytes, window_bytes: Remote::WINDOW_BYTES };
         socket.send(&welcome.packet(session)).unwrap();
         eventually("the welcome arrives", || {
             carrier.receive(0, &mut Idler::new(0), &mut heard);
             matches!(heard[..], [Heard::Welcome])
         });
-        let limits = Limits { window_packets: Remote::WINDOW_PACKETS, idle_timeout_ns: u64::MAX };
-        let session = Session::new(session, packet_bytes, window_packets, limits, 0);
+        let limits = Limits { window_bytes: Remote::WINDOW_BYTES, idle_timeout_ns: u64::MAX };
+        let session = Session::new(session, packet_bytes, window_bytes, limits, 0);
         (Box::new(carrier), Remote { socket, session, is_left: false })
     }
 
@@ -100,7 +101,13 @@ impl Daemon for Remote {
                 Kind::Data | Kind::Control | Kind::Message => {
                     let deliver = |packet, _| taken.push(packet);
                     let receiver = &mut self.session.receiver;
-                    receiver.arrive(header.kind.traffic(), header.seq, 1, (header, payload), now_ns, deliver);
+                    let run = Arriving {
+                        traffic: header.kind.traffic(),
+                        first_seq: header.seq,
+                        packets: 1,
+                        longest_bytes: len,
+                    };
+                    receiver.arrive(run, (header, payload), now_ns, deliver);
                     receiver.consumed_to(u64::MAX);
                     receiver.control_consumed();
                 }

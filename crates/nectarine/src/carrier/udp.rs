@@ -19,12 +19,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Credit that a client gives: data packets that the daemon may send ahead of the application, if the socket's receive buffer
+/// Credit that a client gives: bytes of data that the daemon may send ahead of the application, if the socket's receive buffer
 /// holds as many.
-const WINDOW_PACKETS: u32 = 256;
-/// Bytes of a receive buffer that one packet over loopback takes, about: twice its length.
-const CHARGED_BYTES: usize = 16 << 10;
-const _: () = assert!(LARGE_BUFFERS >= WINDOW_PACKETS as usize + SPARE_BUFFERS + 8, "8 are posted for what arrives");
+const WINDOW_BYTES: u32 = 2 << 20;
+/// The smallest window: of eight packets over loopback.
+const LEAST_WINDOW_BYTES: u32 = 64 << 10;
 /// A daemon that was silent for so long, though asked, is gone.
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
@@ -32,13 +31,15 @@ const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 const BACKLOG_BYTES: u64 = 4 << 20;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
-/// Large buffers: one for each packet that the daemon may send ahead, since a record may be as long as that, and what the
-/// application is slow to take or what is ahead of a hole must leave some to what comes next; and some being filled or in flight.
-/// Only what is used is ever touched.
-const LARGE_BUFFERS: usize = WINDOW_PACKETS as usize + 64;
-/// The classes of a pool: bytes of a buffer, and buffers.
+/// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight. What the
+/// application is slow to take or what is ahead of a hole must leave some to what comes next. Only what is used is ever touched.
+const LARGE_BUFFERS: usize = 320;
+/// The classes of a pool: bytes of a buffer, and buffers. A window has more packets where they are shorter, and what arrives in a
+/// short one is copied to a buffer of its length: those of 2 KiB are as many as a window has packets of an Ethernet path.
 const CLASSES: [(usize, usize); 5] =
-    [(512, 256), (2 << 10, 256), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
+    [(512, 256), (2 << 10, WINDOW_BYTES as usize / 1400), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
+const _: () =
+    assert!(LARGE_BUFFERS >= WINDOW_BYTES as usize / (8 << 10) + SPARE_BUFFERS + 8, "8 are posted for what arrives");
 /// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
 const SPARE_BUFFERS: usize = 32;
 
@@ -79,7 +80,7 @@ impl Unit {
 pub(crate) struct Udp {
     device: UdpDevice,
     peer: SocketAddr,
-    window_packets: u32,
+    window_bytes: u32,
     uses_mailboxes: bool,
     talk: Talk,
     /// This side's number for the session.
@@ -101,12 +102,13 @@ impl Udp {
         let device =
             UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
-        let holds = u32::try_from(device.info().receive_buffer_bytes / CHARGED_BYTES).unwrap_or(u32::MAX);
-        let window_packets = WINDOW_PACKETS.min(holds).max(8);
+        // The kernel charges a packet up to twice its length.
+        let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
+        let window_bytes = WINDOW_BYTES.min(holds).max(LEAST_WINDOW_BYTES);
         let mut udp = Udp {
             device,
             peer,
-            window_packets,
+            window_bytes,
             uses_mailboxes,
             talk: Talk::Silent,
             number: 0,
@@ -126,7 +128,7 @@ impl Udp {
             nonce: fastrand::u64(..),
             session: self.number,
             packet_bytes: self.device.packet_bytes(self.peer) as u32,
-            window_packets: self.window_packets,
+            window_bytes: self.window_bytes,
             uses_mailboxes: self.uses_mailboxes,
         };
         self.talk = Talk::Dialling(Box::new(Dialler::new(hello, now_ns)));
@@ -198,9 +200,7 @@ impl Udp {
                         let bytes = Bytes::Own(buffer.clone());
                         let arrived = Arrived { bytes, header: run.header, spans, data_end: 0 };
                         let mut ready = Vec::new();
-                        let Header { kind, seq, .. } = run.header;
-                        let deliver = |arrived, skip| ready.push((arrived, skip));
-                        session.receiver.arrive(kind.traffic(), seq, run.packets, arrived, now_ns, deliver);
+                        session.receiver.arrive(run, arrived, now_ns, |arrived, skip| ready.push((arrived, skip)));
                         let data_end = session.receiver.data_delivered();
                         for (mut arrived, skip) in ready {
                             arrived.spans.drain(..arrived.spans.len().min(skip as usize));
@@ -219,8 +219,8 @@ impl Udp {
     }
 
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { window_packets: self.window_packets, idle_timeout_ns: IDLE_TIMEOUT_NS };
-        let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_packets, limits, now_ns);
+        let limits = Limits { window_bytes: self.window_bytes, idle_timeout_ns: IDLE_TIMEOUT_NS };
+        let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
         self.talk = Talk::Up(Box::new(session));
     }
 

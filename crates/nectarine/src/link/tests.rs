@@ -204,9 +204,9 @@ fn hello(link: &mut Link, socket: &UdpSocket) -> (Hello, SocketAddr) {
 }
 
 fn welcome(link: &mut Link, socket: &UdpSocket, (hello, from): (Hello, SocketAddr)) {
-    let Hello { nonce, session, packet_bytes, window_packets, .. } = hello;
+    let Hello { nonce, session, packet_bytes, window_bytes, .. } = hello;
     let sessions = link.session();
-    socket.send_to(&Welcome { nonce, session: 1, packet_bytes, window_packets }.packet(session), from).unwrap();
+    socket.send_to(&Welcome { nonce, session: 1, packet_bytes, window_bytes }.packet(session), from).unwrap();
     eventually("the session stands", || {
         link.receive();
         link.drive();

@@ -175,8 +175,7 @@ impl Net {
         };
         let receiver = &mut self.peers.link_mut(key)?.session.receiver;
         let mut first_skip = None;
-        let (traffic, deliver) = (run.header.kind.traffic(), |_, skip| first_skip = Some(skip as usize));
-        match receiver.arrive_alone(traffic, run.header.seq, run.packets, handle, now_ns, deliver) {
+        match receiver.arrive_alone(run, handle, now_ns, |_, skip| first_skip = Some(skip as usize)) {
             Arrival::Delivered | Arrival::Held => {}
             Arrival::Duplicate => self.counters.drop(DropReason::Duplicate, run.packets.into()),
             Arrival::Beyond => self.counters.drop(DropReason::BeyondCredit, run.packets.into()),

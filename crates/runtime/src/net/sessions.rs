@@ -15,7 +15,7 @@ const MIN_PACKET_BYTES: u32 = 512;
 
 /// The configured limits of sessions and their queues.
 pub(super) struct SessionLimits {
-    window_packets: u32,
+    window_bytes: u32,
     max_sessions: u32,
     packet_bytes: Option<u32>,
     pub(super) idle_timeout_ms: u32,
@@ -29,7 +29,7 @@ impl SessionLimits {
     /// The limits that a configuration has.
     pub(super) fn new(config: &ContextConfig) -> SessionLimits {
         SessionLimits {
-            window_packets: config.window_packets,
+            window_bytes: config.window_bytes,
             max_sessions: config.max_sessions,
             packet_bytes: config.packet_bytes,
             idle_timeout_ms: config.idle_timeout_ms,
@@ -49,8 +49,8 @@ impl Net {
         // It is new.
         let Some(known) = self.peers.greeted(from, hello.nonce) else { return Some(hello) };
         let (session, packet_bytes) = (known.number, known.session.packet_bytes() as u32);
-        let window_packets = self.limits.window_packets;
-        let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_packets };
+        let window_bytes = self.limits.window_bytes;
+        let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
         self.send_now(from, &welcome.packet(hello.session));
         None
     }
@@ -63,7 +63,7 @@ impl Net {
 
     /// Opens a session for a client that has greeted, and answers it; or refuses it, where there are too many.
     pub(crate) fn open_session(&mut self, hello: &Hello, from: SocketAddr) {
-        let SessionLimits { window_packets, max_sessions, packet_bytes, idle_timeout_ms, .. } = self.limits;
+        let SessionLimits { window_bytes, max_sessions, packet_bytes, idle_timeout_ms, .. } = self.limits;
         if self.peers.sessions() >= max_sessions as usize || self.peers.is_full() {
             self.counters.drop(DropReason::SessionLimit, 1);
             let reason = format!(
@@ -74,11 +74,11 @@ impl Net {
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
-        let limits = Limits { window_packets, idle_timeout_ns: u64::from(idle_timeout_ms) * 1_000_000 };
-        let session = Session::new(hello.session, packet_bytes, hello.window_packets, limits, self.now_ns());
+        let limits = Limits { window_bytes, idle_timeout_ns: u64::from(idle_timeout_ms) * 1_000_000 };
+        let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
         let (key, session) = self.peers.insert(from, hello.nonce, session);
         self.peers.touch(key);
-        let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_packets };
+        let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
         self.send_now(from, &welcome.packet(hello.session));
     }
 

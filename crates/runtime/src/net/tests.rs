@@ -20,7 +20,7 @@ use crossdock_mailbox::{
 };
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
-use crossdock_transport::receiver;
+use crossdock_transport::receiver::{self, Arriving};
 use crossdock_transport::{
     Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, Piece, Session,
     Traffic, TrafficClass,
@@ -148,18 +148,23 @@ struct Packets {
     published: u64,
 }
 
+/// A short packet.
+fn one(traffic: Traffic, first_seq: u64) -> Arriving {
+    Arriving { traffic, first_seq, packets: 1, longest_bytes: 100 }
+}
+
 impl Rig for Packets {
     fn new() -> Packets {
         let (near, far) = MemoryDevice::pair(MemoryOptions::default()).unwrap();
-        let limits = Limits { window_packets: 64, idle_timeout_ns: 1_000_000_000 };
-        let session = Session::new(3, 8192, 1 << 20, limits, 0);
-        let peer_limits = Limits { window_packets: 1 << 20, ..limits };
+        let limits = Limits { window_bytes: 64 * 8192, idle_timeout_ns: 1_000_000_000 };
+        let session = Session::new(3, 8192, 1 << 30, limits, 0);
+        let peer_limits = Limits { window_bytes: 1 << 30, ..limits };
         Packets {
             world: World::new(near),
             link: Link::new(far.local_addr(), 0, 5, session),
             far,
             far_pool: Pool::new(PoolConfig::default()).unwrap(),
-            peer: Session::new(5, 8192, 64, peer_limits, 0),
+            peer: Session::new(5, 8192, 64 * 8192, peer_limits, 0),
             published: 0,
         }
     }
@@ -195,14 +200,7 @@ impl Rig for Packets {
                         let header = Header { records: span.records, ..run.header };
                         Received::new(&header, &frame.buffer[span.range()])
                     }));
-                    self.peer.receiver.arrive_alone(
-                        run.header.kind.traffic(),
-                        run.header.seq,
-                        run.packets,
-                        (),
-                        0,
-                        |(), _| {},
-                    );
+                    self.peer.receiver.arrive_alone(run, (), 0, |(), _| {});
                 }
             }
             self.peer.receiver.control_consumed();
@@ -224,7 +222,7 @@ impl Rig for Packets {
         let mut count = 0;
         let receiver = &mut self.link.session.receiver;
         while receiver.credit() > 0 {
-            receiver.arrive_alone(Traffic::Data, self.published, 1, Arrived::Here, 0, |_, _| {});
+            receiver.arrive_alone(one(Traffic::Data, self.published), Arrived::Here, 0, |_, _| {});
             self.published += 1;
             count += 1;
         }
@@ -233,7 +231,7 @@ impl Rig for Packets {
 
     fn send_request(&mut self) -> bool {
         let receiver = &mut self.link.session.receiver;
-        let arrival = receiver.arrive_alone(Traffic::Control, self.published, 1, Arrived::Here, 0, |_, _| {});
+        let arrival = receiver.arrive_alone(one(Traffic::Control, self.published), Arrived::Here, 0, |_, _| {});
         let is_taken = arrival == receiver::Arrival::Delivered;
         self.published += u64::from(is_taken);
         is_taken

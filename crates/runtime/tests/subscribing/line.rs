@@ -59,7 +59,8 @@ impl Line {
         let (session, seq, next, came, leaving, stride) = (0, 0, 0, VecDeque::new(), Vec::new(), 0);
         let mut packets = Packets { device, poller, pool, session, seq, next, came, leaving, stride };
         packets.leave(
-            &Hello { nonce: 1, session: 77, packet_bytes: 1472, window_packets: 64, uses_mailboxes: false }.packet(),
+            &Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 64 * 1472, uses_mailboxes: false }
+                .packet(),
         );
         packets.flush();
         let packet = packets.receive();

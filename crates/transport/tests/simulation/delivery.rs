@@ -56,7 +56,7 @@ fn any_host(rng: &mut Rng) -> HostPlan {
     let messages = rng.u64(..1500);
     HostPlan {
         packet_bytes: [128, 512, 1472, 8184][rng.usize(..4)],
-        limits: Limits { window_packets: log_uniform(rng, 1, 2000) as u32, idle_timeout_ns: 60 * SECOND },
+        limits: Limits { window_bytes: log_uniform(rng, 1, 8 << 20) as u32, idle_timeout_ns: 60 * SECOND },
         turn_ns: log_uniform(rng, 1000, MS),
         device_full: if rng.u8(..4) == 0 { 0.2 } else { 0.0 },
         short: if rng.u8(..4) == 0 { 0.5 } else { 0.0 },
@@ -95,8 +95,11 @@ fn every_message_arrives_once_and_in_order() {
             assert_eq!(host.counters.senseless, 0, "{}", world.report());
             let peer = host.peer();
             assert!(peer.dead_ns.is_none() && peer.closed.is_none(), "{}", world.report());
-            assert_eq!((peer.session.receiver.held(), peer.sink.waiting_packets), (0, 0), "{}", world.report());
+            assert_eq!((peer.session.receiver.held(), peer.sink.waiting_units), (0, 0), "{}", world.report());
             assert_eq!(peer.session.sender.backlog_bytes(), 0, "{}", world.report());
+            let other = if host.address == world.client.address { &world.server } else { &world.client };
+            let taken = other.peer().session.receiver.delivered();
+            assert_eq!(peer.session.sender.spent(), taken, "both sides count alike: {}", world.report());
             let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
             assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
         }
@@ -125,7 +128,7 @@ fn a_slow_consumer_holds_the_sender_within_its_window() {
         let client = HostPlan::new(SourcePlan { interval_ns: 0, ..source }, SinkPlan::default());
         let slow = SinkPlan { packet_ns: MS, ..SinkPlan::default() };
         let mut server = HostPlan::new(SourcePlan::nothing(), slow);
-        server.limits.window_packets = window;
+        server.limits.window_bytes = window * 1472;
         let link = Link::new(rng.u64(50_000..5 * MS)).with_loss(loss);
         let mut world = World::new(seed, client, server, link.clone(), link);
         let mut done = false;
@@ -136,10 +139,11 @@ fn a_slow_consumer_holds_the_sender_within_its_window() {
             if let (Some(client), Some(server)) =
                 (world.client.peers.values().next(), world.server.peers.values().next())
             {
-                let taken = server.session.receiver.next_seq() - server.sink.waiting_packets;
-                let sent = client.session.sender.stats().packets;
+                let (control, waiting) = (server.sink.control_packets, server.sink.waiting_units);
+                let taken = server.session.receiver.data_delivered() + control - waiting;
+                let sent = client.session.sender.spent();
                 let most = taken + u64::from(window + CONTROL_WINDOW_PACKETS);
-                assert!(sent <= most, "{sent} packets sent, {taken} taken");
+                assert!(sent <= most, "{sent} units sent, {taken} taken");
             }
             assert!(now_ns < 100 * SECOND, "{}", world.report());
         }
@@ -156,7 +160,7 @@ fn a_consumer_that_stops_and_goes_on_gets_everything_even_if_the_new_credit_is_l
         let resumes_ns = SECOND + rng.u64(..3 * SECOND);
         let stop = SinkPlan { stalls: vec![100 * MS..resumes_ns], ..SinkPlan::default() };
         let mut server = HostPlan::new(SourcePlan::nothing(), stop);
-        server.limits.window_packets = rng.u32(1..300);
+        server.limits.window_bytes = rng.u32(1..300) * 1472;
         let client = HostPlan::new(SourcePlan::bulk(20_000), SinkPlan::default());
         let link = Link::new(rng.u64(50_000..2 * MS)).with_bandwidth(10_000_000, 1 << 20);
         let mut world = World::new(seed, client, server, link.clone(), link);
@@ -165,7 +169,7 @@ fn a_consumer_that_stops_and_goes_on_gets_everything_even_if_the_new_credit_is_l
         let (client, server) = (world.client.address, world.server.address);
         world.network.cut_one_way(server, client, resumes_ns + 20 * MS);
         // Mended by the first ping after the cut, 100 ms later at most; and the rest takes its time.
-        let (messages, window) = (20_000, u64::from(world.server.plan.limits.window_packets));
+        let (messages, window) = (20_000, world.server.peer().window);
         let rounds = messages / 4 / window + 10;
         world.finish(resumes_ns + 150 * MS + rounds * 20 * MS + 3 * SECOND);
         assert!(world.client.counters.pings_sent > 0, "{}", world.report());
@@ -179,7 +183,7 @@ fn control_arrives_while_no_credit_is_given() {
         let resumes_ns = 20 * SECOND;
         let stop = SinkPlan { stalls: vec![0..resumes_ns], ..SinkPlan::default() };
         let mut server = HostPlan::new(SourcePlan::nothing(), stop);
-        server.limits.window_packets = rng.u32(1..100);
+        server.limits.window_bytes = rng.u32(1..100) * 1472;
         let client = HostPlan::new(SourcePlan::bulk(20_000), SinkPlan::default());
         let faults = |rng: &mut Rng| Link {
             duplication: 0.1,
@@ -219,9 +223,9 @@ fn control_arrives_while_no_credit_is_given() {
         }
         world.run(resumes_ns - MS, |_| false);
         let (sink, sender) = (&world.server.peer().sink, &world.client.peer().session.sender);
-        let window = u64::from(world.server.plan.limits.window_packets);
+        let window = world.server.peer().window;
         assert_eq!(sender.stats().packets, window + sink.control_packets, "{}", world.report());
-        assert_eq!(sink.waiting_packets, window, "{}", world.report());
+        assert_eq!(sink.waiting_units, window, "{}", world.report());
         // The sink checks that each message comes once, and in its place.
         world.finish(resumes_ns + 900 * SECOND);
         assert_eq!(world.server.counters.beyond, 0, "{}", world.report());
@@ -242,7 +246,7 @@ fn dropping_the_oldest_loses_exactly_what_it_says() {
         };
         let slow = SinkPlan { packet_ns: rng.u64(..MS), gaps: true, ..SinkPlan::default() };
         let mut server = HostPlan::new(SourcePlan::nothing(), slow);
-        server.limits.window_packets = rng.u32(1..50);
+        server.limits.window_bytes = rng.u32(1..50) * 1472;
         let client = HostPlan::new(source, SinkPlan::default());
         let link = Link::new(rng.u64(50_000..5 * MS)).with_loss(rng.f64() * 0.1);
         let mut world = World::new(seed, client, server, link.clone(), link);
@@ -254,7 +258,7 @@ fn dropping_the_oldest_loses_exactly_what_it_says() {
         assert_eq!(missing, dropped);
         let most = world.client.peer().most_backlog_bytes;
         // What was sent cannot be dropped any more: a window of it, and the queue with one unit on top.
-        let window = u64::from(world.server.plan.limits.window_packets) * 1472;
+        let window = world.server.peer().window * 1472;
         assert!(most <= 50_000 + window + 2 * MAX_SUPER_BYTES as u64, "{most} bytes");
     });
 }

@@ -7,10 +7,10 @@ use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
 
 /// One side sends `source` over `link`, until all of it is there.
-fn send(seed: u64, source: SourcePlan, window_packets: u32, link: &Link) -> World {
+fn send(seed: u64, source: SourcePlan, window: u32, link: &Link) -> World {
     let client = HostPlan::new(source, SinkPlan::default());
     let mut server = HostPlan::new(SourcePlan::nothing(), SinkPlan::default());
-    server.limits.window_packets = window_packets;
+    server.limits.window_bytes = window * 1472;
     let mut world = World::new(seed, client, server, link.clone(), link.clone());
     world.finish(600 * SECOND);
     world
@@ -97,6 +97,29 @@ fn a_bottleneck_is_used_and_not_flooded() {
         let useful = stats.packets * 100 / (stats.packets + stats.resent);
         assert!(useful >= 80, "{useful} % of what was sent: {}", world.report());
         assert!(stats.timeouts <= 1, "{}", world.report());
+    }
+}
+
+#[test]
+fn a_window_in_bytes_fills_a_long_path_with_packets_of_any_size() {
+    // A window for each round trip, whether the path takes packets of 1472 bytes or of 8184.
+    for packet_bytes in [1472, 8184] {
+        let link = Link::new(25 * MS);
+        let source = bulk(400_000);
+        let mut client = HostPlan::new(source, SinkPlan::default());
+        let mut server = HostPlan::new(SourcePlan::nothing(), SinkPlan::default());
+        (client.packet_bytes, server.packet_bytes) = (packet_bytes, packet_bytes);
+        server.limits.window_bytes = 2 << 20;
+        let mut world = World::new(1, client, server, link.clone(), link);
+        world.finish(600 * SECOND);
+        let round_trips = world.network.now_ns() / (50 * MS);
+        let windows = world.links().0.sent_bytes / (2 << 20);
+        // The start takes some round trips: the congestion window grows from ten packets.
+        assert!(
+            round_trips <= windows * 5 / 4 + 12,
+            "{round_trips} round trips for {windows} windows: {}",
+            world.report()
+        );
     }
 }
 

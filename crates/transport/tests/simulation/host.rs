@@ -3,12 +3,12 @@
 
 use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, Source, SourcePlan, Unit};
 use crossdock_sim::{Frame, Network, Rng};
-use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
+use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, units};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
-use crossdock_transport::receiver::Arrival;
+use crossdock_transport::receiver::{Arrival, Arriving};
 use crossdock_transport::session::ShortPacket;
-use crossdock_transport::{Dialler, Header, Hello, Kind, Limits, Session, Welcome};
+use crossdock_transport::{Dialler, HEADER_BYTES, Header, Hello, Kind, Limits, Session, Welcome};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ impl HostPlan {
     pub(crate) fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
         HostPlan {
             packet_bytes: 1472,
-            limits: Limits { window_packets: 1024, idle_timeout_ns: 10_000_000_000 },
+            limits: Limits { window_bytes: 1024 * 1472, idle_timeout_ns: 10_000_000_000 },
             turn_ns: 10_000,
             device_full: 0.0,
             short: 0.0,
@@ -77,7 +77,8 @@ pub(crate) struct Peer {
     pub(crate) dead_ns: Option<u64>,
     /// The other side's last word.
     pub(crate) closed: Option<String>,
-    window: u64,
+    /// Its own window, in units.
+    pub(crate) window: u64,
     /// The largest backlog there ever was, in bytes.
     pub(crate) most_backlog_bytes: u64,
 }
@@ -119,7 +120,7 @@ impl Host {
             nonce: rng.u64(..),
             session: rng.u32(1..1000),
             packet_bytes: plan.packet_bytes,
-            window_packets: plan.limits.window_packets,
+            window_bytes: plan.limits.window_bytes,
             uses_mailboxes: false,
         };
         let dialler = Some((Dialler::new(hello, 0), to, hello.session));
@@ -210,17 +211,13 @@ impl Host {
             None => {
                 let number = self.peers.len() as u32 + 1;
                 self.made.insert((from, hello.nonce), number);
-                let theirs = (hello.session, packet_bytes, hello.window_packets);
+                let theirs = (hello.session, packet_bytes, hello.window_bytes);
                 self.add_peer(number, from, theirs, now_ns);
                 number
             }
         };
-        let welcome = Welcome {
-            nonce: hello.nonce,
-            session: number,
-            packet_bytes,
-            window_packets: self.plan.limits.window_packets,
-        };
+        let welcome =
+            Welcome { nonce: hello.nonce, session: number, packet_bytes, window_bytes: self.plan.limits.window_bytes };
         network.send(self.address, from, &welcome.packet(hello.session));
     }
 
@@ -236,20 +233,21 @@ impl Host {
             return;
         };
         self.dialler = None;
-        let theirs = (welcome.session, welcome.packet_bytes, welcome.window_packets);
+        let theirs = (welcome.session, welcome.packet_bytes, welcome.window_bytes);
         self.add_peer(number, from, theirs, now_ns);
     }
 
     fn add_peer(&mut self, number: u32, address: SocketAddr, (theirs, bytes, window): (u32, u32, u32), now_ns: u64) {
         self.counters.sessions_made += 1;
+        let own = units(self.plan.limits.window_bytes, bytes);
         let peer = Peer {
             address,
             session: Session::new(theirs, bytes, window, self.plan.limits, now_ns),
             source: Source::new(self.plan.source.clone(), self.rng.fork()),
-            sink: Sink::new(self.plan.sink.clone()),
+            sink: Sink::new(self.plan.sink.clone(), bytes as usize, own),
             dead_ns: None,
             closed: None,
-            window: self.plan.limits.window_packets.into(),
+            window: own.into(),
             most_backlog_bytes: 0,
         };
         self.peers.insert(number, peer);
@@ -266,11 +264,18 @@ impl Peer {
         let count = packets.spans.len() as u32;
         counters.packets_arrived += u64::from(count);
         let (header, sink) = (packets.header, &mut self.sink);
-        let (receiver, traffic) = (&mut self.session.receiver, header.kind.traffic());
+        let (receiver, longest) =
+            (&mut self.session.receiver, packets.spans.iter().map(|span| span.len as usize).max());
+        let run = Arriving {
+            traffic: header.kind.traffic(),
+            first_seq: header.seq,
+            packets: count,
+            longest_bytes: HEADER_BYTES + longest.unwrap_or(0),
+        };
         let mut deliver = |packets, skip| sink.deliver(&packets, skip);
         let arrival = match is_short {
-            true => receiver.arrive_alone(traffic, header.seq, count, packets, now_ns, deliver),
-            false => receiver.arrive(traffic, header.seq, count, packets, now_ns, &mut deliver),
+            true => receiver.arrive_alone(run, packets, now_ns, deliver),
+            false => receiver.arrive(run, packets, now_ns, &mut deliver),
         };
         self.session.receiver.control_consumed();
         match arrival {
@@ -279,7 +284,7 @@ impl Peer {
             Arrival::Delivered | Arrival::Held => {}
         }
         counters.beyond += self.session.receiver.take_refused();
-        assert!(self.sink.waiting_packets <= self.window, "more than the window waits");
+        assert!(self.sink.waiting_units <= self.window, "more than the window waits");
         let most = self.window + u64::from(CONTROL_WINDOW_PACKETS);
         assert!(self.session.receiver.held() as u64 <= most, "more than the windows is held");
     }

@@ -85,7 +85,7 @@ fn flips_and_cuts_anywhere_neither_panic_nor_grow() {
         let unchecked = || SinkPlan { unchecked: true, ..SinkPlan::default() };
         let mut plan = || {
             let mut plan = HostPlan::new(SourcePlan::any(&mut rng, 1_000_000), unchecked());
-            plan.limits.window_packets = rng.u32(1..300);
+            plan.limits.window_bytes = rng.u32(1..300) * 1472;
             plan
         };
         let (client, server) = (plan(), plan());

@@ -1,11 +1,13 @@
 //! What the hosts send each other, and the judge of what arrives: every message carries its number.
 
 use crossdock_sim::Rng;
+use crossdock_transport::credit::charge;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{
-    ControlMessage, Cut, Follows, Header, Joiner, Kind, MAX_MESSAGE_BYTES, Origin, Request, SuperPacket, TrafficClass,
+    ControlMessage, Cut, Follows, HEADER_BYTES, Header, Joiner, Kind, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin,
+    Request, SuperPacket, TrafficClass,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -164,10 +166,15 @@ impl Source {
         let stream = (first % 3) as u32;
         let class = TrafficClass::Data(Origin::Stream(stream));
         let template = Header { stream, format: 77, records: 1, ..Header::new(Kind::Data, 0) };
+        // Some leave as one datagram, which IP fragments; the smallest queue of a path holds it.
+        let fits = long <= 24 << 10;
         if long > packet_bytes {
             self.next += 1;
             self.ends[stream as usize] = self.next;
             let record = record(first, long / 8);
+            if fits && self.rng.bool() {
+                return vec![alone(&record, packet_bytes, stream, first)];
+            }
             return message(&record.into(), packet_bytes, template, first, class);
         }
         let wanted = self.rng.usize(self.plan.unit_records.clone()) as u64;
@@ -230,6 +237,17 @@ fn message(message: &Rc<[u8]>, packet_bytes: usize, template: Header, number: u6
 }
 
 /// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
+/// A record that is longer than a packet of the path, as one datagram.
+fn alone(record: &[u8], packet_bytes: usize, stream: u32, number: u64) -> Unit {
+    let mut packed = SuperPacket::new(vec![0; MAX_SUPER_BYTES], packet_bytes);
+    assert!(packed.push(record));
+    let bytes = packed.len() as u64;
+    let outgoing = Outgoing::Data { packed, stream, numbers: number..number + 1 };
+    let class = TrafficClass::Data(Origin::Stream(stream));
+    // One that is longer than the packet size is no more droppable than one in pieces.
+    Unit { outgoing, packets: 1, bytes, class, droppable: false }
+}
+
 fn record(number: u64, words: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; words * 8];
     bytes[0..4].copy_from_slice(&(words as u32 * 8).to_le_bytes());
@@ -279,9 +297,13 @@ pub(crate) struct Sink {
     pub(crate) messages: u64,
     /// Numbers that never came, though later ones did.
     pub(crate) missing: Vec<u64>,
-    /// Data packets delivered and not yet taken, and taken.
-    pub(crate) waiting_packets: u64,
-    taken_packets: u64,
+    /// The session's packet size in bytes, and its window in units.
+    packet_bytes: usize,
+    window: u32,
+    /// The charges of data packets delivered and not yet taken; their sum, and that of those taken.
+    waiting: VecDeque<u32>,
+    pub(crate) waiting_units: u64,
+    taken_units: u64,
     /// Bytes that came.
     pub(crate) bytes: u64,
     /// Long messages of which pieces are missing: control, and records.
@@ -289,9 +311,12 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(plan: SinkPlan) -> Sink {
+    pub(crate) fn new(plan: SinkPlan, packet_bytes: usize, window: u32) -> Sink {
         Sink {
             plan,
+            packet_bytes,
+            window,
+            waiting: VecDeque::new(),
             free_ns: 0,
             next: 0,
             control: HashMap::new(),
@@ -299,8 +324,8 @@ impl Sink {
             control_packets: 0,
             messages: 0,
             missing: Vec::new(),
-            waiting_packets: 0,
-            taken_packets: 0,
+            waiting_units: 0,
+            taken_units: 0,
             bytes: 0,
             joining: Default::default(),
         }
@@ -310,15 +335,20 @@ impl Sink {
     /// waits to be consumed.
     pub(crate) fn deliver(&mut self, packets: &Packets, skip: u32) {
         assert!((skip as usize) < packets.spans.len(), "an empty delivery");
+        let longest = packets.spans.iter().map(|span| HEADER_BYTES + span.len as usize).max();
+        let charge = charge(longest.unwrap_or(0), self.packet_bytes, self.window);
         for span in &packets.spans[skip as usize..] {
             self.packet(packets, *span);
-            self.waiting_packets += u64::from(packets.header.kind != Kind::Control);
+            if packets.header.kind != Kind::Control {
+                self.waiting.push_back(charge);
+                self.waiting_units += u64::from(charge);
+            }
         }
     }
 
-    /// Consumes as much as the time allows; returns how many data packets were consumed so far.
+    /// Consumes as much as the time allows; returns how many units of data were consumed so far.
     pub(crate) fn consume(&mut self, now_ns: u64) -> u64 {
-        while self.waiting_packets > 0 {
+        while let Some(&charge) = self.waiting.front() {
             let stalled = self.plan.stalls.iter().any(|stall| stall.contains(&now_ns));
             if now_ns < self.free_ns || stalled {
                 break;
@@ -326,16 +356,17 @@ impl Sink {
             if self.plan.packet_ns > 0 {
                 self.free_ns = now_ns + self.plan.packet_ns;
             }
-            self.waiting_packets -= 1;
-            self.taken_packets += 1;
+            self.waiting.pop_front();
+            self.waiting_units -= u64::from(charge);
+            self.taken_units += u64::from(charge);
         }
-        self.taken_packets
+        self.taken_units
     }
 
     /// When it can take more, in ns.
     pub(crate) fn next_ns(&self, now_ns: u64) -> Option<u64> {
         let stall = self.plan.stalls.iter().find(|stall| stall.contains(&now_ns));
-        (self.waiting_packets > 0).then(|| stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
+        (!self.waiting.is_empty()).then(|| stall.map_or(self.free_ns, |stall| stall.end.max(self.free_ns)))
     }
 
     fn packet(&mut self, packets: &Packets, span: PayloadSpan) {

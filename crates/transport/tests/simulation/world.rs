@@ -59,7 +59,7 @@ impl World {
         };
         let arrived =
             |to: &Peer, from: &Peer| to.sink.messages + from.source.dropped.len() as u64 == from.source.plan.messages;
-        let (client_waits, server_waits) = (client.sink.waiting_packets > 0, server.sink.waiting_packets > 0);
+        let (client_waits, server_waits) = (client.sink.waiting_units > 0, server.sink.waiting_units > 0);
         !client_waits
             && !server_waits
             && client.is_done()
