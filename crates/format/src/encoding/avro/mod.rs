@@ -4,6 +4,9 @@
 //! compiled for a schema and a format, for datums behind each other with nothing in between; [`AvroFileDecoder`] and
 //! [`AvroFileEncoder`] are for object container files, which have their schema in them.
 //!
+//! The decoder is Crossdock's own, because it writes records at once. `arrow-avro` makes columns, of which records would have to be
+//! made: the columns alone take 2.5 times as long in batches of 1024 data, and 40 times as long for a single datum.
+//!
 //! # Which field is which
 //!
 //! A field of the schema and one of the format are the same if they have the same name. The format of a schema
