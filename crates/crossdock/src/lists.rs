@@ -131,7 +131,7 @@ fn uses(client: &ClientInfo) -> String {
 /// `crossdock mailboxes`.
 pub(crate) fn mailboxes(arguments: &List) -> Outcome {
     let http::Mailboxes { mailboxes } = client(arguments)?.get("/v1/mailboxes")?;
-    let empty = "no mailboxes: programs create them, or [[mailbox]] in the daemon's configuration";
+    let empty = "no mailboxes: `crossdock mailbox create` and programs create them, or [[mailbox]] in the daemon's configuration";
     reports(arguments, &MAILBOX_COLUMNS, &mailboxes, empty)
 }
 

@@ -14,6 +14,7 @@ mod handlers;
 mod http;
 mod input;
 mod lists;
+mod mailbox;
 mod man;
 mod out;
 mod progress;
@@ -79,6 +80,7 @@ fn run(command: Command) -> Outcome {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
+        Command::Mailbox(arguments) => mailbox::run(&arguments),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Version(arguments) => version::run(arguments.json),

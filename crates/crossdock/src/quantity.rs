@@ -42,6 +42,17 @@ pub(crate) fn parse_peak(text: &str) -> Result<u64, String> {
     parse_rate(text).map(|rate| rate.ceil() as u64)
 }
 
+/// A number: `1000`, `64k`, `1M`.
+pub(crate) fn parse_number(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k')) => (&text[..at], 1_000),
+        Some((at, 'M')) => (&text[..at], 1_000_000),
+        _ => (text, 1),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).filter(|number| *number > 0);
+    number.ok_or_else(|| "a number is 1 or more, such as 1000, 64k or 1M".to_owned())
+}
+
 /// Time for a record, in ns: `5us`, `800ns`.
 pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
     let wanted = "a budget is a time per record, such as 800ns, 5us or 1ms";
@@ -188,6 +199,16 @@ mod tests {
             assert!(parse_duration(text).is_err(), "{text}");
         }
         assert!(parse_duration("10").is_err_and(|why| why.contains("`10s`")));
+    }
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        for (text, number) in [("1", 1), ("1000", 1000), ("64k", 64_000), ("2M", 2_000_000)] {
+            assert_eq!(parse_number(text), Ok(number), "{text}");
+        }
+        for text in ["", "0", "k", "-1", "1.5k", "1K", "99999999999999999999", "18446744073709551615k"] {
+            assert!(parse_number(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -307,6 +307,15 @@ impl ContextHandle {
         self.ask(move |context| context.create_own_mailbox(&name, options))
     }
 
+    /// Deletes a mailbox, whoever created it, with the messages in it.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, why it is not deleted.
+    pub fn delete_mailbox(&self, name: &str) -> Result<Result<(), String>, Stopped> {
+        let name = name.to_owned();
+        self.ask(move |context| context.delete_mailbox(Owner::Daemon, &name).map_err(|refusal| refusal.message))
+    }
+
     /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same
     /// name is replaced; tasks that run go on as they are.
     ///
@@ -332,6 +341,15 @@ impl ContextHandle {
             let made = context.create_task(Owner::Daemon, &task, &mailbox, &arguments);
             made.map_err(|refusal| refusal.message)
         })
+    }
+
+    /// Ends the task that reads a mailbox.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, that there is none.
+    pub fn end_task(&self, mailbox: &str) -> Result<Result<(), String>, Stopped> {
+        let mailbox = mailbox.to_owned();
+        self.ask(move |context| context.end_task(Owner::Daemon, &mailbox).map_err(|refusal| refusal.message))
     }
 
     /// Passes the lines that tasks log to `sink`, on a thread of its own, instead of writing them to standard error.

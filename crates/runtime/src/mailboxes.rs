@@ -133,7 +133,7 @@ impl Context {
         Ok(())
     }
 
-    fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn delete_mailbox(&mut self, owner: Owner, name: &str) -> Result<(), Refusal> {
         self.host.delete_mailbox(owner, name).map_err(|error| refusal(&error))?;
         self.report_closed_sides();
         Ok(())
@@ -188,7 +188,7 @@ impl Context {
         })
     }
 
-    fn end_task(&mut self, owner: Owner, mailbox: &str) -> Result<(), Refusal> {
+    pub(crate) fn end_task(&mut self, owner: Owner, mailbox: &str) -> Result<(), Refusal> {
         if self.host.end_task(owner, mailbox).map_err(|error| refusal(&error))? {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 mod data;
 mod formats;
 mod handlers;
+mod mailbox;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -19,6 +20,10 @@ pub(crate) use self::formats::{
 };
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};
+pub(crate) use self::mailbox::{
+    CreateMailbox, GetMessages, Link, Mailbox, MailboxCommand, MailboxSync, MailboxTask, MessageOutput, PutMessages,
+    RemoveMailbox,
+};
 use crate::version;
 
 /// What `crossdock` prints without arguments.
@@ -327,6 +332,9 @@ Examples:
 `put` and `got` count messages, `held` the bytes of buffers that the process holds;
 `waits` counts how often the process had to wait for a buffer.")]
     Clients(List),
+
+    /// Creates and removes mailboxes, puts messages into them and gets messages out of them
+    Mailbox(Mailbox),
 
     /// Lists the daemon's mailboxes
     #[command(after_help = "\

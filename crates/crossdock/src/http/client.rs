@@ -87,6 +87,11 @@ impl Client {
         self.call(Method::POST, path, self.body(question)?, TIMEOUT)
     }
 
+    /// Makes a request by any method, which is answered soon.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, what: &impl Serialize) -> Outcome<T> {
+        self.call(method, path, self.body(what)?, TIMEOUT)
+    }
+
     /// Has something taken out.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str, what: &impl Serialize) -> Outcome<T> {
         self.call(Method::DELETE, path, self.body(what)?, TIMEOUT)

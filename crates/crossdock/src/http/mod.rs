@@ -19,6 +19,7 @@ pub(crate) mod token;
 
 use std::collections::BTreeMap;
 
+use crossdock_nectarine::Implementation;
 use crossdock_runtime::info::{
     ClientInfo, ContextInfo, ControlInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema, HandlerContextInfo,
     HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, StreamInfo, SubscriptionInfo,
@@ -147,6 +148,35 @@ pub(crate) struct Clients {
 pub(crate) struct Mailboxes {
     /// The list.
     pub(crate) mailboxes: Vec<MailboxInfo>,
+}
+
+/// The body of `POST /v1/mailboxes`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewMailbox {
+    /// Its name.
+    pub(crate) name: String,
+    /// How messages pass through it: `rings` (the default) or `signal_queue`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub(crate) implementation: Implementation,
+    /// How many messages it holds before writers wait; the configured default without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bound_messages: Option<u32>,
+    /// How many bytes it holds before writers wait; the configured default without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bound_bytes: Option<u64>,
+}
+
+/// The body of `PUT /v1/mailboxes/{name}/task`.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewTask {
+    /// Which one, such as `echo`.
+    pub(crate) task: String,
+    /// Its arguments, such as `to`.
+    #[serde(default)]
+    pub(crate) arguments: BTreeMap<String, String>,
 }
 
 /// All conversions.

@@ -19,6 +19,7 @@ mod killed;
 mod layouts;
 mod losses;
 mod mailbox;
+mod mailbox_command;
 mod manual;
 mod messages;
 mod morph;

@@ -13,11 +13,12 @@ use crate::place::{PATIENCE, Place, skip};
 const README: &str = include_str!("../../../../README.md");
 
 /// What the commands in a block must have printed, by a word of the block.
-const PRINTED: [(&str, &str); 5] = [
+const PRINTED: [(&str, &str); 6] = [
     ("late.jsonl            # 1782", "1782 late.jsonl"),
     ("crossdock explain", "dep_delay / 60"),
     ("flights.parquet", "carrier"),
     ("--accept v3", "{\"carrier\":\"AA\",\"delay_s\":300}"),
+    ("mailbox get answers", "hello"),
     ("/metrics", "crossdock_io_records_in_total"),
 ];
 

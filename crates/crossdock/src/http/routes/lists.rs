@@ -9,7 +9,7 @@ use crossdock_runtime::info::ExplainInfo;
 use crossdock_runtime::{ContextHandle, ExplainError};
 
 use super::{answer, ask, ask_long, error, query_error, read_body};
-use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Mailboxes, Streams, Subscriptions};
+use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Streams, Subscriptions};
 use crate::version;
 
 /// Whether the daemon is well
@@ -80,18 +80,6 @@ pub(super) async fn contexts(State(context): State<ContextHandle>) -> Response {
 )]
 pub(super) async fn clients(State(context): State<ContextHandle>) -> Response {
     answer(ask(context, |context| Ok(Clients { clients: context.clients()? })).await)
-}
-
-/// All mailboxes, by name
-#[utoipa::path(
-    get, path = "/v1/mailboxes", tag = "lists",
-    responses(
-        (status = 200, body = Mailboxes, description = "The mailboxes"),
-        (status = "default", body = ErrorBody, description = "What is wrong")
-    )
-)]
-pub(super) async fn mailboxes(State(context): State<ContextHandle>) -> Response {
-    answer(ask(context, |context| Ok(Mailboxes { mailboxes: context.mailboxes()? })).await)
 }
 
 /// How a query would run, and what that would cost

@@ -2,6 +2,7 @@
 
 mod formats;
 mod lists;
+mod mailboxes;
 mod platform;
 
 use axum::Router;
@@ -45,6 +46,7 @@ static CHANGES: Semaphore = Semaphore::const_new(MOST_CHANGES);
     tags(
         (name = "lists", description = "Lists of the daemon's objects"),
         (name = "formats", description = "Formats of streams, and conversions between them"),
+        (name = "mailboxes", description = "Mailboxes, and the tasks that read them"),
         (name = "platform", description = "Handlers: what is deployed, where it runs, how that is changed"),
         (name = "api", description = "The API itself")
     )
@@ -74,7 +76,9 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(lists::subscriptions))
         .routes(routes!(lists::contexts))
         .routes(routes!(lists::clients))
-        .routes(routes!(lists::mailboxes))
+        .routes(routes!(mailboxes::mailboxes, mailboxes::create))
+        .routes(routes!(mailboxes::remove))
+        .routes(routes!(mailboxes::start_task, mailboxes::end_task))
         .routes(routes!(lists::explain))
         .routes(routes!(formats::formats))
         .routes(routes!(formats::conversions, formats::keep_conversion, formats::discard_conversion))

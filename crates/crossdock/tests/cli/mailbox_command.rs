@@ -1,0 +1,85 @@
+//! `crossdock mailbox`, as a user tries a mailbox without a program.
+
+use crate::place::{Place, WAYS};
+use std::fs;
+
+/// A daemon with the mailboxes `requests` and `replies`.
+fn with_mailboxes() -> (Place, crate::place::Daemon) {
+    let (place, daemon) = Place::with_daemon();
+    for name in ["requests", "replies"] {
+        place.run(["mailbox", "create", name]).with_code(0);
+    }
+    (place, daemon)
+}
+
+#[test]
+fn lines_go_in_and_come_out_in_order_one_by_one() {
+    let (place, _daemon) = with_mailboxes();
+    let mut put = place.spawn_fed(["mailbox", "put", "requests"]);
+    put.feed("one\n\nthree");
+    put.end().with_code(0).saying(&["put into requests: 3 messages (8 B)"]);
+    assert_eq!(place.run(["mailbox", "get", "requests"]).with_code(0).stdout, "one\n");
+    // What is not taken stays for the next reader.
+    let rest = place.run(["mailbox", "get", "requests", "--limit", "2", "--output", "json"]).with_code(0);
+    assert_eq!(rest.stdout, "{\"bytes\":0,\"text\":\"\"}\n{\"bytes\":5,\"text\":\"three\"}\n");
+    let none = place.run(["mailbox", "get", "requests", "--for", "50ms"]).with_code(0);
+    assert_eq!(none.saying(&["0 messages"]).stdout, "");
+}
+
+#[test]
+fn a_whole_file_is_one_message_by_either_way() {
+    let (place, _daemon) = with_mailboxes();
+    let bytes: Vec<u8> = (0..60_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();
+    fs::write(place.path("image"), &bytes).unwrap();
+    for way in WAYS {
+        let image = place.path("image");
+        let put = ["mailbox", "put", "requests", image.to_str().unwrap(), "--whole", "--transport", way];
+        place.run(put).with_code(0);
+        let got = place.run(["mailbox", "get", "requests", "--output", "hex", "--transport", way]).with_code(0);
+        let expected: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(got.stdout.trim_end() == expected, "other bytes came out by {way}");
+    }
+}
+
+#[test]
+fn a_task_answers_and_ends() {
+    let (place, _daemon) = with_mailboxes();
+    place.run(["mailbox", "task", "requests", "echo", "to=replies"]).with_code(0);
+    let put = ["mailbox", "put", "requests", "--count", "3", "--size", "12", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&place.run(put).with_code(0).stdout).unwrap();
+    assert_eq!((&report["messages"], &report["bytes"], &report["dropped"]), (&3.into(), &36.into(), &0.into()));
+    let got = place.run(["mailbox", "get", "replies", "--limit", "3", "--output", "hex"]).with_code(0);
+    assert_eq!(got.stdout, "000000000000000000000000\n010000000000000000000000\n020000000000000000000000\n");
+    place.run(["mailbox", "task", "requests", "--end"]).with_code(0);
+    let again = place.run(["mailbox", "task", "requests", "--end"]).with_code(2);
+    again.saying(&["no task reads mailbox `requests`"]);
+}
+
+#[test]
+fn a_sync_is_written_by_another_command() {
+    let (place, _daemon) = with_mailboxes();
+    let waits = place.spawn(["mailbox", "sync"]);
+    let address = waits.stdout_line(|line| line.starts_with("0x"));
+    place.run(["mailbox", "sync", address.as_str(), "18446744073709551615"]).with_code(0);
+    assert_eq!(waits.end().with_code(0).stdout, "18446744073709551615\n");
+    place.run(["mailbox", "sync", "--for", "20ms"]).with_code(1);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_mend_it() {
+    let (place, _daemon) = with_mailboxes();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["mailbox", "get", "nothing"], 2, "`crossdock mailbox create NAME` creates one"),
+        (&["mailbox", "create", "requests"], 2, "there is a mailbox `requests` already"),
+        (&["mailbox", "create", "a/b"], 2, "name"),
+        (&["mailbox", "rm", "nothing"], 2, "nothing"),
+        (&["mailbox", "task", "requests", "nonsense"], 2, "nonsense"),
+        (&["mailbox", "task", "requests", "echo", "to"], 2, "NAME=VALUE"),
+        (&["mailbox", "sync", "12", "1"], 2, "0x"),
+    ];
+    for (arguments, status, what) in cases {
+        place.run(arguments).with_code(status).saying(&[what]);
+    }
+    place.run(["mailbox", "rm", "requests"]).with_code(0);
+    place.run(["mailbox", "put", "requests", "--count", "1"]).with_code(2);
+}
