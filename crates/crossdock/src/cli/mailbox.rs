@@ -57,10 +57,9 @@ Examples:
   crossdock mailbox get replies --limit 1000 --for 10s --output none
 
 The command waits for messages until it has --limit of them. The messages that it
-does not take stay in the mailbox for the next reader. There are two exceptions: the
-reader of a `rings` mailbox is handed messages ahead, and so is one over packets (here
-at most one). Those are dropped when the command ends, and `crossdock mailboxes`
-counts them (reader_gone).")]
+does not take stay in the mailbox for the next reader. Over packets, one message more
+may be on its way when the command ends: it is dropped, and `crossdock mailboxes`
+counts it (reader_gone).")]
     Get(GetMessages),
     /// Takes messages out of a mailbox and prints them as they come, until it is interrupted
     #[command(after_help = "\

@@ -13,6 +13,21 @@ fn with_mailboxes() -> (Place, crate::place::Daemon) {
 }
 
 #[test]
+fn what_a_reader_of_rings_did_not_take_is_there_for_the_next_one() {
+    let (place, _daemon) = with_mailboxes();
+    place.run(["mailbox", "create", "ring", "--implementation", "rings"]).with_code(0);
+    let mut put = place.spawn_fed(["mailbox", "put", "ring"]);
+    put.feed("1\n2\n3\n4\n5\n");
+    put.end().with_code(0);
+    for expected in ["1\n", "2\n", "3\n"] {
+        assert_eq!(place.run(["mailbox", "get", "ring"]).with_code(0).stdout, expected);
+    }
+    assert_eq!(place.run(["mailbox", "get", "ring", "--limit", "2"]).with_code(0).stdout, "4\n5\n");
+    let ring = place.list("mailboxes").into_iter().find(|mailbox| mailbox["name"] == "ring").unwrap();
+    assert_eq!((&ring["gets"], &ring["dropped"]), (&5.into(), &serde_json::json!([])));
+}
+
+#[test]
 fn lines_go_in_and_come_out_in_order_one_by_one() {
     let (place, _daemon) = with_mailboxes();
     let mut put = place.spawn_fed(["mailbox", "put", "requests"]);

@@ -255,7 +255,20 @@ impl HostInterface {
         true
     }
 
-    /// A message that was with a reader who closed or died is ended.
+    /// A message that a reader was handed ahead and did not end is the first in its mailbox again.
+    fn put_back(&mut self, message: Message) {
+        let (origin, len) = (message.0.origin, message.0.len);
+        match self.mailbox_mut(origin) {
+            Some(mailbox) => mailbox.queue.push_front(message),
+            // With a mailbox that is gone, so is the claim on the message.
+            None => {
+                self.free(message);
+                self.left(origin, len);
+            }
+        }
+    }
+
+    /// A message that was with a reader who died is ended.
     fn lose_with_reader(&mut self, mailbox: MailboxKey, len: u32) {
         // With a mailbox that is gone, so is the claim on the message.
         if self.mailbox(mailbox).is_some() {
@@ -576,7 +589,9 @@ impl HostInterface {
         Ok(())
     }
 
-    /// Closes what a client has open under a number: what it held of it is returned.
+    /// Closes what a client has open under a number: what it held of it is returned. The messages that a reader was handed ahead
+    /// and has not ended stay in the mailbox, in their order and in front of the others, for the next reader: a correct client has
+    /// ended all that it began before it closes.
     ///
     /// # Errors
     /// The client has gone, or nothing is open under that number.
@@ -597,12 +612,10 @@ impl HostInterface {
             self.below.retain(|key| (key.client, key.port) != (index, port));
             let taken = self.clients.present(index).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
             debug_assert!(taken.is_some(), "what is open over a port has it");
-            for message in taken.into_iter().flat_map(|mut port| port.slots.drain().collect::<Vec<_>>()) {
-                let (origin, len) = (message.0.origin, message.0.len);
-                self.free(message);
-                if origin != MailboxKey::NONE {
-                    self.lose_with_reader(origin, len);
-                }
+            let (delivered, granted) = taken.map(|mut port| port.slots.drain_in_order()).unwrap_or_default();
+            granted.into_iter().for_each(|buffer| self.free(buffer));
+            for message in delivered.into_iter().rev() {
+                self.put_back(message);
             }
         }
         self.freed = true;

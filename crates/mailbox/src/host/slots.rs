@@ -22,6 +22,8 @@ struct Slot {
     state: State,
     /// Counts the slot's lives, so that a descriptor of an earlier one is found out.
     generation: u16,
+    /// How many messages were delivered before this one.
+    order: u32,
     /// The buffer, as a message that covers what was handed out; none in an empty slot.
     message: Option<Message>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Slots {
     empty: Vec<u16>,
     granted: u32,
     delivered: u32,
+    /// Messages that were ever delivered.
+    deliveries: u32,
     /// Bytes of the buffers in them.
     bytes: u64,
     delivered_bytes: u64,
@@ -71,12 +75,13 @@ pub(crate) struct Given {
 impl Slots {
     /// `count` slots, whose generations start at `generation`.
     pub(crate) fn new(count: u16, generation: u16) -> Slots {
-        let slot = || Slot { state: State::Empty, generation, message: None };
+        let slot = || Slot { state: State::Empty, generation, order: 0, message: None };
         Slots {
             slots: std::iter::repeat_with(slot).take(count.into()).collect(),
             empty: (0..count).rev().collect(),
             granted: 0,
             delivered: 0,
+            deliveries: 0,
             bytes: 0,
             delivered_bytes: 0,
         }
@@ -137,6 +142,8 @@ impl Slots {
     pub(crate) fn deliver(&mut self, message: Message) -> Result<Descriptor, Message> {
         let len = message.0.len;
         let descriptor = self.fill(State::Delivered, message)?;
+        self.slots[descriptor.slot as usize].order = self.deliveries;
+        self.deliveries = self.deliveries.wrapping_add(1);
         self.delivered += 1;
         self.delivered_bytes += u64::from(len);
         Ok(descriptor)
@@ -184,6 +191,17 @@ impl Slots {
             Some(slot) if slot.state == State::Delivered => Err(ProtocolViolation::NotGranted(from.slot)),
             _ => self.take(from, true).map(|given| given.message),
         }
+    }
+
+    /// Empties all slots: the messages that were delivered, in that order, and the buffers to write to.
+    pub(crate) fn drain_in_order(&mut self) -> (Vec<Message>, Vec<Message>) {
+        let deliveries = self.deliveries;
+        let age = |slot: &Slot| deliveries.wrapping_sub(slot.order);
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.state == State::Delivered);
+        let mut delivered: Vec<(u32, usize)> = slots.map(|(at, slot)| (age(slot), at)).collect();
+        delivered.sort_unstable_by_key(|(age, _)| std::cmp::Reverse(*age));
+        let messages = delivered.into_iter().filter_map(|(_, at)| self.slots[at].message.take()).collect();
+        (messages, self.drain().collect())
     }
 
     /// Empties all slots: what was in them.

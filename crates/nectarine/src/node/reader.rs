@@ -21,7 +21,8 @@ pub struct ReaderOptions {
 /// The reading side of a mailbox.
 ///
 /// A message is begun, read in place, and ended; several may be begun before one is ended. A message that is not ended counts
-/// towards the mailbox's bound.
+/// towards the mailbox's bound. What a reader has not begun when it is dropped stays in the mailbox by shared memory; over packets,
+/// what was sent to it ahead is lost and counted.
 pub struct Reader(pub(super) Carried<LocalReader, RemoteReader>);
 
 impl Reader {
