@@ -199,7 +199,7 @@ fn explain_text(plan: &ExplainInfo) -> String {
     text += &format!("\nplace\n{}\ncost\n", indented(&plan.place));
     match plan.ns_per_record {
         Some(ns) => text += &format!("  {ns:.0} ns a record, measured on the latest {}\n", count(plan.sample_records)),
-        None => text += "  unknown: the stream has had no records yet to measure it on\n",
+        None => text += "  unknown: no records of this format have come yet to measure it on\n",
     }
     if let Some(load) = plan.load_ns_per_s {
         let rate = count(plan.rate_msgs_per_s);

@@ -125,7 +125,7 @@ pub struct HandlerInputInfo {
     pub form: String,
     /// Its cost per record, in ns, measured on a sample before its admission.
     pub ns_per_record: f64,
-    /// Records of the sample; 0: the stream had no records yet, and made-up records were used.
+    /// Records of the sample; 0: none of this format had come, and made-up records were used.
     pub sample_records: u64,
 }
 
