@@ -414,6 +414,7 @@ impl Context {
             // One that goes on in a later session has lost nothing.
             let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
             self.end_publishing(key, publishing.stream, goes_on);
+            self.streams.end_format(publishing.stream, publishing.format.id());
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });
         self.net.end(peer, self.host.interface_mut(), why, close);
