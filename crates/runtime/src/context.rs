@@ -336,6 +336,7 @@ impl Context {
             () => LONGEST_SLEEP_NS,
         };
         let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns);
+        self.note_levels();
         self.net.counters_mut().sleeps += 1;
         self.graph.gauges().sleeps.add(1);
         let by_arrival = self.sleep(sleep_ns);
@@ -413,8 +414,8 @@ impl Context {
         for publishing in &peer.publishing {
             // One that goes on in a later session has lost nothing.
             let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
-            self.end_publishing(key, publishing.stream, goes_on);
             self.streams.end_format(publishing.stream, publishing.format.id());
+            self.end_publishing(key, publishing.stream, goes_on);
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });
         self.net.end(peer, self.host.interface_mut(), why, close);

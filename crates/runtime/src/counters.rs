@@ -106,6 +106,8 @@ const NAMES: [&str; 29] = [
 pub(crate) struct ClientTotals {
     pub(crate) messages_in: u64,
     pub(crate) messages_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
     pub(crate) waits: u64,
 }
 
@@ -113,6 +115,8 @@ impl ClientTotals {
     pub(crate) fn add(&mut self, client: &ClientStatus) {
         self.messages_in += client.messages_in;
         self.messages_out += client.messages_out;
+        self.bytes_in += client.bytes_in;
+        self.bytes_out += client.bytes_out;
         self.waits += client.waits;
     }
 }
@@ -123,9 +127,6 @@ pub(crate) struct Counters {
     pub(crate) turns: u64,
     pub(crate) busy_turns: u64,
     pub(crate) sleeps: u64,
-    pub(crate) frames_in: u64,
-    pub(crate) packets_in: u64,
-    pub(crate) packets_out: u64,
     pub(crate) packets_resent: u64,
     pub(crate) records_in: u64,
     pub(crate) records_out: u64,

@@ -189,7 +189,9 @@ impl Catalog {
             return Ok(None);
         }
         let number = self.stream_named(name)?;
-        self.uses.entry(number).or_default().others += 1;
+        let uses = self.uses.entry(number).or_default();
+        uses.others += 1;
+        self.now.get(number).into_iter().for_each(|entry| entry.activity().set_readers(uses.others));
         Ok(Some(number))
     }
 
@@ -197,6 +199,7 @@ impl Catalog {
     pub(crate) fn leave(&mut self, number: u32) {
         if let Some(uses) = self.uses.get_mut(&number) {
             uses.others = uses.others.saturating_sub(1);
+            self.now.get(number).into_iter().for_each(|entry| entry.activity().set_readers(uses.others));
         }
         self.forget_if_unused(number);
     }
