@@ -6,6 +6,18 @@ use crate::context::Context;
 use crate::counters::DropReason;
 use crate::streams::StreamFacts;
 
+/// How far the gauges of queues and buffers are up to date, which takes too long to be done each turn.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    noted_ns: u64,
+    /// Whether something has happened since.
+    pub(crate) is_stale: bool,
+}
+
+impl Levels {
+    const PAUSE_NS: u64 = 10_000_000;
+}
+
 impl Context {
     /// Counts what handlers have made for sessions. Whether there was any.
     pub(crate) fn note_arrived(&mut self) -> bool {
@@ -65,15 +77,24 @@ impl Context {
         if batches > 0 {
             self.graph.gauges().batch_latency.note(end_ns.saturating_sub(self.net.since_ns()), batches);
         }
-        if self.net.counters().busy_turns.is_multiple_of(256) {
-            self.note_levels();
-        }
+        self.levels.is_stale = true;
+        self.note_levels();
     }
 
-    /// Brings the gauges of queues and buffers up to date.
-    pub(crate) fn note_levels(&mut self) {
-        let (of_net, _) = self.net.buffers();
-        self.graph.note_queues(self.workspace.buffers_in_use() + of_net);
+    /// Brings the gauges of queues and buffers up to date, if something has happened since and that was not done a moment ago. In how
+    /// many ns it is to be done, if it is.
+    pub(crate) fn note_levels(&mut self) -> u64 {
+        let (now_ns, due_ns) = (self.net.now_ns(), self.levels.noted_ns + Levels::PAUSE_NS);
+        match self.levels.is_stale {
+            false => u64::MAX,
+            true if now_ns < due_ns => due_ns - now_ns,
+            true => {
+                self.levels = Levels { noted_ns: now_ns, is_stale: false };
+                let (of_net, _) = self.net.buffers();
+                self.graph.note_queues(self.workspace.buffers_in_use() + of_net);
+                u64::MAX
+            }
+        }
     }
 
     /// The known facts of a stream.

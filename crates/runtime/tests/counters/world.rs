@@ -481,10 +481,10 @@ impl World {
         }
     }
 
-    /// Why the daemon has dropped something, and why clients were detached.
+    /// Why the daemon has dropped something.
     pub(crate) fn causes(&self) -> BTreeSet<String> {
         let info = self.context.context().unwrap();
-        info.dropped.into_iter().chain(info.detached).map(|(cause, _)| cause).collect()
+        info.dropped.into_iter().map(|(cause, _)| cause).collect()
     }
 
     /// All go.
