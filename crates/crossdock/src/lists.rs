@@ -368,7 +368,7 @@ mod tests {
             paths: Vec::new(),
         };
         assert!(explain_text(&plan).contains("plan\n  filter\n  project\n"));
-        assert!(explain_text(&plan).contains("unknown: the stream has had no records"));
+        assert!(explain_text(&plan).contains("unknown: no records of this format"));
         (plan.sample_records, plan.ns_per_record, plan.selectivity) = (1000, Some(12.3), Some(0.005));
         let text = explain_text(&plan);
         assert!(text.contains("12 ns a record, measured on the latest 1,000") && text.contains("0.5 % of them pass"));

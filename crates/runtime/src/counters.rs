@@ -121,6 +121,19 @@ impl ClientTotals {
     }
 }
 
+/// How far the gauges of queues and buffers are up to date, which takes too long to be done each turn.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    pub(crate) noted_ns: u64,
+    /// Whether something has happened since.
+    pub(crate) is_stale: bool,
+}
+
+impl Levels {
+    /// Between two times that it is done, in ns.
+    pub(crate) const PAUSE_NS: u64 = 10_000_000;
+}
+
 /// Everything a context counts for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {

@@ -3,20 +3,8 @@
 
 use crate::clock::TurnClock;
 use crate::context::Context;
-use crate::counters::DropReason;
+use crate::counters::{DropReason, Levels};
 use crate::streams::StreamFacts;
-
-/// How far the gauges of queues and buffers are up to date, which takes too long to be done each turn.
-#[derive(Debug, Default)]
-pub(crate) struct Levels {
-    noted_ns: u64,
-    /// Whether something has happened since.
-    pub(crate) is_stale: bool,
-}
-
-impl Levels {
-    const PAUSE_NS: u64 = 10_000_000;
-}
 
 impl Context {
     /// Counts what handlers have made for sessions. Whether there was any.
