@@ -199,7 +199,7 @@ fn explain_text(plan: &ExplainInfo) -> String {
     text += &format!("\nplace\n{}\ncost\n", indented(&plan.place));
     match plan.ns_per_record {
         Some(ns) => text += &format!("  {ns:.0} ns a record, measured on the latest {}\n", count(plan.sample_records)),
-        None => text += "  unknown: the stream has had no records yet to measure it on\n",
+        None => text += "  unknown: no records of this format have come yet to measure it on\n",
     }
     if let Some(load) = plan.load_ns_per_s {
         let rate = count(plan.rate_msgs_per_s);
@@ -368,7 +368,7 @@ mod tests {
             paths: Vec::new(),
         };
         assert!(explain_text(&plan).contains("plan\n  filter\n  project\n"));
-        assert!(explain_text(&plan).contains("unknown: the stream has had no records"));
+        assert!(explain_text(&plan).contains("unknown: no records of this format"));
         (plan.sample_records, plan.ns_per_record, plan.selectivity) = (1000, Some(12.3), Some(0.005));
         let text = explain_text(&plan);
         assert!(text.contains("12 ns a record, measured on the latest 1,000") && text.contains("0.5 % of them pass"));

@@ -147,6 +147,21 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&out), "a,b\n0,\n1,\n2,\n3,\n");
         let text = rows.begin(&more, &mut out).unwrap_err().text();
         assert!(text.contains("csv output has one format: it has no field `c`") && text.contains("--accept"), "{text}");
+        // A field that has been renamed is read by its alias, and one that has been added has its default.
+        let renamed = format("number i64 alias a\nc string default x");
+        let mut rows = Rows::new(Encoding::Csv, None, EncodingOptions::default());
+        out.clear();
+        for format in [&renamed, &narrow] {
+            rows.begin(format, &mut out).unwrap();
+            let mut builder = RecordBuilder::new(format);
+            builder.set(0, Value::Int(7)).unwrap();
+            if format.fields().len() > 1 {
+                builder.set(1, Value::Text(b"y")).unwrap();
+            }
+            let bytes = builder.finish().unwrap().to_vec();
+            rows.record(&Record::assume_checked(format, &bytes), 1, &mut out).unwrap();
+        }
+        assert_eq!(String::from_utf8_lossy(&out), "number,c\n7,y\n7,x\n");
         // The other way, a value may have no room.
         let mut rows = Rows::new(Encoding::Csv, None, EncodingOptions::default());
         rows.begin(&narrow, &mut out).unwrap();

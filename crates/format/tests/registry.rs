@@ -195,6 +195,16 @@ fn what_a_reader_would_see_of_what_is_nested() {
 }
 
 #[test]
+fn what_is_read_by_an_alias_is_not_lost() {
+    let format = |schema: &str| Format::parse_schema(schema).unwrap();
+    let written = format("a i64\nr record { b u8; gone u8 }\nlegs record { km u16 }[]");
+    let reader =
+        format("n i64 alias a\ns record { c u8 alias b } alias r\nways record { distance u16 alias km }[] alias legs");
+    assert_eq!(Diff::of(&reader, &written).lost, ["r.gone"]);
+    assert_eq!(Diff::of(&written, &reader).lost.len(), 3, "aliases are those of the reader");
+}
+
+#[test]
 fn what_is_lost_in_lists_has_its_path() {
     let reader = schema("a record { b record { c u8; d u8[] }[] }[]\ne u8[]\nf u8[]\ng u8");
     let written = schema(

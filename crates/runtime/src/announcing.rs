@@ -37,6 +37,13 @@ pub(crate) struct Announcement {
     pub(crate) publication: Option<Publication>,
 }
 
+/// What a session publishes that it has not published before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Announced {
+    is_new_stream: bool,
+    is_new_format: bool,
+}
+
 /// A query to be planned for a format that its stream is to have: the subscription's id, and both.
 type Unplanned = (u64, Arc<Select>, Format);
 
@@ -286,6 +293,7 @@ impl Context {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
             Ok(()) => context.finish_announcing(peer, &announcement, (format, taken), stream),
             Err(refusal) => {
+                context.streams.end_format(stream, format.id());
                 context.streams.end_publishing(stream);
                 context.answer(peer, announcement.id, Err(refusal));
             }
@@ -301,9 +309,14 @@ impl Context {
         stream: usize,
     ) {
         let so_far = taken.as_ref().map(|taken| taken.count.get());
-        let publishing = Publishing { number: announcement.number, stream, format, taken };
+        let id_of_format = format.id();
+        let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
         let published = self.net.still_there(peer).map(|key| self.publish(key, publishing));
-        if !matches!(published, Some(Ok(true))) {
+        // The catalog has counted it once more than it is to.
+        if !matches!(published, Some(Ok(Announced { is_new_format: true, .. }))) {
+            self.streams.end_format(stream, id_of_format);
+        }
+        if !matches!(published, Some(Ok(Announced { is_new_stream: true, .. }))) {
             self.streams.end_publishing(stream);
         }
         let (id, most_record_bytes) = (announcement.id, self.net.most_record_bytes() as u64);
@@ -314,31 +327,38 @@ impl Context {
         }
     }
 
-    /// A session publishes a stream in a format from now on. Whether it has not published the stream before.
-    fn publish(&mut self, key: usize, publishing: Publishing) -> Result<bool, Refusal> {
+    /// A session publishes a stream in a format from now on.
+    fn publish(&mut self, key: usize, mut publishing: Publishing) -> Result<Announced, Refusal> {
         let (number, stream, format) = (publishing.number, publishing.stream, publishing.format.id());
-        let Some(peer) = self.net.present_peer_mut(key) else { return Ok(false) };
+        let Some(peer) = self.net.present_peer_mut(key) else { return Ok(Announced::default()) };
         if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
             let message = format!("stream number {number} already stands for another stream in this session");
             return Err(refuse(RefusalCode::State, message));
         }
         let has_room = peer.publishing.len() < MAX_PUBLISHING;
+        let mut announced = Announced::default();
         match peer.publishing.iter_mut().find(|p| p.number == number && p.format.id() == format) {
-            Some(again) => *again = publishing,
-            None if has_room => peer.publishing.push(publishing),
+            Some(again) => {
+                publishing.has_records = again.has_records;
+                *again = publishing;
+            }
+            None if has_room => {
+                announced.is_new_format = true;
+                peer.publishing.push(publishing);
+            }
             None => {
                 let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
                 return Err(refuse(RefusalCode::Limit, message));
             }
         }
-        let Some(published) = self.streams.present_mut(stream) else { return Ok(false) };
+        let Some(published) = self.streams.present_mut(stream) else { return Ok(announced) };
         if published.publishers.contains(&key) {
-            return Ok(false);
+            return Ok(announced);
         }
         published.publishers.push(key);
         let publishers = published.publishers.len() as u32;
         self.graph.note_publishers(stream as u32, publishers);
-        Ok(true)
+        Ok(Announced { is_new_stream: true, ..announced })
     }
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.

@@ -12,6 +12,7 @@ use crate::catalog::Catalog;
 use crate::catalog::thread::CatalogHandle;
 use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
+use crate::counters::Levels;
 use crate::graph::Graph;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
@@ -104,6 +105,8 @@ pub(crate) struct Context {
     pub(crate) workspace: Workspace,
     /// The time that queries take and may take.
     pub(crate) admission: Admission,
+    /// How far the gauges are up to date that need not be each turn.
+    pub(crate) levels: Levels,
     /// The commands of the rest of the daemon, and what waits here for a format or a stream.
     pub(crate) inbox: ContextInbox,
     /// For reports to the managers.
@@ -140,6 +143,7 @@ impl Context {
             to_managers: parts.to_managers,
             planner: parts.planner,
             admission: Admission::default(),
+            levels: Levels::default(),
             inbox: ContextInbox::new(parts.inbox, parts.commands, parts.inboxes),
             config,
         }
@@ -335,11 +339,12 @@ impl Context {
             () if !self.morph.gone.is_empty() => CROSSING_SLEEP_NS,
             () => LONGEST_SLEEP_NS,
         };
-        let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns);
+        let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns).min(self.note_levels());
         self.net.counters_mut().sleeps += 1;
         self.graph.gauges().sleeps.add(1);
         let by_arrival = self.sleep(sleep_ns);
         self.net.note_slept(by_arrival);
+        self.levels.is_stale |= by_arrival;
     }
 
     /// Ends the peers that are gone by what the timers say.
@@ -413,6 +418,7 @@ impl Context {
         for publishing in &peer.publishing {
             // One that goes on in a later session has lost nothing.
             let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
+            self.streams.end_format(publishing.stream, publishing.format.id());
             self.end_publishing(key, publishing.stream, goes_on);
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });

@@ -106,6 +106,8 @@ const NAMES: [&str; 29] = [
 pub(crate) struct ClientTotals {
     pub(crate) messages_in: u64,
     pub(crate) messages_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
     pub(crate) waits: u64,
 }
 
@@ -113,8 +115,23 @@ impl ClientTotals {
     pub(crate) fn add(&mut self, client: &ClientStatus) {
         self.messages_in += client.messages_in;
         self.messages_out += client.messages_out;
+        self.bytes_in += client.bytes_in;
+        self.bytes_out += client.bytes_out;
         self.waits += client.waits;
     }
+}
+
+/// How far the gauges of queues and buffers are up to date, which takes too long to be done each turn.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    pub(crate) noted_ns: u64,
+    /// Whether something has happened since.
+    pub(crate) is_stale: bool,
+}
+
+impl Levels {
+    /// Between two times that it is done, in ns.
+    pub(crate) const PAUSE_NS: u64 = 10_000_000;
 }
 
 /// Everything a context counts for itself.
@@ -123,9 +140,6 @@ pub(crate) struct Counters {
     pub(crate) turns: u64,
     pub(crate) busy_turns: u64,
     pub(crate) sleeps: u64,
-    pub(crate) frames_in: u64,
-    pub(crate) packets_in: u64,
-    pub(crate) packets_out: u64,
     pub(crate) packets_resent: u64,
     pub(crate) records_in: u64,
     pub(crate) records_out: u64,

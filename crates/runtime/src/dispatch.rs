@@ -199,11 +199,16 @@ impl Context {
     /// another session and sends them there again: this session ends then.
     pub(crate) fn count_taken(&mut self, key: usize, header: &Header, records: u64) -> bool {
         let (number, format) = (header.stream, header.format);
-        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing[..]).unwrap_or_default();
-        let found = publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
-        let taken = found.and_then(|publishing| publishing.taken.as_ref());
+        let publishing = self.net.present_peer_mut(key).map(|peer| &mut peer.publishing[..]).unwrap_or_default();
+        let mut found = publishing.iter_mut().find(|p| p.number == number && p.format.id().0 == format);
+        let taken = found.as_ref().and_then(|publishing| publishing.taken.as_ref());
         let may_take = taken.is_none_or(|taken| taken.count.add(records));
-        if !may_take {
+        if may_take {
+            if let Some(publishing) = found.as_mut().filter(|publishing| !publishing.has_records && records > 0) {
+                publishing.has_records = true;
+                self.streams.keep_format(publishing.stream, publishing.format.id());
+            }
+        } else {
             self.net.count_drop(DropReason::Superseded, records);
             let reason = "the publisher has begun another session".to_owned();
             // Should it be the one that the publisher has, it begins another, and goes on from the right record.

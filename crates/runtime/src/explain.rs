@@ -10,6 +10,7 @@ use crate::info::{
 use crate::managers::request::handler_of;
 use crate::morph::lists::Planned;
 use crate::morph::waiting::short;
+use crate::net::queues::Backlog;
 use crate::streams::Stream;
 use crate::subscriptions::{Subscription, narrowed_to};
 use crossdock_engine::{Handler, SelectHandler};
@@ -32,12 +33,13 @@ impl Context {
     }
 
     fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
-        let (mut served, mut backlog_bytes, mut held_records) = (stream.served, 0, 0);
+        let (mut served, mut held_records) = (stream.served, 0);
+        let mut backlog = self.net.no_backlog();
         for (at, subscription) in stream.subscriptions.iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
         {
             held_records += self.graph.held(at).0;
             served.add(subscription);
-            backlog_bytes = backlog_bytes.max(self.backlog_bytes(subscription));
+            backlog = backlog.max(self.backlog(subscription));
         }
         StreamInfo {
             name: stream.name.clone(),
@@ -56,14 +58,14 @@ impl Context {
             records_queried: served.records_in,
             row_errors: served.row_errors,
             records_dropped: served.dropped,
-            backlog_bytes,
-            queue_bytes: self.net.queue_bytes(),
+            backlog_bytes: backlog.bytes,
+            queue_bytes: backlog.bound,
             held_records,
         }
     }
 
-    fn backlog_bytes(&self, subscription: &Subscription) -> u64 {
-        self.net.backlog_bytes(subscription.peer, self.host.interface())
+    fn backlog(&self, subscription: &Subscription) -> Backlog {
+        self.net.backlog(subscription.peer, self.host.interface())
     }
 
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
@@ -91,6 +93,8 @@ impl Context {
             subscriptions: peer.map_or(0, |p| p.subscriptions.len() as u32),
             messages_in: status.messages_in,
             messages_out: status.messages_out,
+            bytes_in: status.bytes_in,
+            bytes_out: status.bytes_out,
             bytes_held: status.bytes_held,
             quota_bytes: status.quota_bytes,
             buffers_held: status.buffers_held,
@@ -101,10 +105,9 @@ impl Context {
     }
 
     pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
-        let mut infos: Vec<SubscriptionInfo> = self
-            .subscriptions
-            .iter()
-            .map(|(key, s)| SubscriptionInfo {
+        let with_backlog = self.subscriptions.iter().map(|(key, s)| (key, s, self.backlog(s)));
+        let mut infos: Vec<SubscriptionInfo> = with_backlog
+            .map(|(key, s, backlog)| SubscriptionInfo {
                 id: s.id,
                 stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
                 context: self.name.clone(),
@@ -118,8 +121,8 @@ impl Context {
                 dropped: s.gauges.lost_in_all(),
                 dropped_by: s.all_losses().by_words(),
                 first_row_error: s.first_row_error().map(str::to_owned),
-                backlog_bytes: self.backlog_bytes(s),
-                queue_bytes: self.net.queue_bytes(),
+                backlog_bytes: backlog.bytes,
+                queue_bytes: backlog.bound,
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
                 unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
                 held_records: self.graph.held(key).0,
@@ -147,7 +150,7 @@ impl Context {
     }
 
     pub(crate) fn context_info(&self) -> ContextInfo {
-        let (stats, buffer_bytes) = self.net.pool_stats();
+        let (buffers_in_use, buffers) = self.net.buffers();
         let device = self.net.device_counters();
         let counters = self.net.counters();
         let mut dropped = counters.dropped();
@@ -179,17 +182,19 @@ impl Context {
             turns: counters.turns,
             busy_turns: counters.busy_turns,
             sleeps: counters.sleeps,
-            frames_in: counters.frames_in,
-            packets_in: counters.packets_in,
-            packets_out: counters.packets_out,
+            frames_in: device.supers_received,
+            packets_in: device.packets_received,
+            packets_out: device.packets_sent.saturating_sub(counters.packets_resent),
             packets_resent: counters.packets_resent,
+            network_bytes_in: device.bytes_received,
+            network_bytes_out: device.bytes_sent,
             records_in: counters.records_in,
             records_out: counters.records_out,
             batches_whole: counters.batches_whole,
             dropped,
-            buffers_in_use: stats.classes.iter().map(|c| c.in_use() as u64).sum(),
-            buffers: stats.classes.iter().map(|c| c.count as u64).sum(),
-            buffer_bytes: buffer_bytes as u64,
+            buffers_in_use,
+            buffers,
+            buffer_bytes: self.net.pool_bytes() as u64,
             clients: self.host.interface().attached(),
             max_clients: self.host.interface().config().max_clients,
             mailboxes: self.host.interface().mailbox_count(),
@@ -199,6 +204,8 @@ impl Context {
             subscribe_time: counters.subscribe_time.info(),
             client_messages_in: clients.messages_in,
             client_messages_out: clients.messages_out,
+            client_bytes_in: clients.bytes_in,
+            client_bytes_out: clients.bytes_out,
             client_waits: clients.waits,
             client_bytes_held,
             client_quota_bytes,

@@ -3,6 +3,7 @@
 
 use crate::clock::TurnClock;
 use crate::context::Context;
+use crate::counters::{DropReason, Levels};
 use crate::streams::StreamFacts;
 
 impl Context {
@@ -13,7 +14,14 @@ impl Context {
             if let Some(stream) = self.streams.get_mut(batch.stream as usize) {
                 let is_first = is_home && stream.made_by.is_some();
                 stream.note_batch(&batch, is_first, now_ns);
-                self.net.counters_mut().records_in += if is_first { batch.len() as u64 } else { 0 };
+                if is_first {
+                    let records = batch.len() as u64;
+                    self.net.counters_mut().records_in += records;
+                    if !stream.entry.is_read() {
+                        stream.unclaimed += records;
+                        self.net.count_drop(DropReason::Unclaimed, records);
+                    }
+                }
             }
             self.workspace.spares.keep_shared(batch);
             any = true;
@@ -46,6 +54,8 @@ impl Context {
         let end_ns = self.net.clock_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);
         self.graph.note_away(end_ns, away_ns);
+        let device = self.net.device_counters();
+        self.graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if !was_busy {
             return;
         }
@@ -55,10 +65,23 @@ impl Context {
         if batches > 0 {
             self.graph.gauges().batch_latency.note(end_ns.saturating_sub(self.net.since_ns()), batches);
         }
-        let device = self.net.device_counters();
-        self.graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
-        if self.net.counters().busy_turns.is_multiple_of(256) {
-            self.graph.note_queues(&self.workspace);
+        self.levels.is_stale = true;
+        self.note_levels();
+    }
+
+    /// Brings the gauges of queues and buffers up to date, if something has happened since and that was not done a moment ago. In how
+    /// many ns it is to be done, if it is.
+    pub(crate) fn note_levels(&mut self) -> u64 {
+        let (now_ns, due_ns) = (self.net.now_ns(), self.levels.noted_ns + Levels::PAUSE_NS);
+        match self.levels.is_stale {
+            false => u64::MAX,
+            true if now_ns < due_ns => due_ns - now_ns,
+            true => {
+                self.levels = Levels { noted_ns: now_ns, is_stale: false };
+                let (of_net, _) = self.net.buffers();
+                self.graph.note_queues(self.workspace.buffers_in_use() + of_net);
+                u64::MAX
+            }
         }
     }
 

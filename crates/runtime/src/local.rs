@@ -67,7 +67,6 @@ impl Context {
         let mut head = [0; HEADER_BYTES];
         // A message shorter than a header is not read, and refused by its length.
         self.host.interface().read(&message, 0, &mut head);
-        self.net.counters_mut().packets_in += 1;
         let header = match Header::parse(&head, message.len()) {
             Ok(header) => header,
             Err(error) => {

@@ -9,7 +9,7 @@ use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
 use crate::subscriptions::Subscription;
-use crossdock_format::Format;
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Activity, Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, Follows, Notice, Origin, Reply, Request, TrafficClass};
@@ -130,7 +130,9 @@ impl Context {
             let message = format!("stream number {number} was not announced in this session");
             return Err(refuse(RefusalCode::State, message));
         };
-        peer.publishing.retain(|p| p.number != number);
+        let ended: Vec<FormatId> =
+            peer.publishing.extract_if(.., |p| p.number == number).map(|ended| ended.format.id()).collect();
+        ended.into_iter().for_each(|format| self.streams.end_format(stream, format));
         if !peer.publishing.iter().any(|p| p.stream == stream) {
             self.end_publishing(key, stream, true);
         }

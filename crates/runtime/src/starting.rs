@@ -91,8 +91,11 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let large = |context: &Opened| context.pool.buffers_for(MAX_SUPER_BYTES);
     let doorbells: Vec<Doorbell> = opened.iter().map(|context| context.poller.doorbell()).collect();
     let ends = (&doorbells[..], config.pin_cpu, opened.iter().map(large).min().unwrap_or_default());
-    let Platform { io: graphs, overlay, seats, threads } =
+    let Platform { io: graphs, overlay, mut seats, threads } =
         start_platform(&config.platform, ends, config.spin_us, clock).map_err(system(CONTEXTS))?;
+    for (seat, context) in seats.iter_mut().filter(|seat| seat.is_io).zip(&opened) {
+        seat.network_buffers = context.pool.stats().classes.iter().map(|class| class.count as u64).sum();
+    }
     let io_seats: Vec<(usize, &Seat)> = seats.iter().enumerate().filter(|(_, seat)| seat.is_io).collect();
     let targets = opened.iter().zip(&io_seats).map(|(context, (_, seat))| AttachTarget {
         inbox: context.inbox.clone(),

@@ -303,6 +303,14 @@ impl Stream {
         !self.is_routed() || self.morphing.routed != self.morphing.changes
     }
 
+    /// Forgets the formats that the catalog has no longer, and those behind them, which are taken in again: nobody used the stream.
+    fn forget_formats(&mut self) {
+        let both = self.formats.iter().zip(self.entry.formats());
+        let same = both.take_while(|(known, format)| known.format == **format).count();
+        self.formats.truncate(same);
+        self.morphing.formats = self.morphing.formats.min(same);
+    }
+
     /// Its routes stay as they are, whatever has changed: none are needed, or they could not be planned.
     pub(crate) fn adopt_routes(&mut self) {
         let (morphing, entry) = (&mut self.morphing, &self.entry);
@@ -451,6 +459,17 @@ impl Streams {
         }
     }
 
+    /// The first record of a session's has come in this format: the stream keeps it.
+    #[cold]
+    pub(crate) fn keep_format(&self, key: usize, format: FormatId) {
+        self.catalog.post(move |catalog| catalog.note_record(key as u32, format));
+    }
+
+    /// A session here publishes a stream in this format no longer.
+    pub(crate) fn end_format(&self, key: usize, format: FormatId) {
+        self.catalog.post(move |catalog| catalog.end_format(key as u32, format));
+    }
+
     /// A session here publishes a stream no longer.
     pub(crate) fn end_publishing(&self, key: usize) {
         self.get(key).into_iter().for_each(|stream| stream.entry.activity().end_publishing());
@@ -526,6 +545,7 @@ impl Streams {
         let Some(entry) = entry else { return false };
         let stream = slot.get_or_insert_with(|| Stream::new(entry));
         stream.entry = Arc::clone(entry);
+        stream.forget_formats();
         stream.made_by = entry.made_by().map(Into::into);
         self.by_name.insert(entry.name().to_owned(), key);
         true

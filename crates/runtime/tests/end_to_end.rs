@@ -274,7 +274,9 @@ fn disconnect_ends_the_slow_one_with_a_reason(way: Transport) {
 fn notices_take_no_credit_for_good(way: Transport) {
     let (_context, addr) = start(|_| {});
     let connect = || Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
-    connect().finish().unwrap();
+    let mut first = connect();
+    publish(&mut first, 0, 1);
+    first.finish().unwrap();
     let mut subscriber =
         Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N WHERE grp = 7").connect().unwrap();
     // More publishers come and go than the subscriber's credit has packets; each end is a notice.

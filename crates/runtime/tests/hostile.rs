@@ -722,6 +722,10 @@ fn one_address_cannot_take_all_streams_and_mailboxes() {
         Reply::Announced { .. } | Reply::Done { .. } => None,
         other => panic!("{other:?}"),
     };
+    let mut builder = RecordBuilder::new(&format());
+    builder.set(0, Value::Uint(1)).unwrap();
+    builder.set(1, Value::Text(b"a stream with a record stays")).unwrap();
+    let record = builder.finish().unwrap();
     // Over sessions that stay, and with those that leave, whose streams do.
     let mut sessions: Vec<Raw> = (0..4).map(|_| Raw::connect(&addr)).collect();
     for (at, session) in (0..).zip(&mut sessions) {
@@ -737,6 +741,9 @@ fn one_address_cannot_take_all_streams_and_mailboxes() {
                     .as_ref()
                     .is_some_and(|r| r.contains(key) && r.contains("address 127.0.0.1") && r.contains('8'));
                 assert!(fits == reason.is_none() && fits != is_named, "{id}: {reason:?}");
+            }
+            if fits {
+                session.send(Kind::Data, id, format().id().0, 1, record);
             }
         }
     }

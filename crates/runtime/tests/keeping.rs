@@ -84,10 +84,10 @@ fn that_a_format_was_ever_left_by_a_conversion_is_remembered_too() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start(directory.path());
     let old = Publisher::builder(&addr).stream("K").format(&v1()).connect().unwrap();
-    let new = Publisher::builder(&addr).stream("K").format(&format("number u64\nsecret string")).connect().unwrap();
+    context.declare_stream("K", &format("number u64\nsecret string")).unwrap().unwrap();
     let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
     converter.register(v1(), v2(), &by_name()).unwrap();
-    drop((old, new, converter));
+    drop((old, converter));
     context.stop();
     let mut config = config(directory.path());
     config.morph.by_name = ByName::VersionsOfStream;

@@ -195,7 +195,7 @@ pub struct Change {
 /// Something that is no obstacle, but that people should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Nobody makes or publishes a stream that is read, or not yet.
+    /// Nobody makes or publishes a stream that is read now.
     NoProducer {
         /// Who reads it.
         handler: String,

@@ -90,7 +90,7 @@ impl Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::NoProducer { handler, stream } => {
-                write!(f, "{handler} reads the stream {stream}, which no publisher or handler produces yet")
+                write!(f, "{handler} reads the stream {stream}, which no publisher or handler produces now")
             }
             Note::TakesNone { handler, stream } => {
                 write!(f, "{handler} can read none of the formats in which the stream {stream} is published")

@@ -129,8 +129,7 @@ fn a_change_of_parameters_is_one_change() {
     assert_eq!(rewired.notes, [note]);
     assert_eq!(
         rewired.notes[0].to_string(),
-        "late reads the stream weather, which no publisher or handler produces \
-                                              yet"
+        "late reads the stream weather, which no publisher or handler produces now"
     );
 }
 

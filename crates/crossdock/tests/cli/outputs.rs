@@ -91,11 +91,35 @@ fn a_file_whose_first_row_is_wrong_announces_nothing() {
         .with_code(0)
         .saying(&["skipped: line 2", "published 1 record"]);
     assert_eq!(place.list("streams").len(), 2);
-    // A file without a row is a whole one.
+    // A file without a row is a whole one. Its stream is forgotten, as it has had no record.
     place.write("none.csv", "n,m\n");
     place.write("n.schema", "n i64\nm i64\n");
     place.run(["publish", "None", "none.csv", "--schema", "n.schema"]).with_code(0).saying(&["published 0 records"]);
-    assert_eq!(place.list("streams").len(), 3);
+    place.wait_for("streams", |list| list.len() == 2);
+}
+
+#[test]
+fn a_format_that_a_pipe_announced_is_forgotten_if_no_record_came() {
+    let (place, _daemon) = place();
+    publish(&place, "A", "flights", "a");
+    let versions = |list: &[serde_json::Value], stream: &str| {
+        let of = |format: &&serde_json::Value| format["streams"].as_array().unwrap().contains(&stream.into());
+        list.iter().filter(of).count()
+    };
+    for stream in ["A", "New"] {
+        let before = versions(&place.list("formats"), stream);
+        let mut early = place.spawn_fed(["publish", stream, "--schema", "more.schema"]);
+        place.wait_for("formats", |list| versions(list, stream) == before + 1);
+        early.feed("carrier,flight,origin,dest,gate\nUA,no number,EWR,IAH,C7\n");
+        early.end().with_code(1);
+        place.wait_for("formats", |list| versions(list, stream) == before);
+    }
+    assert_eq!(place.list("streams").len(), 1);
+    // What the stream has counted stays.
+    assert_eq!(place.list("streams")[0]["records_in"], 4);
+    // A record later, the format stays.
+    publish(&place, "A", "more", "more");
+    assert_eq!(versions(&place.list("formats"), "A"), 2);
 }
 
 #[test]

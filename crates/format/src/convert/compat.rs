@@ -13,6 +13,8 @@ use crate::format::Format;
 pub(crate) struct CompatReport {
     /// Of each field of the target.
     pub(crate) fields: Vec<FieldCompat>,
+    /// Of each field of the target, the index of the source's field that it is made from.
+    pub(crate) sources: Vec<Option<usize>>,
     /// What is in the way beside the fields: nested records, unions, fields of lists' elements.
     pub(crate) flaws: Vec<PlanFlaw>,
     /// The paths of unions for which some records are refused.
@@ -55,7 +57,12 @@ impl CompatReport {
         unions(to.tree(), &mut paths);
         let refused = body.unions.iter().zip(paths).filter(|(union, _)| union.may_refuse || !union.lost.is_empty());
         let unions = refused.map(|(_, path)| path).collect();
-        CompatReport { fields, flaws, unions }
+        let source = |source: &Source| match source {
+            Source::Field(path) => Some(path.from),
+            Source::List(list) => Some(list.from),
+            Source::Null | Source::Constant(_) => None,
+        };
+        CompatReport { fields, sources: body.sources.iter().map(source).collect(), flaws, unions }
     }
 }
 

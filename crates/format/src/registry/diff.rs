@@ -84,7 +84,7 @@ impl Diff {
     /// What a reader of `reader` would see of records of `written`.
     #[must_use]
     pub fn of(reader: &Format, written: &Format) -> Diff {
-        let CompatReport { fields, flaws, unions } = CompatReport::of(written, reader);
+        let CompatReport { fields, sources, flaws, unions } = CompatReport::of(written, reader);
         let words = |field: &Field| notation::one_line(&field.type_spec());
         let seen = |(field, compat): (&Field, FieldCompat)| {
             let seen = match compat {
@@ -107,7 +107,7 @@ impl Diff {
         let flaws = flaws.into_iter().map(|flaw| FieldDiff { name: flaw.field, seen: Seen::Unreadable(flaw.problem) });
         let fields = fields.chain(unions).chain(flaws).collect();
         let mut lost = Vec::new();
-        find_lost(written, reader, "", &mut lost);
+        find_lost(written, reader, &sources, "", &mut lost);
         Diff { fields, lost }
     }
 
@@ -124,18 +124,21 @@ impl Diff {
     }
 }
 
-/// The paths of what `reader` has no field for, the elements of lists looked into.
-fn find_lost(written: &Format, reader: &Format, within: &str, lost: &mut Vec<String>) {
-    for field in written.fields() {
+/// The paths of what `reader` has no field for, neither by its name nor by an alias, the elements of lists looked into. The reader's
+/// fields are made from `sources`.
+fn find_lost(written: &Format, reader: &Format, sources: &[Option<usize>], within: &str, lost: &mut Vec<String>) {
+    for (index, field) in written.fields().iter().enumerate() {
         let path = format!("{within}{}", field.name);
-        match reader.field(&field.name).and_then(|at| reader.fields().get(at)) {
+        let by_alias = || sources.iter().position(|source| *source == Some(index));
+        match reader.field(&field.name).or_else(by_alias).and_then(|at| reader.fields().get(at)) {
             None => lost.push(path),
             Some(read) => {
                 if let (Some(written), Some(read)) = (field.element(), read.element())
                     && written.is_record
                     && read.is_record
                 {
-                    find_lost(&written.format, &read.format, &format!("{path}[]."), lost);
+                    let CompatReport { sources, .. } = CompatReport::of(&written.format, &read.format);
+                    find_lost(&written.format, &read.format, &sources, &format!("{path}[]."), lost);
                 }
             }
         }

@@ -189,6 +189,9 @@ pub(crate) struct Client {
     pub(crate) is_woken: bool,
     pub(crate) messages_in: u64,
     pub(crate) messages_out: u64,
+    /// The bytes of these messages.
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
     /// Bytes of its session's messages without a label that it has given back.
     pub(crate) unlabelled_taken: u64,
     pub(crate) waits: u64,
@@ -210,6 +213,20 @@ impl Signals {
 }
 
 impl Client {
+    /// Counts a message that it has put.
+    #[inline]
+    pub(crate) fn count_in(&mut self, message: &Message) {
+        self.messages_in += 1;
+        self.bytes_in += u64::from(message.0.len);
+    }
+
+    /// Counts a message of this length that is delivered to it.
+    #[inline]
+    pub(crate) fn count_out(&mut self, bytes: u32) {
+        self.messages_out += 1;
+        self.bytes_out += u64::from(bytes);
+    }
+
     /// Bytes of the buffers that it has now.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.ports.iter().flatten().map(|port| port.slots.bytes()).sum::<u64>() + self.signals.slots.bytes()

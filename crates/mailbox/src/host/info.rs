@@ -53,6 +53,10 @@ pub struct ClientStatus {
     pub messages_in: u64,
     /// Messages that were delivered to it.
     pub messages_out: u64,
+    /// Bytes of the messages that it put.
+    pub bytes_in: u64,
+    /// Bytes of the messages that were delivered to it.
+    pub bytes_out: u64,
     /// Bytes of the buffers that it holds.
     pub bytes_held: u64,
     /// The bound on them.
@@ -186,6 +190,8 @@ impl HostInterface {
             mailboxes: client.open.iter().flatten().count() as u32,
             messages_in: client.messages_in,
             messages_out: client.messages_out,
+            bytes_in: client.bytes_in,
+            bytes_out: client.bytes_out,
             bytes_held: client.held_bytes(),
             quota_bytes: client.quota_bytes,
             buffers_held: client.held_buffers(),

@@ -120,6 +120,8 @@ impl HostInterface {
             is_woken: false,
             messages_in: 0,
             messages_out: 0,
+            bytes_in: 0,
+            bytes_out: 0,
             unlabelled_taken: 0,
             waits: 0,
             wakes: 0,

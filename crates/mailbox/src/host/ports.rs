@@ -41,7 +41,7 @@ impl HostInterface {
                     } else if port.slots.granted() == 0 {
                         self.freed = true; // its writer is without a buffer from now on: looked at once more, and counted
                     }
-                    holder.messages_in += 1;
+                    holder.count_in(&message);
                     self.arrive(mailbox, message)
                 }
                 Err(violation) => self.report_violation(client, violation),
@@ -100,7 +100,7 @@ impl HostInterface {
         };
         match holder.present_port(number)?.slots.take(entry, true) {
             Ok(Given { message, delivered }) => {
-                holder.messages_in += 1;
+                holder.count_in(&message);
                 match delivered {
                     Some(len) => self.left(message.0.origin, len),
                     None => self.make_hungry(PortKey { client, port: number }),
@@ -197,7 +197,7 @@ impl HostInterface {
         let Some(client) = self.clients.present(to.client) else { return Err(message) };
         let Some(port) = client.present_port(to.port) else { return Err(message) };
         message.0.origin = from;
-        let target = message.0.area as u16 | message.0.tag << 1;
+        let (target, bytes) = (message.0.area as u16 | message.0.tag << 1, message.0.len);
         let entry = port.slots.deliver(message)?;
         let entry = Descriptor { op: down::MESSAGE, target, ..entry };
         match self.rings.lane(to.client) {
@@ -207,7 +207,7 @@ impl HostInterface {
             }
             _ => port.down.push(entry),
         }
-        client.messages_out += 1;
+        client.count_out(bytes);
         self.has_given = true;
         if !std::mem::replace(&mut client.is_notified, true) {
             self.notified.push(to.client);

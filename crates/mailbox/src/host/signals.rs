@@ -105,7 +105,7 @@ impl HostInterface {
         };
         match holder.signals.slots.take_granted(head) {
             Ok(message) => {
-                holder.messages_in += 1;
+                holder.count_in(&message);
                 self.feed_waiting_allocs(client);
                 self.arrive(mailbox, message)
             }
@@ -127,7 +127,7 @@ impl HostInterface {
                 self.report_violation(client, ProtocolViolation::NotOpen(head.target))
             }
             Ok(given) => {
-                holder.messages_in += 1;
+                holder.count_in(&given.message);
                 if let Some(len) = given.delivered {
                     self.left(given.message.0.origin, len);
                 }
@@ -322,11 +322,11 @@ impl HostInterface {
             }
             let Some(holder) = self.clients.present(client) else { continue };
             holder.signals.end_get(tag);
-            let area = message.0.area as u16;
+            let (area, bytes) = (message.0.area as u16, message.0.len);
             message.0.origin = from;
             match holder.signals.slots.deliver(message) {
                 Ok(head) => {
-                    holder.messages_out += 1;
+                    holder.count_out(bytes);
                     let head = Descriptor { op: down::MESSAGE, target: area, ..head };
                     holder.signals.down.push(Signal { head, a: tag, b: 0 });
                     self.notify(client);

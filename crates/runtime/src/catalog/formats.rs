@@ -22,8 +22,15 @@ impl Catalog {
             let message = format!("stream `{name}` is produced by handler `{handler}`: publish to another stream");
             return Err(refuse(RefusalCode::State, message));
         }
-        let number = self.declare(name, format)?;
+        let is_new = self.now.find(name).is_none_or(|entry| !entry.has_format(format.id()));
+        let number = self.make_known(name, format, true)?;
         self.uses.entry(number).or_default().publishers += 1;
+        if is_new {
+            self.unproven.insert((number, format.id()), 0);
+        }
+        if let Some(publishing) = self.unproven.get_mut(&(number, format.id())) {
+            *publishing += 1;
+        }
         self.now.get(number).into_iter().for_each(|entry| entry.activity().begin_publishing());
         Ok(number)
     }
@@ -50,7 +57,10 @@ impl Catalog {
     /// # Errors
     /// As [`Catalog::publish`].
     pub(crate) fn declare(&mut self, name: &str, format: &Format) -> Result<u32, Refusal> {
-        self.make_known(name, format, true)
+        let number = self.make_known(name, format, true)?;
+        // It stays, whether a record comes or not.
+        self.unproven.remove(&(number, format.id()));
+        Ok(number)
     }
 
     /// A handler makes a stream from now on, in these formats; the stream's number.

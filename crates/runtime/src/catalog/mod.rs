@@ -67,6 +67,8 @@ pub(crate) struct Catalog {
     /// The origins of the streams that sessions announced first since the start, by stream number.
     announcers: BTreeMap<u32, Principal>,
     max_streams_per_peer: u32,
+    /// Formats that sessions brought and that have had no record yet, with the number of sessions that publish them.
+    unproven: BTreeMap<(u32, FormatId), u32>,
     publications: Publications,
     expiry: Expiry,
     journal: Journal,
@@ -88,6 +90,7 @@ impl Catalog {
             max_streams,
             announcers: BTreeMap::new(),
             max_streams_per_peer,
+            unproven: BTreeMap::new(),
             publications: Publications::default(),
             expiry: Expiry::default(),
             journal: Journal::default(),
@@ -186,7 +189,9 @@ impl Catalog {
             return Ok(None);
         }
         let number = self.stream_named(name)?;
-        self.uses.entry(number).or_default().others += 1;
+        let uses = self.uses.entry(number).or_default();
+        uses.others += 1;
+        self.now.get(number).into_iter().for_each(|entry| entry.activity().set_readers(uses.others));
         Ok(Some(number))
     }
 
@@ -194,6 +199,20 @@ impl Catalog {
     pub(crate) fn leave(&mut self, number: u32) {
         if let Some(uses) = self.uses.get_mut(&number) {
             uses.others = uses.others.saturating_sub(1);
+            self.now.get(number).into_iter().for_each(|entry| entry.activity().set_readers(uses.others));
+        }
+        self.forget_if_unused(number);
+    }
+
+    /// The first record of a format has come from a session: the stream keeps the format.
+    pub(crate) fn note_record(&mut self, number: u32, format: FormatId) {
+        self.unproven.remove(&(number, format));
+    }
+
+    /// A session no longer publishes a stream in this format. Precedes [`Catalog::end_publishing`].
+    pub(crate) fn end_format(&mut self, number: u32, format: FormatId) {
+        if let Some(publishing) = self.unproven.get_mut(&(number, format)) {
+            *publishing = publishing.saturating_sub(1);
         }
         self.forget_if_unused(number);
     }
@@ -276,13 +295,14 @@ impl Catalog {
         self.now.get(number).is_some_and(|entry| entry.conversions().graph().is_guarded(format))
     }
 
-    /// Removes a stream that has no user any more, and that only handlers have made.
+    /// Removes a stream that has no user any more, and that only handlers have made or nobody has brought a record of.
     fn forget_if_unused(&mut self, number: u32) {
         let uses = self.uses.get(&number).copied().unwrap_or_default();
         if uses.publishers > 0 || uses.others > 0 {
             return;
         }
         self.uses.remove(&number);
+        self.forget_unproven(number);
         if self.now.get(number).is_some_and(|entry| entry.is_unused()) {
             self.announcers.remove(&number);
             self.now_mut().remove(number);

@@ -4,6 +4,7 @@ use super::Catalog;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Owner;
 use crossdock_format::FormatId;
+use crossdock_format::registry::Policy;
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::sync::Arc;
@@ -45,17 +46,40 @@ impl Catalog {
         if newest == 1 {
             return state(format!("v1 is the only version of stream `{name}`: remove the stream"));
         }
-        let of_version = |(of, from, to): &(&str, FormatId, FormatId)| *of == name && [*from, *to].contains(&format);
-        let kept = self.registry.conversions().map(|(of, from, to, _)| (of, from, to)).find(of_version);
-        if let Some((_, from, to)) = kept {
+        if let Some((from, to)) = self.kept_conversion(name, format) {
             return state(format!("a conversion from {from} to {to} is kept for stream `{name}`: remove it first"));
         }
-        let entry = self.registry.remove_version(name, format);
-        self.journal.write(entry);
-        if let Some(number) = number {
-            self.drop_newest(number, format);
-        }
+        self.drop_version(name, number, format);
         Ok(())
+    }
+
+    /// Forgets the formats of an unused stream that sessions brought and of which no record came; those behind them are numbered anew.
+    /// One stays that a kept conversion needs or that a conversion ever left, since what is made of it by name alone depends on that;
+    /// and all stay while the disk is behind.
+    pub(super) fn forget_unproven(&mut self, number: u32) {
+        let of_stream = self.unproven.range((number, FormatId(0))..=(number, FormatId(u64::MAX)));
+        let ended: Vec<FormatId> = of_stream.filter(|(_, open)| **open == 0).map(|((_, format), _)| *format).collect();
+        let Some(name) = self.now.get(number).filter(|_| !ended.is_empty()).map(|entry| entry.name().to_owned()) else {
+            return;
+        };
+        if self.check_unused(&name).is_err() || self.journal.check().is_err() {
+            return;
+        }
+        for format in ended {
+            if self.kept_conversion(&name, format).is_none() && !self.is_guarded(number, format) {
+                self.drop_version(&name, Some(number), format);
+            }
+        }
+        if self.now.get(number).is_some_and(|entry| entry.formats().is_empty() && entry.policy() == Policy::default()) {
+            let entry = self.registry.remove_stream(&name);
+            self.journal.write(entry);
+        }
+    }
+
+    /// The ends of a kept conversion that leads from a format of a stream, or to it.
+    fn kept_conversion(&self, name: &str, format: FormatId) -> Option<(FormatId, FormatId)> {
+        let kept = self.registry.conversions().filter(|(of, ..)| *of == name).map(|(_, from, to, _)| (from, to));
+        kept.into_iter().find(|(from, to)| [*from, *to].contains(&format))
     }
 
     /// Checks that a stream is known and unused; its number, if it has formats.
@@ -82,23 +106,15 @@ impl Catalog {
         Err(refuse(RefusalCode::State, format!("stream `{name}` is in use, since {why} first")))
     }
 
-    /// Replaces the entry of an unused stream by one without its newest format: contexts only ever add to the formats of a stream.
-    fn drop_newest(&mut self, number: u32, newest: FormatId) {
-        let Some(before) = self.now.get(number).cloned() else { return };
-        self.now_mut().remove(number);
-        self.changed.insert(number);
-        // Contexts forget the stream before it is created again.
-        self.publish_snapshot();
-        let again = self.now_mut().insert(before.name(), before.conversions().policy);
-        if let Some(entry) = self.entry_mut(again) {
-            entry.formats = before.formats.clone();
-            entry.formats.pop();
-            entry.is_kept = before.is_kept;
-            entry.conversions = before.conversions.clone();
-            Arc::make_mut(&mut entry.conversions).graph.unguard(newest);
-        }
-        if let Some(by) = self.announcers.remove(&number) {
-            self.announcers.insert(again, by);
+    /// Takes a version out of the registry and out of an unused stream. Contexts forget it with the snapshot.
+    fn drop_version(&mut self, name: &str, number: Option<u32>, format: FormatId) {
+        let entry = self.registry.remove_version(name, format);
+        self.journal.write(entry);
+        let Some(number) = number else { return };
+        self.unproven.remove(&(number, format));
+        if let Some(entry) = self.entry_mut(number) {
+            entry.formats.retain(|known| known.id() != format);
+            Arc::make_mut(&mut entry.conversions).graph.unguard(format);
         }
     }
 
@@ -109,6 +125,7 @@ impl Catalog {
         }
         self.uses.remove(&number);
         self.announcers.remove(&number);
+        self.unproven.retain(|(of, _), _| *of != number);
         self.now_mut().remove(number);
         self.changed.insert(number);
     }

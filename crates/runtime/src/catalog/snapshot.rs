@@ -72,6 +72,8 @@ pub(crate) struct StreamEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     publishers: AtomicU32,
+    /// I/O contexts with subscriptions, or with sessions that listen for wanted conversions.
+    readers: AtomicU32,
     records: AtomicU64,
     /// When the latest records came, in ns of the daemon's clock.
     latest_ns: AtomicU64,
@@ -86,6 +88,11 @@ impl Activity {
     /// A session that published the stream does so no longer.
     pub(crate) fn end_publishing(&self) {
         self.publishers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// This number of I/O contexts use the stream now.
+    pub(super) fn set_readers(&self, readers: u32) {
+        self.readers.store(readers, Ordering::Relaxed);
     }
 
     /// Counts records that sessions published.
@@ -111,6 +118,11 @@ impl StreamEntry {
     #[inline]
     pub(crate) fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// Whether sessions or handlers read it, in any context.
+    pub(crate) fn is_read(&self) -> bool {
+        self.activity.readers.load(Ordering::Relaxed) > 0 || self.claims > u32::from(self.made_by.is_some())
     }
 
     /// Its number, which batches carry.

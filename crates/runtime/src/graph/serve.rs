@@ -452,27 +452,37 @@ impl Graph {
         self.rung |= 1 << context.0;
     }
 
-    /// Updates the gauges of waiting batches.
-    pub(crate) fn note_queues(&mut self, ws: &Workspace) {
+    /// Updates the gauges of waiting batches, and of the buffers that the context has in use.
+    pub(crate) fn note_queues(&mut self, buffers_in_use: u64) {
         let mut all = 0;
         for at in 0..self.here.len() {
             let Some(node) = self.here.get(at).copied().and_then(|id| self.lift(id)) else { continue };
-            let mut waiting = node.waiting() as u64;
-            for input in &node.inputs {
-                let feeds = self.port_mut(input.stream).into_iter().flat_map(|port| &mut port.feeds);
-                waiting += feeds.map(|feed| feed.receiver.waiting() as u64).sum::<u64>();
-            }
-            node.gauges.queued.set(waiting);
+            let waiting = node.waiting() as u64;
+            let streams = node.inputs.iter().map(|input| input.stream).filter(|_| !node.reads_own);
+            let coming: u64 = streams.map(|stream| self.coming(stream)).sum();
+            node.gauges.queued.set(waiting + coming);
             all += waiting;
             self.set_node(node);
         }
+        // What comes by an edge counts once here, however many nodes it is for.
+        for at in 0..self.fed.len() {
+            let stream = self.fed.get(at).copied().unwrap_or_default();
+            let is_read = self.port(stream).is_some_and(|port| port.readers.iter().any(|reader| !reader.reads_own));
+            all += if is_read { self.coming(stream) } else { 0 };
+        }
         self.gauges.queued.set(all);
-        self.gauges.buffers_in_use.set(ws.buffers_in_use());
+        self.gauges.buffers_in_use.set(buffers_in_use);
     }
 }
 
-/// Nodes and ports by their numbers.
+/// Nodes and ports by their numbers, and what waits at a port.
 impl Graph {
+    /// Batches of a stream that wait in the edges from other contexts.
+    fn coming(&mut self, stream: u32) -> u64 {
+        let feeds = self.port_mut(stream).into_iter().flat_map(|port| &mut port.feeds);
+        feeds.map(|feed| feed.receiver.waiting() as u64).sum()
+    }
+
     /// A node, which may have gone since its number was noted.
     #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {

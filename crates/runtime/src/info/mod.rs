@@ -30,7 +30,7 @@ reports! {
         pub subscriptions: u32 = gauge("crossdock_stream_subscriptions").title("subs"),
         /// Incoming records.
         pub records_in: u64 = counter("crossdock_stream_records_in").title("records"),
-        /// Incoming payload bytes.
+        /// Bytes of the incoming records, without packets' headers.
         pub bytes_in: u64 = counter("crossdock_stream_in").unit(Unit::Bytes).title("bytes"),
         /// Incoming records without a subscription; they were dropped.
         pub records_unclaimed: u64 = counter("crossdock_stream_records_unclaimed").title("unclaimed"),
@@ -61,10 +61,10 @@ reports! {
         /// conversion converts them.
         #[serde(default)]
         pub records_dropped: u64 = counter("crossdock_subscription_dropped").title("dropped"),
-        /// Bytes queued or unacknowledged for its subscriber with the largest backlog.
+        /// Bytes queued or unacknowledged for its subscriber with the largest backlog, packets' headers included.
         #[serde(default)]
         pub backlog_bytes: u64 = gauge("crossdock_subscription_backlog").unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on the backlog of each subscriber.
+        /// The bound on the backlog of that subscriber.
         #[serde(default)]
         pub queue_bytes: u64 = gauge("crossdock_subscription_backlog_bound").unit(Unit::Bytes),
         /// Records that wait for a conversion, for all of its subscriptions.
@@ -107,9 +107,11 @@ reports! {
         /// The first record whose expressions failed, in words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub first_row_error: Option<String>,
-        /// Bytes queued or unacknowledged now; for an attached client, queued or not yet returned.
+        /// Bytes queued or unacknowledged for its subscriber now, packets' headers included; for an attached client, queued or not yet
+        /// returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on the backlog, in bytes, without publishers' outstanding credit.
+        /// The bound on the backlog: the configured one, or an even share of the buffers. No records join a backlog that is over it. A
+        /// batch that joined last, or before the share fell, may lead over it; then the bound is the backlog.
         pub queue_bytes: u64 = listed().unit(Unit::Bytes),
         /// The formats that it accepts, if it lists them: their ids; `v3` for a version that the stream does not have
         /// yet.
@@ -274,14 +276,20 @@ reports! {
         pub busy_turns: u64 = counter("crossdock_io_busy_turns"),
         /// Times that it slept until a packet or message arrived.
         pub sleeps: u64 = counter("crossdock_io_sleeps"),
-        /// Received super-packets and packets.
+        /// Super-packets and packets received from the network.
         pub frames_in: u64 = counter("crossdock_io_frames_in"),
-        /// Received packets.
+        /// Packets received from the network.
         pub packets_in: u64 = counter("crossdock_io_packets_in"),
-        /// Packets sent for the first time.
+        /// Packets sent to the network for the first time.
         pub packets_out: u64 = counter("crossdock_io_packets_out"),
         /// Packets resent.
         pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets resent"),
+        /// Bytes of received packets: of all kinds, with Crossdock's headers, without those of UDP and IP.
+        #[serde(default)]
+        pub network_bytes_in: u64 = counter("crossdock_io_network_in").unit(Unit::Bytes),
+        /// Bytes of the packets that were sent, also again: likewise.
+        #[serde(default)]
+        pub network_bytes_out: u64 = counter("crossdock_io_network_out").unit(Unit::Bytes),
         /// Received records.
         pub records_in: u64 = counter("crossdock_io_records_in"),
         /// Records sent, over all subscriptions.
@@ -318,6 +326,13 @@ reports! {
         /// Messages delivered to attached clients, including clients that have gone.
         #[serde(default)]
         pub client_messages_out: u64 = counter("crossdock_client_messages_out"),
+        /// Bytes of the messages that attached clients put, including clients that have gone: packets with Crossdock's headers, and
+        /// messages for mailboxes.
+        #[serde(default)]
+        pub client_bytes_in: u64 = counter("crossdock_client_in").unit(Unit::Bytes),
+        /// Bytes of the messages delivered to attached clients: likewise.
+        #[serde(default)]
+        pub client_bytes_out: u64 = counter("crossdock_client_out").unit(Unit::Bytes),
         /// Times that attached clients had to wait for a buffer, including clients that have gone.
         #[serde(default)]
         pub client_waits: u64 = counter("crossdock_client_waits"),
@@ -381,6 +396,12 @@ reports! {
         pub messages_in: u64 = listed().title("put"),
         /// Messages delivered to it.
         pub messages_out: u64 = listed().title("got"),
+        /// Bytes of the messages that it put: packets with Crossdock's headers, and messages for mailboxes.
+        #[serde(default)]
+        pub bytes_in: u64 = listed().unit(Unit::Bytes),
+        /// Bytes of the messages delivered to it: likewise.
+        #[serde(default)]
+        pub bytes_out: u64 = listed().unit(Unit::Bytes),
         /// Bytes of buffers that it holds now.
         pub bytes_held: u64 = listed().unit(Unit::Bytes).title("held"),
         /// The bound on them.

@@ -70,9 +70,9 @@ reports! {
         pub records_in: u64 = counter("crossdock_handler_records_in"),
         /// Records that it produced.
         pub records_out: u64 = counter("crossdock_handler_records_out"),
-        /// Incoming payload bytes.
+        /// Bytes of the incoming records, without packets' headers.
         pub bytes_in: u64 = counter("crossdock_handler_in").unit(Unit::Bytes),
-        /// Payload bytes that it produced.
+        /// Bytes of the records that it produced.
         pub bytes_out: u64 = counter("crossdock_handler_out").unit(Unit::Bytes),
         /// Incoming batches.
         #[serde(default)]
@@ -125,7 +125,7 @@ pub struct HandlerInputInfo {
     pub form: String,
     /// Its cost per record, in ns, measured on a sample before its admission.
     pub ns_per_record: f64,
-    /// Records of the sample; 0: the stream had no records yet, and made-up records were used.
+    /// Records of the sample; 0: none of this format had come, and made-up records were used.
     pub sample_records: u64,
 }
 
@@ -161,17 +161,17 @@ reports! {
         pub queued: u64 = gauge("crossdock_context_queued_batches").bound("queue_bound"),
         /// The bound on them.
         pub queue_bound: u64 = gauge("crossdock_context_queued_batches_bound"),
-        /// Buffers of its pool in use.
+        /// Its buffers in use: for what its handlers make, and at an I/O context also those that it receives into and sends from.
         pub buffers_in_use: u64 = gauge("crossdock_context_buffers").bound("buffers"),
         /// The bound on them.
         pub buffers: u64 = gauge("crossdock_context_buffers_bound"),
         /// Records that its handlers processed in the last second.
         pub rate_msgs_per_s: u64 = listed().title("records/s"),
-        /// Incoming payload bytes in the last second.
+        /// Bytes of incoming records in the last second.
         pub bytes_in_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Outgoing payload bytes in the last second.
+        /// Bytes of outgoing records in the last second.
         pub bytes_out_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Bytes that its device received and sent in the last second.
+        /// Bytes of the packets that its device received and sent in the last second, headers included.
         pub network_bytes_per_s: u64 = listed().unit(Unit::BytesPerS),
         /// Busy processor time, in ns.
         #[serde(default)]
@@ -188,20 +188,21 @@ reports! {
         /// Records that its handlers processed.
         #[serde(default)]
         pub records_in: u64 = counter("crossdock_context_records_in"),
-        /// Payload bytes that its handlers processed.
+        /// Bytes of the records that its handlers processed, without packets' headers.
         #[serde(default)]
         pub bytes_in: u64 = counter("crossdock_context_in").unit(Unit::Bytes),
-        /// Payload bytes that its handlers produced.
+        /// Bytes of the records that its handlers produced.
         #[serde(default)]
         pub bytes_out: u64 = counter("crossdock_context_out").unit(Unit::Bytes),
-        /// Bytes that its device received and sent.
+        /// Bytes of the packets that its device received and sent, with Crossdock's headers, without those of UDP and IP.
         #[serde(default)]
         pub network_bytes: u64 = counter("crossdock_context_network").unit(Unit::Bytes),
         /// Time from the arrival of a batch at the context, or in the queue of a later handler there, until the
         /// handler has processed it, or until the end of the turn in which an I/O context passed it to subscriptions.
         #[serde(default)]
         pub batch_latency: HistogramInfo = histogram("crossdock_context_batch_latency"),
-        /// Time that a batch waited in a queue before its handler ran.
+        /// Time that a batch waited in a queue before its handler ran, of those that did: what one handler made goes to the next at the
+        /// same context without a queue.
         #[serde(default)]
         pub batch_wait: HistogramInfo = histogram("crossdock_context_batch_wait"),
         /// Turns of its loop.

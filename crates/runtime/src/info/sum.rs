@@ -51,6 +51,8 @@ impl ContextInfo {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
         self.packets_resent += other.packets_resent;
+        self.network_bytes_in += other.network_bytes_in;
+        self.network_bytes_out += other.network_bytes_out;
         self.records_in += other.records_in;
         self.records_out += other.records_out;
         self.batches_whole += other.batches_whole;
@@ -67,6 +69,8 @@ impl ContextInfo {
         self.subscribe_time.add(&other.subscribe_time);
         self.client_messages_in += other.client_messages_in;
         self.client_messages_out += other.client_messages_out;
+        self.client_bytes_in += other.client_bytes_in;
+        self.client_bytes_out += other.client_bytes_out;
         self.client_waits += other.client_waits;
         self.client_bytes_held += other.client_bytes_held;
         self.client_quota_bytes += other.client_quota_bytes;

@@ -102,7 +102,7 @@ impl Managers {
                     headroom_buffers: headroom.buffers,
                     capacity_bytes_per_s: seat.bandwidth_bytes_per_s,
                     headroom_bytes_per_s: seat.bandwidth_bytes_per_s.map(|_| headroom.bytes_per_s),
-                    buffers: seat.buffers,
+                    buffers: seat.buffers + seat.network_buffers,
                     lost: self.lost_text(ContextIndex(at as u8)),
                     ..HandlerContextInfo::default()
                 }

@@ -68,7 +68,7 @@ impl Net {
         self.peers.at(addr).filter(|_| addr.ip().is_loopback())
     }
 
-    /// The packets of a frame, counted, those that are none too; the caller gives them back with [`Net::keep_packets`].
+    /// The packets of a frame; those that are none are counted. The caller gives them back with [`Net::keep_packets`].
     pub(crate) fn walk(&mut self, frame: &Received) -> Packets {
         let Received { buffer, len, stride, from } = frame;
         let mut packets = std::mem::take(&mut self.scratch.packets);
@@ -80,8 +80,6 @@ impl Net {
         if is_of_other_version && let Some(close) = Hello::refuse_version(&buffer[..*len]) {
             self.send_now(*from, &close);
         }
-        self.counters.frames_in += 1;
-        self.counters.packets_in += packets.spans.len() as u64;
         packets
     }
 

@@ -30,7 +30,7 @@ use crate::io::{HandOver, IoPlace};
 use carrier::{Carrier, Wire};
 use crossdock_device::{Device, DeviceCounters, Frame, Poller};
 use crossdock_mailbox::host::{ClientKey, HostInterface};
-use crossdock_mailbox::{BufferMut, Pool, PoolStats};
+use crossdock_mailbox::{BufferMut, ClassStats, Pool};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use frames::Packets;
@@ -183,9 +183,16 @@ impl Net {
         self.large_buffers
     }
 
-    /// The state of the pool, and its size in bytes.
-    pub(crate) fn pool_stats(&self) -> (PoolStats, usize) {
-        (self.pool.stats(), self.pool.memory_bytes())
+    /// Buffers of the pool that are in use, and all of them.
+    pub(crate) fn buffers(&self) -> (u64, u64) {
+        let sum =
+            |(in_use, all): (u64, u64), class: &ClassStats| (in_use + class.in_use() as u64, all + class.count as u64);
+        self.pool.stats().classes.iter().fold((0, 0), sum)
+    }
+
+    /// The pool's size, in bytes.
+    pub(crate) fn pool_bytes(&self) -> usize {
+        self.pool.memory_bytes()
     }
 
     /// A buffer of the pool.

@@ -31,6 +31,8 @@ pub(crate) struct Publishing {
     pub(crate) format: Format,
     /// How many of its records were taken, if the peer has said whose they are.
     pub(crate) taken: Option<Taken>,
+    /// Whether records of it have come.
+    pub(crate) has_records: bool,
 }
 
 /// A peer's carrier, in the table.

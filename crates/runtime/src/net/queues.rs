@@ -16,6 +16,13 @@ use std::sync::Arc;
 /// Most packets that a session is said to have room for.
 pub(crate) const MOST_PACKETS: usize = 16;
 
+/// What waits for a peer, in bytes, packets' headers included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Backlog {
+    pub(crate) bytes: u64,
+    pub(crate) bound: u64,
+}
+
 /// What has become of a peer's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueChange {
@@ -28,14 +35,16 @@ pub(crate) enum QueueChange {
 }
 
 impl Net {
-    /// The bound of a peer's queue now, in bytes.
-    pub(crate) fn queue_bytes(&self) -> u64 {
-        self.queue_bytes
+    /// Bytes that wait for a peer, and on the way or held by it, and the bound on them. Nothing joins a queue that is over its bound
+    /// but control messages; what joined it last, or before the bound fell, may lead over it, and then is the bound.
+    pub(crate) fn backlog(&self, key: usize, host: &HostInterface) -> Backlog {
+        let bytes = self.peers.get(key).map_or(0, |peer| peer.carrier().backlog_bytes(host));
+        Backlog { bytes, bound: self.queue_bytes.max(bytes) }
     }
 
-    /// Bytes that wait for a peer, and on the way or held by it.
-    pub(crate) fn backlog_bytes(&self, key: usize, host: &HostInterface) -> u64 {
-        self.peers.get(key).map_or(0, |peer| peer.carrier().backlog_bytes(host))
+    /// The same where nothing waits.
+    pub(crate) fn no_backlog(&self) -> Backlog {
+        Backlog { bytes: 0, bound: self.queue_bytes }
     }
 
     /// The context has `subscriptions` subscriptions now. The bound of each queue: the configured one, or an even share of a

@@ -125,7 +125,7 @@ impl Net {
             let count = u64::from(transmit.packets.end - transmit.packets.start);
             let resend = transmit.resend;
             match transmit.payload.transmit(&mut *self.device, addr, to, transmit.first_seq, transmit.packets) {
-                Ok(Sent::Done) => {}
+                Ok(Sent::Done) => self.counters.packets_resent += if resend { count } else { 0 },
                 Ok(Sent::Full) => {
                     all = false;
                     break;
@@ -134,8 +134,6 @@ impl Net {
                 Err(_) => self.counters.drop(DropReason::SendRefused, 1),
             }
             link.session.sender.transmitted(now_ns);
-            self.counters.packets_out += if resend { 0 } else { count };
-            self.counters.packets_resent += if resend { count } else { 0 };
         }
         while let Some(short) = link.session.poll_short(now_ns) {
             let bytes = short.bytes();

@@ -175,7 +175,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
         graphs.iter_mut().for_each(|(graph, _)| graph.note_away(now_ns, away));
         turns += 1;
         if turns.is_multiple_of(NOTED_TURNS) {
-            graphs.iter_mut().for_each(|(graph, ws)| graph.note_queues(ws));
+            graphs.iter_mut().for_each(|(graph, ws)| graph.note_queues(ws.buffers_in_use()));
         }
         if worked {
             // Close enough for a spin; no nap, since the context that feeds this one has napped already.
@@ -188,7 +188,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
             Idle::Sleep => {
                 let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
                 for (graph, ws) in &mut graphs {
-                    graph.note_queues(ws);
+                    graph.note_queues(ws.buffers_in_use());
                     graph.gauges().sleeps.add(1);
                     graph.gauges().asleep.set(1);
                 }
@@ -334,7 +334,7 @@ impl GCore {
             seat.graph.gauges().busy_ns.add(busy_ns);
             seat.graph.note_away(end_ns, away_ns);
             if turns.is_multiple_of(64) {
-                seat.graph.note_queues(ws);
+                seat.graph.note_queues(ws.buffers_in_use());
             }
         }
     }
@@ -354,7 +354,7 @@ impl GCore {
 
 impl Seat {
     fn sleep(&mut self, ws: &Workspace) {
-        self.graph.note_queues(ws);
+        self.graph.note_queues(ws.buffers_in_use());
         self.graph.gauges().sleeps.add(1);
         let time = if self.graph.is_full() { FULL_SLEEP } else { LONGEST_SLEEP };
         self.graph.gauges().asleep.set(1);

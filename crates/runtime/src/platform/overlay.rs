@@ -250,9 +250,13 @@ impl Overlay {
         placed
     }
 
-    /// Batches that may wait in a node's queues now: it has one for each stream that it reads.
+    /// Batches that may wait in a node's queues now: it has one for each stream that it reads, and the edges by which that comes.
     pub(crate) fn queue_bound(&self, placed: &Placed) -> u64 {
-        (self.limit * placed.reads.len()) as u64
+        let edges = |stream: &u32| match placed.reads_own {
+            true => 0,
+            false => self.view(*stream, None).edges().iter().filter(|(_, to)| *to == placed.at).count(),
+        };
+        (self.limit * placed.reads.iter().map(|stream| 1 + edges(stream)).sum::<usize>()) as u64
     }
 
     /// A node, if it is there.

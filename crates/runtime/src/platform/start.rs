@@ -23,8 +23,10 @@ pub(crate) struct Seat {
     /// Whether it has sessions: its own loop serves it.
     pub(crate) is_io: bool,
     pub(crate) cpu: Option<usize>,
-    /// Buffers of its pool.
+    /// Buffers for what its handlers make.
     pub(crate) buffers: u64,
+    /// Buffers that an I/O context receives into and sends from.
+    pub(crate) network_buffers: u64,
     /// Bound on its bandwidth, in bytes a second, if there is one.
     pub(crate) bandwidth_bytes_per_s: Option<u64>,
     /// Its gauges.
@@ -126,6 +128,7 @@ fn seat(config: &PlatformConfig, name: &str, spec: &ContextSpec) -> Seat {
         is_io: spec.io,
         cpu: spec.cpu,
         buffers: 0,
+        network_buffers: 0,
         bandwidth_bytes_per_s: config.bandwidth_bytes_per_s(spec),
         gauges: Arc::default(),
         g_core: None,

@@ -232,6 +232,25 @@ fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_note_on_a_stream_without_a_publisher_says_whether_it_had_records() {
+    let (context, addr) = start(|_| {});
+    let note = |name: &str| {
+        let deploy = ChangeRequest::Deploy(sql(name, "SELECT number FROM N"));
+        context.manager().change(deploy, false).unwrap().unwrap().plan.notes.join("; ")
+    };
+    let before = note("before");
+    assert!(before.contains("handler `before` waits: nobody has published stream `N` yet"), "{before}");
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 1000);
+    let meanwhile = note("meanwhile");
+    assert!(!meanwhile.contains("publish"), "{meanwhile}");
+    publisher.finish().unwrap();
+    let after = note("after");
+    assert!(after.contains("waits: stream `N`, which has had 1000 records, has no publisher now"), "{after}");
+    context.stop();
+}
+
+#[test]
 fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     let (context, addr) = start(|_| {});
     let mut publisher = connect(&addr);

@@ -174,7 +174,7 @@ fn a_histogram_s_ranges_add_up_to_its_count() {
 }
 
 /// The metrics of the fields: names that dashboards have.
-const IO: [(&str, &str); 27] = [
+const IO: [(&str, &str); 31] = [
     ("sessions", "crossdock_sessions"),
     ("max_sessions", "crossdock_sessions_bound"),
     ("turns", "crossdock_io_turns_total"),
@@ -184,6 +184,8 @@ const IO: [(&str, &str); 27] = [
     ("packets_in", "crossdock_io_packets_in_total"),
     ("packets_out", "crossdock_io_packets_out_total"),
     ("packets_resent", "crossdock_io_packets_resent_total"),
+    ("network_bytes_in", "crossdock_io_network_in_bytes_total"),
+    ("network_bytes_out", "crossdock_io_network_out_bytes_total"),
     ("records_in", "crossdock_io_records_in_total"),
     ("records_out", "crossdock_io_records_out_total"),
     ("batches_whole", "crossdock_io_batches_whole_total"),
@@ -199,6 +201,8 @@ const IO: [(&str, &str); 27] = [
     ("subscribe_time", "crossdock_subscription_request_to_effect_seconds_count"),
     ("client_messages_in", "crossdock_client_messages_in_total"),
     ("client_messages_out", "crossdock_client_messages_out_total"),
+    ("client_bytes_in", "crossdock_client_in_bytes_total"),
+    ("client_bytes_out", "crossdock_client_out_bytes_total"),
     ("client_waits", "crossdock_client_waits_total"),
     ("client_bytes_held", "crossdock_client_held_bytes"),
     ("client_quota_bytes", "crossdock_client_held_bound_bytes"),

@@ -13,6 +13,40 @@ fn put(world: &mut World, overlay: &mut Overlay, policy: SchedulingPolicy) -> Ar
     gauges
 }
 
+/// A node waits for room while its queue is full, and so is the edge that leads to it.
+#[test]
+fn what_waits_for_a_node_and_on_its_way_there_is_within_the_node_s_bound() {
+    const QUEUE: usize = 4;
+    let (mut world, mut overlay) = World::new(3, 1, QUEUE);
+    let mut nodes = Vec::new();
+    for makes in [9, 10] {
+        let id = overlay.next_id(&[]);
+        let node =
+            added(id, vec![InOrder::instance(false, &Arc::default())], (&[0], makes), SchedulingPolicy::default());
+        world.subscribe(makes);
+        overlay.change(add(node, 1).into(), &mut Steps { world: &mut world, tries: 0, patience: 100_000 }).unwrap();
+        nodes.push(id);
+    }
+    world.settle();
+    world.sessions.is_held = true;
+    for at in (0..1000).map(|turn| turn % 2) {
+        world.offer(0);
+        world.turn(at);
+    }
+    assert!(world.blocked[0]);
+    let graph = &mut world.graphs[1].0;
+    graph.note_queues(0);
+    for id in nodes {
+        let placed = overlay.node(id).unwrap();
+        let (queued, bound) = (placed.gauges.queued.get(), overlay.queue_bound(placed));
+        assert!(queued > QUEUE as u64 && queued <= bound, "{queued} of {bound}");
+    }
+    // Two queues and one edge.
+    assert!(graph.gauges.queued.get() <= 3 * QUEUE as u64, "{}", graph.gauges.queued.get());
+    world.sessions.is_held = false;
+    world.settle();
+}
+
 /// How a full queue is treated may change while it is there.
 #[test]
 fn a_queue_that_is_there_blocks_or_drops_by_its_policy() {

@@ -512,7 +512,12 @@ impl Managers {
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
         let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
         let asked_name = |name: &str| planned.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
-        let notes: BTreeSet<String> = notes.map(|note| note_text(note, &asked_name(note_handler(note)))).collect();
+        let catalog = self.catalog.snapshot().ok();
+        let passed = |stream: &str| {
+            catalog.as_ref().and_then(|catalog| catalog.find(stream)).map_or(0, |entry| entry.activity().records().0)
+        };
+        let text = |note: &Note| note_text(note, &asked_name(note_handler(note)), passed);
+        let notes: BTreeSet<String> = notes.map(text).collect();
         prepared.report.notes.extend(notes);
         for change in plan.changes {
             let name = change.handler;
@@ -609,8 +614,9 @@ fn note_provisional(prepared: &mut Prepared) {
         }
         _ => None,
     });
-    let notes = waiting
-        .map(|name| format!("handler `{name}` was measured on made-up records: its streams have had no records yet"));
+    let notes = waiting.map(|name| {
+        format!("handler `{name}` was measured on made-up records: no records of all its formats have come yet")
+    });
     let notes: BTreeSet<String> = notes.collect();
     prepared.report.notes.extend(notes);
 }
@@ -685,11 +691,15 @@ fn note_handler(note: &Note) -> &str {
     }
 }
 
-fn note_text(note: &Note, handler: &str) -> String {
+/// A note in words; `passed` says how many records of a stream have been published or made.
+fn note_text(note: &Note, handler: &str, passed: impl Fn(&str) -> u64) -> String {
     match note {
-        Note::NoProducer { stream, .. } => {
-            format!("handler `{handler}` waits: nobody has published stream `{stream}` yet")
-        }
+        Note::NoProducer { stream, .. } => match passed(stream) {
+            0 => format!("handler `{handler}` waits: nobody has published stream `{stream}` yet"),
+            records => format!(
+                "handler `{handler}` waits: stream `{stream}`, which has had {records} records, has no publisher now"
+            ),
+        },
         Note::TakesNone { stream, .. } => format!("handler `{handler}` fits no format of stream `{stream}`"),
     }
 }
