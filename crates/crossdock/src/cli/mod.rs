@@ -334,6 +334,11 @@ Examples:
     Clients(List),
 
     /// Creates and removes mailboxes, puts messages into them and gets messages out of them
+    #[command(after_help = "\
+Examples:
+  crossdock mailbox create orders
+  echo hello | crossdock mailbox put orders
+  crossdock mailbox get orders")]
     Mailbox(Mailbox),
 
     /// Lists the daemon's mailboxes
@@ -528,8 +533,8 @@ mod tests {
     #[test]
     fn every_command_has_an_example_that_parses() {
         let commands = definition();
-        let nested = commands.find_subcommand("handler").unwrap().get_subcommands();
-        for command in commands.get_subcommands().chain(nested) {
+        let nested = ["handler", "mailbox"].map(|name| commands.find_subcommand(name).unwrap().get_subcommands());
+        for command in commands.get_subcommands().chain(nested.into_iter().flatten()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples: Vec<&str> = help
                 .lines()
