@@ -13,6 +13,7 @@ use rustix::fs::{FileType, fstat, stat};
 use serde::Serialize;
 
 use crate::cli::{OnError, Publish};
+use crate::connecting::{self, link_failure};
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, RowError, Rows};
 use crate::quantity::{bytes, count, counted, rate, seconds, slower_way, way};
@@ -111,13 +112,14 @@ fn settle(publisher: &Publisher, interrupt: &Interrupt) {
 
 /// Announces the stream. From here on, a signal ends the command cleanly.
 fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome<Publisher> {
-    let publisher = Publisher::builder(&arguments.daemon.address)
+    let builder = Publisher::builder(&arguments.daemon.address)
         .stream(&arguments.stream)
         .format(format)
         .linger(arguments.linger)
         .transport(arguments.daemon.transport)
-        .reconnect(arguments.daemon.reconnect)
-        .connect()
+        .reconnect(arguments.daemon.reconnect);
+    let say = |line| bar.suspend(|| out::say(line));
+    let publisher = connecting::connect(&arguments.daemon, say, |wait| builder.clone().wait_for_daemon(wait).connect())
         .map_err(link_failure)?;
     if let Some(reason) = publisher.not_attached() {
         bar.suspend(|| out::say(slower_way(&reason)));
@@ -194,10 +196,6 @@ fn infer(input: &mut Input, encoding: Encoding, options: &EncodingOptions, bar: 
         out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"));
     });
     Ok(format)
-}
-
-fn link_failure(error: Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
 struct Run<'a> {

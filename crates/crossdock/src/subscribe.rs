@@ -10,6 +10,7 @@ use crossdock_nectarine::{Activity, DropCause, Error, Event, FormatRef, Records,
 use crossdock_runtime::FormatName;
 
 use crate::cli::{OnError, OnRowError, Subscribe};
+use crate::connecting::{self, link_failure};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
@@ -59,7 +60,9 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
             name => builder.accept(name.to_string().parse::<FormatRef>().map_err(Failure::usage)?),
         };
     }
-    let subscriber = builder.connect().map_err(|error| match (&error, arguments.wait) {
+    let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
+    let connected = connecting::connect(&arguments.daemon, out::say, connect);
+    let subscriber = connected.map_err(|error| match (&error, arguments.wait) {
         (Error::UnknownStream(_), None) => {
             Failure::usage(format!("{error}\nto wait for its first publisher, add --wait"))
         }
@@ -110,10 +113,6 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
     let ending = output.endings().first().copied().unwrap_or("bin");
     Err(Failure::usage(format!("{output} is binary, and standard output is a terminal"))
         .hint(format!("send it to a file or a program: > records.{ending}, or | program")))
-}
-
-fn link_failure(error: Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
 struct Run<'a> {

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::carrier::memory::Memory;
+use crate::carrier::memory::{Memory, NotAttached};
 use crate::carrier::udp::Udp;
 use crate::carrier::{Carrier, Closed};
 use crate::error::Error;
@@ -30,8 +30,8 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// The first pause between two tries to come back, and the longest, in ns.
-const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
+/// The first pause between two tries to come back, and the longest, in ns: a daemon that is started again has its clients back soon.
+const BACKOFF_NS: (u64, u64) = (50_000_000, 200_000_000);
 /// How long one try to come back dials before it counts as failed, in ns.
 const DIAL_NS: u64 = 2_000_000_000;
 /// How long each of a daemon's steps may take when this process tries to attach again.
@@ -150,8 +150,16 @@ impl Link {
         let place = Place::of(&settings)?;
         let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
         let mut link = Link::unconnected(settings, place);
-        link.connect(0, timeout_ns)?;
+        match link.connect(0, timeout_ns) {
+            Err(error) if link.waits_for_first() && error.is_no_daemon() => link.lose(error.to_string()),
+            connected => connected?,
+        }
         Ok(link)
+    }
+
+    /// Whether it waits for a daemon that is not there yet.
+    fn waits_for_first(&self) -> bool {
+        self.sessions == 0 && self.settings.wait_for_daemon
     }
 
     fn unconnected(settings: Settings, place: Place) -> Link {
@@ -289,7 +297,7 @@ impl Link {
         let timeout = if self.sessions == 0 { Duration::from_nanos(timeout_ns) } else { ATTACH_AGAIN };
         match (self.attach(timeout), self.place.packets) {
             (Ok(()), _) => self.come_up(),
-            (Err(reason), Some(peer)) => {
+            (Err(NotAttached { reason, .. }), Some(peer)) => {
                 // Without any address there is nothing that was tried.
                 self.not_attached = (!self.place.shared.is_empty()).then_some(reason);
                 if !self.carrier.reopen(now_ns) {
@@ -298,8 +306,8 @@ impl Link {
                 }
                 self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
             }
-            (Err(reason), None) => {
-                return Err(Error::NotAttached { addr: self.settings.addr.clone(), reason });
+            (Err(NotAttached { reason, is_absent }), None) => {
+                return Err(Error::NotAttached { addr: self.settings.addr.clone(), reason, is_absent });
             }
         }
         Ok(())
@@ -308,8 +316,8 @@ impl Link {
     /// Changes to shared memory, if a daemon lets this process attach; notifies the daemon if a session stood.
     ///
     /// # Errors
-    /// Why none does, in words.
-    fn attach(&mut self, timeout: Duration) -> Result<(), String> {
+    /// Why none does.
+    fn attach(&mut self, timeout: Duration) -> Result<(), NotAttached> {
         let request = AttachRequest { uses_mailboxes: self.settings.uses_mailboxes };
         // No time at all would mean without an end.
         let memory =
@@ -324,7 +332,7 @@ impl Link {
     /// A daemon has granted a session. One that came back has begun to let processes attach since that was last tried, perhaps:
     /// then that session is of no use.
     fn welcomed(&mut self) {
-        if self.sessions > 0 {
+        if self.sessions > 0 || self.waits_for_first() {
             // If it does not, the session that it has granted will do.
             let _ = self.attach(ATTACH_AGAIN);
         }
@@ -691,7 +699,7 @@ impl Link {
 
     /// The daemon ended the session.
     fn close(&mut self, close: &Close) {
-        if close.again && self.sessions > 0 {
+        if close.again && (self.sessions > 0 || self.waits_for_first()) {
             self.lose(close.reason.clone());
         } else {
             self.fail(Error::Closed(close.reason.clone()));
@@ -704,6 +712,8 @@ impl Link {
             if self.is_up() {
                 self.lose("connection refused".to_owned());
             }
+        } else if self.waits_for_first() {
+            self.lose("connection refused".to_owned());
         } else {
             let addr = self.settings.addr.clone();
             self.fail(Error::NoDaemon { addr, reason: "connection refused".to_owned() });
@@ -716,7 +726,7 @@ impl Link {
         let kept = self.carrier.lose().into_iter().chain(waiting);
         self.backlog = kept.map(Waiting::Unsent).collect();
         self.changed = true;
-        if self.settings.reconnect {
+        if self.settings.reconnect || self.waits_for_first() {
             self.lost_because = reason;
             let retry_ns = self.now_ns().saturating_add(self.backoff_ns);
             self.backoff_ns = (self.backoff_ns * 2).min(BACKOFF_NS.1);
@@ -738,7 +748,7 @@ impl Link {
                 }
             }
             State::Dialling { until_ns } if now_ns >= until_ns => {
-                if self.sessions > 0 {
+                if self.sessions > 0 || self.waits_for_first() {
                     let reason = self.lost_because.clone();
                     self.lose(reason);
                 } else {

@@ -83,7 +83,7 @@ pub fn fuzz(input: &[u8]) {
     let mut input = Unstructured::new(input);
     let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
     let (window, theirs) = (u32::from(window) + 1, u32::from(theirs));
-    let limits = Limits { window_packets: window, idle_timeout_ns: 3_000_000_000 };
+    let limits = Limits::new(window, 3_000_000_000);
     let mut session: Session<u64, Run> = Session::new(7, 1472, theirs, limits, 0);
     let mut model = Model { limit: [theirs.into(), CONTROL_WINDOW_PACKETS.into()], ..Model::default() };
     let mut now_ns = 0;

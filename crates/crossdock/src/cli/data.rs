@@ -24,7 +24,8 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "TRANSPORT", env = "CROSSDOCK_TRANSPORT", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "shm", "udp"]).try_map(|word| word.parse::<Transport>()))]
     pub(crate) transport: Transport,
-    /// Reconnect when the daemon has stopped and is started again, instead of failing
+    /// Reconnect when the daemon has stopped and is started again, instead of failing; also wait for a daemon that is not
+    /// there yet
     #[arg(long)]
     pub(crate) reconnect: bool,
 }

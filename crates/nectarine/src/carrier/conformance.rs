@@ -86,7 +86,7 @@ impl Daemon for Remote {
             carrier.receive(0, &mut Idler::new(0), &mut heard);
             matches!(heard[..], [Heard::Welcome])
         });
-        let limits = Limits { window_packets: Remote::WINDOW_PACKETS, idle_timeout_ns: u64::MAX };
+        let limits = Limits::new(Remote::WINDOW_PACKETS, u64::MAX);
         let session = Session::new(session, packet_bytes, window_packets, limits, 0);
         (Box::new(carrier), Remote { socket, session, is_left: false })
     }
@@ -107,7 +107,7 @@ impl Daemon for Remote {
                 Kind::Ack => self.session.on_ack(&payload, now_ns, drop).unwrap(),
                 Kind::Ping => self.session.receiver.ack_soon(),
                 Kind::Close => self.is_left = true,
-                Kind::Hello | Kind::Welcome => panic!("{header:?} in a session"),
+                Kind::Hello | Kind::Welcome | Kind::Reset => panic!("{header:?} in a session"),
             }
         }
     }

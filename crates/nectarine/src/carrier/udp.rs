@@ -25,6 +25,9 @@ const WINDOW_PACKETS: u32 = 256;
 /// Bytes of a receive buffer that one packet over loopback takes, about: twice its length.
 const CHARGED_BYTES: usize = 16 << 10;
 const _: () = assert!(LARGE_BUFFERS >= WINDOW_PACKETS as usize + SPARE_BUFFERS + 8, "8 are posted for what arrives");
+/// A daemon that was silent for so long is asked whether it is there: one that was started again in the meantime does not know the
+/// session, and says so.
+const ASK_AFTER_NS: u64 = 400_000_000;
 /// A daemon that was silent for so long, though asked, is gone.
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
@@ -178,6 +181,14 @@ impl Udp {
         now_ns: u64,
         heard: &mut Vec<Heard>,
     ) {
+        if let (Kind::Reset, Some(session)) = (run.header.kind, self.session()) {
+            // Only the daemon knows the number; a reset of an earlier session has another.
+            if run.header.session == session.peer_session() {
+                let reason = "the daemon does not know the session: it was started again, or has ended it".to_owned();
+                heard.push(Heard::Close(Close { again: true, reason }));
+            }
+            return;
+        }
         if run.header.session != self.number {
             return;
         }
@@ -211,7 +222,7 @@ impl Udp {
                     Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
                     Kind::Ping => session.receiver.ack_soon(),
                     Kind::Close => heard.push(Heard::Close(Close::decode(payload))),
-                    Kind::Hello | Kind::Welcome => {}
+                    Kind::Hello | Kind::Welcome | Kind::Reset => {}
                 }
             }
             Talk::Silent => {}
@@ -219,7 +230,7 @@ impl Udp {
     }
 
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { window_packets: self.window_packets, idle_timeout_ns: IDLE_TIMEOUT_NS };
+        let limits = Limits { ask_after_ns: ASK_AFTER_NS, ..Limits::new(self.window_packets, IDLE_TIMEOUT_NS) };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_packets, limits, now_ns);
         self.talk = Talk::Up(Box::new(session));
     }

@@ -240,6 +240,17 @@ fn whether_mailboxes_are_used_is_said_at_every_beginning() {
     }
 }
 
+#[test]
+fn pauses_between_two_tries_stay_short() {
+    let mut link = down();
+    link.sessions = 1;
+    for _ in 0..20 {
+        link.lose("a test".to_owned());
+        let pause_ns = link.due_ns().saturating_sub(link.now_ns());
+        assert!(pause_ns <= 200_000_000, "{pause_ns} ns");
+    }
+}
+
 macro_rules! over_both {
     ($($check:ident),*) => { $(
         mod $check {

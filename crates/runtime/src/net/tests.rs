@@ -151,7 +151,7 @@ struct Packets {
 impl Rig for Packets {
     fn new() -> Packets {
         let (near, far) = MemoryDevice::pair(MemoryOptions::default()).unwrap();
-        let limits = Limits { window_packets: 64, idle_timeout_ns: 1_000_000_000 };
+        let limits = Limits::new(64, 1_000_000_000);
         let session = Session::new(3, 8192, 1 << 20, limits, 0);
         let peer_limits = Limits { window_packets: 1 << 20, ..limits };
         Packets {
