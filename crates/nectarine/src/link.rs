@@ -4,6 +4,8 @@
 //! sends what is due. It never blocks; who waits does so outside, on the carrier's descriptor, until [`Link::due_ns`].
 //! Which carrier it is matters only to [`Link::connect`], which chooses it.
 
+pub(crate) mod awaiting;
+mod backlog;
 #[cfg(test)]
 mod tests;
 
@@ -12,8 +14,10 @@ use crate::carrier::udp::Udp;
 use crate::carrier::{Carrier, Closed};
 use crate::error::Error;
 use crate::incoming::{Answer, Arrived, Bytes, Heard, Incoming, Opened};
-use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent};
+use crate::outgoing::{Message, Outgoing, PacketBuffer};
 use crate::settings::{Place, Settings, Transport};
+use awaiting::Awaiting;
+use backlog::Waiting;
 use crossdock_device::Idler;
 use crossdock_format::Format;
 use crossdock_mailbox::attach::AttachRequest;
@@ -24,7 +28,7 @@ use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Joined;
 use crossdock_transport::{
     ControlMessage, HEADER_BYTES, Header, Joiner, Kind, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Notice,
-    Origin, Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
+    Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
 };
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -65,39 +69,6 @@ enum State {
     Ended,
 }
 
-/// What waits to be handed to the carrier.
-enum Waiting {
-    /// A unit of the session that stands.
-    Unit(Outgoing),
-    /// Records of a session that is over.
-    Unsent(Unsent),
-}
-
-impl Waiting {
-    fn class(&self) -> TrafficClass {
-        match self {
-            Waiting::Unit(unit) => unit.class(),
-            Waiting::Unsent(unsent) => TrafficClass::Data(Origin::Stream(unsent.stream)),
-        }
-    }
-
-    /// How many records of format `of` it holds for the session that comes up.
-    fn records(&self, of: Option<&Format>) -> u64 {
-        match self {
-            Waiting::Unit(_) => 0,
-            Waiting::Unsent(unsent) => unsent.count(of),
-        }
-    }
-
-    /// What of it goes into the next session.
-    fn unsent(self) -> Option<Unsent> {
-        match self {
-            Waiting::Unit(unit) => unit.unsent(),
-            Waiting::Unsent(unsent) => Some(unsent),
-        }
-    }
-}
-
 /// One session with the daemon.
 pub(crate) struct Link {
     settings: Settings,
@@ -125,6 +96,8 @@ pub(crate) struct Link {
     records: u64,
     /// Whether records wait until the daemon has said which it has from earlier sessions.
     is_resuming: bool,
+    /// Of a publisher that waits for subscribers.
+    pub(crate) awaiting: Option<Awaiting>,
     /// The longest record that the daemon takes, in bytes.
     pub(crate) most_record_bytes: usize,
     next_id: u32,
@@ -181,6 +154,7 @@ impl Link {
             published: None,
             records: 0,
             is_resuming: false,
+            awaiting: None,
             most_record_bytes: MAX_MESSAGE_BYTES,
             next_id: 1,
             answers: Vec::new(),
@@ -440,39 +414,6 @@ impl Link {
         has_room
     }
 
-    /// Sends records again, packed into packets of this session, up to one that is longer than a packet or that one alone; what is
-    /// left comes back into the backlog.
-    ///
-    /// # Errors
-    /// The rest, when the carrier has no memory for it now.
-    fn send_again(&mut self, mut unsent: Unsent) -> Result<(), Waiting> {
-        let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
-        if let Some(record) = unsent.next_record(self.published.as_ref()).filter(is_long) {
-            let (bytes, message) = (record.len(), Message::record(record.to_vec(), unsent.stream, unsent.format));
-            unsent.done += bytes;
-            self.backlog.push_front(Waiting::Unsent(unsent));
-            return self.carrier.send(message).map_err(Waiting::Unit);
-        }
-        while !unsent.is_done() {
-            if unsent.next_record(self.published.as_ref()).is_some_and(|record| is_long(&record)) {
-                self.backlog.push_front(Waiting::Unsent(unsent));
-                return Ok(());
-            }
-            let Some(mut packet) = self.carrier.begin_packet() else { return Err(Waiting::Unsent(unsent)) };
-            let done = unsent.done;
-            unsent.pack(&mut packet, self.published.as_ref());
-            if packet.is_empty() {
-                debug_assert!(false, "records were checked before they were packed");
-                return Ok(());
-            }
-            let unit = Outgoing::Records { packet, stream: unsent.stream, format: unsent.format };
-            if self.carrier.send(unit).is_err() {
-                return Err(Waiting::Unsent(Unsent { done, ..unsent }));
-            }
-        }
-        Ok(())
-    }
-
     /// Units queued and unacknowledged.
     pub(crate) fn backlog_units(&self) -> usize {
         self.backlog.len() + self.carrier.unacknowledged()
@@ -662,14 +603,19 @@ impl Link {
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
             Reply::Done { id } => (id, Ok(Answer::Done)),
-            Reply::Announced { id, most_record_bytes, taken } => {
+            Reply::Announced { id, most_record_bytes, taken, subscriptions } => {
                 self.most_record_bytes =
                     usize::try_from(most_record_bytes).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES);
-                self.resume(taken);
+                if !self.begin_awaiting(subscriptions, taken) {
+                    self.resume(taken);
+                }
                 (id, Ok(Answer::Done))
             }
-            Reply::Subscribed { id, format, activity, .. } => {
-                self.inbox.push_back(Incoming::Subscribed { format, activity });
+            Reply::Subscriptions { id, subscriptions } if self.take_subscriptions(id, subscriptions) => return,
+            Reply::Subscriptions { id, .. } => (id, Ok(Answer::Done)),
+            Reply::Subscribed { id, format, activity, position, .. } => {
+                let position = position.map(Box::new);
+                self.inbox.push_back(Incoming::Subscribed { format, activity, position });
                 (id, Ok(Answer::Done))
             }
             Reply::MailboxOpened { id, number, port, implementation, ahead } => {
@@ -741,7 +687,10 @@ impl Link {
     fn run_timers(&mut self) {
         let now_ns = self.now_ns();
         match self.state {
-            State::Up => self.carry(|carrier, _, heard| carrier.on_timer(now_ns, heard)),
+            State::Up => {
+                self.carry(|carrier, _, heard| carrier.on_timer(now_ns, heard));
+                self.tick_awaiting(now_ns);
+            }
             State::Down { retry_ns } if now_ns >= retry_ns => {
                 if let Err(error) = self.connect(now_ns, DIAL_NS) {
                     self.lose(error.to_string()); // no memory, or no more descriptors: later perhaps
@@ -773,7 +722,7 @@ impl Link {
     pub(crate) fn due_ns(&self) -> u64 {
         match self.state {
             State::Dialling { until_ns } => self.carrier.due_ns().min(until_ns),
-            State::Up => self.carrier.due_ns(),
+            State::Up => self.carrier.due_ns().min(self.awaiting.as_ref().map_or(u64::MAX, Awaiting::due_ns)),
             State::Down { retry_ns } => retry_ns,
             State::Ended => u64::MAX,
         }

@@ -128,6 +128,7 @@ fn subscribe(number: u32, sql: &str) -> Request {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     }
 }
 
@@ -279,6 +280,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     });
     assert!(matches!(reply, Reply::Subscribed { id: 9, .. }), "{reply:?}");
     announce(&mut raw, 3, "C");
@@ -349,6 +351,7 @@ fn requests_that_make_no_sense_are_refused() {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     };
     assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
     assert!(refused(raw.ask(subscribe(9))).contains("in use"));
