@@ -231,9 +231,7 @@ impl Run<'_> {
     fn note_missed(&mut self, records: Option<u64>, at_most: bool) {
         let Some(records) = records else {
             self.tally.missed_unknown = true;
-            return out::say(
-                "records that passed while the connection was lost are missing: nobody counts those of this stream",
-            );
+            return out::say("records in between may be missing: those of this stream are not counted");
         };
         self.tally.missed += records;
         self.tally.missed_at_most |= at_most;
@@ -389,7 +387,7 @@ impl Tally {
         let (size, took) = (bytes(self.bytes), seconds(time));
         let mut text = format!("{records}{missed} ({size}) in {took}, {}", way(transport));
         if self.missed_unknown {
-            text += "; those missed while the connection was lost are not counted";
+            text += "; records may be missing from while the connection was lost";
         }
         if self.uncounted_publishers > 0 {
             let (publishers, has) = match self.uncounted_publishers {

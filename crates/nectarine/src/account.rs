@@ -43,7 +43,7 @@ impl Place {
 struct Gap {
     records: i128,
     /// How much of it the application knows.
-    told: u64,
+    reported: u64,
     at_most: bool,
     /// The publishers that have not come back: where they were at the last report, and whether they had ended.
     expected: HashMap<PublisherId, (u64, bool)>,
@@ -60,8 +60,8 @@ impl Gap {
     /// Publishers have come back.
     fn resolve(&mut self, position: &Position) {
         for publisher in &position.publishers {
-            if let Some((reported, _)) = self.expected.remove(&publisher.publisher) {
-                self.records += i128::from(publisher.began) - i128::from(reported);
+            if let Some((position, _)) = self.expected.remove(&publisher.publisher) {
+                self.records += i128::from(publisher.began) - i128::from(position);
             }
         }
     }
@@ -69,8 +69,8 @@ impl Gap {
     /// What is not known to the application yet. What comes twice, since its publisher had no acknowledgement, counts against what
     /// is missed.
     fn news(&mut self) -> Option<Missed> {
-        let records = u64::try_from(self.records).unwrap_or(0).saturating_sub(self.told);
-        self.told += records;
+        let records = u64::try_from(self.records).unwrap_or(0).saturating_sub(self.reported);
+        self.reported += records;
         (records > 0).then_some(Missed { records: Some(records), at_most: self.at_most })
     }
 }

@@ -1,4 +1,4 @@
-//! Tells subscribers how far their streams have come, so that one that comes back after a lost connection, to this daemon or to its
+//! Notifies subscribers of how far their streams have come, so that one that comes back after a lost connection, to this daemon or to its
 //! successor, can count what it has missed.
 //!
 //! Nothing here is done for a message: what a position is made of is counted anyway.
@@ -9,14 +9,14 @@ use crate::subscriptions::Subscription;
 use crossdock_transport::Notice;
 use crossdock_transport::control::Position;
 
-/// How often a subscriber is told how far its stream has come while records pass, in ns.
+/// How often a subscriber is notified of how far its stream has come while records pass, in ns.
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// A subscriber that has not taken that much of what it was told is not told more for now, in bytes.
+/// While a subscriber has not taken that many bytes of control messages, it gets no such notice.
 const MAX_UNTAKEN_BYTES: u64 = 32 << 10;
 
 impl Context {
-    /// How far the stream of a subscription has come, if its subscriber wants to know. Of a stream that handlers make, nobody
-    /// counts the records.
+    /// How far the stream of a subscription has come, if its subscriber asks for that. The records of a stream that
+    /// handlers make are not counted.
     pub(crate) fn position(&self, subscription: &Subscription) -> Option<Position> {
         let stream = self.streams.present(subscription.stream).filter(|_| subscription.positions)?;
         if stream.entry.made_by().is_some() {
@@ -25,20 +25,20 @@ impl Context {
         Some(Position { left_out: subscription.left_out(), ..stream.entry.activity().position() })
     }
 
-    /// Once a second: tells those subscribers whose streams have gone on.
+    /// Once a second: notifies those subscribers whose streams have gone on.
     pub(crate) fn tick_positions(&mut self) {
         let now_ns = self.net.now_ns();
         if now_ns < self.subscriptions.positions_due_ns() {
             return;
         }
-        let told: Vec<usize> =
+        let notified: Vec<usize> =
             self.subscriptions.iter().filter(|(_, subscription)| subscription.positions).map(|(key, _)| key).collect();
-        let due_ns = if told.is_empty() { u64::MAX } else { now_ns.saturating_add(INTERVAL_NS) };
+        let due_ns = if notified.is_empty() { u64::MAX } else { now_ns.saturating_add(INTERVAL_NS) };
         self.subscriptions.set_positions_due(due_ns);
-        told.into_iter().for_each(|key| self.report_position(key, false));
+        notified.into_iter().for_each(|key| self.report_position(key, false));
     }
 
-    /// A publisher of a stream has come: its subscribers are told, at all contexts.
+    /// A publisher of a stream has come: its subscribers at all contexts are notified.
     pub(crate) fn report_publication(&mut self, stream: u32) {
         self.report_positions(stream);
         if !self.place.is_only() {
@@ -51,14 +51,15 @@ impl Context {
         subscriptions.into_iter().flatten().for_each(|key| self.report_position(key, false));
     }
 
-    /// Notes that the subscriber is told now how far its stream has come.
+    /// Notes that the subscriber is notified now.
     pub(crate) fn note_reported(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let stream = self.streams.get(subscription.stream);
         subscription.reported = stream.map(|stream| stream.entry.activity().version());
     }
 
-    /// Tells a subscriber how far its stream has come, if it has; unless it is to be `now`, not one that does not take what it is told.
+    /// Notifies a subscriber of how far its stream has come, if that has changed; unless it is to be `now`, only one that takes its
+    /// notices.
     pub(crate) fn report_position(&mut self, key: usize, now: bool) {
         let Some(subscription) = self.subscriptions.get(key).filter(|subscription| subscription.positions) else {
             return;

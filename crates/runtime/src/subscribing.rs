@@ -42,7 +42,7 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) unreadable: Option<Unreadable>,
     /// What its query does with a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
-    /// Whether the subscriber is to be told how far its stream has come.
+    /// Whether the subscriber is to be notified of how far its stream has come.
     pub(crate) positions: bool,
 }
 

@@ -172,7 +172,7 @@ pub(crate) struct Subscription {
     pub(crate) dropped_unsent: u64,
     /// How far it is known what it has lost.
     pub(crate) losses: Known,
-    /// Whether its subscriber is to be told how far its stream has come, and as of when it was.
+    /// Whether its subscriber is to be notified of how far its stream has come, and as of when it was.
     pub(crate) positions: bool,
     pub(crate) reported: Option<(u64, u64)>,
 }
@@ -320,7 +320,7 @@ pub(crate) struct Subscriptions {
     /// Keys of those whose losses are to be looked at again, and when, in ns.
     listed: Vec<usize>,
     listed_due_ns: u64,
-    /// When subscribers are told how far their streams have come, in ns.
+    /// When subscribers are notified of how far their streams have come, in ns.
     positions_due_ns: u64,
 }
 
@@ -423,7 +423,7 @@ impl Subscriptions {
         if self.listed.is_empty() { u64::MAX } else { self.listed_due_ns }
     }
 
-    /// When subscribers are to be told how far their streams have come, in ns.
+    /// When subscribers are to be notified of how far their streams have come, in ns.
     #[inline]
     pub(crate) fn positions_due_ns(&self) -> u64 {
         self.positions_due_ns
@@ -433,7 +433,7 @@ impl Subscriptions {
         self.positions_due_ns = due_ns;
     }
 
-    /// A subscriber is to be told from now on.
+    /// A subscriber is to be notified from now on.
     pub(crate) fn note_positions(&mut self, now_ns: u64) {
         self.positions_due_ns = self.positions_due_ns.min(now_ns);
     }

@@ -439,6 +439,23 @@ fn pieces_that_are_none_end_their_session_with_the_reason() {
     await_that("all sessions have ended", || context.context().unwrap().sessions == 0);
 }
 
+/// A daemon that was started again does not know its clients' sessions. What asks for no answer gets none, so that two sides never
+/// answer one another.
+#[test]
+fn packets_of_an_unknown_session_get_a_reset_if_they_ask_for_an_answer() {
+    let (context, addr) = start_with(|_| {});
+    let raw = Raw::connect(&addr);
+    for (session, kind) in (1..).zip([Kind::Ack, Kind::Close, Kind::Reset, Kind::Welcome, Kind::Ping]) {
+        raw.socket.send(&Header::new(kind, session).packet(&[]).unwrap()).unwrap();
+    }
+    for session in [5, 6] {
+        let (header, payload) = raw.receive(|_| true);
+        assert_eq!((header.kind, header.session, payload.len()), (Kind::Reset, session, 0));
+        raw.socket.send(&Header::new(Kind::Ping, 6).packet(&[]).unwrap()).unwrap();
+    }
+    context.stop();
+}
+
 #[test]
 fn a_record_that_is_begun_and_not_ended_holds_memory_only_for_a_while() {
     let (context, addr) = start_with(|c| {

@@ -61,7 +61,7 @@ pub enum Request {
         /// What happens to a record that the query cannot compute.
         #[serde(default)]
         row_errors: RowErrors,
-        /// Whether the subscriber is to be told how far its stream has come ([`Notice::Position`]), so that it can count what it
+        /// Whether the subscriber is to be notified of how far its stream has come ([`Notice::Position`]), so that it can count what it
         /// misses while its connection is lost.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         positions: bool,

@@ -103,7 +103,7 @@ fn passes(place: &Place, number: u64) -> Process {
     process
 }
 
-/// Waits until the daemon has taken so many records of the stream.
+/// Waits until the daemon has taken this number of records of the stream.
 fn taken(place: &Place, records: u64) {
     place.wait_for("streams", |list| list.iter().any(|of| of["name"] == "R" && of["records_in"] == records));
 }
