@@ -26,8 +26,18 @@ const SLOW: f64 = 0.5;
 /// The time between the two looks at the daemon: what grows meanwhile is a problem now, what does not is one of the past.
 const BETWEEN: Duration = Duration::from_millis(500);
 /// The events that report that something is wrong.
-const TROUBLES: [&str; 9] =
-    ["failed", "lost", "replaced", "refused", "degraded", "over_budget", "dropped", "disconnected", "blocked"];
+const TROUBLES: [&str; 10] = [
+    "failed",
+    "lost",
+    "replaced",
+    "refused",
+    "degraded",
+    "over_budget",
+    "dropped",
+    "missed",
+    "disconnected",
+    "blocked",
+];
 
 /// What is known of a daemon.
 #[derive(Default)]

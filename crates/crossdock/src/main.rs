@@ -4,6 +4,7 @@
 mod check;
 mod cli;
 mod config;
+mod connecting;
 mod conversions;
 mod demo;
 mod doctor;

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use crossdock_format::Format;
 use crossdock_format::csv::CsvOptions;
 use crossdock_format::encoding::{Encoding, EncodingOptions};
-use crossdock_nectarine::{Error, PublishSummary, Publisher, Transport};
+use crossdock_nectarine::{Error, PublishSummary, Publisher, PublisherEvent, Transport};
 use indicatif::ProgressBar;
 use rustix::fs::{FileType, fstat, stat};
 use serde::Serialize;
 
 use crate::cli::{OnError, Publish};
+use crate::connecting::{self, link_failure};
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, RowError, Rows};
 use crate::quantity::{bytes, count, counted, rate, seconds, slower_way, way};
@@ -111,13 +112,19 @@ fn settle(publisher: &Publisher, interrupt: &Interrupt) {
 
 /// Announces the stream. From here on, a signal ends the command cleanly.
 fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &Interrupt) -> Outcome<Publisher> {
-    let publisher = Publisher::builder(&arguments.daemon.address)
+    let mut builder = Publisher::builder(&arguments.daemon.address)
         .stream(&arguments.stream)
         .format(format)
         .linger(arguments.linger)
         .transport(arguments.daemon.transport)
-        .reconnect(arguments.daemon.reconnect)
-        .connect()
+        .reconnect(arguments.daemon.reconnect);
+    if let Some(bound) = arguments.await_subscribers {
+        let (shown, stream) = (bar.clone(), arguments.stream.clone());
+        let on_event = move |event| shown.suspend(|| say_event(&stream, event, bound));
+        builder = builder.await_subscribers(bound, arguments.min_subscribers).on_event(on_event);
+    }
+    let say = |line| bar.suspend(|| out::say(line));
+    let publisher = connecting::connect(&arguments.daemon, say, |wait| builder.clone().wait_for_daemon(wait).connect())
         .map_err(link_failure)?;
     if let Some(reason) = publisher.not_attached() {
         bar.suspend(|| out::say(slower_way(&reason)));
@@ -126,6 +133,24 @@ fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
     Ok(publisher)
+}
+
+/// Says what a publisher waits for.
+fn say_event(stream: &str, event: PublisherEvent, bound: Duration) {
+    match event {
+        PublisherEvent::AwaitingSubscribers { present, wanted } => out::say(format_args!(
+            "waiting for subscribers of {stream}, at most {}: there are {present} of {wanted}",
+            seconds(bound)
+        )),
+        PublisherEvent::SubscribersAwaited { present, wanted } if present < wanted => out::say(format_args!(
+            "publishing goes on after {}, with {present} of {wanted} subscribers",
+            seconds(bound)
+        )),
+        PublisherEvent::SubscribersAwaited { present, .. } => {
+            out::say(format_args!("publishing goes on, with {}", counted(present.into(), "subscriber")));
+        }
+        _ => {}
+    }
 }
 
 /// An input that is ready to be read.
@@ -194,10 +219,6 @@ fn infer(input: &mut Input, encoding: Encoding, options: &EncodingOptions, bar: 
         out::say(format_args!("schema inferred from the first rows (--schema FILE sets another):\n  {fields}"));
     });
     Ok(format)
-}
-
-fn link_failure(error: Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
 struct Run<'a> {

@@ -10,6 +10,7 @@ use crossdock_nectarine::{Activity, DropCause, Error, Event, FormatRef, Records,
 use crossdock_runtime::FormatName;
 
 use crate::cli::{OnError, OnRowError, Subscribe};
+use crate::connecting::{self, link_failure};
 use crate::conversions::format_named;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
@@ -59,7 +60,9 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
             name => builder.accept(name.to_string().parse::<FormatRef>().map_err(Failure::usage)?),
         };
     }
-    let subscriber = builder.connect().map_err(|error| match (&error, arguments.wait) {
+    let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
+    let connected = connecting::connect(&arguments.daemon, out::say, connect);
+    let subscriber = connected.map_err(|error| match (&error, arguments.wait) {
         (Error::UnknownStream(_), None) => {
             Failure::usage(format!("{error}\nto wait for its first publisher, add --wait"))
         }
@@ -86,6 +89,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     let end = run.receive();
     let end = run.finish().and(end);
     if !matches!(end, Err(Failure::OutputClosed)) {
+        run.tally.uncounted_publishers = run.subscriber.uncounted_publishers();
         run.tally.say(started.elapsed(), run.subscriber.transport());
     }
     match end? {
@@ -110,10 +114,6 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
     let ending = output.endings().first().copied().unwrap_or("bin");
     Err(Failure::usage(format!("{output} is binary, and standard output is a terminal"))
         .hint(format!("send it to a file or a program: > records.{ending}, or | program")))
-}
-
-fn link_failure(error: Error) -> Failure {
-    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
 }
 
 struct Run<'a> {
@@ -176,11 +176,8 @@ impl Run<'_> {
                     self.tally.unreadable += 1;
                     out::say(format_args!("a publisher's records do not fit the query: {message}"));
                 }
-                Event::Reconnected => {
-                    out::say(
-                        "the connection to the daemon was lost and is restored; records in between may be missing",
-                    );
-                }
+                Event::Reconnected => out::say("the connection to the daemon was lost and is restored"),
+                Event::Missed { records, at_most } => self.note_missed(records, at_most),
             }
         }
     }
@@ -228,6 +225,22 @@ impl Run<'_> {
             out::say(format_args!("{text}; {} left", counted(publishers_left.into(), "publisher")));
         }
         Ok(is_end && !is_loss)
+    }
+
+    /// Records have passed while the connection was lost.
+    fn note_missed(&mut self, records: Option<u64>, at_most: bool) {
+        let Some(records) = records else {
+            self.tally.missed_unknown = true;
+            return out::say("records in between may be missing: those of this stream are not counted");
+        };
+        self.tally.missed += records;
+        self.tally.missed_at_most |= at_most;
+        let (up_to, condition) =
+            if at_most { ("up to ", ", whether or not they meet the query's condition") } else { ("", "") };
+        let records = counted(records, "record");
+        out::say(format_args!(
+            "{up_to}{records} of the stream passed while the connection was lost{condition}, and did not arrive"
+        ));
     }
 
     fn note_dropped(&mut self, records: u64, cause: DropCause, reason: &str) -> Outcome {
@@ -349,6 +362,12 @@ struct Tally {
     skipped: Skips,
     /// Records dropped in the daemon, by cause.
     dropped: BTreeMap<DropCause, u64>,
+    /// Records that passed while the connection was lost, and whether they may be fewer, or were not counted.
+    missed: u64,
+    missed_at_most: bool,
+    missed_unknown: bool,
+    /// Publishers that have not come back since; theirs are not counted.
+    uncounted_publishers: u32,
     /// Formats that the query does not fit.
     unreadable: u64,
     /// Publishers that have gone without having finished.
@@ -361,7 +380,22 @@ impl Tally {
             Some(written) => format!("{} of {} written", count(written), counted(self.records, "record")),
             None => counted(self.records, "record"),
         };
-        let mut text = format!("{records} ({}) in {}, {}", bytes(self.bytes), seconds(time), way(transport));
+        let missed = match (self.missed, self.missed_at_most) {
+            (0, _) => String::new(),
+            (missed, at_most) => format!(", {}{} missed", if at_most { "up to " } else { "" }, count(missed)),
+        };
+        let (size, took) = (bytes(self.bytes), seconds(time));
+        let mut text = format!("{records}{missed} ({size}) in {took}, {}", way(transport));
+        if self.missed_unknown {
+            text += "; records may be missing from while the connection was lost";
+        }
+        if self.uncounted_publishers > 0 {
+            let (publishers, has) = match self.uncounted_publishers {
+                1 => ("1 publisher".to_owned(), "has"),
+                many => (counted(many.into(), "publisher"), "have"),
+            };
+            text += &format!("; records of {publishers} that {has} not come back are not counted as missed");
+        }
         if self.written.is_some() {
             text += "; the output is incomplete";
         }

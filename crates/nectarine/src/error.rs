@@ -35,6 +35,8 @@ pub enum Error {
         addr: String,
         /// What was tried, and what came of it.
         reason: String,
+        /// Whether no daemon listens there: one may come yet.
+        is_absent: bool,
     },
     /// The query does not parse or does not fit its stream.
     #[error("{0}")]
@@ -179,6 +181,12 @@ impl Error {
         )
     }
 
+    /// Whether no daemon is there, which may be started yet: see `wait_for_daemon` of the builders.
+    #[must_use]
+    pub fn is_no_daemon(&self) -> bool {
+        matches!(self, Error::NoDaemon { .. } | Error::NotAttached { is_absent: true, .. })
+    }
+
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Error {
         move |source| Error::System { what, source }
     }
@@ -189,7 +197,9 @@ impl Error {
             Error::Closed(reason) => Error::Closed(reason.clone()),
             Error::Lost { addr, reason } => Error::Lost { addr: addr.clone(), reason: reason.clone() },
             Error::NoDaemon { addr, reason } => Error::NoDaemon { addr: addr.clone(), reason: reason.clone() },
-            Error::NotAttached { addr, reason } => Error::NotAttached { addr: addr.clone(), reason: reason.clone() },
+            Error::NotAttached { addr, reason, is_absent } => {
+                Error::NotAttached { addr: addr.clone(), reason: reason.clone(), is_absent: *is_absent }
+            }
             Error::Query(message) => Error::Query(message.clone()),
             Error::UnknownStream(message) => Error::UnknownStream(message.clone()),
             Error::UnknownFormat(message) => Error::UnknownFormat(message.clone()),

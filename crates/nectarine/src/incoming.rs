@@ -2,7 +2,7 @@
 
 use crossdock_mailbox::Buffer;
 use crossdock_mailbox::client::Message;
-use crossdock_transport::control::Activity;
+use crossdock_transport::control::{Activity, Position};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{Header, Implementation, Notice};
@@ -77,8 +77,8 @@ pub(crate) enum Incoming {
     Opened(Opened),
     /// Something the daemon tells.
     Notice(Notice),
-    /// A subscription stands (again), with this format description; what is going on at its stream.
-    Subscribed { format: String, activity: Activity },
+    /// A subscription stands (again), with this format description; what is going on at its stream, and how far that has come.
+    Subscribed { format: String, activity: Activity, position: Option<Box<Position>> },
     /// The session is a new one; what was sent between may be missing.
     Reconnected,
 }

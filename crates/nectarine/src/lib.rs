@@ -95,6 +95,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/publish-subscribe.md")]
 struct PublishAndSubscribe;
 
+mod account;
 mod carrier;
 mod client;
 mod conversions;
@@ -128,6 +129,7 @@ pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Activity, DropCause, Implementation, Overflow, RowErrors, Unreadable};
 pub use error::Error;
 pub use iteration::{Batches, RecordIter, Typed};
+pub use link::awaiting::PublisherEvent;
 pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};

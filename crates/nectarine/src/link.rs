@@ -4,16 +4,20 @@
 //! sends what is due. It never blocks; who waits does so outside, on the carrier's descriptor, until [`Link::due_ns`].
 //! Which carrier it is matters only to [`Link::connect`], which chooses it.
 
+pub(crate) mod awaiting;
+mod backlog;
 #[cfg(test)]
 mod tests;
 
-use crate::carrier::memory::Memory;
+use crate::carrier::memory::{Memory, NotAttached};
 use crate::carrier::udp::Udp;
 use crate::carrier::{Carrier, Closed};
 use crate::error::Error;
 use crate::incoming::{Answer, Arrived, Bytes, Heard, Incoming, Opened};
-use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent};
+use crate::outgoing::{Message, Outgoing, PacketBuffer};
 use crate::settings::{Place, Settings, Transport};
+use awaiting::Awaiting;
+use backlog::Waiting;
 use crossdock_device::Idler;
 use crossdock_format::Format;
 use crossdock_mailbox::attach::AttachRequest;
@@ -24,14 +28,14 @@ use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Joined;
 use crossdock_transport::{
     ControlMessage, HEADER_BYTES, Header, Joiner, Kind, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Notice,
-    Origin, Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
+    Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
 };
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// The first pause between two tries to come back, and the longest, in ns.
-const BACKOFF_NS: (u64, u64) = (50_000_000, 2_000_000_000);
+/// The first pause between two tries to come back, and the longest, in ns: a daemon that is started again has its clients back soon.
+const BACKOFF_NS: (u64, u64) = (50_000_000, 200_000_000);
 /// How long one try to come back dials before it counts as failed, in ns.
 const DIAL_NS: u64 = 2_000_000_000;
 /// How long each of a daemon's steps may take when this process tries to attach again.
@@ -65,39 +69,6 @@ enum State {
     Ended,
 }
 
-/// What waits to be handed to the carrier.
-enum Waiting {
-    /// A unit of the session that stands.
-    Unit(Outgoing),
-    /// Records of a session that is over.
-    Unsent(Unsent),
-}
-
-impl Waiting {
-    fn class(&self) -> TrafficClass {
-        match self {
-            Waiting::Unit(unit) => unit.class(),
-            Waiting::Unsent(unsent) => TrafficClass::Data(Origin::Stream(unsent.stream)),
-        }
-    }
-
-    /// How many records of format `of` it holds for the session that comes up.
-    fn records(&self, of: Option<&Format>) -> u64 {
-        match self {
-            Waiting::Unit(_) => 0,
-            Waiting::Unsent(unsent) => unsent.count(of),
-        }
-    }
-
-    /// What of it goes into the next session.
-    fn unsent(self) -> Option<Unsent> {
-        match self {
-            Waiting::Unit(unit) => unit.unsent(),
-            Waiting::Unsent(unsent) => Some(unsent),
-        }
-    }
-}
-
 /// One session with the daemon.
 pub(crate) struct Link {
     settings: Settings,
@@ -125,6 +96,8 @@ pub(crate) struct Link {
     records: u64,
     /// Whether records wait until the daemon has said which it has from earlier sessions.
     is_resuming: bool,
+    /// Of a publisher that waits for subscribers.
+    pub(crate) awaiting: Option<Awaiting>,
     /// The longest record that the daemon takes, in bytes.
     pub(crate) most_record_bytes: usize,
     next_id: u32,
@@ -150,8 +123,16 @@ impl Link {
         let place = Place::of(&settings)?;
         let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
         let mut link = Link::unconnected(settings, place);
-        link.connect(0, timeout_ns)?;
+        match link.connect(0, timeout_ns) {
+            Err(error) if link.waits_for_first() && error.is_no_daemon() => link.lose(error.to_string()),
+            connected => connected?,
+        }
         Ok(link)
+    }
+
+    /// Whether it waits for a daemon that is not there yet.
+    fn waits_for_first(&self) -> bool {
+        self.sessions == 0 && self.settings.wait_for_daemon
     }
 
     fn unconnected(settings: Settings, place: Place) -> Link {
@@ -173,6 +154,7 @@ impl Link {
             published: None,
             records: 0,
             is_resuming: false,
+            awaiting: None,
             most_record_bytes: MAX_MESSAGE_BYTES,
             next_id: 1,
             answers: Vec::new(),
@@ -289,7 +271,7 @@ impl Link {
         let timeout = if self.sessions == 0 { Duration::from_nanos(timeout_ns) } else { ATTACH_AGAIN };
         match (self.attach(timeout), self.place.packets) {
             (Ok(()), _) => self.come_up(),
-            (Err(reason), Some(peer)) => {
+            (Err(NotAttached { reason, .. }), Some(peer)) => {
                 // Without any address there is nothing that was tried.
                 self.not_attached = (!self.place.shared.is_empty()).then_some(reason);
                 if !self.carrier.reopen(now_ns) {
@@ -298,8 +280,8 @@ impl Link {
                 }
                 self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
             }
-            (Err(reason), None) => {
-                return Err(Error::NotAttached { addr: self.settings.addr.clone(), reason });
+            (Err(NotAttached { reason, is_absent }), None) => {
+                return Err(Error::NotAttached { addr: self.settings.addr.clone(), reason, is_absent });
             }
         }
         Ok(())
@@ -308,8 +290,8 @@ impl Link {
     /// Changes to shared memory, if a daemon lets this process attach; notifies the daemon if a session stood.
     ///
     /// # Errors
-    /// Why none does, in words.
-    fn attach(&mut self, timeout: Duration) -> Result<(), String> {
+    /// Why none does.
+    fn attach(&mut self, timeout: Duration) -> Result<(), NotAttached> {
         let request = AttachRequest { uses_mailboxes: self.settings.uses_mailboxes };
         // No time at all would mean without an end.
         let memory =
@@ -324,7 +306,7 @@ impl Link {
     /// A daemon has granted a session. One that came back has begun to let processes attach since that was last tried, perhaps:
     /// then that session is of no use.
     fn welcomed(&mut self) {
-        if self.sessions > 0 {
+        if self.sessions > 0 || self.waits_for_first() {
             // If it does not, the session that it has granted will do.
             let _ = self.attach(ATTACH_AGAIN);
         }
@@ -430,39 +412,6 @@ impl Link {
             self.enqueue(Message::record(record.to_vec(), stream, format));
         }
         has_room
-    }
-
-    /// Sends records again, packed into packets of this session, up to one that is longer than a packet or that one alone; what is
-    /// left comes back into the backlog.
-    ///
-    /// # Errors
-    /// The rest, when the carrier has no memory for it now.
-    fn send_again(&mut self, mut unsent: Unsent) -> Result<(), Waiting> {
-        let is_long = |record: &&[u8]| record.len() > MAX_PAYLOAD_BYTES;
-        if let Some(record) = unsent.next_record(self.published.as_ref()).filter(is_long) {
-            let (bytes, message) = (record.len(), Message::record(record.to_vec(), unsent.stream, unsent.format));
-            unsent.done += bytes;
-            self.backlog.push_front(Waiting::Unsent(unsent));
-            return self.carrier.send(message).map_err(Waiting::Unit);
-        }
-        while !unsent.is_done() {
-            if unsent.next_record(self.published.as_ref()).is_some_and(|record| is_long(&record)) {
-                self.backlog.push_front(Waiting::Unsent(unsent));
-                return Ok(());
-            }
-            let Some(mut packet) = self.carrier.begin_packet() else { return Err(Waiting::Unsent(unsent)) };
-            let done = unsent.done;
-            unsent.pack(&mut packet, self.published.as_ref());
-            if packet.is_empty() {
-                debug_assert!(false, "records were checked before they were packed");
-                return Ok(());
-            }
-            let unit = Outgoing::Records { packet, stream: unsent.stream, format: unsent.format };
-            if self.carrier.send(unit).is_err() {
-                return Err(Waiting::Unsent(Unsent { done, ..unsent }));
-            }
-        }
-        Ok(())
     }
 
     /// Units queued and unacknowledged.
@@ -654,14 +603,19 @@ impl Link {
     fn take_reply(&mut self, reply: Reply) {
         let (id, result) = match reply {
             Reply::Done { id } => (id, Ok(Answer::Done)),
-            Reply::Announced { id, most_record_bytes, taken } => {
+            Reply::Announced { id, most_record_bytes, taken, subscriptions } => {
                 self.most_record_bytes =
                     usize::try_from(most_record_bytes).unwrap_or(usize::MAX).min(MAX_MESSAGE_BYTES);
-                self.resume(taken);
+                if !self.begin_awaiting(subscriptions, taken) {
+                    self.resume(taken);
+                }
                 (id, Ok(Answer::Done))
             }
-            Reply::Subscribed { id, format, activity, .. } => {
-                self.inbox.push_back(Incoming::Subscribed { format, activity });
+            Reply::Subscriptions { id, subscriptions } if self.take_subscriptions(id, subscriptions) => return,
+            Reply::Subscriptions { id, .. } => (id, Ok(Answer::Done)),
+            Reply::Subscribed { id, format, activity, position, .. } => {
+                let position = position.map(Box::new);
+                self.inbox.push_back(Incoming::Subscribed { format, activity, position });
                 (id, Ok(Answer::Done))
             }
             Reply::MailboxOpened { id, number, port, implementation, ahead } => {
@@ -691,7 +645,7 @@ impl Link {
 
     /// The daemon ended the session.
     fn close(&mut self, close: &Close) {
-        if close.again && self.sessions > 0 {
+        if close.again && (self.sessions > 0 || self.waits_for_first()) {
             self.lose(close.reason.clone());
         } else {
             self.fail(Error::Closed(close.reason.clone()));
@@ -704,6 +658,8 @@ impl Link {
             if self.is_up() {
                 self.lose("connection refused".to_owned());
             }
+        } else if self.waits_for_first() {
+            self.lose("connection refused".to_owned());
         } else {
             let addr = self.settings.addr.clone();
             self.fail(Error::NoDaemon { addr, reason: "connection refused".to_owned() });
@@ -716,7 +672,7 @@ impl Link {
         let kept = self.carrier.lose().into_iter().chain(waiting);
         self.backlog = kept.map(Waiting::Unsent).collect();
         self.changed = true;
-        if self.settings.reconnect {
+        if self.settings.reconnect || self.waits_for_first() {
             self.lost_because = reason;
             let retry_ns = self.now_ns().saturating_add(self.backoff_ns);
             self.backoff_ns = (self.backoff_ns * 2).min(BACKOFF_NS.1);
@@ -731,14 +687,17 @@ impl Link {
     fn run_timers(&mut self) {
         let now_ns = self.now_ns();
         match self.state {
-            State::Up => self.carry(|carrier, _, heard| carrier.on_timer(now_ns, heard)),
+            State::Up => {
+                self.carry(|carrier, _, heard| carrier.on_timer(now_ns, heard));
+                self.tick_awaiting(now_ns);
+            }
             State::Down { retry_ns } if now_ns >= retry_ns => {
                 if let Err(error) = self.connect(now_ns, DIAL_NS) {
                     self.lose(error.to_string()); // no memory, or no more descriptors: later perhaps
                 }
             }
             State::Dialling { until_ns } if now_ns >= until_ns => {
-                if self.sessions > 0 {
+                if self.sessions > 0 || self.waits_for_first() {
                     let reason = self.lost_because.clone();
                     self.lose(reason);
                 } else {
@@ -763,7 +722,7 @@ impl Link {
     pub(crate) fn due_ns(&self) -> u64 {
         match self.state {
             State::Dialling { until_ns } => self.carrier.due_ns().min(until_ns),
-            State::Up => self.carrier.due_ns(),
+            State::Up => self.carrier.due_ns().min(self.awaiting.as_ref().map_or(u64::MAX, Awaiting::due_ns)),
             State::Down { retry_ns } => retry_ns,
             State::Ended => u64::MAX,
         }

@@ -4,6 +4,7 @@ use crate::client::{Client, Interrupter};
 use crate::conversions::{self, ConverterWanted, FormatRef};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
+use crate::link::awaiting::{AwaitSubscribers, Awaiting, OnPublisherEvent, PublisherEvent};
 use crate::packing::Packing;
 use crate::settings::{Settings, Transport, setting_methods};
 use crate::shared::Inner;
@@ -14,6 +15,7 @@ use crossdock_transport::Request;
 use crossdock_transport::control::{Publication, PublisherId};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(feature = "futures")]
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
@@ -28,13 +30,18 @@ const UNACKNOWLEDGED: usize = 16;
 /// How long a dropped publisher tries to get rid of what it has.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// What is called with the events of publishers.
+type OnEvent = Arc<Mutex<dyn FnMut(PublisherEvent) + Send>>;
+
 /// Sets up a [`Publisher`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PublisherBuilder {
     settings: Settings,
     stream: Option<String>,
     format: Option<Result<Format, TypedError>>,
     linger: Duration,
+    await_subscribers: Option<AwaitSubscribers>,
+    on_event: Option<OnEvent>,
 }
 
 impl PublisherBuilder {
@@ -67,6 +74,26 @@ impl PublisherBuilder {
         self
     }
 
+    /// Has the publisher wait for subscribers when it has connected again after a lost connection: it sends no more records before
+    /// its stream has as many subscriptions as it had before, and `least` at least, or `bound` has passed. With a `least` of more
+    /// than 0 it waits in the same way when it connects for the first time. Subscribers are counted, not identified, and those of
+    /// streams that handlers make of this one do not count.
+    ///
+    /// [`PublisherBuilder::on_event`] is called when it begins to wait and when it goes on.
+    #[must_use]
+    pub fn await_subscribers(mut self, bound: Duration, least: u32) -> Self {
+        self.await_subscribers = Some(AwaitSubscribers { bound, least });
+        self
+    }
+
+    /// Has `on_event` called with what the publisher does while its calls wait. It is called on any thread, and must neither use
+    /// the publisher nor take long.
+    #[must_use]
+    pub fn on_event(mut self, on_event: impl FnMut(PublisherEvent) + Send + 'static) -> Self {
+        self.on_event = Some(Arc::new(Mutex::new(on_event)));
+        self
+    }
+
     setting_methods!();
 
     /// Connects and announces the stream.
@@ -80,6 +107,13 @@ impl PublisherBuilder {
         let mut client = Client::connect(self.settings)?;
         let id = {
             let mut inner = client.shared.lock();
+            inner.link.awaiting = self.await_subscribers.map(|settings| {
+                let on_event = self.on_event.map(|on_event| {
+                    let call = move |event| (on_event.lock().unwrap_or_else(PoisonError::into_inner))(event);
+                    Box::new(call) as OnPublisherEvent
+                });
+                Awaiting::new(settings, STREAM, on_event)
+            });
             let id = inner.link.request_id();
             let announce = Request::Announce {
                 id,
@@ -95,6 +129,13 @@ impl PublisherBuilder {
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
         Ok(Publisher::new(client, stream, format))
+    }
+}
+
+impl std::fmt::Debug for PublisherBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PublisherBuilder { settings, stream, .. } = self;
+        f.debug_struct("PublisherBuilder").field("settings", settings).field("stream", stream).finish_non_exhaustive()
     }
 }
 
@@ -133,7 +174,14 @@ impl Publisher {
     /// Begins to set up a publisher at the daemon's address, `host:port`.
     #[must_use]
     pub fn builder(addr: impl Into<String>) -> PublisherBuilder {
-        PublisherBuilder { settings: Settings::new(addr), stream: None, format: None, linger: Duration::from_millis(1) }
+        PublisherBuilder {
+            settings: Settings::new(addr),
+            stream: None,
+            format: None,
+            linger: Duration::from_millis(1),
+            await_subscribers: None,
+            on_event: None,
+        }
     }
 
     fn new(client: Client, stream: String, format: Format) -> Publisher {

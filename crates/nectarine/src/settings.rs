@@ -47,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) transport: Transport,
     pub(crate) connect_timeout: Duration,
     pub(crate) reconnect: bool,
+    pub(crate) wait_for_daemon: bool,
     /// Whether it is for mailboxes and what comes with them, which says where in the daemon the session has to be.
     pub(crate) uses_mailboxes: bool,
 }
@@ -58,6 +59,7 @@ impl Settings {
             transport: Transport::Auto,
             connect_timeout: Duration::from_secs(3),
             reconnect: true,
+            wait_for_daemon: false,
             uses_mailboxes: false,
         }
     }
@@ -77,6 +79,14 @@ macro_rules! setting_methods {
         #[must_use]
         pub fn reconnect(mut self, reconnect: bool) -> Self {
             self.settings.reconnect = reconnect;
+            self
+        }
+
+        /// Whether to wait, for as long as it takes, for a daemon that is not there when this connects; no unless set: then that is
+        /// [`Error::NoDaemon`](crate::Error::NoDaemon), or the same with shared memory only.
+        #[must_use]
+        pub fn wait_for_daemon(mut self, wait: bool) -> Self {
+            self.settings.wait_for_daemon = wait;
             self
         }
 

@@ -1,5 +1,6 @@
 //! Receiving what a query selects.
 
+use crate::account::{Account, Missed};
 use crate::client::{Client, Interrupter};
 use crate::conversions::FormatRef;
 use crate::error::Error;
@@ -93,7 +94,7 @@ impl SubscriberBuilder {
             let id = inner.link.request_id();
             let subscribe = |wait| {
                 let (sql, overflow, unreadable) = (sql.clone(), self.overflow, self.unreadable);
-                let row_errors = self.row_errors;
+                let (row_errors, positions) = (self.row_errors, self.settings.reconnect);
                 let accept = self.accept.iter().map(FormatRef::name).collect();
                 Request::Subscribe {
                     id,
@@ -104,6 +105,7 @@ impl SubscriberBuilder {
                     accept,
                     unreadable,
                     row_errors,
+                    positions,
                 }
             };
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
@@ -169,8 +171,17 @@ pub enum Event {
         /// What does not fit.
         message: String,
     },
-    /// The daemon was gone and is back; what was published between may be missing.
+    /// The daemon was gone and is back. What was missed between follows as [`Event::Missed`].
     Reconnected,
+    /// Records of the stream passed while the connection was lost, or were in a daemon that was killed. More of these events may
+    /// follow as the stream's publishers come back; they add up. There is none if nothing was missed.
+    Missed {
+        /// How many records of the stream, before the query's condition. None if nobody counts them: those of streams that handlers
+        /// make, and those of a daemon of an earlier release.
+        records: Option<u64>,
+        /// Whether it may be fewer, since the query has a condition and records that do not meet it are not sent.
+        at_most: bool,
+    },
 }
 
 /// What a subscriber calls with the events that its iterators pass over.
@@ -203,6 +214,8 @@ pub struct Subscriber {
     has_begun: bool,
     dropped: u64,
     reconnections: u64,
+    account: Account,
+    missed: u64,
     /// Publishers that have gone without finishing, in all sessions and in those before this one.
     lost: u32,
     lost_before: u32,
@@ -225,6 +238,8 @@ impl Subscriber {
             has_begun: false,
             dropped: 0,
             reconnections: 0,
+            account: Account::default(),
+            missed: 0,
             lost: 0,
             lost_before: 0,
         }
@@ -261,8 +276,9 @@ impl Subscriber {
     fn await_subscription(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         while self.format.is_none() {
             match self.client.wait(timeout, |inner| inner.link.inbox.pop_front())? {
-                Some(Incoming::Subscribed { format, activity }) => {
+                Some(Incoming::Subscribed { format, activity, position }) => {
                     self.activity = activity;
+                    self.account.begin(position.map(|position| *position));
                     self.learn(&format)?;
                 }
                 Some(other) => self.pending.push_back(other),
@@ -300,6 +316,19 @@ impl Subscriber {
     #[must_use]
     pub fn reconnections(&self) -> u64 {
         self.reconnections
+    }
+
+    /// Records of the stream that were missed while the connection was lost, as the events so far say ([`Event::Missed`]).
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Publishers that were there when the connection was lost and have not come back: what they published meanwhile is not in
+    /// [`Subscriber::missed`].
+    #[must_use]
+    pub fn uncounted_publishers(&self) -> u32 {
+        self.account.uncounted_publishers()
     }
 
     /// The next record; waits as long as it takes. `None` at the stream's end: its last publisher has gone. Should another one
@@ -554,6 +583,7 @@ impl Subscriber {
             Event::StreamEnded { publishers_left, .. } => self.has_ended = *publishers_left == 0,
             Event::Dropped { records, .. } => self.dropped += records,
             Event::Reconnected => self.reconnections += 1,
+            Event::Missed { records, .. } => self.missed += records.unwrap_or(0),
             Event::Format(_) | Event::Readable { .. } => {}
         }
     }
@@ -577,14 +607,31 @@ impl Subscriber {
         Ok(match incoming {
             Incoming::Records(arrived) => {
                 self.consumed = arrived.data_end;
-                Some(self.records(arrived)?)
+                let event = self.records(arrived)?;
+                match &event {
+                    Event::Records(records) => self.account.note(records.len() as u64),
+                    Event::Dropped { records, .. } => self.account.note(*records),
+                    _ => {}
+                }
+                Some(event)
             }
             Incoming::Reconnected => Some(Event::Reconnected),
-            Incoming::Subscribed { format, activity } => {
+            Incoming::Subscribed { format, activity, position } => {
                 self.subscribed_again(activity);
                 let before = self.format.clone();
                 let format = self.learn(&format)?;
-                (before.as_ref() != Some(&format)).then_some(Event::Format(format))
+                if before.as_ref() != Some(&format) {
+                    self.pending.push_front(Incoming::Notice(Notice::Format {
+                        subscription: SUBSCRIPTION,
+                        format: format.describe(),
+                    }));
+                }
+                let missed = self.account.begin(position.map(|position| *position));
+                missed.map(|missed| self.missed_event(missed))
+            }
+            Incoming::Notice(Notice::Position { position, .. }) => {
+                let missed = self.account.report(position);
+                missed.map(|missed| self.missed_event(missed))
             }
             Incoming::Notice(Notice::Format { format, .. }) => Some(Event::Format(self.learn(&format)?)),
             Incoming::Notice(Notice::StreamEnded { publishers, lost, .. }) => {
@@ -594,6 +641,7 @@ impl Subscriber {
                 Some(Event::StreamEnded { publishers_left: publishers, finished: lost == 0, lost })
             }
             Incoming::Notice(Notice::Dropped { records, cause, reason, .. }) => {
+                self.account.note(records);
                 Some(Event::Dropped { records, cause, reason })
             }
             Incoming::Notice(Notice::Unreadable { message, .. }) => Some(Event::Unreadable { message }),
@@ -617,6 +665,16 @@ impl Subscriber {
             | Incoming::Opened(_)
             | Incoming::Message { .. } => None,
         })
+    }
+
+    /// Something was missed, which the daemon is to know too.
+    fn missed_event(&self, missed: Missed) -> Event {
+        let Missed { records, at_most } = missed;
+        if let Some(records) = records {
+            let report = Request::ReportMissed { subscription: SUBSCRIPTION, records };
+            self.client.shared.lock().link.ask(report);
+        }
+        Event::Missed { records, at_most }
     }
 
     /// The subscription stands again after a lost connection. If the stream has ended meanwhile, nothing else reports that.
@@ -701,49 +759,4 @@ impl std::fmt::Debug for Subscriber {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crossdock_format::{FieldSpec, FieldType};
-    use std::net::UdpSocket;
-
-    fn activity(publishers: u32, records: u64) -> Activity {
-        Activity { publishers: Some(publishers), records, latest_ms_ago: None }
-    }
-
-    /// The events after a lost connection.
-    fn events_after(subscriber: &mut Subscriber, activity: Activity) -> Vec<Event> {
-        let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap().describe();
-        let inbox = [Incoming::Reconnected, Incoming::Subscribed { format, activity }];
-        subscriber.client.shared.lock().link.inbox.extend(inbox);
-        std::iter::from_fn(|| subscriber.next_event(Some(Duration::ZERO)).unwrap()).collect()
-    }
-
-    #[test]
-    fn an_end_that_was_reached_while_the_connection_was_lost_is_reported() {
-        // Nobody answers there, so nothing but what the test brings comes.
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let addr = socket.local_addr().unwrap().to_string();
-        let settings = Settings { transport: Transport::Udp, ..Settings::new(addr) };
-        let subscriber = |then| {
-            let mut subscriber = Subscriber::new(Client::new(settings.clone()).unwrap());
-            subscriber.activity = then;
-            events_after(&mut subscriber, activity(1, 7));
-            subscriber.activity = then;
-            subscriber
-        };
-        let is_end = |event: &Event| matches!(event, Event::StreamEnded { publishers_left: 0, finished: false, .. });
-        for (then, now) in [(activity(1, 0), activity(0, 0)), (activity(0, 5), activity(0, 6))] {
-            let mut subscriber = subscriber(then);
-            let events = events_after(&mut subscriber, now);
-            assert!(matches!(&events[..], [Event::Reconnected, end] if is_end(end)), "{events:?}");
-            // Once: the stream has ended.
-            let events = events_after(&mut subscriber, now);
-            assert!(matches!(&events[..], [Event::Reconnected]), "{events:?}");
-        }
-        // There is a publisher; or the first one is still waited for.
-        for (then, now) in [(activity(1, 0), activity(1, 0)), (activity(0, 5), activity(0, 5))] {
-            let events = events_after(&mut subscriber(then), now);
-            assert!(matches!(&events[..], [Event::Reconnected]), "{events:?}");
-        }
-    }
-}
+mod tests;

@@ -308,7 +308,7 @@ impl Context {
         (format, taken): (Format, Option<Taken>),
         stream: usize,
     ) {
-        let so_far = taken.as_ref().map(|taken| taken.count.get());
+        let (so_far, publication) = (taken.as_ref().map(|taken| taken.count.get()), taken.clone());
         let id_of_format = format.id();
         let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
         let published = self.net.still_there(peer).map(|key| self.publish(key, publishing));
@@ -322,7 +322,16 @@ impl Context {
         let (id, most_record_bytes) = (announcement.id, self.net.most_record_bytes() as u64);
         match published {
             None => {}
-            Some(Ok(_)) => self.answer_with(peer, Reply::Announced { id, most_record_bytes, taken: so_far }),
+            Some(Ok(_)) => {
+                let entry = self.streams.present(stream).map(|stream| Arc::clone(&stream.entry));
+                let subscriptions = entry.as_ref().map(|entry| entry.activity().subscriptions());
+                if let (Some(entry), Some(publication)) = (entry, publication) {
+                    entry.activity().begin_publication(&publication);
+                    // Before its first record.
+                    self.report_publication(stream as u32);
+                }
+                self.answer_with(peer, Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions });
+            }
             Some(Err(refusal)) => self.answer(peer, id, Err(refusal)),
         }
     }

@@ -333,6 +333,7 @@ impl Context {
         }
         let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns()).min(self.host.losses_due_ns());
         let due_ns = due_ns.min(self.subscriptions.looks_again_ns()).min(self.net.watch_due_ns());
+        let due_ns = due_ns.min(self.subscriptions.positions_due_ns());
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
         let longest_ns = match () {
             () if self.graph.is_full() => FULL_SLEEP_NS,
@@ -353,6 +354,7 @@ impl Context {
             self.remove_peer(key, "silent", Some(close));
         }
         self.tick_losses();
+        self.tick_positions();
         for key in self.net.take_holding() {
             self.note_holding(key);
         }
@@ -416,6 +418,7 @@ impl Context {
         };
         self.host.close_all_remote(key);
         for publishing in &peer.publishing {
+            self.streams.end_publication(publishing);
             // One that goes on in a later session has lost nothing.
             let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
             self.streams.end_format(publishing.stream, publishing.format.id());

@@ -39,7 +39,7 @@ impl Context {
                         self.end_session(key, "closed");
                     }
                 }
-                Kind::Welcome => self.net.count_drop(DropReason::PacketUnexpected, 1),
+                Kind::Welcome | Kind::Reset => self.net.count_drop(DropReason::PacketUnexpected, 1),
             }
         }
         self.net.keep_packets(packets);

@@ -134,6 +134,7 @@ impl Context {
         self.settle_queue(key);
         self.note_losses(key);
         self.report_dropped(key, true);
+        self.report_position(key, true);
         // It may have been disconnected for its queue.
         let Some(subscription) = self.subscriptions.get(key) else { return };
         let notice = Notice::StreamEnded { subscription: subscription.number, publishers, lost };

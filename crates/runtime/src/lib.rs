@@ -37,6 +37,7 @@ mod morph;
 mod net;
 mod planner;
 mod platform;
+mod positions;
 mod present;
 mod principal;
 mod publications;

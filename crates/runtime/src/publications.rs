@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Publications that are remembered at most, those of sessions that stand included; each about 100 bytes and its
 /// stream's name. If all of them have sessions, further ones are not remembered.
 const MAX_PUBLICATIONS: usize = 16_384;
-/// For how long one is remembered that no session has: a publisher comes back at the latest 2 s after its daemon can be reached.
+/// For how long one is remembered that no session has: a publisher comes back at the latest 1 s after its daemon can be reached.
 const REMEMBERED: Duration = Duration::from_secs(900);
 
 /// The bit of a count that is closed; the others are the number.
@@ -58,6 +58,8 @@ impl TakenCount {
 pub(crate) struct Taken {
     /// Whose records they are.
     pub(crate) publisher: PublisherId,
+    /// How many were taken before this daemon took any.
+    pub(crate) began: u64,
     /// How many were taken.
     pub(crate) count: Arc<TakenCount>,
 }
@@ -65,6 +67,7 @@ pub(crate) struct Taken {
 /// One publisher's records on one stream.
 #[derive(Debug)]
 struct Remembered {
+    began: u64,
     count: Arc<TakenCount>,
     /// Since when no session is known to have it.
     idle_since: Option<Instant>,
@@ -90,13 +93,14 @@ impl Publications {
     pub(crate) fn resume(&mut self, stream: &str, of: Publication, now: Instant) -> Taken {
         self.sweep(now);
         let key = (of.publisher, stream.into());
-        let before = self.known.remove(&key).map_or(0, |known| known.count.close());
+        let before = self.known.remove(&key).map(|known| (known.began, known.count.close()));
         // What the publisher has been acknowledged was taken, also if that is forgotten here.
-        let count = Arc::new(TakenCount::new(before.max(of.first)));
+        let taken = before.map_or(0, |(_, taken)| taken).max(of.first);
+        let (began, count) = (before.map_or(taken, |(began, _)| began), Arc::new(TakenCount::new(taken)));
         if self.known.len() < MAX_PUBLICATIONS || self.forget_oldest() {
-            self.known.insert(key, Remembered { count: Arc::clone(&count), idle_since: None });
+            self.known.insert(key, Remembered { began, count: Arc::clone(&count), idle_since: None });
         }
-        Taken { publisher: of.publisher, count }
+        Taken { publisher: of.publisher, began, count }
     }
 
     /// Notes which publications have no session, and forgets those that have had none for long; now and then.

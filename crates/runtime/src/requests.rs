@@ -5,11 +5,12 @@ use crate::announcing::{Announcement, reply};
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
+use crate::net::peers::Publishing;
 use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
 use crate::subscriptions::Subscription;
-use crossdock_format::{Format, FormatId};
+use crossdock_format::Format;
 use crossdock_transport::control::{Activity, Refusal, RefusalCode};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, Follows, Notice, Origin, Reply, Request, TrafficClass};
@@ -25,8 +26,19 @@ impl Context {
             Request::Announce { id, stream: number, name, format, publication } => {
                 return self.announce(key, Announcement { id, number, name, format, publication });
             }
-            Request::Subscribe { id, subscription: number, sql, overflow, wait, accept, unreadable, row_errors } => {
-                let request = SubscriptionRequest { id, number, sql, overflow, wait, accept, unreadable, row_errors };
+            Request::Subscribe {
+                id,
+                subscription: number,
+                sql,
+                overflow,
+                wait,
+                accept,
+                unreadable,
+                row_errors,
+                positions,
+            } => {
+                let request =
+                    SubscriptionRequest { id, number, sql, overflow, wait, accept, unreadable, row_errors, positions };
                 return self.begin_subscribe(key, request);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {
@@ -39,6 +51,11 @@ impl Context {
             Request::Unsubscribe { id, subscription } => (id, self.unsubscribe(key, subscription)),
             Request::Finish { id, stream } => (id, self.finish(key, stream)),
             Request::ReportMalformed { subscription } => return self.suspect_stream(key, subscription),
+            Request::ReportMissed { subscription, records } => return self.report_missed(key, subscription, records),
+            Request::CountSubscriptions { id, stream } => {
+                let reply = self.count_subscriptions(key, id, stream).unwrap_or_else(|why| reply(id, Err(why)));
+                return self.send_control(key, &reply.into());
+            }
             request @ (Request::CreateMailbox { .. }
             | Request::DeleteMailbox { .. }
             | Request::OpenMailbox { .. }
@@ -69,20 +86,28 @@ impl Context {
     /// Confirms to a subscriber that its subscription stands, with all formats that may come.
     pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
         let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.present(s));
-        let found = all.find(|s| s.number == number);
+        let mut all = peer.subscriptions.iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
+        let found = all.find(|(_, subscription)| subscription.number == number);
         debug_assert!(found.is_some(), "a subscription that is confirmed is its peer's");
-        let Some(subscription) = found else { return };
+        let Some((subscription_key, subscription)) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
-        let activity = self.activity(subscription);
-        self.send_control(
-            key,
-            &ControlMessage::Reply(Reply::Subscribed { id, subscription: number, format, activity }),
-        );
+        let (activity, position) = (self.activity(subscription), self.position(subscription));
+        self.note_reported(subscription_key);
+        let reply = Reply::Subscribed { id, subscription: number, format, activity, position };
+        self.send_control(key, &ControlMessage::Reply(reply));
         for format in formats {
             self.send_control(key, &ControlMessage::Notice(Notice::Format { subscription: number, format }));
         }
+    }
+
+    /// How many subscriptions there are to a stream that a peer publishes.
+    fn count_subscriptions(&self, key: usize, id: u32, number: u32) -> Result<Reply, Refusal> {
+        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing[..]).unwrap_or_default();
+        let stream = publishing.iter().find(|p| p.number == number).and_then(|p| self.streams.get(p.stream));
+        let subscriptions = stream.map(|stream| stream.entry.activity().subscriptions());
+        let subscriptions = subscriptions.ok_or_else(|| not_announced(number))?;
+        Ok(Reply::Subscriptions { id, subscriptions })
     }
 
     /// What is going on at a subscription's stream.
@@ -127,13 +152,15 @@ impl Context {
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
         let Some(peer) = self.net.present_peer_mut(key) else { return Ok(()) };
         let Some(stream) = peer.publishing.iter().find(|p| p.number == number).map(|p| p.stream) else {
-            let message = format!("stream number {number} was not announced in this session");
-            return Err(refuse(RefusalCode::State, message));
+            return Err(not_announced(number));
         };
-        let ended: Vec<FormatId> =
-            peer.publishing.extract_if(.., |p| p.number == number).map(|ended| ended.format.id()).collect();
-        ended.into_iter().for_each(|format| self.streams.end_format(stream, format));
-        if !peer.publishing.iter().any(|p| p.stream == stream) {
+        let ended: Vec<Publishing> = peer.publishing.extract_if(.., |p| p.number == number).collect();
+        let is_last = !peer.publishing.iter().any(|p| p.stream == stream);
+        for publishing in &ended {
+            self.streams.end_publication(publishing);
+            self.streams.end_format(stream, publishing.format.id());
+        }
+        if is_last {
             self.end_publishing(key, stream, true);
         }
         Ok(())
@@ -152,6 +179,7 @@ impl Context {
         }
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream) {
+            stream.entry.activity().end_subscription();
             stream.subscriptions.retain(|&s| s != key);
             stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);
@@ -221,4 +249,9 @@ impl Context {
             self.report_dropped(subscription, true);
         }
     }
+}
+
+/// The refusal of a request about a stream that the session does not publish.
+fn not_announced(number: u32) -> Refusal {
+    refuse(RefusalCode::State, format!("stream number {number} was not announced in this session"))
 }

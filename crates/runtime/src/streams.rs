@@ -4,6 +4,7 @@ use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Snapshot, StreamEntry};
 use crate::graph::ContextIndex;
 use crate::morph::Morphing;
+use crate::net::peers::Publishing;
 use crate::present::present;
 use crate::subscriptions::Served;
 use crossdock_format::{Format, FormatId};
@@ -474,6 +475,13 @@ impl Streams {
     pub(crate) fn end_publishing(&self, key: usize) {
         self.get(key).into_iter().for_each(|stream| stream.entry.activity().end_publishing());
         self.catalog.post(move |catalog| catalog.end_publishing(key as u32));
+    }
+
+    /// A session here brings the records of a publisher no longer.
+    pub(crate) fn end_publication(&self, publishing: &Publishing) {
+        if let (Some(stream), Some(taken)) = (self.get(publishing.stream), &publishing.taken) {
+            stream.entry.activity().end_publication(taken);
+        }
     }
 
     /// Records of a stream that sessions here published, or that are counted here.

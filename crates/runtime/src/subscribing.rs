@@ -42,6 +42,8 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) unreadable: Option<Unreadable>,
     /// What its query does with a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
+    /// Whether the subscriber is to be notified of how far its stream has come.
+    pub(crate) positions: bool,
 }
 
 /// The query that takes all of a handler's stream, and that one's gauges.
@@ -334,6 +336,7 @@ impl Context {
         };
         let overflow = request.overflow.unwrap_or(self.config.overflow);
         let mut subscription = Subscription::new(id, *key, request.number, stream, made, overflow);
+        subscription.positions = request.positions;
         subscription.asked = Some(Box::new(select.clone()));
         subscription.elsewhere = Some(gauges);
         let formats = self.streams.get(stream).map(|stream| stream.entry.formats().iter());
@@ -357,6 +360,9 @@ impl Context {
     fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
         let took_ns = self.net.now_ns().saturating_sub(asked_ns);
         self.net.counters_mut().subscribe_time.note(took_ns, 1);
+        if subscription.positions {
+            self.subscriptions.note_positions(self.net.now_ns());
+        }
         let accepts = subscription.accept.is_some();
         let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
         let instances = std::mem::take(&mut subscription.instances);
@@ -367,6 +373,7 @@ impl Context {
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.present_mut(stream_key) {
+            stream.entry.activity().begin_subscription();
             stream.subscriptions.push(subscription_key);
             stream.accepting += u32::from(accepts);
         }
@@ -419,6 +426,7 @@ impl Context {
         let (number, select) = (coming.request.number, coming.select.clone());
         // It gets its number when it is put in.
         let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
+        subscription.positions = coming.request.positions;
         let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
         subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);

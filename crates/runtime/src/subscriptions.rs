@@ -26,6 +26,8 @@ pub(crate) struct Entry {
     pub(crate) format: u64,
     /// The format of the records that go out; absent when the query does not fit the other.
     output_format: Option<Format>,
+    /// Whether the query has a condition.
+    filters: bool,
     /// Whether every record leaves as it came: `SELECT *` without a condition.
     pub(crate) takes_all: bool,
     /// Which fields of the format the query needs, a flag a field.
@@ -170,6 +172,9 @@ pub(crate) struct Subscription {
     pub(crate) dropped_unsent: u64,
     /// How far it is known what it has lost.
     pub(crate) losses: Known,
+    /// Whether its subscriber is to be notified of how far its stream has come, and as of when it was.
+    pub(crate) positions: bool,
+    pub(crate) reported: Option<(u64, u64)>,
 }
 
 impl Subscription {
@@ -200,6 +205,8 @@ impl Subscription {
             output: Output::default(),
             dropped_unsent: 0,
             losses: Known::default(),
+            positions: false,
+            reported: None,
         }
     }
 
@@ -212,6 +219,16 @@ impl Subscription {
     #[inline]
     pub(crate) fn row_errors(&self) -> u64 {
         self.gauges.row_errors.get() + self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+    }
+
+    /// Records for which its query's condition did not hold, if it has one: those that its node has had, and that it neither made
+    /// a record of nor lost.
+    pub(crate) fn left_out(&self) -> Option<u64> {
+        let gauges = self.entries.iter().any(|entry| entry.filters).then_some(&self.gauges)?;
+        let lost = [Loss::NoBuffer, Loss::TooLong, Loss::Unreadable, Loss::Failed, Loss::Removed];
+        let lost: u64 = lost.into_iter().map(|why| gauges.lost(why)).sum();
+        let accounted = gauges.records_out.get() + gauges.row_errors.get() + lost;
+        Some(gauges.records_in.get().saturating_sub(accounted))
     }
 
     /// All that it has lost.
@@ -303,6 +320,8 @@ pub(crate) struct Subscriptions {
     /// Keys of those whose losses are to be looked at again, and when, in ns.
     listed: Vec<usize>,
     listed_due_ns: u64,
+    /// When subscribers are notified of how far their streams have come, in ns.
+    positions_due_ns: u64,
 }
 
 impl Subscriptions {
@@ -316,6 +335,7 @@ impl Subscriptions {
             in_place: Vec::new(),
             listed: Vec::new(),
             listed_due_ns: 0,
+            positions_due_ns: u64::MAX,
         }
     }
 
@@ -403,6 +423,21 @@ impl Subscriptions {
         if self.listed.is_empty() { u64::MAX } else { self.listed_due_ns }
     }
 
+    /// When subscribers are to be notified of how far their streams have come, in ns.
+    #[inline]
+    pub(crate) fn positions_due_ns(&self) -> u64 {
+        self.positions_due_ns
+    }
+
+    pub(crate) fn set_positions_due(&mut self, due_ns: u64) {
+        self.positions_due_ns = due_ns;
+    }
+
+    /// A subscriber is to be notified from now on.
+    pub(crate) fn note_positions(&mut self, now_ns: u64) {
+        self.positions_due_ns = self.positions_due_ns.min(now_ns);
+    }
+
     /// Those that are to be looked at; each is put in again by the caller if it is to be looked at once more.
     pub(crate) fn take_listed(&mut self) -> Vec<usize> {
         let listed = std::mem::take(&mut self.listed);
@@ -484,6 +519,7 @@ impl Entry {
         Entry {
             format: format.id().0,
             output_format: None,
+            filters: false,
             takes_all: false,
             reads: Arc::default(),
             is_narrowed: false,
@@ -491,6 +527,7 @@ impl Entry {
     }
 
     fn note(&mut self, program: &Program) {
+        self.filters = !program.filter.is_empty();
         self.takes_all = takes_all(program);
         self.reads = reads(program).into();
     }

@@ -128,6 +128,7 @@ fn subscribe(number: u32, sql: &str) -> Request {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     }
 }
 
@@ -279,6 +280,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     });
     assert!(matches!(reply, Reply::Subscribed { id: 9, .. }), "{reply:?}");
     announce(&mut raw, 3, "C");
@@ -349,6 +351,7 @@ fn requests_that_make_no_sense_are_refused() {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     };
     assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
     assert!(refused(raw.ask(subscribe(9))).contains("in use"));
@@ -434,6 +437,23 @@ fn pieces_that_are_none_end_their_session_with_the_reason() {
     }
     other.finish().unwrap();
     await_that("all sessions have ended", || context.context().unwrap().sessions == 0);
+}
+
+/// A daemon that was started again does not know its clients' sessions. What asks for no answer gets none, so that two sides never
+/// answer one another.
+#[test]
+fn packets_of_an_unknown_session_get_a_reset_if_they_ask_for_an_answer() {
+    let (context, addr) = start_with(|_| {});
+    let raw = Raw::connect(&addr);
+    for (session, kind) in (1..).zip([Kind::Ack, Kind::Close, Kind::Reset, Kind::Welcome, Kind::Ping]) {
+        raw.socket.send(&Header::new(kind, session).packet(&[]).unwrap()).unwrap();
+    }
+    for session in [5, 6] {
+        let (header, payload) = raw.receive(|_| true);
+        assert_eq!((header.kind, header.session, payload.len()), (Kind::Reset, session, 0));
+        raw.socket.send(&Header::new(Kind::Ping, 6).packet(&[]).unwrap()).unwrap();
+    }
+    context.stop();
 }
 
 #[test]

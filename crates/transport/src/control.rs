@@ -6,12 +6,14 @@
 
 mod causes;
 mod order;
+mod position;
 mod words;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use causes::{DropCause, RowErrors};
+pub use position::{MAX_LISTED, Position, PublisherPosition};
 pub use words::{
     Activity, FormatName, Implementation, Overflow, Publication, PublisherId, Refusal, RefusalCode, Side, Unreadable,
 };
@@ -59,6 +61,10 @@ pub enum Request {
         /// What happens to a record that the query cannot compute.
         #[serde(default)]
         row_errors: RowErrors,
+        /// Whether the subscriber is to be notified of how far its stream has come ([`Notice::Position`]), so that it can count what it
+        /// misses while its connection is lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        positions: bool,
     },
     /// Ends a subscription.
     Unsubscribe {
@@ -79,6 +85,21 @@ pub enum Request {
     ReportMalformed {
         /// The subscription's number.
         subscription: u32,
+    },
+    /// Reports that a subscriber has come back after a lost connection, and how many records of its stream it has missed; nothing
+    /// answers.
+    ReportMissed {
+        /// The subscription's number.
+        subscription: u32,
+        /// How many; an upper bound if its query has a condition.
+        records: u64,
+    },
+    /// Asks how many subscriptions there are to a stream that the client publishes; the answer is [`Reply::Subscriptions`].
+    CountSubscriptions {
+        /// The client's number for the reply.
+        id: u32,
+        /// The stream's number.
+        stream: u32,
     },
     /// Offers a conversion between two formats of a stream. It is checked before anything changes, and used from the next batch
     /// on.
@@ -217,6 +238,7 @@ impl Request {
             | Request::Subscribe { id, .. }
             | Request::Unsubscribe { id, .. }
             | Request::Finish { id, .. }
+            | Request::CountSubscriptions { id, .. }
             | Request::RegisterConversion { id, .. }
             | Request::UnregisterConversion { id, .. }
             | Request::ListenForConverters { id, .. }
@@ -227,7 +249,10 @@ impl Request {
             | Request::CreateTask { id, .. }
             | Request::EndTask { id, .. }
             | Request::FindNode { id, .. } => Some(*id),
-            Request::GetMessages { .. } | Request::ReportMalformed { .. } | Request::Terminate => None,
+            Request::GetMessages { .. }
+            | Request::ReportMalformed { .. }
+            | Request::ReportMissed { .. }
+            | Request::Terminate => None,
         }
     }
 }
@@ -251,6 +276,16 @@ pub enum Reply {
         /// wants. Absent if the request named no publication.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         taken: Option<u64>,
+        /// Subscriptions to the stream, at all contexts; absent from a daemon that does not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subscriptions: Option<u32>,
+    },
+    /// How many subscriptions there are to a stream, at all contexts of the daemon.
+    Subscriptions {
+        /// The request's number.
+        id: u32,
+        /// How many.
+        subscriptions: u32,
     },
     /// The subscription stands; records of `subscription` follow.
     Subscribed {
@@ -263,6 +298,9 @@ pub enum Reply {
         /// What is going on at its stream.
         #[serde(default)]
         activity: Activity,
+        /// How far its stream has come, if that was asked for and is known: not for a stream that handlers make.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<Position>,
     },
     /// A side of a mailbox is open. Over packets, each message is a packet of [`Kind::Message`](crate::Kind::Message).
     MailboxOpened {
@@ -319,6 +357,14 @@ pub enum Notice {
         /// Those that have gone without having finished since the subscription began: records of theirs may be missing.
         #[serde(default)]
         lost: u32,
+    },
+    /// How far the stream has come, among the subscription's records; about once a second while records pass, and when a
+    /// publisher has come.
+    Position {
+        /// The subscription's number.
+        subscription: u32,
+        /// How far.
+        position: Position,
     },
     /// Records did not reach this subscriber; a notice for each cause.
     Dropped {

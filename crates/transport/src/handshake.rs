@@ -146,7 +146,8 @@ pub struct Dialler {
 }
 
 impl Dialler {
-    /// Dials from `now_ns` on; the hello is repeated after 50 ms, then at doubling intervals up to 1 s.
+    /// Dials from `now_ns` on; the hello is repeated after 50 ms, then at doubling intervals up to 200 ms, so that a daemon that is
+    /// started has its clients back soon.
     #[must_use]
     pub fn new(hello: Hello, now_ns: u64) -> Dialler {
         Dialler { hello, next_ns: now_ns, interval_ns: 50_000_000 }
@@ -158,7 +159,7 @@ impl Dialler {
             return None;
         }
         self.next_ns = now_ns + self.interval_ns;
-        self.interval_ns = (self.interval_ns * 2).min(1_000_000_000);
+        self.interval_ns = (self.interval_ns * 2).min(200_000_000);
         Some(self.hello.packet())
     }
 

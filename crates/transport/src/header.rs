@@ -7,7 +7,7 @@
 //! | 0 | version |
 //! | 1 | kind |
 //! | 2..4 | payload length in bytes |
-//! | 4..8 | session: the receiver's number for it |
+//! | 4..8 | session: the receiver's number for it; in a reset the sender's |
 //! | 8..16 | sequence number of the packet in its direction |
 //! | 16..24 | format id of the records |
 //! | 24..28 | stream: the publisher's number for it, the subscription's, or the session's number of an open mailbox |
@@ -45,6 +45,10 @@ pub enum Kind {
     /// One mailbox message; in the same sequence as data and control. To the daemon: put into the mailbox that the session has
     /// open for writing under the header's `stream` number. To the client: got from the mailbox open for reading.
     Message = 8,
+    /// The answer of a daemon to a packet of a session that it does not have: the client's session is over. Its `session` is the
+    /// number that the packet carried; it carries nothing else, so it is never longer than what it answers, and it is never
+    /// answered.
+    Reset = 9,
 }
 
 impl Kind {
@@ -58,6 +62,7 @@ impl Kind {
             6 => Kind::Close,
             7 => Kind::Ping,
             8 => Kind::Message,
+            9 => Kind::Reset,
             _ => return None,
         })
     }

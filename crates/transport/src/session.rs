@@ -13,8 +13,18 @@ const STARVED_NS: u64 = 100_000_000;
 pub struct Limits {
     /// Bytes of data that this side takes ahead of what it has consumed.
     pub window_bytes: u32,
+    /// A peer that was silent for so long is asked whether it is there, in ns.
+    pub ask_after_ns: u64,
     /// A peer that was silent for so long, though asked, is gone. In ns.
     pub idle_timeout_ns: u64,
+}
+
+impl Limits {
+    /// Limits with which a silent peer is asked after a third of its time-out.
+    #[must_use]
+    pub const fn new(window_bytes: u32, idle_timeout_ns: u64) -> Limits {
+        Limits { window_bytes, ask_after_ns: idle_timeout_ns / 3, idle_timeout_ns }
+    }
 }
 
 /// A small packet that is built without allocation: an ack or a ping.
@@ -116,14 +126,11 @@ impl<P, R> Session<P, R> {
         Ok(())
     }
 
-    /// How long without a word before the peer is asked (again), in ns: after a third of its time-out, then often enough
-    /// that a few lost pings are no death.
+    /// How long without a word before the peer is asked (again), in ns: after a while, then often enough that a few lost pings are
+    /// no death.
     fn ask_after_ns(&self) -> u64 {
-        let patience_ns = if self.asked_ns > self.heard_ns {
-            self.limits.idle_timeout_ns / 12
-        } else {
-            self.limits.idle_timeout_ns / 3
-        };
+        let patience_ns =
+            if self.asked_ns > self.heard_ns { self.limits.idle_timeout_ns / 12 } else { self.limits.ask_after_ns };
         if self.sender.is_starved() {
             // The ack that brought new credit may have been lost, and nothing else would bring another.
             patience_ns.min(STARVED_NS)
@@ -168,7 +175,7 @@ mod tests {
     use super::*;
     use crate::order::{Origin, TrafficClass};
 
-    const LIMITS: Limits = Limits { window_bytes: 16 * 1472, idle_timeout_ns: 3_000_000_000 };
+    const LIMITS: Limits = Limits::new(16 * 1472, 3_000_000_000);
 
     #[test]
     fn a_silent_peer_is_asked_and_then_gone() {

@@ -61,6 +61,6 @@ fn decode(kind: Kind, payload: &[u8]) {
             assert_eq!(again.again, close.again);
             assert!(close.reason.starts_with(&again.reason), "a long reason is cut");
         }
-        Kind::Data | Kind::Ping | Kind::Message => {}
+        Kind::Data | Kind::Ping | Kind::Message | Kind::Reset => {}
     }
 }

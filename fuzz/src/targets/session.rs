@@ -90,7 +90,7 @@ pub fn fuzz(input: &[u8]) {
     let mut input = Unstructured::new(input);
     let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
     let (window, theirs) = (u32::from(window) + 1, [u32::from(theirs) + 1, CONTROL_WINDOW_PACKETS]);
-    let limits = Limits { window_bytes: window * PACKET_BYTES, idle_timeout_ns: 3_000_000_000 };
+    let limits = Limits::new(window * PACKET_BYTES, 3_000_000_000);
     let mut session: Session<u64, Run> = Session::new(7, PACKET_BYTES, theirs[0] * PACKET_BYTES, limits, 0);
     let mut model = Model { window, theirs, limit: theirs.map(u64::from), ..Model::default() };
     let mut now_ns = 0;

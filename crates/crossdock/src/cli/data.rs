@@ -24,7 +24,8 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "TRANSPORT", env = "CROSSDOCK_TRANSPORT", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "shm", "udp"]).try_map(|word| word.parse::<Transport>()))]
     pub(crate) transport: Transport,
-    /// Reconnect when the daemon has stopped and is started again, instead of failing
+    /// Reconnect when the daemon has stopped and is started again, instead of failing; also wait for a daemon that is not
+    /// there yet
     #[arg(long)]
     pub(crate) reconnect: bool,
 }
@@ -59,6 +60,13 @@ pub(crate) struct Publish {
     /// Longest time that a record waits for other records to share its packet
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = parse_duration)]
     pub(crate) linger: Duration,
+    /// With --reconnect: after the connection was lost, send no records before the stream has as many subscribers again as
+    /// before, or DURATION has passed
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) await_subscribers: Option<Duration>,
+    /// With --await-subscribers: wait for at least N subscribers, also at the start
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "await_subscribers")]
+    pub(crate) min_subscribers: u32,
     /// Print the result as a JSON object
     #[arg(long)]
     pub(crate) json: bool,

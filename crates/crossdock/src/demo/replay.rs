@@ -209,6 +209,7 @@ fn receive(mut subscriber: Subscriber, count: &AtomicU64, started: Instant) -> R
                 Event::Format(_)
                 | Event::StreamEnded { .. }
                 | Event::Reconnected
+                | Event::Missed { .. }
                 | Event::Held { .. }
                 | Event::Readable { .. },
             )

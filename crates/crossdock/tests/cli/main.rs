@@ -28,6 +28,7 @@ mod outputs;
 mod place;
 mod platform;
 mod readme;
+mod reconnecting;
 mod setup;
 mod start;
 mod systemd;

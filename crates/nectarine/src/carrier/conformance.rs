@@ -87,7 +87,7 @@ impl Daemon for Remote {
             carrier.receive(0, &mut Idler::new(0), &mut heard);
             matches!(heard[..], [Heard::Welcome])
         });
-        let limits = Limits { window_bytes: Remote::WINDOW_BYTES, idle_timeout_ns: u64::MAX };
+        let limits = Limits::new(Remote::WINDOW_BYTES, u64::MAX);
         let session = Session::new(session, packet_bytes, window_bytes, limits, 0);
         (Box::new(carrier), Remote { socket, session, is_left: false })
     }
@@ -114,7 +114,7 @@ impl Daemon for Remote {
                 Kind::Ack => self.session.on_ack(&payload, now_ns, drop).unwrap(),
                 Kind::Ping => self.session.receiver.ack_soon(),
                 Kind::Close => self.is_left = true,
-                Kind::Hello | Kind::Welcome => panic!("{header:?} in a session"),
+                Kind::Hello | Kind::Welcome | Kind::Reset => panic!("{header:?} in a session"),
             }
         }
     }

@@ -20,6 +20,21 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+/// Why no daemon lets this process attach.
+#[derive(Debug)]
+pub(crate) struct NotAttached {
+    /// In words.
+    pub(crate) reason: String,
+    /// Whether none listens: one may come yet.
+    pub(crate) is_absent: bool,
+}
+
+impl From<String> for NotAttached {
+    fn from(reason: String) -> NotAttached {
+        NotAttached { reason, is_absent: false }
+    }
+}
+
 /// Messages taken in one go.
 const BURST: usize = 32;
 
@@ -39,20 +54,21 @@ impl Memory {
     /// follow from a UDP address come with its port: a process of another user than the daemon's may have taken their names.
     ///
     /// # Errors
-    /// Why none does, in words.
+    /// Why none does.
     pub(crate) fn attach(
         addrs: &[AttachAddr],
         port: Option<u16>,
         request: AttachRequest,
         timeout: Duration,
-    ) -> Result<Memory, String> {
+    ) -> Result<Memory, NotAttached> {
         let mut why: Option<AttachError> = None;
         for addr in addrs {
             match Attachment::connect_within(addr, request, timeout) {
                 Ok(attachment) => {
                     port.map_or(Ok(()), |port| owner::check(attachment.daemon().uid, port))?;
-                    let (writer, reader) =
-                        attachment.session().ok_or("its shared memory has no rings for a session")?;
+                    let (writer, reader) = attachment
+                        .session()
+                        .ok_or_else(|| "its shared memory has no rings for a session".to_owned())?;
                     return Ok(Memory { attachment, writer, reader, seq: 0, in_pieces: VecDeque::new() });
                 }
                 // A daemon that says no says more than an address at which none is; of those the first is the likeliest.
@@ -64,7 +80,9 @@ impl Memory {
                 },
             }
         }
-        Err(why.map_or_else(|| "it is not an address of this machine".to_owned(), |error| error.to_string()))
+        let is_absent = matches!(why, Some(AttachError::Absent { .. }));
+        let reason = why.map_or_else(|| "it is not an address of this machine".to_owned(), |error| error.to_string());
+        Err(NotAttached { reason, is_absent })
     }
 
     /// The first `bytes` of a buffer are a packet now.

@@ -24,6 +24,9 @@ use std::sync::Arc;
 const WINDOW_BYTES: u32 = 2 << 20;
 /// The smallest window: of eight packets over loopback.
 const LEAST_WINDOW_BYTES: u32 = 64 << 10;
+/// A daemon that was silent for so long is asked whether it is there: one that was started again in the meantime does not know the
+/// session, and says so.
+const ASK_AFTER_NS: u64 = 400_000_000;
 /// A daemon that was silent for so long, though asked, is gone.
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 /// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
@@ -180,6 +183,14 @@ impl Udp {
         now_ns: u64,
         heard: &mut Vec<Heard>,
     ) {
+        if let (Kind::Reset, Some(session)) = (run.header.kind, self.session()) {
+            // Only the daemon knows the number; a reset of an earlier session has another.
+            if run.header.session == session.peer_session() {
+                let reason = "the daemon does not know the session: it was started again, or has ended it".to_owned();
+                heard.push(Heard::Close(Close { again: true, reason }));
+            }
+            return;
+        }
         if run.header.session != self.number {
             return;
         }
@@ -211,7 +222,7 @@ impl Udp {
                     Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
                     Kind::Ping => session.receiver.ack_soon(),
                     Kind::Close => heard.push(Heard::Close(Close::decode(payload))),
-                    Kind::Hello | Kind::Welcome => {}
+                    Kind::Hello | Kind::Welcome | Kind::Reset => {}
                 }
             }
             Talk::Silent => {}
@@ -219,7 +230,7 @@ impl Udp {
     }
 
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { window_bytes: self.window_bytes, idle_timeout_ns: IDLE_TIMEOUT_NS };
+        let limits = Limits { ask_after_ns: ASK_AFTER_NS, ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS) };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
         self.talk = Talk::Up(Box::new(session));
     }

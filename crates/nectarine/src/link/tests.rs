@@ -136,7 +136,8 @@ fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
 }
 
 fn answer<D: Daemon>(link: &mut Link, daemon: &mut D, taken: Option<u64>) {
-    let reply = ControlMessage::Reply(Reply::Announced { id: 9, most_record_bytes: 1 << 20, taken });
+    let reply =
+        ControlMessage::Reply(Reply::Announced { id: 9, most_record_bytes: 1 << 20, taken, subscriptions: None });
     assert!(daemon.send(&(Header::new(Kind::Control, 0), reply.encode())));
     daemon.transmit(link.now_ns());
 }
@@ -237,6 +238,17 @@ fn whether_mailboxes_are_used_is_said_at_every_beginning() {
         welcome(&mut link, &socket, said);
         assert_eq!(attached.join().unwrap(), Some(AttachRequest { uses_mailboxes }));
         assert_eq!(link.transport(), Transport::Udp);
+    }
+}
+
+#[test]
+fn pauses_between_two_tries_stay_short() {
+    let mut link = down();
+    link.sessions = 1;
+    for _ in 0..20 {
+        link.lose("a test".to_owned());
+        let pause_ns = link.due_ns().saturating_sub(link.now_ns());
+        assert!(pause_ns <= 200_000_000, "{pause_ns} ns");
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Nothing slow is done here: queries are planned and conversions compiled by the planner, before or after a request.
 
+mod activity;
 mod conversions;
 mod expiry;
 mod formats;

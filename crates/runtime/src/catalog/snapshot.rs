@@ -1,6 +1,7 @@
 //! An immutable view of the catalog: cheap to share, and the same for all who hold it.
 
 use crate::catalog::Between;
+use crate::catalog::activity::Activity;
 use crate::morph::compile::Compiled;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
@@ -11,7 +12,6 @@ use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The conversions between the formats of one stream.
 #[derive(Clone, Default)]
@@ -68,51 +68,6 @@ pub(crate) struct StreamEntry {
     activity: Arc<Activity>,
 }
 
-/// What is going on at a stream, in all contexts. Any of them may change and read it.
-#[derive(Debug, Default)]
-pub(crate) struct Activity {
-    publishers: AtomicU32,
-    /// I/O contexts with subscriptions, or with sessions that listen for wanted conversions.
-    readers: AtomicU32,
-    records: AtomicU64,
-    /// When the latest records came, in ns of the daemon's clock.
-    latest_ns: AtomicU64,
-}
-
-impl Activity {
-    /// A session publishes the stream from now on.
-    pub(super) fn begin_publishing(&self) {
-        self.publishers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A session that published the stream does so no longer.
-    pub(crate) fn end_publishing(&self) {
-        self.publishers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// This number of I/O contexts use the stream now.
-    pub(super) fn set_readers(&self, readers: u32) {
-        self.readers.store(readers, Ordering::Relaxed);
-    }
-
-    /// Counts records that sessions published.
-    #[inline]
-    pub(crate) fn note(&self, records: u64, now_ns: u64) {
-        self.records.fetch_add(records, Ordering::Relaxed);
-        self.latest_ns.store(now_ns, Ordering::Relaxed);
-    }
-
-    /// Sessions that publish the stream.
-    pub(crate) fn publishers(&self) -> u32 {
-        self.publishers.load(Ordering::Relaxed)
-    }
-
-    /// Records that were published since the daemon's start, and when the latest came, in ns of its clock.
-    pub(crate) fn records(&self) -> (u64, u64) {
-        (self.records.load(Ordering::Relaxed), self.latest_ns.load(Ordering::Relaxed))
-    }
-}
-
 impl StreamEntry {
     /// What is going on at it.
     #[inline]
@@ -122,7 +77,7 @@ impl StreamEntry {
 
     /// Whether sessions or handlers read it, in any context.
     pub(crate) fn is_read(&self) -> bool {
-        self.activity.readers.load(Ordering::Relaxed) > 0 || self.claims > u32::from(self.made_by.is_some())
+        self.activity.is_used() || self.claims > u32::from(self.made_by.is_some())
     }
 
     /// Its number, which batches carry.

@@ -149,6 +149,8 @@ pub(crate) enum EventKind {
     Failed,
     /// Records did not reach a subscriber.
     Dropped,
+    /// A subscriber has come back, and has missed records.
+    Missed,
     /// A peer was sent away.
     Disconnected,
     /// A subscriber that takes nothing has a stream's publishers wait.
@@ -162,6 +164,7 @@ impl EventKind {
             EventKind::Refused => "refused",
             EventKind::Failed => "failed",
             EventKind::Dropped => "dropped",
+            EventKind::Missed => "missed",
             EventKind::Disconnected => "disconnected",
             EventKind::Blocked => "blocked",
         }

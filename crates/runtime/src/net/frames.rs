@@ -13,6 +13,9 @@ use crossdock_transport::{Header, Hello, Kind, MAX_SUPER_BYTES, PacketError, Pie
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// Answers to packets of unknown sessions in one turn at most: a flood of them is not to take the context's time.
+const MAX_RESETS: u32 = 16;
+
 /// The packets of a frame: where their payloads lie, and which of them belong together.
 #[derive(Default)]
 pub(crate) struct Packets {
@@ -39,6 +42,7 @@ impl Net {
     /// [`Net::keep_frames`].
     pub(crate) fn receive(&mut self, most: usize) -> (Vec<Frame>, usize) {
         let mut frames = std::mem::take(&mut self.scratch.frames);
+        self.resets = 0;
         // An error here is the network's word on an earlier send; the device counts it and stays usable.
         let count = self.device.receive(&mut self.pool, &mut frames, most).unwrap_or(0);
         (frames, count)
@@ -118,9 +122,23 @@ impl Net {
         let (found, now_ns) = (self.peers.find(header.session, from), self.now_ns());
         match found.and_then(|key| self.peers.link_mut(key)) {
             Some(link) => link.session.heard(now_ns),
-            None => self.counters.drop(DropReason::UnknownSession, 1),
+            None => {
+                self.counters.drop(DropReason::UnknownSession, 1);
+                self.reset(header, from);
+            }
         }
         found
+    }
+
+    /// Notifies a client that its session is not here any more, so that it need not find out by its time-out. What asks for no
+    /// answer gets none, so that two sides never answer one another.
+    #[cold]
+    fn reset(&mut self, header: &Header, to: SocketAddr) {
+        let asks = matches!(header.kind, Kind::Data | Kind::Control | Kind::Message | Kind::Ping);
+        if asks && self.resets < MAX_RESETS {
+            self.resets += 1;
+            self.send_now(to, &Header::new(Kind::Reset, header.session).to_bytes());
+        }
     }
 
     /// A peer asks whether it is heard.

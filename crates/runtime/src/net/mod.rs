@@ -97,6 +97,8 @@ pub(crate) struct Net {
     lacks_memory: bool,
     /// The device took no more packets; the remaining ones are sent in the next turn.
     is_device_full: bool,
+    /// Answers to packets of unknown sessions in this turn.
+    resets: u32,
     scratch: Scratch,
 }
 
@@ -138,6 +140,7 @@ impl Net {
             joining_bytes: 0,
             lacks_memory: false,
             is_device_full: false,
+            resets: 0,
             scratch: Scratch::default(),
         }
     }

@@ -74,7 +74,7 @@ impl Net {
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
-        let limits = Limits { window_bytes, idle_timeout_ns: u64::from(idle_timeout_ms) * 1_000_000 };
+        let limits = Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000);
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
         let (key, session) = self.peers.insert(from, hello.nonce, session);
         self.peers.touch(key);

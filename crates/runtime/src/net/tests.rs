@@ -156,7 +156,7 @@ fn one(traffic: Traffic, first_seq: u64) -> Arriving {
 impl Rig for Packets {
     fn new() -> Packets {
         let (near, far) = MemoryDevice::pair(MemoryOptions::default()).unwrap();
-        let limits = Limits { window_bytes: 64 * 8192, idle_timeout_ns: 1_000_000_000 };
+        let limits = Limits::new(64 * 8192, 1_000_000_000);
         let session = Session::new(3, 8192, 1 << 30, limits, 0);
         let peer_limits = Limits { window_bytes: 1 << 30, ..limits };
         Packets {

@@ -219,6 +219,7 @@ impl Session {
                 accept: Vec::new(),
                 unreadable: None,
                 row_errors: Default::default(),
+                positions: false,
             })
             .unwrap()
         {

@@ -266,6 +266,7 @@ fn an_attached_publisher_whose_records_are_none_is_sent_away() {
             accept: Vec::new(),
             unreadable: None,
             row_errors: Default::default(),
+            positions: false,
         });
         assert!(words.contains("32767"), "{words}");
     }

@@ -223,6 +223,7 @@ fn subscribe(id: u32, subscription: u32, sql: &str, wait: bool) -> Request {
         accept: Vec::new(),
         unreadable: None,
         row_errors: Default::default(),
+        positions: false,
     }
 }
 

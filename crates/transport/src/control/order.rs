@@ -34,6 +34,8 @@ impl Request {
             | Request::OpenMailbox { .. }
             | Request::GetMessages { .. }
             | Request::ReportMalformed { .. }
+            | Request::ReportMissed { .. }
+            | Request::CountSubscriptions { .. }
             | Request::CreateTask { .. }
             | Request::FindNode { .. } => Follows::Nothing,
         }
@@ -45,9 +47,11 @@ impl Reply {
         match self {
             Reply::Subscribed { subscription, .. } => Follows::Origin(Origin::Stream(*subscription)),
             Reply::MailboxOpened { number, .. } => Follows::Origin(Origin::Mailbox((*number).into())),
-            Reply::Done { .. } | Reply::Announced { .. } | Reply::Node { .. } | Reply::Refused { .. } => {
-                Follows::Nothing
-            }
+            Reply::Done { .. }
+            | Reply::Announced { .. }
+            | Reply::Subscriptions { .. }
+            | Reply::Node { .. }
+            | Reply::Refused { .. } => Follows::Nothing,
         }
     }
 }
@@ -57,6 +61,7 @@ impl Notice {
         match self {
             Notice::Format { subscription, .. }
             | Notice::StreamEnded { subscription, .. }
+            | Notice::Position { subscription, .. }
             | Notice::Dropped { subscription, .. }
             | Notice::Unreadable { subscription, .. }
             | Notice::NoReader { subscription, .. }

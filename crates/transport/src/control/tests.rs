@@ -7,11 +7,25 @@ fn messages_come_back_and_unknown_keys_are_ignored() {
     let announce =
         |publication| Request::Announce { id: 1, stream: 2, name: "A".into(), format: "…".into(), publication };
     let publication = Publication { publisher: PublisherId(u128::MAX / 3), first: 4 };
-    let messages: [ControlMessage; 8] = [
+    let publisher = PublisherPosition { publisher: PublisherId(7), began: 3, position: u64::MAX, ended: true };
+    let position = Position { epoch: u64::MAX, passed: 9, left_out: Some(4), publishers: vec![publisher], unlisted: 1 };
+    let messages: [ControlMessage; 13] = [
+        Notice::Position { subscription: 3, position: position.clone() }.into(),
+        Reply::Subscribed {
+            id: 1,
+            subscription: 3,
+            format: "…".into(),
+            activity: Activity::default(),
+            position: Some(position),
+        }
+        .into(),
+        Request::CountSubscriptions { id: 4, stream: 1 }.into(),
+        Reply::Subscriptions { id: 4, subscriptions: 9 }.into(),
+        Request::ReportMissed { subscription: 3, records: 17 }.into(),
         announce(None).into(),
         announce(Some(publication)).into(),
-        Reply::Announced { id: 1, most_record_bytes: 9, taken: Some(1 << 40) }.into(),
-        Reply::Announced { id: 1, most_record_bytes: 9, taken: None }.into(),
+        Reply::Announced { id: 1, most_record_bytes: 9, taken: Some(1 << 40), subscriptions: Some(2) }.into(),
+        Reply::Announced { id: 1, most_record_bytes: 9, taken: None, subscriptions: None }.into(),
         Request::ReportMalformed { subscription: 3 }.into(),
         Request::Terminate.into(),
         Reply::Refused { id: 1, refusal: Refusal { code: RefusalCode::Limit, message: "full".into() } }.into(),
@@ -109,6 +123,7 @@ fn what_was_written_before_mailboxes_still_reads() {
                 accept: Vec::new(),
                 unreadable: None,
                 row_errors: Default::default(),
+                positions: false,
             }
             .into(),
         ),
@@ -144,6 +159,7 @@ fn messages_about_conversions_come_back() {
             accept,
             unreadable: Some(Unreadable::Drop),
             row_errors: RowErrors::Null,
+            positions: true,
         }
         .into(),
         Request::RegisterConversion {

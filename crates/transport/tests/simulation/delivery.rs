@@ -56,7 +56,7 @@ fn any_host(rng: &mut Rng) -> HostPlan {
     let messages = rng.u64(..1500);
     HostPlan {
         packet_bytes: [128, 512, 1472, 8184][rng.usize(..4)],
-        limits: Limits { window_bytes: log_uniform(rng, 1, 8 << 20) as u32, idle_timeout_ns: 60 * SECOND },
+        limits: Limits::new(log_uniform(rng, 1, 8 << 20) as u32, 60 * SECOND),
         turn_ns: log_uniform(rng, 1000, MS),
         device_full: if rng.u8(..4) == 0 { 0.2 } else { 0.0 },
         short: if rng.u8(..4) == 0 { 0.5 } else { 0.0 },

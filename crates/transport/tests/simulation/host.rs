@@ -32,7 +32,7 @@ impl HostPlan {
     pub(crate) fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
         HostPlan {
             packet_bytes: 1472,
-            limits: Limits { window_bytes: 1024 * 1472, idle_timeout_ns: 10_000_000_000 },
+            limits: Limits::new(1024 * 1472, 10_000_000_000),
             turn_ns: 10_000,
             device_full: 0.0,
             short: 0.0,
@@ -195,7 +195,7 @@ impl Host {
             }
             Kind::Close => peer.closed = Some(Close::decode(payload).reason),
             Kind::Ping => peer.session.receiver.ack_soon(),
-            Kind::Hello | Kind::Welcome => counters.senseless += 1,
+            Kind::Hello | Kind::Welcome | Kind::Reset => counters.senseless += 1,
         }
         peer.session.heard(now_ns);
     }

@@ -5,8 +5,8 @@ use crate::traffic::{SinkPlan, SourcePlan};
 use crate::world::World;
 use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
-use crossdock_transport::Hello;
 use crossdock_transport::handshake::Close;
+use crossdock_transport::{Hello, Limits};
 
 const IDLE_TIMEOUT_NS: u64 = 3 * SECOND;
 
@@ -19,7 +19,7 @@ fn world(seed: u64, rng: &mut Rng, link: &Link) -> World {
             _ => SourcePlan::nothing(),
         };
         let mut plan = HostPlan::new(source, SinkPlan::default());
-        plan.limits.idle_timeout_ns = IDLE_TIMEOUT_NS;
+        plan.limits = Limits::new(plan.limits.window_bytes, IDLE_TIMEOUT_NS);
         plan
     };
     let (client, server) = (plan(), plan());
@@ -88,7 +88,7 @@ fn an_idle_session_lives_on_a_lossy_path() {
     check("an_idle_session_lives_on_a_lossy_path", 20, |seed| {
         let plan = || {
             let mut plan = HostPlan::new(SourcePlan::nothing(), SinkPlan::default());
-            plan.limits.idle_timeout_ns = IDLE_TIMEOUT_NS;
+            plan.limits = Limits::new(plan.limits.window_bytes, IDLE_TIMEOUT_NS);
             plan
         };
         let link = Link::new(10 * MS).with_loss(0.1);

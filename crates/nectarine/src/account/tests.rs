@@ -1,0 +1,181 @@
+//! Sums over publishers that come and go, and over daemons that are killed: what a subscriber got and what it has missed are all.
+
+use super::*;
+use crossdock_sim::{Rng, check};
+use crossdock_transport::control::PublisherPosition;
+
+/// A publisher as its daemons have it.
+#[derive(Clone, Copy)]
+struct Publisher {
+    id: u128,
+    /// Where it began at this daemon, and its next record.
+    began: u64,
+    position: u64,
+    is_there: bool,
+}
+
+/// A daemon with one stream and its publishers.
+struct Daemon {
+    epoch: u64,
+    passed: u64,
+    left_out: Option<u64>,
+    publishers: Vec<Publisher>,
+}
+
+impl Daemon {
+    fn new(epoch: u64) -> Daemon {
+        Daemon { epoch, passed: 0, left_out: None, publishers: Vec::new() }
+    }
+
+    fn publish(&mut self, id: u128, records: u64) {
+        let publisher = self.publishers.iter_mut().find(|publisher| publisher.id == id).unwrap();
+        publisher.position += records;
+        self.passed += records;
+    }
+
+    /// A publisher comes that has had `acknowledged` records acknowledged before.
+    fn come(&mut self, id: u128, acknowledged: u64) {
+        self.publishers.push(Publisher { id, began: acknowledged, position: acknowledged, is_there: true });
+    }
+
+    fn position(&self) -> Position {
+        let listed = |of: &Publisher| PublisherPosition {
+            publisher: PublisherId(of.id),
+            began: of.began,
+            position: of.position,
+            ended: !of.is_there,
+        };
+        let publishers = self.publishers.iter().map(listed).collect();
+        let Daemon { epoch, passed, left_out, .. } = *self;
+        Position { epoch, passed, left_out, publishers, unlisted: 0 }
+    }
+}
+
+fn exactly(records: u64) -> Option<Missed> {
+    Some(Missed { records: Some(records), at_most: false })
+}
+
+#[test]
+fn at_the_same_daemon_the_difference_of_the_counts_was_missed() {
+    let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+    daemon.come(1, 0);
+    daemon.publish(1, 10);
+    assert_eq!(account.begin(Some(daemon.position())), None);
+    daemon.publish(1, 5);
+    account.note(5);
+    // Nothing passes while it is away; then a publisher comes, publishes and goes meanwhile.
+    assert_eq!(account.begin(Some(daemon.position())), None);
+    daemon.publish(1, 3);
+    daemon.come(2, 0);
+    daemon.publish(2, 7);
+    daemon.publishers.pop();
+    assert_eq!(account.begin(Some(daemon.position())), exactly(10));
+    assert_eq!((account.report(daemon.position()), account.uncounted_publishers()), (None, 0));
+}
+
+#[test]
+fn after_a_restart_all_publishers_are_summed_up_as_they_come_back() {
+    let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+    (1..=3).for_each(|id| daemon.come(id, 0));
+    assert_eq!(account.begin(Some(daemon.position())), None);
+    (1..=3).for_each(|id| daemon.publish(id, 100));
+    account.note(300);
+    assert_eq!(account.report(daemon.position()), None);
+    // After the last report 60 pass, of which 40 came; then the daemon is killed.
+    daemon.publish(1, 30);
+    daemon.publish(2, 30);
+    account.note(40);
+
+    let mut second = Daemon::new(2);
+    // The first is back, and publishes on; a new one too. The second comes later, the third never.
+    second.come(1, 130);
+    second.publish(1, 11);
+    second.come(9, 0);
+    second.publish(9, 4);
+    // 15 have passed here, and 30 of the first publisher are known to have passed there: 40 of all came.
+    assert_eq!(account.begin(Some(second.position())), exactly(5));
+    assert_eq!(account.uncounted_publishers(), 2);
+    second.publish(1, 1);
+    account.note(1);
+    assert_eq!(account.report(second.position()), None);
+    second.come(2, 130);
+    assert_eq!(account.report(second.position()), exactly(30));
+    assert_eq!((account.report(second.position()), account.uncounted_publishers()), (None, 1));
+}
+
+#[test]
+fn what_a_condition_leaves_out_is_not_missed_and_makes_the_count_a_bound() {
+    let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+    daemon.come(1, 0);
+    daemon.left_out = Some(0);
+    assert_eq!(account.begin(Some(daemon.position())), None);
+    daemon.publish(1, 100);
+    account.note(25);
+    daemon.left_out = Some(75);
+    assert_eq!(account.report(daemon.position()), None);
+    daemon.publish(1, 8);
+    daemon.left_out = Some(0);
+    assert_eq!(account.begin(Some(daemon.position())), Some(Missed { records: Some(8), at_most: true }));
+}
+
+#[test]
+fn a_daemon_that_does_not_count_leaves_it_open() {
+    let mut account = Account::default();
+    assert_eq!(account.begin(None), None);
+    let unknown = Some(Missed { records: None, at_most: false });
+    assert_eq!(account.begin(None), unknown);
+    assert_eq!(account.begin(Some(Daemon::new(1).position())), unknown);
+    assert_eq!(account.begin(Some(Daemon::new(1).position())), None);
+    account.note(7);
+    assert_eq!(account.begin(None), unknown);
+}
+
+/// Publishers at several daemons, one after the other, each killed; reports at any time. All come back in the end.
+#[test]
+fn what_came_and_what_was_missed_are_all() {
+    check("what_came_and_what_was_missed_are_all", 300, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+        (0..rng.u128(1..5)).for_each(|id| daemon.come(id, 0));
+        account.begin(Some(daemon.position()));
+        let (mut published, mut came, mut missed) = (0, 0, 0);
+        let mut count = |news: Option<Missed>| missed += news.map_or(0, |news| news.records.unwrap());
+        for epoch in 2..2 + rng.u64(1..5) {
+            for _ in 0..rng.u32(..20) {
+                let (id, records) = (rng.u128(..daemon.publishers.len() as u128), rng.u64(..1000));
+                daemon.publish(id, records);
+                published += records;
+                came += records;
+                account.note(records);
+                if rng.bool() {
+                    count(account.report(daemon.position()));
+                }
+            }
+            // What the daemon has taken and does not deliver any more.
+            let lost = rng.u64(..100);
+            daemon.publish(0, lost);
+            published += lost;
+            let mut next = Daemon::new(epoch);
+            let mut away: Vec<Publisher> = daemon.publishers.clone();
+            rng.shuffle(&mut away);
+            let late = away.split_off(rng.usize(..=away.len()));
+            for of in &away {
+                next.come(of.id, of.position);
+                let records = rng.u64(..50);
+                next.publish(of.id, records);
+                published += records;
+            }
+            let new = daemon.publishers.len() as u128;
+            next.come(new, 0);
+            next.publish(new, 3);
+            published += 3;
+            count(account.begin(Some(next.position())));
+            for of in &late {
+                next.come(of.id, of.position);
+                count(account.report(next.position()));
+            }
+            daemon = next;
+        }
+        assert_eq!((came + missed, account.uncounted_publishers()), (published, 0));
+    });
+}

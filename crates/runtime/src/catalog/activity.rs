@@ -1,0 +1,201 @@
+//! What is going on at a stream, in all contexts. Any of them may change and read it.
+
+use crate::publications::{Taken, TakenCount};
+use crossdock_transport::control::{MAX_LISTED, Position, PublisherId, PublisherPosition};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Publishers that are known to be there at most; a stream with more has subscribers that count less of what they miss.
+const MAX_PUBLISHERS: usize = 1024;
+/// Publishers that have ended and are remembered: a subscriber may not have heard of them yet.
+const MAX_ENDED: usize = 16;
+
+/// What is going on at a stream.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    /// Identifies the count of records.
+    epoch: u64,
+    publishers: AtomicU32,
+    /// I/O contexts with subscriptions, or with sessions that listen for wanted conversions.
+    readers: AtomicU32,
+    subscriptions: AtomicU32,
+    records: AtomicU64,
+    /// When the latest records came, in ns of the daemon's clock.
+    latest_ns: AtomicU64,
+    /// How often a publisher has come or gone.
+    changes: AtomicU64,
+    /// The publishers that say who they are. Locked when one comes or goes, and about once a second for a subscription.
+    known: Mutex<Vec<Known>>,
+}
+
+/// A publisher that says who it is.
+#[derive(Debug)]
+struct Known {
+    publisher: PublisherId,
+    began: u64,
+    count: Arc<TakenCount>,
+    ended: bool,
+}
+
+impl Known {
+    fn position(&self) -> PublisherPosition {
+        let Known { publisher, began, ended, .. } = *self;
+        PublisherPosition { publisher, began, position: self.count.get(), ended }
+    }
+}
+
+impl Default for Activity {
+    fn default() -> Activity {
+        Activity {
+            epoch: fastrand::u64(..),
+            publishers: AtomicU32::new(0),
+            readers: AtomicU32::new(0),
+            subscriptions: AtomicU32::new(0),
+            records: AtomicU64::new(0),
+            latest_ns: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Activity {
+    /// A session publishes the stream from now on.
+    pub(super) fn begin_publishing(&self) {
+        self.publishers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A session that published the stream does so no longer.
+    pub(crate) fn end_publishing(&self) {
+        self.publishers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// This number of I/O contexts use the stream now.
+    pub(super) fn set_readers(&self, readers: u32) {
+        self.readers.store(readers, Ordering::Relaxed);
+    }
+
+    /// Whether an I/O context uses the stream.
+    pub(super) fn is_used(&self) -> bool {
+        self.readers.load(Ordering::Relaxed) > 0
+    }
+
+    /// A subscription to the stream stands from now on.
+    pub(crate) fn begin_subscription(&self) {
+        self.subscriptions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A subscription to the stream has ended.
+    pub(crate) fn end_subscription(&self) {
+        self.subscriptions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Subscriptions to the stream.
+    pub(crate) fn subscriptions(&self) -> u32 {
+        self.subscriptions.load(Ordering::Relaxed)
+    }
+
+    /// Counts records that sessions published.
+    #[inline]
+    pub(crate) fn note(&self, records: u64, now_ns: u64) {
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.latest_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Sessions that publish the stream.
+    pub(crate) fn publishers(&self) -> u32 {
+        self.publishers.load(Ordering::Relaxed)
+    }
+
+    /// Records that were published since the daemon's start, and when the latest came, in ns of its clock.
+    pub(crate) fn records(&self) -> (u64, u64) {
+        (self.records.load(Ordering::Relaxed), self.latest_ns.load(Ordering::Relaxed))
+    }
+
+    /// A session brings the records of a publisher from now on.
+    pub(crate) fn begin_publication(&self, taken: &Taken) {
+        let mut known = self.known();
+        known.retain(|known| known.publisher != taken.publisher);
+        if known.len() < MAX_PUBLISHERS {
+            let (publisher, began, count) = (taken.publisher, taken.began, Arc::clone(&taken.count));
+            known.push(Known { publisher, began, count, ended: false });
+        }
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The session that brought these has ended.
+    pub(crate) fn end_publication(&self, taken: &Taken) {
+        let mut known = self.known();
+        // The publisher may have begun another session.
+        let found = known.iter().position(|known| Arc::ptr_eq(&known.count, &taken.count) && !known.ended);
+        let Some(mut ended) = found.map(|at| known.remove(at)) else { return };
+        ended.ended = true;
+        known.push(ended);
+        if known.iter().filter(|known| known.ended).count() > MAX_ENDED
+            && let Some(oldest) = known.iter().position(|known| known.ended)
+        {
+            known.remove(oldest);
+        }
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What changes whenever [`Activity::position`] does.
+    pub(crate) fn version(&self) -> (u64, u64) {
+        (self.records.load(Ordering::Relaxed), self.changes.load(Ordering::Relaxed))
+    }
+
+    /// How far the stream has come; what a query has left out is for its subscription to say.
+    pub(crate) fn position(&self) -> Position {
+        let known = self.known();
+        let (there, ended): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|known| !known.ended);
+        let unlisted = there.len().saturating_sub(MAX_LISTED) as u32;
+        let publishers = there.into_iter().chain(ended).take(MAX_LISTED).map(Known::position).collect();
+        let passed = self.records.load(Ordering::Relaxed);
+        Position { epoch: self.epoch, passed, left_out: None, publishers, unlisted }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        // Nothing that is done under the lock can be half-done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publications::Publications;
+    use crossdock_transport::control::Publication;
+    use std::time::Instant;
+
+    #[test]
+    fn a_position_lists_publishers_that_are_there_before_those_that_have_gone() {
+        let (activity, mut publications) = (Activity::default(), Publications::default());
+        let mut begin = |number: u128, first| {
+            let of = Publication { publisher: PublisherId(number), first };
+            let taken = publications.resume("A", of, Instant::now());
+            activity.begin_publication(&taken);
+            taken
+        };
+        let (one, two) = (begin(1, 0), begin(2, 40));
+        assert!(one.count.add(5) && two.count.add(2));
+        activity.note(7, 1);
+        activity.end_publication(&one);
+        let position = activity.position();
+        let listed: Vec<_> =
+            position.publishers.iter().map(|p| (p.publisher.0, p.began, p.position, p.ended)).collect();
+        assert_eq!((position.passed, listed), (7, vec![(2, 40, 42, false), (1, 0, 5, true)]));
+        // It comes back: where it began at this daemon stays, and its session before ends nothing any more.
+        let again = begin(1, 5);
+        activity.end_publication(&one);
+        assert!(again.count.add(1));
+        let listed = activity.position().publishers;
+        assert!(listed.iter().any(|p| (p.publisher.0, p.began, p.position, p.ended) == (1, 0, 6, false)), "{listed:?}");
+        // The lists are bounded.
+        let many: Vec<Taken> = (10..10 + 2 * MAX_PUBLISHERS as u128).map(|number| begin(number, 0)).collect();
+        let position = activity.position();
+        assert_eq!((position.publishers.len(), position.unlisted as usize), (MAX_LISTED, MAX_PUBLISHERS - MAX_LISTED));
+        many.iter().for_each(|taken| activity.end_publication(taken));
+        assert_eq!(activity.position().publishers.len(), 2 + MAX_ENDED);
+        assert_ne!(Activity::default().epoch, activity.epoch);
+    }
+}

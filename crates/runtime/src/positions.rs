@@ -1,0 +1,101 @@
+//! Notifies subscribers of how far their streams have come, so that one that comes back after a lost connection, to this daemon or to its
+//! successor, can count what it has missed.
+//!
+//! Nothing here is done for a message: what a position is made of is counted anyway.
+
+use crate::context::Context;
+use crate::managers::request::{ControlRequest, EventKind};
+use crate::subscriptions::Subscription;
+use crossdock_transport::Notice;
+use crossdock_transport::control::Position;
+
+/// How often a subscriber is notified of how far its stream has come while records pass, in ns.
+const INTERVAL_NS: u64 = 1_000_000_000;
+/// While a subscriber has not taken that many bytes of control messages, it gets no such notice.
+const MAX_UNTAKEN_BYTES: u64 = 32 << 10;
+
+impl Context {
+    /// How far the stream of a subscription has come, if its subscriber asks for that. The records of a stream that
+    /// handlers make are not counted.
+    pub(crate) fn position(&self, subscription: &Subscription) -> Option<Position> {
+        let stream = self.streams.present(subscription.stream).filter(|_| subscription.positions)?;
+        if stream.entry.made_by().is_some() {
+            return None;
+        }
+        Some(Position { left_out: subscription.left_out(), ..stream.entry.activity().position() })
+    }
+
+    /// Once a second: notifies those subscribers whose streams have gone on.
+    pub(crate) fn tick_positions(&mut self) {
+        let now_ns = self.net.now_ns();
+        if now_ns < self.subscriptions.positions_due_ns() {
+            return;
+        }
+        let notified: Vec<usize> =
+            self.subscriptions.iter().filter(|(_, subscription)| subscription.positions).map(|(key, _)| key).collect();
+        let due_ns = if notified.is_empty() { u64::MAX } else { now_ns.saturating_add(INTERVAL_NS) };
+        self.subscriptions.set_positions_due(due_ns);
+        notified.into_iter().for_each(|key| self.report_position(key, false));
+    }
+
+    /// A publisher of a stream has come: its subscribers at all contexts are notified.
+    pub(crate) fn report_publication(&mut self, stream: u32) {
+        self.report_positions(stream);
+        if !self.place.is_only() {
+            self.at_others(move |context| context.report_positions(stream));
+        }
+    }
+
+    fn report_positions(&mut self, stream: u32) {
+        let subscriptions = self.streams.get(stream as usize).map(|stream| stream.subscriptions.clone());
+        subscriptions.into_iter().flatten().for_each(|key| self.report_position(key, false));
+    }
+
+    /// Notes that the subscriber is notified now.
+    pub(crate) fn note_reported(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let stream = self.streams.get(subscription.stream);
+        subscription.reported = stream.map(|stream| stream.entry.activity().version());
+    }
+
+    /// Notifies a subscriber of how far its stream has come, if that has changed; unless it is to be `now`, only one that takes its
+    /// notices.
+    pub(crate) fn report_position(&mut self, key: usize, now: bool) {
+        let Some(subscription) = self.subscriptions.get(key).filter(|subscription| subscription.positions) else {
+            return;
+        };
+        let peer = subscription.peer;
+        let Some(version) = self.streams.get(subscription.stream).map(|stream| stream.entry.activity().version())
+        else {
+            return;
+        };
+        let is_known = subscription.reported == Some(version);
+        if is_known || (!now && self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES) {
+            return;
+        }
+        // What was counted as not left out comes before.
+        self.flush_subscription(key);
+        self.note_reported(key);
+        let Some(subscription) = self.subscriptions.get(key) else { return };
+        if let Some(position) = self.position(subscription) {
+            let notice = Notice::Position { subscription: subscription.number, position };
+            self.send_control(peer, &notice.into());
+        }
+    }
+
+    /// Has the managers note that a subscriber has missed records while its connection was lost.
+    pub(crate) fn report_missed(&self, peer: usize, number: u32, records: u64) {
+        let Some(peer) = self.net.peer(peer) else { return };
+        let mut all = peer.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
+        let Some(subscription) = all.find(|subscription| subscription.number == number) else { return };
+        let at_most = if subscription.left_out().is_some() { "up to " } else { "" };
+        let text = format!(
+            "subscription {} of {peer} missed {at_most}{records} {} of `{}` while its connection was lost",
+            subscription.id,
+            if records == 1 { "record" } else { "records" },
+            subscription.select.stream()
+        );
+        // The managers may have ended before.
+        let _ = self.to_managers.send(ControlRequest::Event(EventKind::Missed, self.graph.index(), text));
+    }
+}
