@@ -407,9 +407,26 @@ trait Source: Read + AsFd {}
 impl<T: Read + AsFd> Source for T {}
 
 /// Waits for input and for a signal at once: a blocking read alone would go on after a signal.
-struct Interruptible {
+pub(crate) struct Interruptible {
     source: Box<dyn Source>,
     interrupt: Interrupt,
+}
+
+impl Interruptible {
+    /// A file, or standard input.
+    pub(crate) fn open(path: Option<&Path>, interrupt: &Interrupt) -> io::Result<Interruptible> {
+        let source: Box<dyn Source> = match path {
+            Some(path) => {
+                let file = File::open(path)?;
+                if file.metadata()?.is_dir() {
+                    return Err(io::Error::other("it is a directory"));
+                }
+                Box::new(file)
+            }
+            None => Box::new(io::stdin()),
+        };
+        Ok(Interruptible { source, interrupt: interrupt.clone() })
+    }
 }
 
 impl Read for Interruptible {

@@ -1,11 +1,10 @@
 //! `crossdock mailbox`: mailboxes of the daemon, and messages in and out of them.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crossdock_nectarine::{Error, Node, Reader, ReaderOptions, SyncWord, Transport, Wait, Writer};
+use crossdock_nectarine::{Error, Message, Node, Reader, ReaderOptions, SyncWord, Transport, Wait, Writer};
 use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -18,15 +17,16 @@ use crate::failure::{Failure, Outcome};
 use crate::formats::report;
 use crate::http::client::Client;
 use crate::http::{NewMailbox, NewTask};
+use crate::input::Interruptible;
 use crate::out;
 use crate::quantity::{bytes, counted, rate, seconds, way};
 use crate::signals::Interrupt;
 
 /// The longest message of a mailbox: a line that is longer is refused before it is read whole.
 const MAX_MESSAGE_BYTES: u64 = 16 << 20;
-/// Bytes that wait for standard output while further messages are there.
+/// Bytes of the input that are read at a time.
 const BATCH_BYTES: usize = 64 << 10;
-/// How often a wait for a sync looks whether a signal has come.
+/// How often a wait looks whether a signal has come, or the reader of the output has gone.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// `crossdock mailbox`.
@@ -107,7 +107,6 @@ struct Report<'a> {
     mailbox: &'a str,
     messages: u64,
     bytes: u64,
-    dropped: u64,
     seconds: f64,
 }
 
@@ -140,7 +139,7 @@ fn put(arguments: &PutMessages) -> Outcome {
     let interrupt = Interrupt::install()?;
     let input = match arguments.count {
         Some(_) => None,
-        None => Some(open(arguments.file.as_deref())?),
+        None => Some(open(arguments.file.as_deref(), &interrupt)?),
     };
     let (node, name) = find(&arguments.link, &arguments.mailbox)?;
     let mut writer = node.writer(name).map_err(failure)?;
@@ -153,20 +152,17 @@ fn put(arguments: &PutMessages) -> Outcome {
         (Some(input), _) => put_lines(input, &mut writer, &mut tally, &interrupt),
         (None, count) => put_counted(count.unwrap_or(0), arguments.size, &mut writer, &mut tally, &interrupt),
     };
-    let end = end.and_then(|()| writer.flush().map_err(failure));
-    let mut dropped = 0;
-    // What is known by now; the daemon reports ten times a second.
-    while let Ok(Some(lost)) = writer.next_dropped(Some(Duration::ZERO)) {
-        dropped += lost.messages;
-        out::say(format_args!("{} of the mailbox were dropped: {}", counted(lost.messages, "message"), lost.reason));
-    }
+    // Over packets, messages that were put may be on their way still: also after a signal, which ends a wait for the mailbox.
+    interrupt.settle();
+    writer.interrupter().withdraw();
+    let flushed = writer.flush().map_err(failure);
+    let end = end.and(flushed);
     let time = started.elapsed();
     match arguments.json {
         true => out::print_json(&Report {
             mailbox: &arguments.mailbox,
             messages: tally.messages,
             bytes: tally.bytes,
-            dropped,
             seconds: time.as_secs_f64(),
         })?,
         false => tally.say("put into", &arguments.mailbox, time, node.transport()),
@@ -174,30 +170,44 @@ fn put(arguments: &PutMessages) -> Outcome {
     interrupt.caught().map_or(end, |signal| Err(Failure::Interrupted(signal)))
 }
 
-/// The input: a file, or standard input.
-fn open(file: Option<&Path>) -> Outcome<Box<dyn BufRead>> {
-    match file.filter(|file| *file != Path::new("-")) {
-        Some(path) => {
-            let unreadable = |error: io::Error| Failure::usage(format!("cannot read {}: {error}", path.display()));
-            Ok(Box::new(BufReader::with_capacity(BATCH_BYTES, File::open(path).map_err(unreadable)?)))
-        }
-        None => Ok(Box::new(BufReader::with_capacity(BATCH_BYTES, io::stdin()))),
+/// The input: a file, or standard input. A signal ends a wait for it.
+fn open(file: Option<&Path>, interrupt: &Interrupt) -> Outcome<BufReader<Interruptible>> {
+    let named = file.filter(|file| *file != Path::new("-"));
+    let name = named.map_or("standard input".to_owned(), |path| path.display().to_string());
+    let source = Interruptible::open(named, interrupt);
+    let source = source.map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
+    if named.is_none() && io::stdin().is_terminal() {
+        out::say("each line is a message; Ctrl-D ends them");
     }
+    Ok(BufReader::with_capacity(BATCH_BYTES, source))
 }
 
 fn read_failure(error: &io::Error) -> Failure {
     Failure::failed(format!("cannot read the input: {error}"))
 }
 
-fn put_whole(input: Box<dyn BufRead>, writer: &mut Writer, tally: &mut Tally) -> Outcome {
+fn too_long(what: &str) -> Failure {
+    Failure::failed(format!("{what} is longer than 16 MiB, the longest message"))
+        .hint("divide it: each line, or each file with --whole, is one message")
+}
+
+fn put_whole(input: BufReader<Interruptible>, writer: &mut Writer, tally: &mut Tally) -> Outcome {
     let mut message = Vec::new();
     input.take(MAX_MESSAGE_BYTES + 1).read_to_end(&mut message).map_err(|error| read_failure(&error))?;
+    if message.len() as u64 > MAX_MESSAGE_BYTES {
+        return Err(too_long("the input"));
+    }
     writer.put(&message).map_err(failure)?;
     tally.add(message.len());
     Ok(())
 }
 
-fn put_lines(mut input: Box<dyn BufRead>, writer: &mut Writer, tally: &mut Tally, interrupt: &Interrupt) -> Outcome {
+fn put_lines(
+    mut input: BufReader<Interruptible>,
+    writer: &mut Writer,
+    tally: &mut Tally,
+    interrupt: &Interrupt,
+) -> Outcome {
     let mut line = Vec::new();
     while interrupt.caught().is_none() {
         line.clear();
@@ -208,7 +218,10 @@ fn put_lines(mut input: Box<dyn BufRead>, writer: &mut Writer, tally: &mut Tally
         if line.last() == Some(&b'\n') {
             line.pop();
         }
-        writer.put(&line).map_err(|error| failure(error).hint(format!("line {} of the input", tally.messages + 1)))?;
+        if line.len() as u64 > MAX_MESSAGE_BYTES {
+            return Err(too_long(&format!("line {} of the input", tally.messages + 1)));
+        }
+        writer.put(&line).map_err(failure)?;
         tally.add(line.len());
     }
     Ok(())
@@ -258,8 +271,7 @@ fn take(
     let interrupt = Interrupt::install()?;
     let (node, name) = find(link, mailbox)?;
     // What a reader over packets has ahead and does not take is lost to the next one.
-    let ahead = limit.map(|_| 1);
-    let reader = node.reader_with(name, ReaderOptions { ahead }).map_err(failure)?;
+    let reader = node.reader_with(name, ReaderOptions { ahead: Some(1) }).map_err(failure)?;
     let interrupter = reader.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
@@ -283,27 +295,29 @@ struct Taker {
 impl Taker {
     fn run(&mut self, limit: Option<u64>, deadline: Option<Instant>) -> Outcome {
         while limit.is_none_or(|limit| self.tally.messages < limit) && self.interrupt.caught().is_none() {
-            let next = match self.reader.try_begin_get().map_err(failure)? {
-                Some(message) => Some(message),
-                None => {
-                    // Nothing more is there: what waits is shown before the next wait.
-                    self.printer.flush(&self.interrupt)?;
-                    let wait = deadline.map_or(Wait::Block, |deadline| {
-                        Wait::at_most(deadline.saturating_duration_since(Instant::now()))
-                    });
-                    match self.reader.begin_get_by(wait) {
-                        Ok(Some(message)) => Some(message),
-                        Err(Error::Interrupted) | Ok(None) => None,
-                        Err(error) => return Err(failure(error)),
-                    }
-                }
-            };
-            let Some(message) = next else { break };
-            self.printer.add(&message, &self.interrupt)?;
+            let Some(message) = self.next(deadline)? else { break };
+            // It is written before it is ended: what cannot be written costs one message at most.
+            self.printer.print(&message, &self.interrupt)?;
             self.tally.add(message.len());
             self.reader.end_get(message);
         }
-        self.printer.flush(&self.interrupt)
+        Ok(())
+    }
+
+    /// The next message; `None` when the time is over or a signal has come.
+    fn next(&mut self, deadline: Option<Instant>) -> Outcome<Option<Message>> {
+        loop {
+            if self.printer.output != MessageOutput::None && out::is_closed() {
+                return Err(Failure::OutputClosed);
+            }
+            let left = deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.reader.begin_get_by(Wait::at_most(left.min(LOOK))) {
+                Ok(Some(message)) => return Ok(Some(message)),
+                Ok(None) if left > LOOK || deadline.is_none() => {}
+                Ok(None) | Err(Error::Interrupted) => return Ok(None),
+                Err(error) => return Err(failure(error)),
+            }
+        }
     }
 }
 
@@ -325,9 +339,10 @@ struct Printer {
 }
 
 impl Printer {
-    fn add(&mut self, message: &[u8], interrupt: &Interrupt) -> Outcome {
+    fn print(&mut self, message: &[u8], interrupt: &Interrupt) -> Outcome {
+        self.waiting.clear();
         match self.output {
-            MessageOutput::None => {}
+            MessageOutput::None => return Ok(()),
             MessageOutput::Raw => self.waiting.extend_from_slice(message),
             MessageOutput::Text if self.is_terminal => {
                 let text = String::from_utf8_lossy(message);
@@ -336,32 +351,35 @@ impl Printer {
             MessageOutput::Text => self.waiting.extend_from_slice(message),
             MessageOutput::Hex => self.waiting.extend_from_slice(hex(message).as_bytes()),
             MessageOutput::Json => {
-                let text = std::str::from_utf8(message).ok();
+                // JSON escapes no control characters above those of ASCII.
+                let text = std::str::from_utf8(message)
+                    .ok()
+                    .filter(|text| !text.contains(|c| ('\u{7f}'..='\u{9f}').contains(&c)));
                 let hex = text.is_none().then(|| hex(message));
                 let shown = serde_json::to_vec(&Shown { bytes: message.len(), text, hex });
                 let shown = shown.map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
                 self.waiting.extend_from_slice(&shown);
             }
         }
-        if !matches!(self.output, MessageOutput::None | MessageOutput::Raw) {
+        if self.output != MessageOutput::Raw {
             self.waiting.push(b'\n');
         }
-        if self.waiting.len() >= BATCH_BYTES { self.flush(interrupt) } else { Ok(()) }
-    }
-
-    fn flush(&mut self, interrupt: &Interrupt) -> Outcome {
-        let (_, outcome) = out::print_until(&self.waiting, interrupt);
-        self.waiting.clear();
-        outcome
+        out::print_until(&self.waiting, interrupt).1
     }
 }
 
 /// A character as a terminal may have it.
 fn push_printable(to: &mut Vec<u8>, c: char) {
     match c {
-        c if c.is_control() && c != '\t' => to.extend(c.escape_default().map(|c| c as u8)),
+        '\\' => to.extend_from_slice(b"\\\\"),
+        c if (c.is_control() && c != '\t') || is_invisible(c) => to.extend(c.escape_default().map(|c| c as u8)),
         c => to.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
     }
+}
+
+/// A character that changes how a terminal shows others: marks of direction, line and paragraph separators, zero widths.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -387,7 +405,8 @@ fn sync(arguments: &MailboxSync) -> Outcome {
         Some(value) => out::print(format!("{value}\n")),
         None => match interrupt.caught() {
             Some(signal) => Err(Failure::Interrupted(signal)),
-            None => Err(Failure::failed("the sync was not written in this time")),
+            None => Err(Failure::failed("the sync was not written in this time")
+                .hint("write it with `crossdock mailbox sync ADDRESS VALUE`; another wait has another address")),
         },
     }
 }

@@ -55,7 +55,7 @@ pub(crate) trait Carrier: Send {
     /// Takes what has arrived: what it means is appended to `heard`, in order.
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>);
 
-    /// Returns the credit for the first `data_end` data packets.
+    /// Returns the credit for the first `data_end` units of data ([`crossdock_transport::credit`]).
     fn consumed_to(&mut self, _data_end: u64) {}
 
     /// Returns the credit for all control that has arrived.

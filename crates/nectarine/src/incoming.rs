@@ -37,7 +37,7 @@ pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
     pub(crate) header: Header,
     pub(crate) spans: Vec<PayloadSpan>,
-    /// Data packets that have arrived so far: for the credit.
+    /// Units of data that have arrived so far: for the credit.
     pub(crate) data_end: u64,
 }
 

@@ -441,7 +441,7 @@ impl Link {
         }
     }
 
-    /// Returns the credit for the first `data_end` data packets.
+    /// Returns the credit for the first `data_end` units of data.
     pub(crate) fn consumed_to(&mut self, data_end: u64) {
         self.carrier.consumed_to(data_end);
     }

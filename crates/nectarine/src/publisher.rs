@@ -637,7 +637,7 @@ mod tests {
                     continue;
                 }
                 let (traffic, first_seq) = (header.kind.traffic(), header.seq);
-                let run = Arriving { traffic, first_seq, packets: 1, longest_bytes: len };
+                let run = Arriving { traffic, first_seq, packets: 1, longest_bytes: len, last_bytes: len };
                 self.receiver.arrive(run, (), 0, |(), _| {});
                 self.receiver.consumed_to(u64::MAX);
                 self.receiver.ack_soon();

@@ -17,17 +17,21 @@
 /// one unit.
 pub const CONTROL_WINDOW_PACKETS: u32 = 64;
 
+/// The smallest window in units: with fewer packets on the way a sender waits for each ack.
+pub const MIN_WINDOW_UNITS: u32 = 8;
+
 /// The largest window in units: each packet ahead of a hole takes a place in a table, however large the window is in bytes.
 pub const MAX_WINDOW_UNITS: u32 = 65_536;
 
-/// A window of `window_bytes` bytes in units of a session's packet size, `packet_bytes`: one at least.
+/// A window of `window_bytes` bytes in units of a session's packet size, `packet_bytes`: [`MIN_WINDOW_UNITS`] at least.
 #[must_use]
 pub fn units(window_bytes: u32, packet_bytes: u32) -> u32 {
-    (window_bytes / packet_bytes.max(1)).clamp(1, MAX_WINDOW_UNITS)
+    (window_bytes / packet_bytes.max(1)).clamp(MIN_WINDOW_UNITS, MAX_WINDOW_UNITS)
 }
 
 /// The units that a packet of `bytes` bytes (header included) takes of a window of `window` units: one for each `packet_bytes`
-/// begun. Never more than half of the window, or it could wait for credit without end.
+/// begun. Never more than half of the window: a receiver announces new credit when half of it is used, so a sender that lacks more
+/// than that would wait. A window is thus exceeded where it is smaller than two of the longest packets.
 #[must_use]
 pub fn charge(bytes: usize, packet_bytes: usize, window: u32) -> u32 {
     u32::try_from(bytes.div_ceil(packet_bytes.max(1))).unwrap_or(u32::MAX).min(window / 2).max(1)

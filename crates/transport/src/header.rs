@@ -272,8 +272,10 @@ pub struct Run {
     pub first: usize,
     /// Number of packets.
     pub packets: u32,
-    /// Bytes of the longest of them, header included.
+    /// Bytes of the longest of them, and of the last, as they came: with their headers and padding.
     pub longest_bytes: usize,
+    /// See there.
+    pub last_bytes: usize,
 }
 
 /// Walks the packets of a frame (a super-packet of `stride`-byte packets; the last may be shorter).
@@ -307,15 +309,16 @@ pub fn walk(
             break;
         };
         spans.push(PayloadSpan { start, len: header.payload_bytes.into(), records: header.records });
-        let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
+        let bytes = packet.len();
         match &mut open {
             Some(run) if run.header.runs_on(&header, u64::from(run.packets)) => {
                 run.packets += 1;
-                run.longest_bytes = run.longest_bytes.max(bytes);
+                (run.longest_bytes, run.last_bytes) = (run.longest_bytes.max(bytes), bytes);
             }
             _ => {
                 runs.extend(open.take());
-                open = Some(Run { header, first: spans.len() - 1, packets: 1, longest_bytes: bytes });
+                open =
+                    Some(Run { header, first: spans.len() - 1, packets: 1, longest_bytes: bytes, last_bytes: bytes });
             }
         }
     }

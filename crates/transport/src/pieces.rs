@@ -3,8 +3,8 @@
 //! A message that fits a packet is the payload of that packet. A longer one travels in consecutive packets of its kind; each says
 //! in its header which piece it is ([`Piece`]). The payload of the first begins with the length of the message, 8 bytes,
 //! little-endian, so that the receiver can refuse a message that is too long before it has stored any of it, and otherwise reserves
-//! the memory once. Pieces are in the session's one sequence: they arrive in order, none is missing, and the credit is counted in
-//! packets as for all others. Control messages may come between the pieces of a record, and records between those of a control
+//! the memory once. Pieces are in the session's one sequence: they arrive in order, none is missing, and each takes
+//! credit as any other packet does. Control messages may come between the pieces of a record, and records between those of a control
 //! message, but no other packet of the same kind of traffic.
 
 use crate::header::{HEADER_BYTES, Header, Piece};

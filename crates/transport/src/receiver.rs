@@ -133,12 +133,30 @@ pub struct Arriving {
     pub packets: u32,
     /// Bytes of the longest, header included.
     pub longest_bytes: usize,
+    /// Bytes of the last: it may be shorter than the others, which are as long as each other (UDP GRO).
+    pub last_bytes: usize,
 }
 
 impl From<&Run> for Arriving {
     fn from(run: &Run) -> Arriving {
-        let Run { header, packets, longest_bytes, .. } = *run;
-        Arriving { traffic: header.kind.traffic(), first_seq: header.seq, packets, longest_bytes }
+        let Run { header, packets, longest_bytes, last_bytes, .. } = *run;
+        Arriving { traffic: header.kind.traffic(), first_seq: header.seq, packets, longest_bytes, last_bytes }
+    }
+}
+
+/// The units of credit that a run takes.
+#[derive(Clone, Copy, Debug)]
+struct Charge {
+    /// A packet of it.
+    each: u32,
+    /// The last one.
+    last: u32,
+}
+
+impl Charge {
+    /// The last `packets` packets of the run.
+    fn of(self, packets: u64) -> u64 {
+        packets.checked_sub(1).map_or(0, |others| others * u64::from(self.each) + u64::from(self.last))
     }
 }
 
@@ -160,8 +178,7 @@ pub enum Arrival {
 struct Held<R> {
     traffic: Traffic,
     packets: u32,
-    /// Units of credit that each takes.
-    charge: u32,
+    charge: Charge,
     handle: R,
 }
 
@@ -236,14 +253,14 @@ impl<R> Receiver<R> {
                 return None;
             }
             let Held { traffic, charge, handle, .. } = entry.remove();
-            self.held_units -= units(packets, charge);
+            self.held_units -= charge.of(packets.into());
             self.ack_now = true;
             let end = first + u64::from(packets);
             if end <= self.next_seq {
                 continue;
             }
             let new = end - self.next_seq;
-            if new * u64::from(charge) > self.window(traffic).credit() {
+            if charge.of(new) > self.window(traffic).credit() {
                 self.refused += new;
                 self.forget_ranges();
                 continue;
@@ -267,7 +284,7 @@ impl<R> Receiver<R> {
         now_ns: u64,
         mut deliver: impl FnMut(R, u32),
     ) -> Arrival {
-        let Arriving { traffic, first_seq, packets, longest_bytes } = run.into();
+        let Arriving { traffic, first_seq, packets, longest_bytes, last_bytes } = run.into();
         let Some(end) = first_seq.checked_add(packets.into()) else {
             return Arrival::Beyond;
         };
@@ -276,12 +293,14 @@ impl<R> Receiver<R> {
             return Arrival::Duplicate;
         }
         // What is missing before it may be of either kind, and each packet of it takes a unit at least.
-        let charge = charge(longest_bytes, self.packet_bytes, self.window(traffic).size() as u32);
+        let (window, packet_bytes) = (self.window(traffic).size() as u32, self.packet_bytes);
+        let charge = |bytes| charge(bytes, packet_bytes, window);
+        let charge = Charge { each: charge(longest_bytes), last: charge(last_bytes) };
         let new = end - first_seq.max(self.next_seq);
         let missing = first_seq.saturating_sub(self.next_seq);
         let both = self.data.credit() + self.control.credit();
-        let wanted = new * u64::from(charge);
-        if wanted > self.window(traffic).credit() || missing + wanted > both {
+        let wanted = charge.of(new);
+        if wanted > self.window(traffic).credit() || missing > both || wanted > both - missing {
             self.ack_now = true;
             return Arrival::Beyond;
         }
@@ -312,10 +331,10 @@ impl<R> Receiver<R> {
         self.data.delivered() + self.control.delivered()
     }
 
-    /// Everything below `end` is delivered; what is new of it is of one kind and takes `charge` units a packet.
-    fn advance(&mut self, traffic: Traffic, charge: u32, end: u64) {
+    /// Everything below `end` is delivered; what is new of it is of one kind, and the end of a run.
+    fn advance(&mut self, traffic: Traffic, charge: Charge, end: u64) {
         let new = end - self.next_seq;
-        self.window(traffic).deliver(new * u64::from(charge));
+        self.window(traffic).deliver(charge.of(new));
         self.next_seq = end;
         self.forget_ranges();
         // What was kept and came again meanwhile.
@@ -323,7 +342,7 @@ impl<R> Receiver<R> {
             && *kept.key() + u64::from(kept.get().packets) <= end
         {
             let Held { packets, charge, .. } = kept.remove();
-            self.held_units -= units(packets, charge);
+            self.held_units -= charge.of(packets.into());
         }
     }
 
@@ -337,8 +356,8 @@ impl<R> Receiver<R> {
         if before.is_some_and(|(_, e)| e >= end) {
             return Arrival::Duplicate;
         }
-        let replaced = self.held.get(&first_seq).map_or(0, |kept| units(kept.packets, kept.charge));
-        let held_units = self.held_units - replaced + units(run.packets, run.charge);
+        let replaced = self.held.get(&first_seq).map_or(0, |kept| kept.charge.of(kept.packets.into()));
+        let held_units = self.held_units - replaced + run.charge.of(packets);
         if held_units > 2 * (self.data.size() + self.control.size()) {
             return Arrival::Beyond;
         }
@@ -447,11 +466,6 @@ impl<R> Receiver<R> {
     }
 }
 
-/// The units that `packets` packets of `charge` each take.
-fn units(packets: u32, charge: u32) -> u64 {
-    u64::from(packets) * u64::from(charge)
-}
-
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
 mod tests {
@@ -463,7 +477,7 @@ mod tests {
     const PACKET_BYTES: usize = 1472;
 
     fn run(traffic: Traffic, first_seq: u64, packets: u32) -> Arriving {
-        Arriving { traffic, first_seq, packets, longest_bytes: 100 }
+        Arriving { traffic, first_seq, packets, longest_bytes: 100, last_bytes: 100 }
     }
 
     fn data(first_seq: u64, packets: u32) -> Arriving {
@@ -594,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_packet_takes_as_many_units_as_it_is_long_and_half_a_window_at_most() {
-        let long = |first_seq, bytes| Arriving { longest_bytes: bytes, ..data(first_seq, 1) };
+        let long = |first_seq, bytes| Arriving { longest_bytes: bytes, last_bytes: bytes, ..data(first_seq, 1) };
         let mut receiver = Receiver::new(PACKET_BYTES, 16);
         receiver.arrive(long(0, 3 * PACKET_BYTES), (), 0, |(), _| {});
         receiver.arrive(long(1, 3 * PACKET_BYTES + 1), (), 0, |(), _| {});
@@ -607,6 +621,21 @@ mod tests {
         assert_eq!(receiver.arrive(long(4, 4 * PACKET_BYTES), (), 0, |(), _| panic!()), Arrival::Held);
         receiver.arrive(long(3, 0), (), 0, |(), _| {});
         assert_eq!((receiver.data_delivered(), receiver.next_seq()), (20, 5));
+        // Long ones that came together, of which the last is shorter; the first was there before.
+        receiver.consumed_to(u64::MAX);
+        let run = Arriving { longest_bytes: 3 * PACKET_BYTES, last_bytes: 100, ..data(4, 3) };
+        receiver.arrive(run, (), 0, |(), skip| assert_eq!(skip, 1));
+        assert_eq!((receiver.data_delivered(), receiver.next_seq()), (24, 7));
+    }
+
+    #[test]
+    fn a_long_packet_at_the_end_of_all_numbers_is_refused() {
+        let mut receiver = Receiver::new(PACKET_BYTES, 64);
+        for first_seq in [u64::MAX - 1, u64::MAX - 14, 1 << 63] {
+            let run = Arriving { longest_bytes: 20_000, last_bytes: 20_000, ..data(first_seq, 1) };
+            assert_eq!(receiver.arrive(run, (), 0, |(), _| panic!()), Arrival::Beyond);
+        }
+        assert_eq!((receiver.held(), receiver.poll_ack(0).unwrap().delay_us), (0, 0));
     }
 
     #[test]
@@ -668,16 +697,18 @@ mod tests {
         #[test]
         fn nothing_beyond_the_windows_is_taken(
             window in 1u32..50,
-            arrivals in proptest::collection::vec((any::<bool>(), 0u64..200, 1u32..6), 0..400),
+            arrivals in proptest::collection::vec((any::<bool>(), 0u64..200, 1u32..6, 32usize..6000), 0..400),
         ) {
             let mut receiver = Receiver::new(PACKET_BYTES, window);
             let (mut data, mut control) = (0, 0);
-            for (is_data, first, packets) in arrivals {
+            for (is_data, first, packets, longest_bytes) in arrivals {
                 let traffic = if is_data { Traffic::Data } else { Traffic::Control };
-                receiver.arrive(run(traffic, first, packets), (traffic, packets), 0, |(traffic, packets), skip| {
+                let run = Arriving { longest_bytes, ..run(traffic, first, packets) };
+                receiver.arrive(run, (traffic, packets), 0, |(traffic, packets), skip| {
                     *(if traffic == Traffic::Data { &mut data } else { &mut control }) += u64::from(packets - skip);
                 });
-                prop_assert!(data <= u64::from(window) && control <= CONTROL, "{} and {} taken", data, control);
+                prop_assert!(receiver.data_delivered() <= u64::from(window));
+                prop_assert!(data <= receiver.data_delivered() && control <= CONTROL, "{} and {} taken", data, control);
                 prop_assert!(receiver.held_units <= 2 * (u64::from(window) + CONTROL));
                 prop_assert_eq!(receiver.next_seq(), data + control);
             }

@@ -132,7 +132,8 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A packet that is longer than the packet size has no company. A `droppable` one may fall to [`Sender::drop_oldest`]; none of
+    /// Queues a unit of `packets` (1 to 64) packets and `bytes` bytes. A packet that is longer than the packet size is
+    /// the only one of its unit. A `droppable` one may fall to [`Sender::drop_oldest`]; none of
     /// a message in several units is.
     pub fn enqueue(&mut self, payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) {
         debug_assert!((1..=64).contains(&packets));

@@ -199,12 +199,13 @@ mod tests {
     fn a_starved_sender_asks_for_credit() {
         let mut session: Session<u8, ()> = Session::new(7, 1472, 1472, LIMITS, 0);
         let class = TrafficClass::Data(Origin::Stream(1));
-        session.sender.enqueue(1, 1, 100, class, true);
+        // The smallest window holds eight.
+        session.sender.enqueue(1, 8, 800, class, true);
         session.sender.enqueue(2, 1, 100, class, true);
         session.sender.poll().unwrap();
         session.sender.transmitted(0);
         let mut payload = [0; MAX_ACK_BYTES];
-        let len = Ack::new(1, 1).encode(&mut payload);
+        let len = Ack::new(8, 8).encode(&mut payload);
         session.on_ack(&payload[..len], 10, |p| assert_eq!(p, 1)).unwrap();
         session.heard(10);
         assert_eq!(session.deadline_ns(), 100_000_010);

@@ -21,7 +21,7 @@ pub(crate) struct Queued<P> {
 }
 
 impl<P> Queued<P> {
-    /// Its packets are to be charged yet.
+    /// Each packet takes one unit of credit, until another charge is set.
     pub(crate) fn new(payload: P, packets: u32, bytes: u64, class: TrafficClass, droppable: bool) -> Queued<P> {
         // Rounded up: nothing is on the way for free.
         let packet_bytes = bytes.div_ceil(packets.max(1).into()).max(1);

@@ -1,7 +1,7 @@
 //! A session whose peer and whose owner do anything: what is released was acknowledged and comes once, what is delivered
 //! comes once and in order, a refused ack changes nothing, memory stays within the window, and nothing that is due is left.
 use arbitrary::{Arbitrary, Unstructured};
-use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, charge};
+use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, charge, units};
 use crossdock_transport::receiver::{Ack, Arriving, MAX_ACK_BYTES};
 use crossdock_transport::{Follows, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
@@ -47,11 +47,13 @@ enum Step {
         ahead: i16,
         packets: u8,
         longest_bytes: u16,
+        last_bytes: u16,
     },
     ArriveAnywhere {
         control: bool,
         first_seq: u64,
         packets: u32,
+        longest_bytes: u16,
     },
     /// The application has consumed up to so much less than was delivered.
     Consume {
@@ -89,9 +91,11 @@ struct Model {
 pub fn fuzz(input: &[u8]) {
     let mut input = Unstructured::new(input);
     let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
-    let (window, theirs) = (u32::from(window) + 1, [u32::from(theirs) + 1, CONTROL_WINDOW_PACKETS]);
-    let limits = Limits::new(window * PACKET_BYTES, 3_000_000_000);
-    let mut session: Session<u64, Run> = Session::new(7, PACKET_BYTES, theirs[0] * PACKET_BYTES, limits, 0);
+    let (window_bytes, theirs_bytes) = (u32::from(window) * PACKET_BYTES, u32::from(theirs) * PACKET_BYTES);
+    let limits = Limits::new(window_bytes, 3_000_000_000);
+    let mut session: Session<u64, Run> = Session::new(7, PACKET_BYTES, theirs_bytes, limits, 0);
+    let (window, theirs) =
+        (units(window_bytes, PACKET_BYTES), [units(theirs_bytes, PACKET_BYTES), CONTROL_WINDOW_PACKETS]);
     let mut model = Model { window, theirs, limit: theirs.map(u64::from), ..Model::default() };
     let mut now_ns = 0;
     while let Ok(step) = input.arbitrary::<Step>() {
@@ -146,14 +150,16 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
             on_ack(session, model, *now_ns, &payload[..len]);
         }
         Step::AckBytes(payload) => on_ack(session, model, *now_ns, &payload),
-        Step::Arrive { control, ahead, packets, longest_bytes } => {
+        Step::Arrive { control, ahead, packets, longest_bytes, last_bytes } => {
             let first_seq = session.receiver.next_seq().saturating_add_signed(ahead.into());
-            let (traffic, longest_bytes) = (traffic_of(control), longest_bytes.into());
-            arrive(session, model, *now_ns, Arriving { traffic, first_seq, packets: packets.into(), longest_bytes });
+            let (traffic, packets) = (traffic_of(control), packets.into());
+            let (longest_bytes, last_bytes) = (longest_bytes.into(), last_bytes.into());
+            arrive(session, model, *now_ns, Arriving { traffic, first_seq, packets, longest_bytes, last_bytes });
         }
-        Step::ArriveAnywhere { control, first_seq, packets } => {
-            let traffic = traffic_of(control);
-            arrive(session, model, *now_ns, Arriving { traffic, first_seq, packets, longest_bytes: 100 });
+        Step::ArriveAnywhere { control, first_seq, packets, longest_bytes } => {
+            let (traffic, longest_bytes) = (traffic_of(control), usize::from(longest_bytes));
+            let run = Arriving { traffic, first_seq, packets, longest_bytes, last_bytes: longest_bytes };
+            arrive(session, model, *now_ns, run);
         }
         Step::Consume { but } => session.receiver.consumed_to(model.delivered_data.saturating_sub(but.into())),
         Step::CarryOut => session.receiver.control_consumed(),
@@ -219,11 +225,12 @@ fn on_ack(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, paylo
 fn arrive(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, run: Run) {
     let (delivered, data, window) = (&mut model.delivered, &mut model.delivered_data, model.window);
     session.receiver.arrive(run, run, now_ns, |run, skip| {
-        let Arriving { traffic, first_seq, packets, longest_bytes } = run;
+        let Arriving { traffic, first_seq, packets, longest_bytes, last_bytes } = run;
         assert!(skip < packets, "an empty delivery");
         assert_eq!(first_seq + u64::from(skip), *delivered, "not the next packet");
         *delivered = first_seq + u64::from(packets);
-        let units = u64::from(packets - skip) * u64::from(charge(longest_bytes, PACKET_BYTES as usize, window));
+        let charge = |bytes| u64::from(charge(bytes, PACKET_BYTES as usize, window));
+        let units = u64::from(packets - skip - 1) * charge(longest_bytes) + charge(last_bytes);
         *data += if traffic == Traffic::Data { units } else { 0 };
     });
 }

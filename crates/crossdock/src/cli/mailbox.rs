@@ -56,10 +56,12 @@ Examples:
   crossdock mailbox get images --output raw > photo.jpg
   crossdock mailbox get replies --limit 1000 --for 10s --output none
 
-The command waits for messages until it has --limit of them. The messages that it
-does not take stay in the mailbox for the next reader. Over packets, one message more
-may be on its way when the command ends: it is dropped, and `crossdock mailboxes`
-counts it (reader_gone).")]
+The command waits for messages until it has --limit of them; with --for it ends
+with 0 also when there were fewer. Messages that it does not take stay in the
+mailbox for the next reader. Exceptions: over packets, one message more may be on
+its way when the command ends, and the reader of a `rings` mailbox that is killed
+had messages ahead. Those are dropped, and counted by `crossdock mailboxes`
+(reader_gone).")]
     Get(GetMessages),
     /// Takes messages out of a mailbox and prints them as they come, until it is interrupted
     #[command(after_help = "\
@@ -102,7 +104,7 @@ pub(crate) struct CreateMailbox {
     /// The mailbox's name
     pub(crate) name: String,
     /// How messages pass through it: signal_queue, for any number of writers and readers, or rings, for one of each at a
-    /// lower cost per message
+    /// lower cost per message (the default of programs, of the configuration and of the HTTP API)
     #[arg(long, value_name = "KIND", default_value = "signal_queue",
         value_parser = PossibleValuesParser::new(["rings", "signal_queue"]).try_map(|word| word.parse::<Implementation>()))]
     pub(crate) implementation: Implementation,
@@ -144,14 +146,14 @@ pub(crate) struct PutMessages {
     /// The file whose lines are the messages; standard input if it is `-` or not given
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "count")]
     pub(crate) file: Option<PathBuf>,
-    /// The whole input is one message
+    /// The whole input is one message, also if it is empty
     #[arg(long, conflicts_with = "count")]
     pub(crate) whole: bool,
     /// Put N messages without an input, such as 1000 or 1M; each begins with its number, 8 bytes, little endian
     #[arg(long, value_name = "N", value_parser = parse_number)]
     pub(crate) count: Option<u64>,
-    /// Length of the messages of --count, in bytes
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_number)]
+    /// Length of the messages of --count, in bytes; 0 for empty ones
+    #[arg(long, value_name = "BYTES", default_value = "64")]
     pub(crate) size: u64,
     /// Print the result as a JSON object
     #[arg(long)]
@@ -231,9 +233,9 @@ pub(crate) struct MailboxSync {
     /// The address of the sync to write, as `crossdock mailbox sync` prints it
     #[arg(requires = "value", value_parser = parse_address)]
     pub(crate) address: Option<SyncAddress>,
-    /// The value to write: a number of 64 bits without a sign
+    /// The value to write: an unsigned 64-bit number
     pub(crate) value: Option<u64>,
-    /// Wait at most so long, such as 10s
+    /// Longest time to wait, such as 10s
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, conflicts_with = "address")]
     pub(crate) duration: Option<Duration>,
     /// The daemon's address; unix:PATH or unix:@NAME is its attach socket

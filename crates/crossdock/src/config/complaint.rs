@@ -37,6 +37,9 @@ fn reworded(message: &str) -> (String, Option<String>) {
     };
     let nearest = known.iter().map(|key| (strsim::damerau_levenshtein(key, found), key)).min();
     let hint = match (nearest, elsewhere()) {
+        _ if *found == "window_packets" => {
+            "`window_bytes` replaces it: the same in bytes, 2097152 by default".to_owned()
+        }
         (Some((0..=2, key)), _) => format!("did you mean `{key}`? known: {}", known.join(", ")),
         (_, Some(section)) if what == "key" => format!("`{found}` belongs into [{section}]"),
         _ => format!("known: {}", known.join(", ")),

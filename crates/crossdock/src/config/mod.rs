@@ -312,6 +312,7 @@ mod tests {
             ("[[mailbox]]\nname = \"a\"\nbound_messages = 0", ":3:18: ", "from 1 to"),
             ("[[mailbox]]\nname = \"a\"\nbound = 4", ":3:1: ", "known: name, implementation, bound_messages"),
             ("[[task]]\ntask = \"echo\"", ":1:1: ", "mailbox"),
+            ("[context]\nwindow_packets = 9", ":2:1: ", "`window_bytes` replaces it"),
             ("[log]\nlevel = \"loud\"", ":2:9: ", "known: error, warn, info, debug"),
             ("[[stream]]\nname = \"A\"", ":1:1: ", "schema"),
             ("[context\n", ":1:9: ", ""),

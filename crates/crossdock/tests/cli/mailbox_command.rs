@@ -1,6 +1,7 @@
 //! `crossdock mailbox`, as a user tries a mailbox without a program.
 
 use crate::place::{Place, WAYS};
+use rustix::process::Signal;
 use std::fs;
 
 /// A daemon with the mailboxes `requests` and `replies`.
@@ -62,12 +63,35 @@ fn a_task_answers_and_ends() {
     place.run(["mailbox", "task", "requests", "echo", "to=replies"]).with_code(0);
     let put = ["mailbox", "put", "requests", "--count", "3", "--size", "12", "--json"];
     let report: serde_json::Value = serde_json::from_str(&place.run(put).with_code(0).stdout).unwrap();
-    assert_eq!((&report["messages"], &report["bytes"], &report["dropped"]), (&3.into(), &36.into(), &0.into()));
+    assert_eq!((&report["messages"], &report["bytes"]), (&3.into(), &36.into()));
     let got = place.run(["mailbox", "get", "replies", "--limit", "3", "--output", "hex"]).with_code(0);
     assert_eq!(got.stdout, "000000000000000000000000\n010000000000000000000000\n020000000000000000000000\n");
     place.run(["mailbox", "task", "requests", "--end"]).with_code(0);
     let again = place.run(["mailbox", "task", "requests", "--end"]).with_code(2);
     again.saying(&["no task reads mailbox `requests`"]);
+}
+
+#[test]
+fn what_cannot_be_written_stays_in_the_mailbox() {
+    let (place, _daemon) = with_mailboxes();
+    place.run(["mailbox", "put", "requests", "--count", "1000", "--size", "100"]).with_code(0);
+    // A reader that has gone before the first message.
+    let mut get = place.command(["mailbox", "get", "requests", "--limit", "1000"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert!(get.stdout(writer).status().unwrap().success());
+    let mailbox = place.list("mailboxes").into_iter().find(|mailbox| mailbox["name"] == "requests").unwrap();
+    assert_eq!(mailbox["depth"], 1000);
+}
+
+#[test]
+fn an_input_that_waits_is_ended_by_a_signal() {
+    let (place, _daemon) = with_mailboxes();
+    let mut put = place.spawn_fed(["mailbox", "put", "requests"]);
+    put.feed("one\n");
+    place.wait_for("mailboxes", |all| all.iter().any(|mailbox| mailbox["depth"] == 1));
+    put.signal(Signal::INT);
+    put.end_by_itself().with_code(130).saying(&["put into requests: 1 message (3 B)"]);
 }
 
 #[test]
@@ -83,7 +107,7 @@ fn a_sync_is_written_by_another_command() {
 #[test]
 fn what_is_wrong_is_named_with_what_would_mend_it() {
     let (place, _daemon) = with_mailboxes();
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["mailbox", "get", "nothing"], 2, "`crossdock mailbox create NAME` creates one"),
         (&["mailbox", "create", "requests"], 2, "there is a mailbox `requests` already"),
         (&["mailbox", "create", "a/b"], 2, "name"),
@@ -91,6 +115,7 @@ fn what_is_wrong_is_named_with_what_would_mend_it() {
         (&["mailbox", "task", "requests", "nonsense"], 2, "nonsense"),
         (&["mailbox", "task", "requests", "echo", "to"], 2, "NAME=VALUE"),
         (&["mailbox", "sync", "12", "1"], 2, "0x"),
+        (&["mailbox", "put", "requests", "/"], 2, "it is a directory"),
     ];
     for (arguments, status, what) in cases {
         place.run(arguments).with_code(status).saying(&[what]);

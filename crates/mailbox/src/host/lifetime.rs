@@ -259,14 +259,11 @@ impl HostInterface {
 
     /// A message that a reader was handed ahead and did not end is the first in its mailbox again.
     fn put_back(&mut self, message: Message) {
-        let (origin, len) = (message.0.origin, message.0.len);
+        let origin = message.0.origin;
         match self.mailbox_mut(origin) {
             Some(mailbox) => mailbox.queue.push_front(message),
-            // With a mailbox that is gone, so is the claim on the message.
-            None => {
-                self.free(message);
-                self.left(origin, len);
-            }
+            None if origin == MailboxKey::NONE => self.free(message),
+            None => self.lose(origin, message, MessageLoss::Undeliverable),
         }
     }
 

@@ -158,8 +158,8 @@ pub enum HostError {
     /// The client has gone.
     #[error("the client is not attached any more")]
     Gone,
-    /// The mailbox's messages go to an upcall already.
-    #[error("mailbox `{0}` has an upcall or a reader already")]
+    /// The mailbox's messages go to an upcall or a reader already.
+    #[error("a task or a reader reads mailbox `{0}` already")]
     HasReader(String),
 }
 

@@ -106,6 +106,7 @@ impl Daemon for Remote {
                         first_seq: header.seq,
                         packets: 1,
                         longest_bytes: len,
+                        last_bytes: len,
                     };
                     receiver.arrive(run, (header, payload), now_ns, deliver);
                     receiver.consumed_to(u64::MAX);

@@ -150,7 +150,7 @@ struct Packets {
 
 /// A short packet.
 fn one(traffic: Traffic, first_seq: u64) -> Arriving {
-    Arriving { traffic, first_seq, packets: 1, longest_bytes: 100 }
+    Arriving { traffic, first_seq, packets: 1, longest_bytes: 100, last_bytes: 100 }
 }
 
 impl Rig for Packets {

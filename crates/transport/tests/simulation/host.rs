@@ -266,11 +266,13 @@ impl Peer {
         let (header, sink) = (packets.header, &mut self.sink);
         let (receiver, longest) =
             (&mut self.session.receiver, packets.spans.iter().map(|span| span.len as usize).max());
+        let last = packets.spans.last().map_or(0, |span| span.len as usize);
         let run = Arriving {
             traffic: header.kind.traffic(),
             first_seq: header.seq,
             packets: count,
             longest_bytes: HEADER_BYTES + longest.unwrap_or(0),
+            last_bytes: HEADER_BYTES + last,
         };
         let mut deliver = |packets, skip| sink.deliver(&packets, skip);
         let arrival = match is_short {

@@ -236,7 +236,6 @@ fn message(message: &Rc<[u8]>, packet_bytes: usize, template: Header, number: u6
     cut.units().map(unit).collect()
 }
 
-/// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
 /// A record that is longer than a packet of the path, as one datagram.
 fn alone(record: &[u8], packet_bytes: usize, stream: u32, number: u64) -> Unit {
     let mut packed = SuperPacket::new(vec![0; MAX_SUPER_BYTES], packet_bytes);
@@ -248,6 +247,7 @@ fn alone(record: &[u8], packet_bytes: usize, stream: u32, number: u64) -> Unit {
     Unit { outgoing, packets: 1, bytes, class, droppable: false }
 }
 
+/// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
 fn record(number: u64, words: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; words * 8];
     bytes[0..4].copy_from_slice(&(words as u32 * 8).to_le_bytes());
@@ -335,10 +335,9 @@ impl Sink {
     /// waits to be consumed.
     pub(crate) fn deliver(&mut self, packets: &Packets, skip: u32) {
         assert!((skip as usize) < packets.spans.len(), "an empty delivery");
-        let longest = packets.spans.iter().map(|span| HEADER_BYTES + span.len as usize).max();
-        let charge = charge(longest.unwrap_or(0), self.packet_bytes, self.window);
         for span in &packets.spans[skip as usize..] {
             self.packet(packets, *span);
+            let charge = charge(HEADER_BYTES + span.len as usize, self.packet_bytes, self.window);
             if packets.header.kind != Kind::Control {
                 self.waiting.push_back(charge);
                 self.waiting_units += u64::from(charge);
