@@ -53,6 +53,10 @@ enum End {
 
 /// Publishes an input's rows.
 pub(crate) fn run(arguments: &Publish) -> Outcome {
+    if arguments.await_subscribers.is_some() && !arguments.daemon.reconnect && arguments.min_subscribers == 0 {
+        return Err(Failure::usage("--await-subscribers has no effect without --reconnect")
+            .hint("add --reconnect, or --min-subscribers N to wait for N subscribers at the start"));
+    }
     let interrupt = Interrupt::install()?;
     let bar = progress::of_bytes();
     let schema = arguments.coding.schema.as_deref().map(schema::read).transpose()?;
@@ -108,6 +112,8 @@ fn may_wait(file: Option<&Path>) -> bool {
 fn settle(publisher: &Publisher, interrupt: &Interrupt) {
     interrupt.settle();
     publisher.interrupter().withdraw();
+    // What is left goes out now, whoever is there.
+    publisher.stop_awaiting_subscribers();
 }
 
 /// Announces the stream. From here on, a signal ends the command cleanly.

@@ -81,7 +81,7 @@ pub(crate) struct Account {
     has_begun: bool,
     place: Option<Place>,
     gap: Gap,
-    /// Publishers that had not come back when the connection was lost once more.
+    /// Publishers that were not listed when the connection was lost once more.
     given_up: u32,
 }
 
@@ -97,8 +97,10 @@ impl Account {
             Some(before) => {
                 if before.last.epoch != position.epoch {
                     let Position { publishers, unlisted, .. } = &before.last;
-                    let expected = publishers.iter().map(|p| (p.publisher, (p.position, p.ended))).collect();
-                    self.given_up = self.given_up.saturating_add(self.gap.uncounted());
+                    // Those that have not come back from an earlier loss may come yet.
+                    let mut expected = std::mem::take(&mut self.gap.expected);
+                    expected.extend(publishers.iter().map(|p| (p.publisher, (p.position, p.ended))));
+                    self.given_up = self.given_up.saturating_add(self.gap.unlisted);
                     let records = i128::from(before.last.passed);
                     self.gap = Gap { records, expected, unlisted: *unlisted, ..Gap::default() };
                 }

@@ -612,7 +612,8 @@ impl Link {
                 (id, Ok(Answer::Done))
             }
             Reply::Subscriptions { id, subscriptions } if self.take_subscriptions(id, subscriptions) => return,
-            Reply::Subscriptions { id, .. } => (id, Ok(Answer::Done)),
+            // The answer to an earlier question.
+            Reply::Subscriptions { .. } => return,
             Reply::Subscribed { id, format, activity, position, .. } => {
                 let position = position.map(Box::new);
                 self.inbox.push_back(Incoming::Subscribed { format, activity, position });

@@ -344,6 +344,14 @@ impl Publisher {
         inner.link.fault().map_or(Ok(()), Err)
     }
 
+    /// Waits for subscribers no more ([`PublisherBuilder::await_subscribers`]), until the connection is lost again: the records go on
+    /// at once.
+    pub fn stop_awaiting_subscribers(&self) {
+        let mut inner = self.client.shared.lock();
+        inner.link.stop_awaiting();
+        self.client.tick(&mut inner);
+    }
+
     /// Registers a conversion between two formats of the stream for as long as this publisher is there; in place of the one that
     /// it registered between the same formats before. From the next batch on it is used.
     ///

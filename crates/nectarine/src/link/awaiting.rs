@@ -137,6 +137,13 @@ impl Link {
         self.resume(taken);
     }
 
+    /// Waits for subscribers no more.
+    pub(crate) fn stop_awaiting(&mut self) {
+        if let Some((wanted, _)) = self.awaiting.as_ref().and_then(|awaiting| awaiting.wanted) {
+            self.end_awaiting(wanted);
+        }
+    }
+
     /// Asks when that is due, and waits no more when the time is over.
     pub(super) fn tick_awaiting(&mut self, now_ns: u64) {
         let Some(awaiting) = self.awaiting.as_mut().filter(|awaiting| now_ns >= awaiting.due_ns()) else { return };
@@ -146,6 +153,10 @@ impl Link {
             return self.end_awaiting(wanted);
         }
         awaiting.ask_ns = now_ns.saturating_add(ASK_NS.1);
+        // One question at a time, or answers would come that nobody awaits.
+        if awaiting.asked.is_some() {
+            return;
+        }
         let stream = awaiting.stream;
         let id = self.request_id();
         if let Some(awaiting) = &mut self.awaiting {

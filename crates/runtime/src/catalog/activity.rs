@@ -2,6 +2,7 @@
 
 use crate::publications::{Taken, TakenCount};
 use crossdock_transport::control::{MAX_LISTED, Position, PublisherId, PublisherPosition};
+use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,9 +29,17 @@ pub(crate) struct Activity {
     known: Mutex<Vec<Known>>,
 }
 
+/// The id under which a publisher is listed for subscribers: the same at each daemon, and not the publisher's own, since whoever
+/// knows that can go on in the publisher's place.
+fn listed(publisher: PublisherId) -> PublisherId {
+    let digest: [u8; 32] = Sha256::digest(publisher.0.to_le_bytes()).into();
+    PublisherId(digest.first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes)))
+}
+
 /// A publisher that says who it is.
 #[derive(Debug)]
 struct Known {
+    /// As it is listed.
     publisher: PublisherId,
     began: u64,
     count: Arc<TakenCount>,
@@ -114,10 +123,11 @@ impl Activity {
 
     /// A session brings the records of a publisher from now on.
     pub(crate) fn begin_publication(&self, taken: &Taken) {
+        let publisher = listed(taken.publisher);
         let mut known = self.known();
-        known.retain(|known| known.publisher != taken.publisher);
-        if known.len() < MAX_PUBLISHERS {
-            let (publisher, began, count) = (taken.publisher, taken.began, Arc::clone(&taken.count));
+        known.retain(|known| known.publisher != publisher);
+        if known.iter().filter(|known| !known.ended).count() < MAX_PUBLISHERS {
+            let (began, count) = (taken.began, Arc::clone(&taken.count));
             known.push(Known { publisher, began, count, ended: false });
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +158,8 @@ impl Activity {
     pub(crate) fn position(&self) -> Position {
         let known = self.known();
         let (there, ended): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|known| !known.ended);
-        let unlisted = there.len().saturating_sub(MAX_LISTED) as u32;
+        // With those that do not say who they are.
+        let unlisted = self.publishers().saturating_sub(there.len().min(MAX_LISTED) as u32);
         let publishers = there.into_iter().chain(ended).take(MAX_LISTED).map(Known::position).collect();
         let passed = self.records.load(Ordering::Relaxed);
         Position { epoch: self.epoch, passed, left_out: None, publishers, unlisted }
@@ -170,9 +181,12 @@ mod tests {
     #[test]
     fn a_position_lists_publishers_that_are_there_before_those_that_have_gone() {
         let (activity, mut publications) = (Activity::default(), Publications::default());
+        let id = |number| listed(PublisherId(number)).0;
+        assert_ne!(id(1), 1, "a subscriber could go on in its place");
         let mut begin = |number: u128, first| {
             let of = Publication { publisher: PublisherId(number), first };
             let taken = publications.resume("A", of, Instant::now());
+            activity.begin_publishing();
             activity.begin_publication(&taken);
             taken
         };
@@ -183,17 +197,23 @@ mod tests {
         let position = activity.position();
         let listed: Vec<_> =
             position.publishers.iter().map(|p| (p.publisher.0, p.began, p.position, p.ended)).collect();
-        assert_eq!((position.passed, listed), (7, vec![(2, 40, 42, false), (1, 0, 5, true)]));
+        assert_eq!((position.passed, listed), (7, vec![(id(2), 40, 42, false), (id(1), 0, 5, true)]));
         // It comes back: where it began at this daemon stays, and its session before ends nothing any more.
         let again = begin(1, 5);
         activity.end_publication(&one);
         assert!(again.count.add(1));
         let listed = activity.position().publishers;
-        assert!(listed.iter().any(|p| (p.publisher.0, p.began, p.position, p.ended) == (1, 0, 6, false)), "{listed:?}");
+        assert!(
+            listed.iter().any(|p| (p.publisher.0, p.began, p.position, p.ended) == (id(1), 0, 6, false)),
+            "{listed:?}"
+        );
         // The lists are bounded.
         let many: Vec<Taken> = (10..10 + 2 * MAX_PUBLISHERS as u128).map(|number| begin(number, 0)).collect();
         let position = activity.position();
-        assert_eq!((position.publishers.len(), position.unlisted as usize), (MAX_LISTED, MAX_PUBLISHERS - MAX_LISTED));
+        assert_eq!(
+            (position.publishers.len(), position.unlisted as usize),
+            (MAX_LISTED, 3 + 2 * MAX_PUBLISHERS - MAX_LISTED)
+        );
         many.iter().for_each(|taken| activity.end_publication(taken));
         assert_eq!(activity.position().publishers.len(), 2 + MAX_ENDED);
         assert_ne!(Activity::default().epoch, activity.epoch);
