@@ -64,7 +64,7 @@ reports! {
         /// Bytes queued or unacknowledged for its subscriber with the largest backlog, packets' headers included.
         #[serde(default)]
         pub backlog_bytes: u64 = gauge("crossdock_subscription_backlog").unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on the backlog of that subscriber.
+        /// The bound on the backlog of that subscriber. The last batch that joined may exceed it: see the subscription's.
         #[serde(default)]
         pub queue_bytes: u64 = gauge("crossdock_subscription_backlog_bound").unit(Unit::Bytes),
         /// Records that wait for a conversion, for all of its subscriptions.
@@ -110,8 +110,9 @@ reports! {
         /// Bytes queued or unacknowledged for its subscriber now, packets' headers included; for an attached client, queued or not yet
         /// returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on the backlog: the configured one, or an even share of the buffers. No records join a backlog that is over it. A
-        /// batch that joined last, or before the share fell, may lead over it; then the bound is the backlog.
+        /// The bound on the backlog: the configured one, or an even share of the buffers. No records join a backlog that is over it, so
+        /// the last batch may exceed it by up to 1 MiB, or by one long record. Control messages join it regardless. What was queued
+        /// when the share fell may exceed the smaller share.
         pub queue_bytes: u64 = listed().unit(Unit::Bytes),
         /// The formats that it accepts, if it lists them: their ids; `v3` for a version that the stream does not have
         /// yet.

@@ -96,9 +96,11 @@ impl Modelled for StreamInfo {
         ("row_errors", |world, reports, info| Expected::from(totals(world, reports, &info.name).row_errors)),
         ("records_dropped", |world, reports, info| Expected::from(totals(world, reports, &info.name).dropped)),
         ("backlog_bytes", |_, _, _| Expected::from(0)),
+        // The configured bound, or a share of the buffers.
+        ("queue_bytes", |world, _, _| Expected::from(Range::new(1, world.queue_bytes))),
         ("held_records", |_, _, _| Expected::from(0)),
     ];
-    const WITHOUT: &'static [(&'static str, &'static str)] = &[("peak_msgs_per_s", TIME), ("queue_bytes", BOUND)];
+    const WITHOUT: &'static [(&'static str, &'static str)] = &[("peak_msgs_per_s", TIME)];
 
     fn name(&self) -> String {
         format!("stream {}", self.name)
@@ -122,10 +124,12 @@ impl Modelled for SubscriptionInfo {
             Expected::ByReason(reported.map(|(cause, records)| (cause.word().to_owned(), (*records).into())).collect())
         }),
         ("backlog_bytes", |_, _, _| Expected::from(0)),
+        // The configured bound, or a share of the buffers.
+        ("queue_bytes", |world, _, _| Expected::from(Range::new(1, world.queue_bytes))),
         ("held_records", |_, _, _| Expected::from(0)),
         ("held_bytes", |_, _, _| Expected::from(0)),
     ];
-    const WITHOUT: &'static [(&'static str, &'static str)] = &[("id", IDENTITY), ("queue_bytes", BOUND)];
+    const WITHOUT: &'static [(&'static str, &'static str)] = &[("id", IDENTITY)];
 
     fn name(&self) -> String {
         format!("subscription {} `{}` {}", self.id, self.sql, self.overflow)

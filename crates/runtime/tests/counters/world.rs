@@ -116,6 +116,8 @@ pub(crate) struct World {
     seed: u64,
     rng: Rng,
     pub(crate) context: ContextHandle,
+    /// The configured bound of a subscription's queue.
+    pub(crate) queue_bytes: u64,
     addr: String,
     builder: RecordBuilder,
     pub(crate) streams: BTreeMap<String, Stream>,
@@ -150,6 +152,7 @@ impl World {
         if seed % 2 == 1 {
             config.platform.contexts.extend([io.clone(), io]);
         }
+        let queue_bytes = config.queue_bytes;
         let context = ContextHandle::start(config).unwrap();
         let addr = context.local_addr().to_string();
         let mut streams = BTreeMap::new();
@@ -162,6 +165,7 @@ impl World {
             seed,
             rng,
             context,
+            queue_bytes,
             addr,
             builder: RecordBuilder::new(&format()),
             streams,
