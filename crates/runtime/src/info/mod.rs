@@ -47,10 +47,16 @@ reports! {
         /// The highest rate of records per second within 100 ms of the last minute.
         #[serde(default)]
         pub peak_msgs_per_s: u64 = gauge("crossdock_stream_peak_records_per_second").title("peak/s"),
-        /// Records that went into the queues of its subscriptions, including those that have ended. A policy may have dropped some of
-        /// them there: see `records_dropped`.
+        /// Records that were sent to its subscribers or wait in their queues, including subscriptions that have ended: those that joined
+        /// a queue and were not dropped from it.
         #[serde(default)]
-        pub records_out: u64 = counter("crossdock_stream_records_out").title("sent"),
+        pub records_out: u64 = listed().title("sent"),
+        /// Records that joined the queues of its subscribers, including subscriptions that have ended.
+        #[serde(default)]
+        pub records_queued: u64 = counter("crossdock_stream_records_out").title("queued"),
+        /// Those of them that a policy dropped from a queue again.
+        #[serde(default)]
+        pub records_unsent: u64 = counter("crossdock_stream_records_unsent").title("dropped unsent"),
         /// Records read by the queries of its subscriptions, including those that have ended.
         #[serde(default)]
         pub records_queried: u64 = counter("crossdock_subscription_records_in"),
@@ -293,8 +299,14 @@ reports! {
         pub network_bytes_out: u64 = counter("crossdock_io_network_out").unit(Unit::Bytes),
         /// Received records.
         pub records_in: u64 = counter("crossdock_io_records_in"),
-        /// Records sent, over all subscriptions.
-        pub records_out: u64 = counter("crossdock_io_records_out"),
+        /// Records that were sent or wait in a subscriber's queue: those that joined a queue and were not dropped from it.
+        pub records_out: u64 = listed().title("records sent"),
+        /// Records that joined the queues of subscribers.
+        #[serde(default)]
+        pub records_queued: u64 = counter("crossdock_io_records_out"),
+        /// Those of them that a policy dropped from a queue again.
+        #[serde(default)]
+        pub records_unsent: u64 = counter("crossdock_io_records_unsent").title("records dropped unsent"),
         /// Batches that were sent as the bytes that were received.
         pub batches_whole: u64 = counter("crossdock_io_batches_whole").title("batches sent unchanged"),
         /// Packets and records dropped, by reason, in name order; only reasons that occurred.

@@ -188,6 +188,7 @@ impl Net {
         while peer.carrier().backlog_bytes(wire.host) > bound {
             // Nothing of the rest may be dropped.
             let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire) else { break };
+            wire.counters.records_unsent += records;
             lost(&peer.subscriptions, number, records);
         }
         let backlog = peer.carrier().backlog_bytes(wire.host);

@@ -42,7 +42,10 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) queried: Range,
+    /// Records that were sent.
     pub(crate) out: Range,
+    /// Records that were dropped from a queue.
+    pub(crate) unsent: Range,
     pub(crate) row_errors: Range,
     pub(crate) dropped: Range,
 }
@@ -80,6 +83,7 @@ struct Ended {
     since: Option<usize>,
     /// What the daemon said last.
     info: SubscriptionInfo,
+    query: &'static Query,
 }
 
 pub(crate) struct Deployed {
@@ -265,21 +269,22 @@ impl World {
     fn unsubscribe(&mut self, at: usize, is_quiet: bool) {
         let gone = self.subscribers.swap_remove(at);
         self.left += u64::from(gone.way == Transport::Shm);
-        let Subscribing { subscriber, stream, since, info, .. } = gone;
+        let Subscribing { subscriber, stream, since, info, query, .. } = gone;
         drop(subscriber);
-        self.ended.push(Ended { stream, since: (!is_quiet).then_some(since), info });
+        self.ended.push(Ended { stream, since: (!is_quiet).then_some(since), info, query });
     }
 
     /// Adds up what the subscriptions did that have ended, now that all records have been published.
     fn add_ended(&mut self) {
-        for Ended { stream, since, info } in self.ended.drain(..) {
+        for Ended { stream, since, info, query } in self.ended.drain(..) {
             let stream = self.streams.get_mut(&stream).unwrap();
             let most = |exact: u64| since.map_or(exact, |since| (stream.rows.len() - since) as u64);
             let range = |exact: u64| Range::new(exact, most(exact));
             stream.ended.add(Totals {
                 queried: range(info.records_in),
-                // Those that were dropped from the session's queue had joined it.
-                out: Range::new(info.records_out, most(info.records_out + info.dropped)),
+                // What had joined the queue may have been dropped since.
+                out: since.map_or(info.records_out.into(), |_| Range::new(0, most(0))),
+                unsent: since.map_or(query.unsent(&info), |_| Range::new(0, most(0))),
                 row_errors: range(info.row_errors),
                 dropped: range(info.dropped),
             });
@@ -477,6 +482,8 @@ impl World {
             self.add_ended();
             let wrong = compare(self, &Reports::of(&self.context));
             if wrong.is_empty() {
+                // All have come to what was compared.
+                self.look();
                 let streams = self.streams.values_mut();
                 return streams.for_each(|stream| stream.settled = (stream.rows.len(), stream.unclaimed));
             }
@@ -516,6 +523,7 @@ impl Totals {
     pub(crate) fn add(&mut self, other: Totals) {
         self.queried += other.queried;
         self.out += other.out;
+        self.unsent += other.unsent;
         self.row_errors += other.row_errors;
         self.dropped += other.dropped;
     }
