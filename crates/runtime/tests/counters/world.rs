@@ -269,8 +269,13 @@ impl World {
     fn unsubscribe(&mut self, at: usize, is_quiet: bool) {
         let gone = self.subscribers.swap_remove(at);
         self.left += u64::from(gone.way == Transport::Shm);
-        let Subscribing { subscriber, stream, since, info, query, .. } = gone;
+        let Subscribing { subscriber, id, stream, since, info, query, .. } = gone;
         drop(subscriber);
+        if is_quiet {
+            // Until the daemon knows, it would have what is published next.
+            let subscriptions = || self.context.subscriptions();
+            self.wait("subscription", || subscriptions().unwrap().iter().all(|info| info.id != id));
+        }
         self.ended.push(Ended { stream, since: (!is_quiet).then_some(since), info, query });
     }
 
@@ -358,6 +363,18 @@ impl World {
         self.gone_unclaimed += stream.unclaimed();
         self.gone_totals.add(stream.ended);
         assert!(self.apply(ChangeRequest::Remove { handler: handler.name }));
+        // The gauges of queues are updated some time later.
+        let manager = self.context.manager();
+        self.wait("handler", || manager.contexts().unwrap().iter().all(|of| of.queued <= of.queue_bound));
+    }
+
+    /// Waits until something that ends has ended.
+    fn wait(&self, what: &str, has_ended: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !has_ended() {
+            assert!(began.elapsed() < PATIENCE, "seed {:#x}: a {what} does not end", self.seed);
+            thread::yield_now();
+        }
     }
 
     /// A publisher ends. One that does not finish takes with it what has not been sent.
