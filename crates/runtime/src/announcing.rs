@@ -312,7 +312,7 @@ impl Context {
         let id_of_format = format.id();
         let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
         let published = self.net.still_there(peer).map(|key| self.publish(key, publishing));
-        // The catalog has counted it once more than it is to.
+        // The catalog has counted this session twice.
         if !matches!(published, Some(Ok(Announced { is_new_format: true, .. }))) {
             self.streams.end_format(stream, id_of_format);
         }

@@ -421,7 +421,10 @@ impl Context {
             self.streams.end_publication(publishing);
             // One that goes on in a later session has lost nothing.
             let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
-            self.streams.end_format(publishing.stream, publishing.format.id());
+            // A publisher that comes back after a restart finds the version that it had.
+            if why != "shutdown" {
+                self.streams.end_format(publishing.stream, publishing.format.id());
+            }
             self.end_publishing(key, publishing.stream, goes_on);
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });

@@ -121,7 +121,7 @@ impl ClientTotals {
     }
 }
 
-/// How far the gauges of queues and buffers are up to date, which takes too long to be done each turn.
+/// When the gauges of queues and buffers were last updated, which takes too long to be done each turn.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
     pub(crate) noted_ns: u64,
@@ -140,9 +140,13 @@ pub(crate) struct Counters {
     pub(crate) turns: u64,
     pub(crate) busy_turns: u64,
     pub(crate) sleeps: u64,
+    /// Packets that were sent for the first time, and again.
+    pub(crate) packets_out: u64,
     pub(crate) packets_resent: u64,
     pub(crate) records_in: u64,
+    /// Records that joined the queues of subscribers, and those of them that were dropped from the queues.
     pub(crate) records_out: u64,
+    pub(crate) records_unsent: u64,
     pub(crate) batches_whole: u64,
     /// Batches that came in this turn and were given to subscriptions.
     pub(crate) batches_given: u64,

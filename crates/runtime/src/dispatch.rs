@@ -120,8 +120,11 @@ impl Context {
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);
         let flaw = fill(&mut batch, data.buffer, spans, &format);
-        if !self.count_taken(key, &data.header, batch.len() as u64) {
+        let Some(is_first) = self.count_taken(key, &data.header, batch.len() as u64) else {
             return self.workspace.spares.keep(batch);
+        };
+        if is_first && !batch.is_empty() {
+            self.keep_format(key, &data.header);
         }
         self.dispatch(batch, stream, &[]);
         if let Some((records, flaw)) = flaw {
@@ -164,15 +167,16 @@ impl Context {
             }
         };
         let Some((stream, format)) = self.announced(key, header, 1) else { return true };
-        if !self.count_taken(key, header, 1) {
-            return true;
-        }
+        let Some(is_first) = self.count_taken(key, header, 1) else { return true };
         let mut records = 0;
         let checked = format.check_records(&buffer[..len], |_, _| records += 1);
         let flaw = match checked {
             Ok(1) => {
                 let mut batch = alone(buffer, len, format.id().0);
                 batch.stream = stream as u32;
+                if is_first {
+                    self.keep_format(key, header);
+                }
                 self.dispatch(batch, stream, &[]);
                 return true;
             }
@@ -195,26 +199,36 @@ impl Context {
         found
     }
 
-    /// Counts records of a publication, which are to be given to all that read its stream. False if its publisher has begun
-    /// another session and sends them there again: this session ends then.
-    pub(crate) fn count_taken(&mut self, key: usize, header: &Header, records: u64) -> bool {
-        let (number, format) = (header.stream, header.format);
-        let publishing = self.net.present_peer_mut(key).map(|peer| &mut peer.publishing[..]).unwrap_or_default();
-        let mut found = publishing.iter_mut().find(|p| p.number == number && p.format.id().0 == format);
-        let taken = found.as_ref().and_then(|publishing| publishing.taken.as_ref());
-        let may_take = taken.is_none_or(|taken| taken.count.add(records));
-        if may_take {
-            if let Some(publishing) = found.as_mut().filter(|publishing| !publishing.has_records && records > 0) {
-                publishing.has_records = true;
-                self.streams.keep_format(publishing.stream, publishing.format.id());
-            }
-        } else {
-            self.net.count_drop(DropReason::Superseded, records);
-            let reason = "the publisher has begun another session".to_owned();
-            // Should it be the one that the publisher has, it begins another, and goes on from the right record.
-            self.remove_peer(key, "superseded", Some(Close { again: true, reason }));
+    /// Counts records of a publication, which are to be given to all that read its stream, and says whether its format has had no
+    /// record from this session before. `None` if its publisher has begun another session and sends them there again: this session
+    /// ends then.
+    pub(crate) fn count_taken(&mut self, key: usize, header: &Header, records: u64) -> Option<bool> {
+        let publishing = self.publishing_mut(key, header);
+        let taken = publishing.as_ref().and_then(|publishing| publishing.taken.as_ref());
+        if taken.is_none_or(|taken| taken.count.add(records)) {
+            return Some(publishing.is_some_and(|publishing| !publishing.has_records));
         }
-        may_take
+        self.net.count_drop(DropReason::Superseded, records);
+        let reason = "the publisher has begun another session".to_owned();
+        // Should it be the one that the publisher has, it begins another, and goes on from the right record.
+        self.remove_peer(key, "superseded", Some(Close { again: true, reason }));
+        None
+    }
+
+    /// The first record of a session's in this format is sound: the stream keeps the format.
+    #[cold]
+    pub(crate) fn keep_format(&mut self, key: usize, header: &Header) {
+        if let Some(publishing) = self.publishing_mut(key, header) {
+            publishing.has_records = true;
+            let (stream, format) = (publishing.stream, publishing.format.id());
+            self.streams.keep_format(stream, format);
+        }
+    }
+
+    /// What a peer publishes in packets with this header.
+    fn publishing_mut(&mut self, key: usize, header: &Header) -> Option<&mut Publishing> {
+        let publishing = &mut self.net.present_peer_mut(key)?.publishing;
+        publishing.iter_mut().find(|p| p.number == header.stream && p.format.id().0 == header.format)
     }
 
     /// There is no memory for a message: who has begun one long ago and not ended it is sent away.

@@ -54,8 +54,6 @@ impl Context {
         let end_ns = self.net.clock_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);
         self.graph.note_away(end_ns, away_ns);
-        let device = self.net.device_counters();
-        self.graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         if !was_busy {
             return;
         }
@@ -69,9 +67,11 @@ impl Context {
         self.note_levels();
     }
 
-    /// Brings the gauges of queues and buffers up to date, if something has happened since and that was not done a moment ago. In how
-    /// many ns it is to be done, if it is.
+    /// Updates the gauge of the network's bytes after a busy turn and before a sleep, and those of queues and buffers, if something has
+    /// happened since they were last updated and that was not a moment ago. In how many ns the latter are to be updated, if they are.
     pub(crate) fn note_levels(&mut self) -> u64 {
+        let device = self.net.device_counters();
+        self.graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
         let (now_ns, due_ns) = (self.net.now_ns(), self.levels.noted_ns + Levels::PAUSE_NS);
         match self.levels.is_stale {
             false => u64::MAX,

@@ -157,13 +157,12 @@ impl Context {
         let copies = is_handled || stream.is_suspect || stream.wants_sample(header.format, self.net.now_ns());
         let left = if copies && self.net.is_short_of_buffers() {
             Some(message)
-        } else if !self.count_taken(peer, &header, header.records.into()) {
-            whole.clear();
-            self.host.interface_mut().free(message);
-            None
-        } else {
-            let sound = !copies || self.distribute_copy(peer, &header, stream_key, &message, &whole);
+        } else if let Some(is_first) = self.count_taken(peer, &header, header.records.into()) {
+            let sound = !copies || self.distribute_copy((peer, is_first), &header, stream_key, &message, &whole);
             if !copies {
+                if is_first && header.records > 0 {
+                    self.keep_format(peer, &header);
+                }
                 self.note_passed(stream_key, &header, is_unclaimed);
             }
             if sound {
@@ -171,6 +170,10 @@ impl Context {
                     self.pass_in_place(subscription, &header, &message);
                 }
             }
+            self.host.interface_mut().free(message);
+            None
+        } else {
+            whole.clear();
             self.host.interface_mut().free(message);
             None
         };
@@ -223,10 +226,11 @@ impl Context {
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
-    /// but the subscriptions in `passed`. False if it is not what its header says; its publisher is sent away then.
+    /// but the subscriptions in `passed`. `is_first` is what
+    /// [`Context::count_taken`] said. False if it is not what its header says; its publisher is sent away then.
     fn distribute_copy(
         &mut self,
-        peer: usize,
+        (peer, is_first): (usize, bool),
         header: &Header,
         stream: usize,
         message: &Message,
@@ -250,6 +254,9 @@ impl Context {
         (batch.stream, batch.format, batch.stride) = (stream as u32, header.format, bytes);
         match crate::dispatch::fill(&mut batch, copy.freeze(), &[payload], &format) {
             None => {
+                if is_first && !batch.is_empty() {
+                    self.keep_format(peer, header);
+                }
                 self.dispatch(batch, stream, passed);
                 true
             }

@@ -304,7 +304,7 @@ impl Stream {
         !self.is_routed() || self.morphing.routed != self.morphing.changes
     }
 
-    /// Forgets the formats that the catalog has no longer, and those behind them, which are taken in again: nobody used the stream.
+    /// Forgets the formats that the catalog has no longer, which are the newest ones. The samples of the others stay.
     fn forget_formats(&mut self) {
         let both = self.formats.iter().zip(self.entry.formats());
         let same = both.take_while(|(known, format)| known.format == **format).count();

@@ -125,7 +125,10 @@ impl Planned {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Served {
     pub(crate) records_in: u64,
+    /// Records that joined the queues.
     pub(crate) records_out: u64,
+    /// Those of them that were dropped from the queues.
+    pub(crate) records_unsent: u64,
     pub(crate) row_errors: u64,
     pub(crate) dropped: u64,
 }
@@ -133,8 +136,8 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn add(&mut self, subscription: &Subscription) {
         self.records_in += subscription.gauges.records_in.get();
-        // Also those that were dropped afterwards: a counter never falls.
         self.records_out += subscription.gauges.records_out.get();
+        self.records_unsent += subscription.dropped_unsent;
         self.row_errors += subscription.row_errors();
         self.dropped += subscription.gauges.lost_in_all();
     }

@@ -319,6 +319,17 @@ fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
 }
 
 #[test]
+fn a_long_record_that_is_none_leaves_no_format() {
+    let (context, addr) = start();
+    let mut raw = announced(&addr);
+    raw.send_piece(Kind::Data, Piece::First, &[&128_u64.to_le_bytes()[..], &[0xff; 64]].concat());
+    raw.send_piece(Kind::Data, Piece::Last, &[0xff; 64]);
+    let close = raw.close();
+    assert!(close.contains("an invalid record"), "{close}");
+    await_that("the stream is forgotten with its only format", || context.streams().unwrap().is_empty());
+}
+
+#[test]
 fn requests_that_make_no_sense_are_refused() {
     let (_context, addr) = start();
     let mut raw = Raw::connect(&addr);

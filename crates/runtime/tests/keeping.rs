@@ -80,6 +80,20 @@ fn versions_and_kept_conversions_outlive_the_daemon_and_a_sessions_do_not() {
 }
 
 #[test]
+fn the_formats_of_connected_publishers_outlive_a_daemon_that_is_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    let publishers =
+        [v1(), v2()].map(|format| Publisher::builder(&addr).stream("K").format(&format).connect().unwrap());
+    context.stop();
+    drop(publishers);
+    let (context, _) = start(directory.path());
+    let formats = [v1().id().to_string(), v2().id().to_string()];
+    assert_eq!(context.streams().unwrap().first().map(|stream| &stream.formats[..]), Some(&formats[..]));
+    context.stop();
+}
+
+#[test]
 fn that_a_format_was_ever_left_by_a_conversion_is_remembered_too() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start(directory.path());

@@ -3,8 +3,8 @@
 use super::Catalog;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Owner;
-use crossdock_format::FormatId;
 use crossdock_format::registry::Policy;
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::FormatName;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::sync::Arc;
@@ -53,24 +53,25 @@ impl Catalog {
         Ok(())
     }
 
-    /// Forgets the formats of an unused stream that sessions brought and of which no record came; those behind them are numbered anew.
-    /// One stays that a kept conversion needs or that a conversion ever left, since what is made of it by name alone depends on that;
-    /// and all stay while the disk is behind.
+    /// Forgets the newest formats of an unused stream that sessions brought and of which no record came. One with a newer format that
+    /// stays does too, so that the numbers of versions stay. So does one that a kept conversion needs or that a conversion ever left,
+    /// since what is made of it by name alone depends on that; and all stay while the disk is behind.
     pub(super) fn forget_unproven(&mut self, number: u32) {
-        let of_stream = self.unproven.range((number, FormatId(0))..=(number, FormatId(u64::MAX)));
-        let ended: Vec<FormatId> = of_stream.filter(|(_, open)| **open == 0).map(|((_, format), _)| *format).collect();
-        let Some(name) = self.now.get(number).filter(|_| !ended.is_empty()).map(|entry| entry.name().to_owned()) else {
-            return;
-        };
-        if self.check_unused(&name).is_err() || self.journal.check().is_err() {
-            return;
-        }
-        for format in ended {
-            if self.kept_conversion(&name, format).is_none() && !self.is_guarded(number, format) {
-                self.drop_version(&name, Some(number), format);
+        let Some(entry) = self.now.get(number).filter(|entry| !entry.formats().is_empty()) else { return };
+        let name = entry.name().to_owned();
+        while let Some(format) = self.now.get(number).and_then(|entry| entry.formats().last()).map(Format::id) {
+            let is_unproven = self.unproven.get(&(number, format)) == Some(&0);
+            let stays = |catalog: &Catalog| {
+                catalog.kept_conversion(&name, format).is_some() || catalog.is_guarded(number, format)
+            };
+            let may_change = |catalog: &Catalog| catalog.check_unused(&name).is_ok() && catalog.journal.check().is_ok();
+            if !is_unproven || stays(self) || !may_change(self) {
+                return;
             }
+            self.drop_version(&name, Some(number), format);
         }
-        if self.now.get(number).is_some_and(|entry| entry.formats().is_empty() && entry.policy() == Policy::default()) {
+        let has_policy = self.now.get(number).is_some_and(|entry| entry.policy() != Policy::default());
+        if !has_policy && self.registry.conversions().all(|(of, ..)| of != name) {
             let entry = self.registry.remove_stream(&name);
             self.journal.write(entry);
         }

@@ -17,8 +17,9 @@ enum Job {
     Stop,
 }
 
-/// The way to the catalog. Cheap to clone. The number of requests that wait is bounded by the numbers of sessions,
-/// subscriptions and handlers: each has one under way, and two more for its end.
+/// The way to the catalog. Cheap to clone. The number of requests that wait is bounded by the numbers of sessions, their formats,
+/// subscriptions and handlers. Each session, subscription and handler has one under way. A format adds one for its first record
+/// and up to two for its end, and a session has up to 256 formats.
 #[derive(Clone, Debug)]
 pub(crate) struct CatalogHandle {
     jobs: Sender<Job>,

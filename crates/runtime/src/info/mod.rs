@@ -47,10 +47,16 @@ reports! {
         /// The highest rate of records per second within 100 ms of the last minute.
         #[serde(default)]
         pub peak_msgs_per_s: u64 = gauge("crossdock_stream_peak_records_per_second").title("peak/s"),
-        /// Records that went into the queues of its subscriptions, including those that have ended. A policy may have dropped some of
-        /// them there: see `records_dropped`.
+        /// Records that were sent to its subscribers or wait in their queues, including subscriptions that have ended: those that joined
+        /// a queue and were not dropped from it.
         #[serde(default)]
-        pub records_out: u64 = counter("crossdock_stream_records_out").title("sent"),
+        pub records_out: u64 = listed().title("sent"),
+        /// Records that joined the queues of its subscribers, including subscriptions that have ended.
+        #[serde(default)]
+        pub records_queued: u64 = counter("crossdock_stream_records_out").title("queued"),
+        /// Those of them that a policy dropped from a queue again.
+        #[serde(default)]
+        pub records_unsent: u64 = counter("crossdock_stream_records_unsent").title("dropped unsent"),
         /// Records read by the queries of its subscriptions, including those that have ended.
         #[serde(default)]
         pub records_queried: u64 = counter("crossdock_subscription_records_in"),
@@ -64,7 +70,7 @@ reports! {
         /// Bytes queued or unacknowledged for its subscriber with the largest backlog, packets' headers included.
         #[serde(default)]
         pub backlog_bytes: u64 = gauge("crossdock_subscription_backlog").unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on the backlog of that subscriber.
+        /// The bound on the backlog of that subscriber. The last batch that joined may exceed it: see the subscription's.
         #[serde(default)]
         pub queue_bytes: u64 = gauge("crossdock_subscription_backlog_bound").unit(Unit::Bytes),
         /// Records that wait for a conversion, for all of its subscriptions.
@@ -110,8 +116,9 @@ reports! {
         /// Bytes queued or unacknowledged for its subscriber now, packets' headers included; for an attached client, queued or not yet
         /// returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
-        /// The bound on the backlog: the configured one, or an even share of the buffers. No records join a backlog that is over it. A
-        /// batch that joined last, or before the share fell, may lead over it; then the bound is the backlog.
+        /// The bound on the backlog: the configured one, or an even share of the buffers. No records join a backlog that is over it, so
+        /// the last batch may exceed it by up to 1 MiB, or by one long record. Control messages join it regardless. What was queued
+        /// when the share fell may exceed the smaller share.
         pub queue_bytes: u64 = listed().unit(Unit::Bytes),
         /// The formats that it accepts, if it lists them: their ids; `v3` for a version that the stream does not have
         /// yet.
@@ -292,8 +299,14 @@ reports! {
         pub network_bytes_out: u64 = counter("crossdock_io_network_out").unit(Unit::Bytes),
         /// Received records.
         pub records_in: u64 = counter("crossdock_io_records_in"),
-        /// Records sent, over all subscriptions.
-        pub records_out: u64 = counter("crossdock_io_records_out"),
+        /// Records that were sent or wait in a subscriber's queue: those that joined a queue and were not dropped from it.
+        pub records_out: u64 = listed().title("records sent"),
+        /// Records that joined the queues of subscribers.
+        #[serde(default)]
+        pub records_queued: u64 = counter("crossdock_io_records_out"),
+        /// Those of them that a policy dropped from a queue again.
+        #[serde(default)]
+        pub records_unsent: u64 = counter("crossdock_io_records_unsent").title("records dropped unsent"),
         /// Batches that were sent as the bytes that were received.
         pub batches_whole: u64 = counter("crossdock_io_batches_whole").title("batches sent unchanged"),
         /// Packets and records dropped, by reason, in name order; only reasons that occurred.

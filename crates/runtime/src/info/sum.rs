@@ -29,6 +29,8 @@ impl StreamInfo {
         self.made_by = self.made_by.take().or(other.made_by);
         self.peak_msgs_per_s += other.peak_msgs_per_s;
         self.records_out += other.records_out;
+        self.records_queued += other.records_queued;
+        self.records_unsent += other.records_unsent;
         self.records_queried += other.records_queried;
         self.row_errors += other.row_errors;
         self.records_dropped += other.records_dropped;
@@ -55,6 +57,8 @@ impl ContextInfo {
         self.network_bytes_out += other.network_bytes_out;
         self.records_in += other.records_in;
         self.records_out += other.records_out;
+        self.records_queued += other.records_queued;
+        self.records_unsent += other.records_unsent;
         self.batches_whole += other.batches_whole;
         add_reasons(&mut self.dropped, other.dropped);
         self.buffers_in_use += other.buffers_in_use;

@@ -194,8 +194,9 @@ impl Carrier for Link {
         let Some(close) = close else { return };
         let packet = close.packet(self.session.peer_session());
         // If the device is full, the packet is as good as lost.
-        if !matches!(wire.device.send(self.addr, &[IoSlice::new(&packet)], packet.len()), Ok(Sent::Done)) {
-            wire.counters.drop(DropReason::SendRefused, 1);
+        match wire.device.send(self.addr, &[IoSlice::new(&packet)], packet.len()) {
+            Ok(Sent::Done) => wire.counters.packets_out += 1,
+            _ => wire.counters.drop(DropReason::SendRefused, 1),
         }
     }
 }

@@ -35,14 +35,14 @@ pub(crate) enum QueueChange {
 }
 
 impl Net {
-    /// Bytes that wait for a peer, and on the way or held by it, and the bound on them. Nothing joins a queue that is over its bound
-    /// but control messages; what joined it last, or before the bound fell, may lead over it, and then is the bound.
+    /// Bytes that wait for a peer, and on the way or held by it, and the bound on them. No records join a queue that is over its
+    /// bound. The last batch, control messages, and a bound that has fallen since may lead over it.
     pub(crate) fn backlog(&self, key: usize, host: &HostInterface) -> Backlog {
         let bytes = self.peers.get(key).map_or(0, |peer| peer.carrier().backlog_bytes(host));
-        Backlog { bytes, bound: self.queue_bytes.max(bytes) }
+        Backlog { bytes, bound: self.queue_bytes }
     }
 
-    /// The same where nothing waits.
+    /// The backlog of a stream without subscriptions, and the bound that a subscription's queue would have.
     pub(crate) fn no_backlog(&self) -> Backlog {
         Backlog { bytes: 0, bound: self.queue_bytes }
     }
@@ -73,8 +73,10 @@ impl Net {
             // Where records may be dropped, but none that waits: it was begun, or is longer than a packet.
             _ if peer.full => return Some(Room::Full),
             true => {
-                let left = self.queue_bytes.saturating_sub(carrier.backlog_bytes(host));
-                (left as usize / MAX_SUPER_BYTES + 1).min(MOST_PACKETS)
+                let backlog = carrier.backlog_bytes(host);
+                let left = self.queue_bytes.saturating_sub(backlog) as usize / MAX_SUPER_BYTES;
+                // At least one, so that a queue with room for less than a packet does not stall.
+                (left + usize::from(backlog == 0)).clamp(1, MOST_PACKETS)
             }
             false => MOST_PACKETS,
         };
@@ -186,6 +188,7 @@ impl Net {
         while peer.carrier().backlog_bytes(wire.host) > bound {
             // Nothing of the rest may be dropped.
             let Some((number, records)) = peer.carrier_mut().drop_oldest(&mut wire) else { break };
+            wire.counters.records_unsent += records;
             lost(&peer.subscriptions, number, records);
         }
         let backlog = peer.carrier().backlog_bytes(wire.host);

@@ -125,7 +125,8 @@ impl Net {
             let count = u64::from(transmit.packets.end - transmit.packets.start);
             let resend = transmit.resend;
             match transmit.payload.transmit(&mut *self.device, addr, to, transmit.first_seq, transmit.packets) {
-                Ok(Sent::Done) => self.counters.packets_resent += if resend { count } else { 0 },
+                Ok(Sent::Done) if resend => self.counters.packets_resent += count,
+                Ok(Sent::Done) => self.counters.packets_out += count,
                 Ok(Sent::Full) => {
                     all = false;
                     break;
@@ -137,8 +138,9 @@ impl Net {
         }
         while let Some(short) = link.session.poll_short(now_ns) {
             let bytes = short.bytes();
-            if !matches!(self.device.send(addr, &[IoSlice::new(bytes)], bytes.len()), Ok(Sent::Done)) {
-                self.counters.drop(DropReason::SendRefused, 1);
+            match self.device.send(addr, &[IoSlice::new(bytes)], bytes.len()) {
+                Ok(Sent::Done) => self.counters.packets_out += 1,
+                _ => self.counters.drop(DropReason::SendRefused, 1),
             }
         }
         let deadline = link.session.deadline_ns();
@@ -152,8 +154,9 @@ impl Net {
 
     /// A packet outside any session's sequence; if the device is full, it is as good as lost.
     pub(super) fn send_now(&mut self, to: SocketAddr, packet: &[u8]) {
-        if !matches!(self.device.send(to, &[IoSlice::new(packet)], packet.len()), Ok(Sent::Done)) {
-            self.counters.drop(DropReason::SendRefused, 1);
+        match self.device.send(to, &[IoSlice::new(packet)], packet.len()) {
+            Ok(Sent::Done) => self.counters.packets_out += 1,
+            _ => self.counters.drop(DropReason::SendRefused, 1),
         }
     }
 

@@ -7,6 +7,7 @@ use crossdock_runtime::info::{
     ClientInfo, ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, Kind, MailboxInfo,
     StreamInfo, SubscriptionInfo, Value,
 };
+use crossdock_transport::MAX_SUPER_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that the daemon says.
@@ -149,7 +150,12 @@ fn by_reason(wanted: &BTreeMap<String, Range>, found: &[(String, u64)]) -> Optio
     (!is_right).then(|| format!("{found:?}, not {wanted:?}"))
 }
 
-/// The counters as they were seen last: they only grow.
+/// How far a backlog may be over the largest bound that it had: by the last batch, which is longer than a long record here, and by
+/// control messages.
+const OVER_BACKLOG: f64 = (16 * MAX_SUPER_BYTES + CONTROL_BYTES) as f64;
+const CONTROL_BYTES: usize = 16_384;
+
+/// The counters as they were seen last, which only grow, and the largest bounds of backlogs.
 #[derive(Default)]
 pub(crate) struct Seen(BTreeMap<(String, &'static str), f64>);
 
@@ -178,11 +184,22 @@ impl Seen {
                         wrong.push(format!("{} {} fell from {before} to {value}", report.name(), field.name));
                     }
                 }
-                let bound = field.about.bound.and_then(T::field).and_then(|bound| (bound.value)(report).number());
+                let bound = field.about.bound.and_then(T::field).and_then(|bound| self.bound(report, bound));
                 if let Some(bound) = bound.filter(|bound| value > *bound) {
                     wrong.push(format!("{} {}: {value} of {bound}", report.name(), field.name));
                 }
             }
         }
+    }
+
+    /// The most that a gauge with this bound may say.
+    fn bound<T: Modelled>(&mut self, report: &T, field: &'static Field<T>) -> Option<f64> {
+        let bound = (field.value)(report).number()?;
+        if field.name != "queue_bytes" {
+            return Some(bound);
+        }
+        let largest = self.0.entry((report.name(), field.name)).or_default();
+        *largest = largest.max(bound);
+        Some(*largest + OVER_BACKLOG)
     }
 }

@@ -2,6 +2,7 @@
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::DropCause;
+use crossdock_runtime::info::SubscriptionInfo;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign};
@@ -119,6 +120,19 @@ pub(crate) const QUERIES: [Query; 6] = [
 impl Query {
     pub(crate) fn sql(&self, stream: &str) -> String {
         format!("SELECT {} FROM {stream} {}", self.select, self.condition).trim().to_owned()
+    }
+
+    /// Whether each row passes, unchanged.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.select == "*" && self.condition.is_empty()
+    }
+
+    /// Records that a subscription's query passed and that were dropped from its queue, once nothing is on its way.
+    pub(crate) fn unsent(&self, info: &SubscriptionInfo) -> Range {
+        match self.takes_all() {
+            true => (info.records_in - info.records_out).into(),
+            false => Range::new(0, info.dropped),
+        }
     }
 
     /// What becomes of rows.

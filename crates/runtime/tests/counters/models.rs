@@ -48,8 +48,15 @@ impl Subscribing {
             .dropped
             .iter()
             .all(|(cause, records)| losses.get(cause).is_some_and(|range| range.has(*records as f64)));
-        let passed = self.perhaps(self.outcome(world).passed);
-        (!is_known || !passed.has(self.received as f64)).then(|| {
+        let outcome = self.outcome(world);
+        let passed = self.perhaps(outcome.passed);
+        let accounted = self.received + self.dropped.values().sum::<u64>();
+        let is_accounted = match (self.query.takes_all(), self.overflow) {
+            (_, Overflow::Block) => self.lost() == 0,
+            (true, _) => accounted == outcome.rows,
+            (false, _) => accounted <= outcome.rows,
+        };
+        (!is_known || !is_accounted || !passed.has(self.received as f64)).then(|| {
             format!(
                 "subscription {}: {} received, {:?} dropped, not {passed:?} and {losses:?}",
                 self.id, self.received, self.dropped
@@ -67,10 +74,10 @@ fn subscriber<'w>(world: &'w World, info: &SubscriptionInfo) -> &'w Subscribing 
 fn totals(world: &World, reports: &Reports, name: &str) -> Totals {
     let there = reports.subscriptions.iter().filter(|info| info.stream == name);
     there.fold(world.streams[name].ended, |mut all, info| {
-        let lost = subscriber(world, info).lost();
         all.add(Totals {
             queried: info.records_in.into(),
-            out: Range::new(info.records_out, info.records_out + lost),
+            out: info.records_out.into(),
+            unsent: subscriber(world, info).query.unsent(info),
             row_errors: info.row_errors.into(),
             dropped: info.dropped.into(),
         });
@@ -92,13 +99,17 @@ impl Modelled for StreamInfo {
         ("records_malformed", |_, _, _| Expected::from(0)),
         ("blocked", |_, _, _| Expected::from(0)),
         ("records_out", |world, reports, info| Expected::from(totals(world, reports, &info.name).out)),
+        ("records_queued", |_, _, info| Expected::from(info.records_out + info.records_unsent)),
+        ("records_unsent", |world, reports, info| Expected::from(totals(world, reports, &info.name).unsent)),
         ("records_queried", |world, reports, info| Expected::from(totals(world, reports, &info.name).queried)),
         ("row_errors", |world, reports, info| Expected::from(totals(world, reports, &info.name).row_errors)),
         ("records_dropped", |world, reports, info| Expected::from(totals(world, reports, &info.name).dropped)),
         ("backlog_bytes", |_, _, _| Expected::from(0)),
+        // The configured bound, or a share of the buffers.
+        ("queue_bytes", |world, _, _| Expected::from(Range::new(1, world.queue_bytes))),
         ("held_records", |_, _, _| Expected::from(0)),
     ];
-    const WITHOUT: &'static [(&'static str, &'static str)] = &[("peak_msgs_per_s", TIME), ("queue_bytes", BOUND)];
+    const WITHOUT: &'static [(&'static str, &'static str)] = &[("peak_msgs_per_s", TIME)];
 
     fn name(&self) -> String {
         format!("stream {}", self.name)
@@ -122,10 +133,12 @@ impl Modelled for SubscriptionInfo {
             Expected::ByReason(reported.map(|(cause, records)| (cause.word().to_owned(), (*records).into())).collect())
         }),
         ("backlog_bytes", |_, _, _| Expected::from(0)),
+        // The configured bound, or a share of the buffers.
+        ("queue_bytes", |world, _, _| Expected::from(Range::new(1, world.queue_bytes))),
         ("held_records", |_, _, _| Expected::from(0)),
         ("held_bytes", |_, _, _| Expected::from(0)),
     ];
-    const WITHOUT: &'static [(&'static str, &'static str)] = &[("id", IDENTITY), ("queue_bytes", BOUND)];
+    const WITHOUT: &'static [(&'static str, &'static str)] = &[("id", IDENTITY)];
 
     fn name(&self) -> String {
         format!("subscription {} `{}` {}", self.id, self.sql, self.overflow)
@@ -166,7 +179,11 @@ impl Modelled for ContextInfo {
         ("records_out", |world, reports, _| {
             Expected::from(world.gone_totals.out + over_streams(reports, |info| info.records_out).into())
         }),
-        ("batches_whole", |_, _, info| Expected::from(Range::new(0, info.records_out))),
+        ("records_queued", |_, _, info| Expected::from(info.records_out + info.records_unsent)),
+        ("records_unsent", |world, reports, _| {
+            Expected::from(world.gone_totals.unsent + over_streams(reports, |info| info.records_unsent).into())
+        }),
+        ("batches_whole", |_, _, info| Expected::from(Range::new(0, info.records_queued))),
         ("dropped", |world, reports, info| {
             let mut wanted: BTreeMap<String, Range> = BTreeMap::new();
             // The network may do anything, and the clients mend it.

@@ -42,7 +42,10 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) queried: Range,
+    /// Records that were sent.
     pub(crate) out: Range,
+    /// Records that were dropped from a queue.
+    pub(crate) unsent: Range,
     pub(crate) row_errors: Range,
     pub(crate) dropped: Range,
 }
@@ -80,6 +83,7 @@ struct Ended {
     since: Option<usize>,
     /// What the daemon said last.
     info: SubscriptionInfo,
+    query: &'static Query,
 }
 
 pub(crate) struct Deployed {
@@ -116,6 +120,8 @@ pub(crate) struct World {
     seed: u64,
     rng: Rng,
     pub(crate) context: ContextHandle,
+    /// The configured bound of a subscription's queue.
+    pub(crate) queue_bytes: u64,
     addr: String,
     builder: RecordBuilder,
     pub(crate) streams: BTreeMap<String, Stream>,
@@ -150,6 +156,7 @@ impl World {
         if seed % 2 == 1 {
             config.platform.contexts.extend([io.clone(), io]);
         }
+        let queue_bytes = config.queue_bytes;
         let context = ContextHandle::start(config).unwrap();
         let addr = context.local_addr().to_string();
         let mut streams = BTreeMap::new();
@@ -162,6 +169,7 @@ impl World {
             seed,
             rng,
             context,
+            queue_bytes,
             addr,
             builder: RecordBuilder::new(&format()),
             streams,
@@ -261,21 +269,27 @@ impl World {
     fn unsubscribe(&mut self, at: usize, is_quiet: bool) {
         let gone = self.subscribers.swap_remove(at);
         self.left += u64::from(gone.way == Transport::Shm);
-        let Subscribing { subscriber, stream, since, info, .. } = gone;
+        let Subscribing { subscriber, id, stream, since, info, query, .. } = gone;
         drop(subscriber);
-        self.ended.push(Ended { stream, since: (!is_quiet).then_some(since), info });
+        if is_quiet {
+            // Until the daemon knows, it would have what is published next.
+            let subscriptions = || self.context.subscriptions();
+            self.wait("subscription", || subscriptions().unwrap().iter().all(|info| info.id != id));
+        }
+        self.ended.push(Ended { stream, since: (!is_quiet).then_some(since), info, query });
     }
 
     /// Adds up what the subscriptions did that have ended, now that all records have been published.
     fn add_ended(&mut self) {
-        for Ended { stream, since, info } in self.ended.drain(..) {
+        for Ended { stream, since, info, query } in self.ended.drain(..) {
             let stream = self.streams.get_mut(&stream).unwrap();
             let most = |exact: u64| since.map_or(exact, |since| (stream.rows.len() - since) as u64);
             let range = |exact: u64| Range::new(exact, most(exact));
             stream.ended.add(Totals {
                 queried: range(info.records_in),
-                // Those that were dropped from the session's queue had joined it.
-                out: Range::new(info.records_out, most(info.records_out + info.dropped)),
+                // What had joined the queue may have been dropped since.
+                out: since.map_or(info.records_out.into(), |_| Range::new(0, most(0))),
+                unsent: since.map_or(query.unsent(&info), |_| Range::new(0, most(0))),
                 row_errors: range(info.row_errors),
                 dropped: range(info.dropped),
             });
@@ -349,6 +363,18 @@ impl World {
         self.gone_unclaimed += stream.unclaimed();
         self.gone_totals.add(stream.ended);
         assert!(self.apply(ChangeRequest::Remove { handler: handler.name }));
+        // The gauges of queues are updated some time later.
+        let manager = self.context.manager();
+        self.wait("handler", || manager.contexts().unwrap().iter().all(|of| of.queued <= of.queue_bound));
+    }
+
+    /// Waits until something that ends has ended.
+    fn wait(&self, what: &str, has_ended: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !has_ended() {
+            assert!(began.elapsed() < PATIENCE, "seed {:#x}: a {what} does not end", self.seed);
+            thread::yield_now();
+        }
     }
 
     /// A publisher ends. One that does not finish takes with it what has not been sent.
@@ -473,6 +499,8 @@ impl World {
             self.add_ended();
             let wrong = compare(self, &Reports::of(&self.context));
             if wrong.is_empty() {
+                // All have come to what was compared.
+                self.look();
                 let streams = self.streams.values_mut();
                 return streams.for_each(|stream| stream.settled = (stream.rows.len(), stream.unclaimed));
             }
@@ -512,6 +540,7 @@ impl Totals {
     pub(crate) fn add(&mut self, other: Totals) {
         self.queried += other.queried;
         self.out += other.out;
+        self.unsent += other.unsent;
         self.row_errors += other.row_errors;
         self.dropped += other.dropped;
     }

@@ -174,7 +174,7 @@ fn a_histogram_s_ranges_add_up_to_its_count() {
 }
 
 /// The metrics of the fields: names that dashboards have.
-const IO: [(&str, &str); 31] = [
+const IO: [(&str, &str); 32] = [
     ("sessions", "crossdock_sessions"),
     ("max_sessions", "crossdock_sessions_bound"),
     ("turns", "crossdock_io_turns_total"),
@@ -187,7 +187,8 @@ const IO: [(&str, &str); 31] = [
     ("network_bytes_in", "crossdock_io_network_in_bytes_total"),
     ("network_bytes_out", "crossdock_io_network_out_bytes_total"),
     ("records_in", "crossdock_io_records_in_total"),
-    ("records_out", "crossdock_io_records_out_total"),
+    ("records_queued", "crossdock_io_records_out_total"),
+    ("records_unsent", "crossdock_io_records_unsent_total"),
     ("batches_whole", "crossdock_io_batches_whole_total"),
     ("dropped", "crossdock_io_dropped_total"),
     ("buffers_in_use", "crossdock_io_buffers"),
@@ -260,7 +261,7 @@ const HANDLER: [(&str, &str); 21] = [
     ("degraded", "crossdock_handler_degraded"),
     ("changes", "crossdock_handler_changes_total"),
 ];
-const STREAM: [(&str, &str); 15] = [
+const STREAM: [(&str, &str); 16] = [
     ("publishers", "crossdock_stream_publishers"),
     ("subscriptions", "crossdock_stream_subscriptions"),
     ("records_in", "crossdock_stream_records_in_total"),
@@ -269,7 +270,8 @@ const STREAM: [(&str, &str); 15] = [
     ("records_malformed", "crossdock_stream_records_malformed_total"),
     ("blocked", "crossdock_stream_publishers_blocked"),
     ("peak_msgs_per_s", "crossdock_stream_peak_records_per_second"),
-    ("records_out", "crossdock_stream_records_out_total"),
+    ("records_queued", "crossdock_stream_records_out_total"),
+    ("records_unsent", "crossdock_stream_records_unsent_total"),
     ("records_queried", "crossdock_subscription_records_in_total"),
     ("row_errors", "crossdock_subscription_row_errors_total"),
     ("records_dropped", "crossdock_subscription_dropped_total"),

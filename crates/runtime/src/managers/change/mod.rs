@@ -514,7 +514,8 @@ impl Managers {
         let asked_name = |name: &str| planned.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
         let catalog = self.catalog.snapshot().ok();
         let passed = |stream: &str| {
-            catalog.as_ref().and_then(|catalog| catalog.find(stream)).map_or(0, |entry| entry.activity().records().0)
+            let entry = catalog.as_ref().and_then(|catalog| catalog.find(stream));
+            entry.filter(|entry| !entry.formats().is_empty()).map(|entry| entry.activity().records().0)
         };
         let text = |note: &Note| note_text(note, &asked_name(note_handler(note)), passed);
         let notes: BTreeSet<String> = notes.map(text).collect();
@@ -615,7 +616,7 @@ fn note_provisional(prepared: &mut Prepared) {
         _ => None,
     });
     let notes = waiting.map(|name| {
-        format!("handler `{name}` was measured on made-up records: no records of all its formats have come yet")
+        format!("handler `{name}` was measured on made-up records: at least one of its formats has had no record")
     });
     let notes: BTreeSet<String> = notes.collect();
     prepared.report.notes.extend(notes);
@@ -691,13 +692,15 @@ fn note_handler(note: &Note) -> &str {
     }
 }
 
-/// A note in words; `passed` says how many records of a stream have been published or made.
-fn note_text(note: &Note, handler: &str, passed: impl Fn(&str) -> u64) -> String {
+/// A note in words; `passed` says how many records of a stream have been published or made since the daemon's start, if the stream
+/// has a format.
+fn note_text(note: &Note, handler: &str, passed: impl Fn(&str) -> Option<u64>) -> String {
     match note {
         Note::NoProducer { stream, .. } => match passed(stream) {
-            0 => format!("handler `{handler}` waits: nobody has published stream `{stream}` yet"),
-            records => format!(
-                "handler `{handler}` waits: stream `{stream}`, which has had {records} records, has no publisher now"
+            None => format!("handler `{handler}` waits: nobody has published stream `{stream}` yet"),
+            Some(records) => format!(
+                "handler `{handler}` waits: stream `{stream}`, which has had {records} records since the daemon's start, \
+                 has no publisher now"
             ),
         },
         Note::TakesNone { stream, .. } => format!("handler `{handler}` fits no format of stream `{stream}`"),
