@@ -508,18 +508,7 @@ impl Managers {
         mut planned: BTreeMap<String, PlannedHandler>,
         prepared: &mut Prepared,
     ) {
-        // Of those handlers only that the plan touches.
-        let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
-        let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
-        let asked_name = |name: &str| planned.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
-        let catalog = self.catalog.snapshot().ok();
-        let passed = |stream: &str| {
-            let entry = catalog.as_ref().and_then(|catalog| catalog.find(stream));
-            entry.filter(|entry| !entry.formats().is_empty()).map(|entry| entry.activity().records().0)
-        };
-        let text = |note: &Note| note_text(note, &asked_name(note_handler(note)), passed);
-        let notes: BTreeSet<String> = notes.map(text).collect();
-        prepared.report.notes.extend(notes);
+        prepared.report.notes.extend(self.notes_of(&plan, &planned));
         for change in plan.changes {
             let name = change.handler;
             let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(self.home());
@@ -572,6 +561,19 @@ impl Managers {
         }
         self.respecify_others(planned, prepared);
         note_provisional(prepared);
+    }
+
+    /// What is to be said about the handlers that a plan touches.
+    fn notes_of(&self, plan: &control::Plan, planned: &BTreeMap<String, PlannedHandler>) -> BTreeSet<String> {
+        let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
+        let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
+        let asked_name = |name: &str| planned.get(name).map_or(name, |handler| handler.spec.asked_name()).to_owned();
+        let catalog = self.catalog.snapshot().ok();
+        let passed = |stream: &str| {
+            let entry = catalog.as_ref().and_then(|catalog| catalog.find(stream));
+            entry.filter(|entry| !entry.formats().is_empty()).map(|entry| entry.activity().records().0)
+        };
+        notes.map(|note| note_text(note, &asked_name(note_handler(note)), passed)).collect()
     }
 
     /// The changes of how handlers are served that the plan has no step for.
