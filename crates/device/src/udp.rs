@@ -78,6 +78,14 @@ pub struct UdpDevice {
     reports: bool,
 }
 
+/// A socket at a port of the kernel's choosing, except this one: where nobody listens there yet, the socket would speak with
+/// itself, and keep the one that is to listen from its port.
+fn bind_beside(port: u16, bind: impl Fn() -> io::Result<UdpSocket>) -> io::Result<UdpSocket> {
+    let socket = bind()?;
+    // While the first one is open, the second has another port.
+    if socket.local_addr()?.port() == port { bind() } else { Ok(socket) }
+}
+
 impl UdpDevice {
     /// A socket at `addr` (port 0: any) that speaks with anyone.
     ///
@@ -136,7 +144,8 @@ impl UdpDevice {
     /// `NetworkUnreachable` and others of the kernel's, naming the address.
     pub fn connect(addr: SocketAddr, options: UdpOptions) -> io::Result<UdpDevice> {
         let any: IpAddr = if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let socket = UdpSocket::bind((any, 0)).map_err(|error| annotate(&error, "speak with", addr))?;
+        let socket = bind_beside(addr.port(), || UdpSocket::bind((any, 0)));
+        let socket = socket.map_err(|error| annotate(&error, "speak with", addr))?;
         socket.connect(addr).map_err(|error| annotate(&error, "speak with", addr))?;
         UdpDevice::set_up(socket, Some(addr), options)
     }
@@ -481,6 +490,18 @@ fn annotate(error: &io::Error, what: &str, addr: SocketAddr) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_does_not_get_the_port_that_it_is_to_speak_with() {
+        let wanted = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = wanted.local_addr().unwrap().port();
+        // The kernel offers that very port first.
+        let offered = std::cell::Cell::new(Some(wanted));
+        let bind = || offered.take().map_or_else(|| UdpSocket::bind("127.0.0.1:0"), Ok);
+        let socket = bind_beside(port, bind).unwrap();
+        assert_ne!(socket.local_addr().unwrap().port(), port);
+        assert!(UdpSocket::bind(("127.0.0.1", port)).is_ok(), "the port is free for the one that is to listen");
+    }
 
     #[test]
     fn the_kernels_drop_count_is_carried_on() {

@@ -29,6 +29,15 @@ fn publish_while_there(mut publisher: Publisher, is_over: &AtomicBool, flushed: 
     publisher.finish().map_or(0, |summary| summary.records)
 }
 
+/// Says that it is over when it goes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A publisher's records after the kill are taken once the handlers are there to read them.
 #[test]
 fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
@@ -58,6 +67,8 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     // Attached clients are placed where the load is least, sessions over UDP where the kernel's hash says.
     let transports: Vec<Transport> = [vec![Transport::Udp; 2], vec![Transport::Shm; io_count()]].concat();
     let _second = std::thread::scope(|scope| {
+        // What fails here is to end the publishers, too.
+        let _ends = [Ends(&is_killed), Ends(&is_over)];
         let publish = &publish;
         let publishers = |is_over| -> Vec<_> {
             transports.iter().map(|&transport| scope.spawn(move || publish(transport, is_over))).collect()
