@@ -182,11 +182,12 @@ fn latency(case: &str, sql: &str, daemon: &Daemon, rate: u64, table: &mut Table)
 /// JSON lines in, records through the daemon, JSON lines out: the product's own commands at both ends.
 fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
     const COUNT: u64 = 336_776;
-    let daemon = Daemon::start("")?;
     let file = std::env::temp_dir().join(format!("crossdock-bench-{}.jsonl", std::process::id()));
     let path = file.to_string_lossy().into_owned();
     let schema = file.with_extension("schema").to_string_lossy().into_owned();
     roles::write_json(&file, &schema)?;
+    // The stream is declared, so that the subscriber is there before the first record.
+    let daemon = Daemon::start(&format!("[[stream]]\nname = \"A\"\nschema = \"{schema}\"\n"))?;
     let limit = COUNT.to_string();
     // The records go in packets, as in this benchmark's other cases.
     let way = ["--address", &daemon.addr, "--transport", "udp"];
@@ -194,8 +195,6 @@ fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
         let what = strings(["publish", "A", file, "--input", "json", "--schema", &schema]);
         [&what[..], &strings(way)].concat()
     };
-    // An empty publish announces the stream, so that the subscriber is there before the first record.
-    Process::crossdock(&publish("/dev/null"))?.end()?;
     let subscribe = strings(["count-lines", "subscribe", "SELECT * FROM A", "--output", "json", "--limit", &limit]);
     let mut subscriber = Process::role(&[&subscribe[..], &strings(way)].concat())?;
     subscriber.next_report()?;
