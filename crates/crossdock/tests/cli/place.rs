@@ -317,9 +317,22 @@ impl Process {
         self.child.id()
     }
 
+    /// Sends it a signal. With one that stops it, this waits until each of its threads has stopped: a process takes such
+    /// a signal when a thread of it is scheduled next, and its other threads run until then.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap();
+        while signal == Signal::STOP && !self.is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        threads.filter_map(Result::ok).all(|thread| {
+            // A thread that has ended in the meantime has stopped as well.
+            std::fs::read_to_string(thread.path().join("stat")).map_or(true, |stat| stat.contains(") T "))
+        })
     }
 
     /// Closes its standard input and waits for its end; gives the lines that were not waited for before.
