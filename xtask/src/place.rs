@@ -43,6 +43,15 @@ impl Place {
         self.packages().find(|known| *known == name).or_else(|| self.packages().find(|known| *known == long))
     }
 
+    /// The names of a package's integration tests.
+    pub(crate) fn test_targets<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a str> {
+        let packages = self.metadata["packages"].as_array().into_iter().flatten();
+        let targets =
+            packages.filter(move |known| known["name"] == package).flat_map(|known| known["targets"].as_array());
+        let tests = targets.flatten().filter(|target| target["kind"][0] == "test");
+        tests.filter_map(|target| target["name"].as_str())
+    }
+
     /// A path as it reads from the root, for messages.
     pub(crate) fn short<'a>(&self, path: &'a Path) -> std::path::Display<'a> {
         path.strip_prefix(&self.root).unwrap_or(path).display()

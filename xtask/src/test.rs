@@ -82,7 +82,11 @@ fn everything(steps: &mut Steps<'_>) {
     tests.env(THOROUGH, "1");
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
-    three_contexts(steps, &END_TO_END);
+    let mut tests = steps.place.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    for krate in END_TO_END {
+        tests.args(steps.place.test_targets(krate).flat_map(|target| ["--test", target]));
+    }
+    three_contexts(steps, &END_TO_END, tests);
     loom(steps);
     miri(steps);
     fuzz::all(steps);
@@ -108,7 +112,8 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     tests.arg("--").args(filter);
     cargo_test(steps, &format!("cargo test --package {krate}"), tests);
     if END_TO_END.contains(&krate) && !quick && filter.is_empty() {
-        three_contexts(steps, &[krate]);
+        let tests = steps.place.cargo(&["test", "--package", krate, "--no-fail-fast", "--test", "*"]);
+        three_contexts(steps, &[krate], tests);
     }
     if krate == "crossdock-mailbox" && !quick && filter.is_empty() {
         loom(steps);
@@ -116,12 +121,9 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     }
 }
 
-/// The tests over real sockets once more, with daemons that have three I/O contexts.
-fn three_contexts(steps: &mut Steps<'_>, crates: &[&str]) {
-    let mut tests = steps.place.cargo(&["test", "--no-fail-fast", "--test", "*"]);
-    for krate in crates {
-        tests.args(["--package", krate]);
-    }
+/// The tests over real sockets once more, with daemons that have three I/O contexts. `tests` selects them from the same packages
+/// as the step before it: with fewer of them, their dependencies have fewer features, and are built once more.
+fn three_contexts(steps: &mut Steps<'_>, crates: &[&str], mut tests: Command) {
     tests.env("CROSSDOCK_TEST_IO_CONTEXTS", "3");
     cargo_test(steps, &format!("with three I/O contexts: {}", crates.join(", ")), tests);
 }
