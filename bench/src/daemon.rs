@@ -4,6 +4,7 @@ use crate::cpu::{self, Error};
 use crate::process::Process;
 use serde_json::Value;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A running daemon; it ends, and its files go, when this is dropped.
@@ -30,7 +31,9 @@ impl Drop for Files {
 impl Daemon {
     /// Starts it with the text of a configuration file.
     pub(crate) fn start(config: &str) -> Result<Daemon, Error> {
-        let file = |kind: &str| std::env::temp_dir().join(format!("crossdock-bench-{}.{kind}", std::process::id()));
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let (pid, number) = (std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        let file = |kind: &str| std::env::temp_dir().join(format!("crossdock-bench-{pid}-{number}.{kind}"));
         let files = Files([file("sock"), file("toml")]);
         let [socket, path] = &files.0;
         std::fs::write(path, config)?;

@@ -10,6 +10,7 @@ use crate::report::{Table, quantile};
 use crossdock_nectarine::{Event, Subscriber, Transport};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Records that are published at a time, one packet of loopback, and the time between, in us: 26,000 records a second. With many
@@ -22,8 +23,12 @@ const STREAM: &str = "flights";
 const THREADS: u64 = 64;
 /// How long a subscription's first record is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the four pieces of the time in which latencies are taken come again.
+/// Whether there is churn in the pieces of the time in which latencies are taken: in turn, so that what else the machine does is
+/// shared.
+const IN_TURN: [bool; 4] = [false, true, true, false];
+/// How often they come again.
 const REPEATS: usize = 4;
+const PIECES: usize = IN_TURN.len() * REPEATS;
 /// A moment for what was done before to end.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -100,18 +105,20 @@ impl Churned {
     }
 }
 
-/// Has latencies taken in pieces, with churn and without.
-fn pieces(churner: &mut Process, shared: &Shared, piece: Duration) -> Result<Churned, Error> {
+/// Has latencies taken in pieces, with subscriptions made and ended at a daemon and without.
+fn pieces(options: &Options, addr: &str, shared: &Shared) -> Result<Churned, Error> {
+    let piece_ms = 2 * options.latency_ms / PIECES as u64;
+    let args = ["contexts", "churn", addr, STREAM, &options.churn_per_s.to_string(), &piece_ms.to_string()];
+    let mut churner = Process::role(&args.map(str::to_owned))?;
     let mut churned = Churned::default();
     churner.next_report()?;
-    // In turn, so that what else the machine does is shared: without, with, with, without, and the same again.
-    for with_churn in [false, true, true, false].repeat(REPEATS) {
+    for with_churn in IN_TURN.repeat(REPEATS) {
         shared.time(true);
         if with_churn {
             churner.go()?;
             churned.add(&churner.next_report()?)?;
         } else {
-            std::thread::sleep(piece);
+            std::thread::sleep(Duration::from_millis(piece_ms));
         }
         shared.time(false);
         std::thread::sleep(SETTLE);
@@ -119,53 +126,78 @@ fn pieces(churner: &mut Process, shared: &Shared, piece: Duration) -> Result<Chu
     Ok(churned)
 }
 
-pub(super) fn round(options: &Options, table: &mut Table) -> Result<(), Error> {
-    let piece_ms = 2 * options.latency_ms / (4 * REPEATS as u64);
-    let daemon = Daemon::start("")?;
-    let shared = Shared::new(AT_A_TIME, EVERY_US);
-    let words = |error: Error| error.to_string();
-    let (churned, runs) = std::thread::scope(|scope| {
+/// A thread's result in words, which pass between threads.
+type Said<T> = Result<T, String>;
+
+fn in_words<T>(result: Result<T, Error>) -> Said<T> {
+    result.map_err(|error| error.to_string())
+}
+
+/// The result of a thread.
+fn joined<T>(thread: ScopedJoinHandle<'_, Said<T>>) -> Said<T> {
+    thread.join().map_err(|_| "a thread panicked".to_owned()).and_then(|done| done)
+}
+
+/// Publishes at a daemon while something is done.
+fn while_published<T>(daemon: &Daemon, shared: &Shared, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let done: Said<T> = std::thread::scope(|scope| {
         let publisher = scope.spawn(|| {
             cores::raise_priority();
             cores::short_turns();
-            shared.publish(&daemon.addr, STREAM).map_err(words)
+            in_words(shared.publish(&daemon.addr, STREAM))
         });
+        std::thread::sleep(5 * SETTLE);
+        let done = in_words(body());
+        shared.end();
+        joined(publisher).and(done)
+    });
+    Ok(done?)
+}
+
+pub(super) fn round(options: &Options, table: &mut Table) -> Result<(), Error> {
+    let (daemon, shared) = (Daemon::start("")?, Shared::new(AT_A_TIME, EVERY_US));
+    let (churned, runs) = std::thread::scope(|scope| {
         let subscriber = scope.spawn(|| {
             cores::raise_priority();
             cores::short_turns();
-            shared.subscribe(&daemon.addr, STREAM).map_err(words)
+            in_words(shared.subscribe(&daemon.addr, STREAM))
         });
-        std::thread::sleep(5 * SETTLE);
-        let args = ["contexts", "churn", &daemon.addr, STREAM, &options.churn_per_s.to_string(), &piece_ms.to_string()];
-        let churned = Process::role(&args.map(str::to_owned))
-            .and_then(|mut churner| pieces(&mut churner, &shared, Duration::from_millis(piece_ms)))
-            .map_err(words);
-        shared.end();
-        let published = publisher.join().map_err(|_| "the publisher panicked".to_owned()).and_then(|done| done);
-        let runs = subscriber.join().map_err(|_| "the subscriber panicked".to_owned()).and_then(|runs| runs);
-        published.and(churned.and_then(|churned| Ok((churned, runs?))))
+        let churned = while_published(&daemon, &shared, || {
+            let churned = pieces(options, &daemon.addr, &shared)?;
+            // The same at another daemon, which has nothing to do with what is measured but the machine.
+            let (elsewhere, its) = (Daemon::start("")?, Shared::new(AT_A_TIME, EVERY_US));
+            while_published(&elsewhere, &its, || pieces(options, &elsewhere.addr, &shared))?;
+            Ok(churned)
+        });
+        let runs = joined(subscriber);
+        Ok::<_, Error>((churned?, runs?))
     })?;
-    note(table, churned, runs)
+    if runs.len() != 2 * PIECES {
+        return Err(format!("{} runs were timed, not {}", runs.len(), 2 * PIECES).into());
+    }
+    note(table, churned, &runs[..PIECES], &runs[PIECES..]);
+    Ok(())
 }
 
-fn note(table: &mut Table, mut churned: Churned, runs: Vec<Vec<u64>>) -> Result<(), Error> {
-    if runs.len() != 4 * REPEATS {
-        return Err(format!("{} runs were timed, not {}", runs.len(), 4 * REPEATS).into());
-    }
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for (at, run) in runs.into_iter().enumerate() {
-        if matches!(at % 4, 1 | 2) { &mut with } else { &mut without }.extend(run);
-    }
+/// Latencies of the pieces with churn and of those without, at a part of them, in us.
+fn others(runs: &[Vec<u64>], part: f64) -> [f64; 2] {
+    [true, false].map(|with_churn| {
+        let wanted = runs.iter().zip(IN_TURN.iter().cycle()).filter(|(_, is)| **is == with_churn);
+        let mut latencies: Vec<u64> = wanted.flat_map(|(run, _)| run).copied().collect();
+        quantile(&mut latencies, part) as f64 / 1e3
+    })
+}
+
+fn note(table: &mut Table, mut churned: Churned, here: &[Vec<u64>], elsewhere: &[Vec<u64>]) {
     let per_s = churned.effects_ns.len() as f64 * 1e9 / churned.took_ns.max(1) as f64;
     let mut effect_ms = |part| quantile(&mut churned.effects_ns, part) as f64 / 1e6;
     let [p50, p99] = [0.5, 0.99].map(&mut effect_ms);
-    let mut others = |part| [&mut with, &mut without].map(|run| quantile(run, part) as f64 / 1e3);
-    let [[with_p50, without_p50], [with_p99, without_p99]] = [0.5, 0.99].map(&mut others);
+    let [[with_p50, without_p50], [with_p99, without_p99]] = [0.5, 0.99].map(|part| others(here, part));
+    let [beside_p99, alone_p99] = others(elsewhere, 0.99);
     table.push("churn", "request_to_effect_ms_p99", p99, None);
     table.push("churn", "request_to_effect_ms_p50", p50, None);
     table.push("churn", "subscriptions_per_s", per_s, None);
-    table.push("churn", "others_p99_ratio", with_p99 / without_p99, None);
+    table.push("churn", "others_p99_ratio", with_p99 / without_p99, Some(beside_p99 / alone_p99));
     table.push("churn", "others_latency_us_p99", with_p99, Some(without_p99));
     table.push("churn", "others_latency_us_p50", with_p50, Some(without_p50));
-    Ok(())
 }

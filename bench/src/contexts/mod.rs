@@ -75,7 +75,7 @@ const METRICS: [Declared; 12] = [
     ("churn", "request_to_effect_ms_p99", "ms", None),
     ("churn", "request_to_effect_ms_p50", "ms", None),
     ("churn", "subscriptions_per_s", "1/s", None),
-    ("churn", "others_p99_ratio", "", None),
+    ("churn", "others_p99_ratio", "", Some("churn_at_another_daemon")),
     ("churn", "others_latency_us_p99", "us", Some("no_churn")),
     ("churn", "others_latency_us_p50", "us", Some("no_churn")),
 ];
