@@ -36,6 +36,9 @@ pub struct ContextConfig {
     /// Bound on sessions.
     #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
     pub max_sessions: u32,
+    /// Bound on the sessions of one IP address, and on the attached clients of one user.
+    #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
+    pub max_sessions_per_peer: u32,
     /// Bound on streams.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_streams: u32,
@@ -51,6 +54,9 @@ pub struct ContextConfig {
     /// Bound on subscriptions, over all sessions.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_subscriptions: u32,
+    /// Bound on the subscriptions of sessions of one IP address, or of attached clients of one user.
+    #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
+    pub max_subscriptions_per_peer: u32,
     /// How long records for a subscriber may wait for company while traffic is heavy, in µs.
     #[serde(deserialize_with = "within::<_, u32, 0, 1_000_000>")]
     pub linger_us: u32,
@@ -412,11 +418,13 @@ impl Default for ContextConfig {
             queue_bytes: 8 << 20,
             window_bytes: 2 << 20,
             max_sessions: 1024,
+            max_sessions_per_peer: 768,
             max_streams: 1024,
             max_streams_per_peer: 512,
             unused_stream_expiry_s: 0,
             max_mailboxes_per_peer: 2048,
             max_subscriptions: 4096,
+            max_subscriptions_per_peer: 3072,
             linger_us: 1000,
             spin_us: 100,
             idle_timeout_ms: 10_000,

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::counters::DropReason;
 use crate::net::frames::reason;
 use crate::net::peers::Peer;
+use crate::principal::Principal;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
@@ -33,6 +34,8 @@ impl Context {
     /// # Errors
     /// In words, for the client: a table is full, or the system's.
     pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
+        let attached = self.host.interface().attached() as usize;
+        self.net.bound_sessions(Principal::User(prepared.uid()), attached).map_err(|refusal| refusal.message)?;
         let client = self.host.interface_mut().admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
         match self.net.insert_attached(client, self.host.interface_mut()) {
             Ok(()) => {

@@ -3,7 +3,7 @@
 use crate::refusal::refuse;
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The origin of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,11 @@ impl fmt::Display for Principal {
 }
 
 impl Principal {
+    /// The origin of packets from an address.
+    pub(crate) fn of_address(addr: SocketAddr) -> Principal {
+        Principal::Address(addr.ip().to_canonical())
+    }
+
     /// Refuses one more of what this origin has as many of as it may.
     pub(crate) fn refuse_more(self, what: &str, bound: u32, key: &str) -> Refusal {
         let message = format!(

@@ -400,6 +400,12 @@ impl Context {
             return Err(refuse(RefusalCode::Limit, message));
         }
         let Some(peer) = self.net.present_peer(key) else { return Ok(()) };
+        let (origin, bound) = (peer.carrier().principal(), self.config.max_subscriptions_per_peer);
+        // Only where all there are could be of one origin, its own are counted.
+        let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions.len()).sum::<usize>();
+        if self.subscriptions.len() >= bound as usize && of_origin() >= bound as usize {
+            return Err(origin.refuse_more("subscriptions", bound, "max_subscriptions_per_peer"));
+        }
         let numbers = peer.carrier().subscription_numbers();
         if !numbers.contains(&number) {
             let (first, last) = numbers.into_inner();

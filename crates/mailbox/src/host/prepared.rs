@@ -118,6 +118,12 @@ pub struct AttachReply {
 }
 
 impl Prepared {
+    /// The user of the client's process.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.peer.uid
+    }
+
     /// Makes the resources of a client of `domain` that asked over `socket`; the core's bell is `bell`.
     ///
     /// # Errors

@@ -4,13 +4,15 @@ use super::journal::refusal_of;
 use super::{Catalog, StreamEntry};
 use crate::principal::Principal;
 use crate::refusal::refuse;
-use crossdock_format::Format;
 use crossdock_format::registry::{Policy, RegistryError};
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::sync::Arc;
 
 /// Formats of one stream at most.
 const MAX_FORMATS: usize = 64;
+/// Formats of one stream that sessions of one origin bring at most, so that others can bring theirs.
+const MAX_FORMATS_PER_PEER: usize = 48;
 
 impl Catalog {
     /// A session publishes a stream in a format from now on; the stream's number.
@@ -45,9 +47,24 @@ impl Catalog {
         if is_new && self.announcers.values().filter(|announcer| **announcer == by).count() >= bound as usize {
             return Err(by.refuse_more("streams", bound, "max_streams_per_peer"));
         }
+        let known = self.now.find(name).map(|entry| (entry.number(), entry.has_format(format.id())));
+        let is_new_format = known.is_none_or(|(_, has_format)| !has_format);
+        if let Some((number, false)) = known {
+            let of_stream = self.bringers.range((number, FormatId(0))..=(number, FormatId(u64::MAX)));
+            if of_stream.filter(|(_, bringer)| **bringer == by).count() >= MAX_FORMATS_PER_PEER {
+                let message = format!(
+                    "{by} has brought {MAX_FORMATS_PER_PEER} formats of stream `{name}`, the bound of one address or user: \
+                     `crossdock formats rm` removes the newest one"
+                );
+                return Err(refuse(RefusalCode::Limit, message));
+            }
+        }
         let number = self.publish(name, format)?;
         if is_new {
             self.announcers.insert(number, by);
+        }
+        if is_new_format {
+            self.bringers.insert((number, format.id()), by);
         }
         Ok(number)
     }

@@ -68,6 +68,8 @@ pub(crate) struct Catalog {
     /// The origins of the streams that sessions announced first since the start, by stream number.
     announcers: BTreeMap<u32, Principal>,
     max_streams_per_peer: u32,
+    /// The origins of the formats that sessions brought first since the start, by stream number.
+    bringers: BTreeMap<(u32, FormatId), Principal>,
     /// Formats that sessions brought and that have had no record yet, with the number of sessions that publish them.
     unproven: BTreeMap<(u32, FormatId), u32>,
     publications: Publications,
@@ -91,6 +93,7 @@ impl Catalog {
             max_streams,
             announcers: BTreeMap::new(),
             max_streams_per_peer,
+            bringers: BTreeMap::new(),
             unproven: BTreeMap::new(),
             publications: Publications::default(),
             expiry: Expiry::default(),
@@ -296,6 +299,12 @@ impl Catalog {
         self.now.get(number).is_some_and(|entry| entry.conversions().graph().is_guarded(format))
     }
 
+    /// A stream goes: it counts for nobody any more.
+    fn forget_origins(&mut self, number: u32) {
+        self.announcers.remove(&number);
+        self.bringers.retain(|(of, _), _| *of != number);
+    }
+
     /// Removes a stream that has no user any more, and that only handlers have made or nobody has brought a record of.
     fn forget_if_unused(&mut self, number: u32) {
         let uses = self.uses.get(&number).copied().unwrap_or_default();
@@ -305,7 +314,7 @@ impl Catalog {
         self.uses.remove(&number);
         self.forget_unproven(number);
         if self.now.get(number).is_some_and(|entry| entry.is_unused()) {
-            self.announcers.remove(&number);
+            self.forget_origins(number);
             self.now_mut().remove(number);
             self.changed.insert(number);
         }

@@ -113,6 +113,7 @@ impl Catalog {
         self.journal.write(entry);
         let Some(number) = number else { return };
         self.unproven.remove(&(number, format));
+        self.bringers.remove(&(number, format));
         if let Some(entry) = self.entry_mut(number) {
             entry.formats.retain(|known| known.id() != format);
             Arc::make_mut(&mut entry.conversions).graph.unguard(format);
@@ -125,7 +126,7 @@ impl Catalog {
             self.conversions -= entry.conversions().graph().conversions().len();
         }
         self.uses.remove(&number);
-        self.announcers.remove(&number);
+        self.forget_origins(number);
         self.unproven.retain(|(of, _), _| *of != number);
         self.now_mut().remove(number);
         self.changed.insert(number);

@@ -239,6 +239,21 @@ fn a_format_without_a_record_is_forgotten_with_its_last_publication() {
 }
 
 #[test]
+fn one_origin_cannot_bring_all_formats_of_a_stream() {
+    let mut catalog = Catalog::new(4, 4);
+    let [one, other] = [1, 2].map(Principal::User);
+    let formats: Vec<Format> = (0..64).map(|at| format(&format!("f{at} u32"))).collect();
+    let first: Vec<bool> = formats[..49].iter().map(|format| catalog.publish_as(one, "s", format).is_ok()).collect();
+    assert_eq!((first.iter().filter(|was_taken| **was_taken).count(), first.last()), (48, Some(&false)));
+    let refusal = catalog.publish_as(one, "s", &formats[49]).unwrap_err();
+    assert!(refusal.message.contains("user 1 has brought 48 formats of stream `s`"), "{}", refusal.message);
+    // What is there already may be published all the same, as may another stream's.
+    catalog.publish_as(one, "s", &formats[0]).unwrap();
+    catalog.publish_as(one, "t", &formats[49]).unwrap();
+    assert!(formats[48..].iter().all(|format| catalog.publish_as(other, "s", format).is_ok()));
+}
+
+#[test]
 fn versions_keep_their_numbers_when_a_format_without_a_record_is_forgotten() {
     let mut catalog = Catalog::new(4, 4);
     let formats = ["a", "b", "c", "d", "e"].map(|field| format(&format!("{field} u32")));

@@ -174,7 +174,7 @@ impl Carrier for Link {
     }
 
     fn principal(&self) -> Principal {
-        Principal::Address(self.addr.ip().to_canonical())
+        Principal::of_address(self.addr)
     }
 
     fn owner(&self, key: usize) -> Owner {

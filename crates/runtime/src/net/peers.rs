@@ -8,6 +8,7 @@ use crate::net::memory::Attached;
 use crate::net::packets::Link;
 use crate::net::payload::{Arrived, Payload};
 use crate::present::present;
+use crate::principal::Principal;
 use crate::publications::Taken;
 use crossdock_format::Format;
 use crossdock_transport::Session;
@@ -154,6 +155,11 @@ impl Peers {
     /// Sessions over packets.
     pub(crate) fn sessions(&self) -> usize {
         self.by_addr.len()
+    }
+
+    /// The peers of an origin.
+    pub(crate) fn of_origin(&self, origin: Principal) -> impl Iterator<Item = &Peer> {
+        self.slots.iter().map(|(_, peer)| peer).filter(move |peer| peer.carrier().principal() == origin)
     }
 
     /// Whether every number that a session can have is taken.

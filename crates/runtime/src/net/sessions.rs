@@ -3,8 +3,11 @@
 use super::Net;
 use crate::config::ContextConfig;
 use crate::counters::DropReason;
+use crate::net::peers::Peer;
+use crate::principal::Principal;
 use crossdock_device::Sent;
 use crossdock_mailbox::host::HostInterface;
+use crossdock_transport::control::Refusal;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::{Limits, Session};
 use std::io::IoSlice;
@@ -17,6 +20,7 @@ const MIN_PACKET_BYTES: u32 = 512;
 pub(super) struct SessionLimits {
     window_bytes: u32,
     max_sessions: u32,
+    max_sessions_per_peer: u32,
     packet_bytes: Option<u32>,
     pub(super) idle_timeout_ms: u32,
     /// The bound of a peer's queue, in bytes.
@@ -31,6 +35,7 @@ impl SessionLimits {
         SessionLimits {
             window_bytes: config.window_bytes,
             max_sessions: config.max_sessions,
+            max_sessions_per_peer: config.max_sessions_per_peer,
             packet_bytes: config.packet_bytes,
             idle_timeout_ms: config.idle_timeout_ms,
             queue_bytes: config.queue_bytes,
@@ -65,12 +70,13 @@ impl Net {
     pub(crate) fn open_session(&mut self, hello: &Hello, from: SocketAddr) {
         let SessionLimits { window_bytes, max_sessions, packet_bytes, idle_timeout_ms, .. } = self.limits;
         if self.peers.sessions() >= max_sessions as usize || self.peers.is_full() {
-            self.counters.drop(DropReason::SessionLimit, 1);
             let reason = format!(
                 "all {max_sessions} sessions of the daemon are in use (`max_sessions` in [context] of its configuration)"
             );
-            self.send_now(from, &Close { again: false, reason }.packet(hello.session));
-            return;
+            return self.refuse_session(hello, from, reason);
+        }
+        if let Err(refusal) = self.bound_sessions(Principal::of_address(from), self.peers.sessions()) {
+            return self.refuse_session(hello, from, refusal.message);
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
@@ -80,6 +86,29 @@ impl Net {
         self.peers.touch(key);
         let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
         self.send_now(from, &welcome.packet(hello.session));
+    }
+
+    fn refuse_session(&mut self, hello: &Hello, from: SocketAddr, reason: String) {
+        self.counters.drop(DropReason::SessionLimit, 1);
+        self.send_now(from, &Close { again: false, reason }.packet(hello.session));
+    }
+
+    /// Refuses one session more of an origin that has as many as it may. `of_all` sessions are there of its kind: only where they
+    /// could all be of that origin, its own are counted.
+    ///
+    /// # Errors
+    /// That it has.
+    pub(crate) fn bound_sessions(&self, origin: Principal, of_all: usize) -> Result<(), Refusal> {
+        let bound = self.limits.max_sessions_per_peer;
+        if of_all >= bound as usize && self.peers.of_origin(origin).count() >= bound as usize {
+            return Err(origin.refuse_more("sessions", bound, "max_sessions_per_peer"));
+        }
+        Ok(())
+    }
+
+    /// The peers of an origin.
+    pub(crate) fn peers_of(&self, origin: Principal) -> impl Iterator<Item = &Peer> {
+        self.peers.of_origin(origin)
     }
 
     /// The peers that have something to send; the caller calls [`Net::send_to`] for each, and gives the list back with

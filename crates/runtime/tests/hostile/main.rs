@@ -3,7 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "../contexts/mod.rs"]
 mod contexts;
+mod raw;
+mod shares;
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Error, Event, MailboxOptions, Node, Publisher, Subscriber, Transport};
@@ -12,7 +15,8 @@ use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
 use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Piece, Reply, Request, VERSION, Welcome};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use raw::{Raw, subscribe};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,105 +35,6 @@ fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String
 
 fn format() -> Format {
     Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
-}
-
-/// A client that says what it likes.
-struct Raw {
-    socket: UdpSocket,
-    session: u32,
-    seq: u64,
-    /// Behind the last reply that was taken.
-    next: u64,
-}
-
-impl Raw {
-    fn connect(addr: &str) -> Raw {
-        Raw::connect_from("127.0.0.1", addr)
-    }
-
-    fn connect_from(own: &str, addr: &str) -> Raw {
-        let socket = UdpSocket::bind((own, 0)).unwrap();
-        socket.connect(addr).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Raw { socket, session: 0, seq: 0, next: 0 }
-    }
-
-    fn greet(&mut self) -> Result<(), Close> {
-        let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true };
-        self.socket.send(&hello.packet()).unwrap();
-        let (header, payload) = self.receive(|kind| matches!(kind, Kind::Welcome | Kind::Close));
-        if header.kind == Kind::Close {
-            return Err(Close::decode(&payload));
-        }
-        (self.session, self.next) = (Welcome::decode(&payload).unwrap().session, 0);
-        Ok(())
-    }
-
-    fn receive(&self, wanted: impl Fn(Kind) -> bool) -> (Header, Vec<u8>) {
-        let mut packet = [0; 65_536];
-        loop {
-            let len = self.socket.recv(&mut packet).unwrap();
-            let header = Header::read(&packet[..len]).unwrap();
-            if wanted(header.kind) {
-                return (header, packet[HEADER_BYTES..len].to_vec());
-            }
-        }
-    }
-
-    fn send(&mut self, kind: Kind, stream: u32, format: u64, records: u16, payload: &[u8]) {
-        let header = Header { seq: self.seq, stream, format, records, ..Header::new(kind, self.session) };
-        self.seq += u64::from(matches!(kind, Kind::Data | Kind::Control));
-        self.socket.send(&header.packet(payload).unwrap()).unwrap();
-    }
-
-    /// A piece of a message, in the place of the packet that comes next.
-    fn send_piece(&mut self, kind: Kind, piece: Piece, payload: &[u8]) {
-        let header = Header {
-            seq: self.seq,
-            piece,
-            stream: 1,
-            format: format().id().0,
-            records: 1,
-            ..Header::new(kind, self.session)
-        };
-        self.seq += 1;
-        self.socket.send(&header.packet(payload).unwrap()).unwrap();
-    }
-
-    /// The reason for which the daemon has ended the session.
-    fn close(&self) -> String {
-        Close::decode(&self.receive(|kind| kind == Kind::Close).1).reason
-    }
-
-    fn ask(&mut self, request: Request) -> Reply {
-        self.send(Kind::Control, 0, 0, 0, &ControlMessage::Request(request).encode());
-        loop {
-            let (header, payload) = self.receive(|kind| kind == Kind::Control);
-            // Nothing acknowledges what came before, so it may come again.
-            if header.seq < self.next {
-                continue;
-            }
-            self.next = header.seq + 1;
-            match ControlMessage::decode(&payload).unwrap() {
-                ControlMessage::Reply(reply) => return reply,
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-}
-
-fn subscribe(number: u32, sql: &str) -> Request {
-    Request::Subscribe {
-        id: number,
-        subscription: number,
-        sql: sql.to_owned(),
-        overflow: None,
-        wait: false,
-        accept: Vec::new(),
-        unreadable: None,
-        row_errors: Default::default(),
-        positions: false,
-    }
 }
 
 /// What the context has counted of `reason`.
@@ -729,69 +634,4 @@ fn a_reader_that_takes_nothing_leaves_buffers_to_others() {
         assert!(put < 100_000, "no bound holds");
     }
     connect().create_mailbox("another", MailboxOptions::default()).unwrap();
-}
-
-#[test]
-fn one_address_cannot_take_all_streams_and_mailboxes() {
-    let (context, addr) = start_with(|config| {
-        (config.max_streams, config.max_streams_per_peer) = (12, 8);
-        (config.host.max_mailboxes, config.max_mailboxes_per_peer) = (12, 8);
-    });
-    let announce = |id: u32, name: String| Request::Announce {
-        id,
-        stream: id,
-        name,
-        format: format().describe(),
-        publication: None,
-    };
-    let create = |id: u32, name: String| {
-        let (implementation, bound_messages, bound_bytes) = (Default::default(), None, None);
-        Request::CreateMailbox { id, name, implementation, bound_messages, bound_bytes }
-    };
-    let refused = |reply: Reply| match reply {
-        Reply::Refused { refusal, .. } => Some(refusal.message),
-        Reply::Announced { .. } | Reply::Done { .. } => None,
-        other => panic!("{other:?}"),
-    };
-    let mut builder = RecordBuilder::new(&format());
-    builder.set(0, Value::Uint(1)).unwrap();
-    builder.set(1, Value::Text(b"a stream with a record stays")).unwrap();
-    let record = builder.finish().unwrap();
-    // Over sessions that stay, and with those that leave, whose streams do.
-    let mut sessions: Vec<Raw> = (0..4).map(|_| Raw::connect(&addr)).collect();
-    for (at, session) in (0..).zip(&mut sessions) {
-        session.greet().unwrap();
-        for id in 4 * at + 1..=4 * at + 4 {
-            let fits = id <= 8;
-            for (request, key) in [
-                (announce(id, format!("hostile {id}")), "max_streams_per_peer"),
-                (create(100 + id, format!("hostile {id}")), "max_mailboxes_per_peer"),
-            ] {
-                let reason = refused(session.ask(request));
-                let is_named = reason
-                    .as_ref()
-                    .is_some_and(|r| r.contains(key) && r.contains("address 127.0.0.1") && r.contains('8'));
-                assert!(fits == reason.is_none() && fits != is_named, "{id}: {reason:?}");
-            }
-            if fits {
-                session.send(Kind::Data, id, format().id().0, 1, record);
-            }
-        }
-    }
-    // What is there already may be published all the same.
-    assert_eq!(refused(sessions[3].ask(announce(50, "hostile 1".to_owned()))), None);
-    sessions.iter_mut().for_each(|session| session.send(Kind::Close, 0, 0, 0, &[]));
-    let mut again = Raw::connect(&addr);
-    again.greet().unwrap();
-    assert!(refused(again.ask(announce(1, "one more".to_owned()))).is_some());
-    // Another address has room, and so has this machine's user.
-    let mut other = Raw::connect_from("127.0.0.2", &addr);
-    other.greet().unwrap();
-    assert_eq!(refused(other.ask(announce(1, "other".to_owned()))), None);
-    assert_eq!(refused(other.ask(create(2, "other".to_owned()))), None);
-    let attached = Publisher::builder(&addr).transport(Transport::Shm).stream("own").format(&format()).connect();
-    assert!(attached.is_ok());
-    let node = Node::builder(&addr).transport(Transport::Shm).connect().unwrap();
-    node.create_mailbox("own", MailboxOptions::default()).unwrap();
-    context.stop();
 }
