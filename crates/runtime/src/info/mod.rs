@@ -130,7 +130,7 @@ reports! {
         /// Records that wait for a conversion.
         #[serde(default)]
         pub held_records: u64,
-        /// Their size, in bytes.
+        /// Their size.
         #[serde(default)]
         pub held_bytes: u64 = listed().unit(Unit::Bytes),
     }
@@ -315,7 +315,7 @@ reports! {
         pub buffers_in_use: u64 = gauge("crossdock_io_buffers").bound("buffers"),
         /// The bound on buffers.
         pub buffers: u64 = gauge("crossdock_io_buffers_bound"),
-        /// Memory of the buffers, in bytes (touched only where used).
+        /// Memory of the buffers, touched only where used.
         pub buffer_bytes: u64 = listed().unit(Unit::Bytes).title("buffer memory"),
         /// Clients attached by shared memory.
         pub clients: u32 = gauge("crossdock_clients").bound("max_clients").title("attached clients"),
@@ -397,7 +397,7 @@ reports! {
         pub gid: u32,
         /// Its protection domain: the clients with which it shares message buffers.
         pub domain: String,
-        /// How long it has been attached, in s.
+        /// How long it has been attached.
         pub attached_s: u64 = listed().unit(Unit::Seconds),
         /// Open sides of mailboxes.
         pub mailboxes: u32,

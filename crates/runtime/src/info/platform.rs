@@ -63,7 +63,7 @@ reports! {
         pub reserved: Option<LoadInfo>,
         /// Its load in the last second.
         pub measured: LoadInfo = gauge("crossdock_handler_load").unit(Unit::NsPerS).title("takes"),
-        /// The bound on its core time, in ns per second, after it exceeded its budget; absent if it is not limited.
+        /// The bound on its core time, after it exceeded its budget; absent if it is not limited.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub limit_ns_per_s: Option<u64> = gauge("crossdock_handler_limit").unit(Unit::NsPerS).title("limited to"),
         /// Incoming records.
@@ -77,7 +77,7 @@ reports! {
         /// Incoming batches.
         #[serde(default)]
         pub batches_in: u64 = counter("crossdock_handler_batches_in"),
-        /// Processor time that it used, in ns: measured, and estimated for batches that were not measured.
+        /// Processor time that it used: measured, and estimated for batches that were not measured.
         #[serde(default)]
         pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time used"),
         /// Records dropped because an expression failed.
@@ -86,9 +86,9 @@ reports! {
         pub dropped: Vec<(String, u64)> = counter("crossdock_handler_dropped").title("dropped"),
         /// Incoming records per second, in the last second.
         pub rate_msgs_per_s: u64 = listed().title("records/s"),
-        /// Processor time per record, in ns: the mean of the batches measured in the last second.
+        /// Processor time per record: the mean of the batches measured in the last second.
         pub ns_per_record: f64 = gauge("crossdock_handler_record_time").unit(Unit::Ns).title("time per record"),
-        /// The 99th percentile of the time per record, in ns, since it was deployed.
+        /// The 99th percentile of the time per record, since it was deployed.
         pub p99_ns_per_record: u64 = gauge("crossdock_handler_record_time_p99").unit(Unit::Ns).title("p99 per record"),
         /// Batches that took more processor time than its budget.
         pub overruns: u64 = counter("crossdock_handler_overruns").title("budget overruns"),
@@ -145,16 +145,16 @@ reports! {
         pub handlers: Vec<String> = gauge("crossdock_context_handlers"),
         /// Share of the last second in which it worked, by processor time, 0 to 1.
         pub busy_share: f64 = gauge("crossdock_context_busy").unit(Unit::Share).title("busy"),
-        /// Time that it has, in ns a second.
+        /// Time that it has.
         pub capacity_ns_per_s: u64 = gauge("crossdock_context_capacity").unit(Unit::NsPerS),
-        /// Time that is left for further handlers, in ns a second.
+        /// Time that is left for further handlers.
         pub headroom_ns_per_s: u64 = gauge("crossdock_context_headroom").unit(Unit::NsPerS).title("headroom"),
         /// Buffers that are left for further handlers.
         pub headroom_buffers: u64,
-        /// Bandwidth limit, in bytes per second, if there is one.
+        /// Bandwidth limit, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub capacity_bytes_per_s: Option<u64> = gauge("crossdock_context_bandwidth_capacity").unit(Unit::BytesPerS),
-        /// Bandwidth left for further handlers, in bytes per second.
+        /// Bandwidth left for further handlers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub headroom_bytes_per_s: Option<u64> = gauge("crossdock_context_bandwidth_headroom").unit(Unit::BytesPerS).bound("capacity_bytes_per_s").title("bandwidth left"),
         /// Batches in its input queues.
@@ -173,10 +173,10 @@ reports! {
         pub bytes_out_per_s: u64 = listed().unit(Unit::BytesPerS),
         /// Bytes of the packets that its device received and sent in the last second, headers included.
         pub network_bytes_per_s: u64 = listed().unit(Unit::BytesPerS),
-        /// Busy processor time, in ns.
+        /// Busy processor time.
         #[serde(default)]
         pub busy_ns: u64 = counter("crossdock_context_busy").unit(Unit::Ns).title("busy time"),
-        /// Processor time of its handlers, in ns.
+        /// Processor time of its handlers.
         #[serde(default)]
         pub handler_ns: u64 = counter("crossdock_context_handler").unit(Unit::Ns).title("handler time"),
         /// Batches that its handlers processed.
@@ -257,7 +257,7 @@ reports! {
     /// Changes of the platform since the daemon's start.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ControlInfo {
-        /// When the daemon started, in ms since 1970.
+        /// When the daemon started.
         pub started_at_ms: u64 = gauge("process_start_time").unit(Unit::AtMs).title("started at"),
         /// Time from the request for a change until every context had applied it.
         pub change_time: HistogramInfo = histogram("crossdock_change_request_to_effect").title("change time"),

@@ -86,6 +86,9 @@ fn check<T: Described + Default + Serialize + DeserializeOwned>(report: &T, text
     for field in T::FIELDS {
         let name = field.name;
         assert!(!field.help.is_empty() && field.help.ends_with(['.', '…']), "{name}: {}", field.help);
+        // Metrics and lists have units of their own.
+        let units = [" in ns", " in ms", " in s.", " ns a second", " ns per second", " in bytes"];
+        assert!(!units.iter().any(|unit| field.help.contains(unit)), "{name}: {}", field.help);
         assert!(field.about.bound.is_none_or(|bound| T::field(bound).is_some()), "{name}");
         assert!(!json[name].is_null(), "{name} is not in {json}");
         let shown = show::text(report, name);
