@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
 use crossdock_format::encoding::Encoding;
-use crossdock_nectarine::{Activity, DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, Transport};
+use crossdock_nectarine::{
+    Activity, DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, SubscriberBuilder, Transport,
+};
 use crossdock_runtime::FormatName;
 
 use crate::cli::{OnError, OnRowError, Subscribe};
@@ -40,26 +42,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         None => None,
     };
     let interrupt = Interrupt::install()?;
-    let mut builder = Subscriber::builder(&arguments.daemon.address)
-        .sql(&arguments.sql)
-        .wait_for_stream(arguments.wait)
-        .transport(arguments.daemon.transport)
-        .reconnect(arguments.daemon.reconnect);
-    if arguments.on_row_error == OnRowError::Null {
-        builder = builder.row_errors(RowErrors::Null);
-    }
-    if let Some(overflow) = arguments.on_overflow {
-        builder = builder.overflow(overflow);
-    }
-    if let Some(unreadable) = arguments.unreadable {
-        builder = builder.unreadable(unreadable);
-    }
-    for format in &arguments.accept {
-        builder = match format_named(format)? {
-            FormatName::Description(text) => builder.accept(Format::parse(&text).map_err(Failure::usage)?),
-            name => builder.accept(name.to_string().parse::<FormatRef>().map_err(Failure::usage)?),
-        };
-    }
+    let builder = builder_of(arguments)?;
     let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
     let connected = connecting::connect(&arguments.daemon, out::say, connect);
     let subscriber = connected.map_err(|error| match (&error, arguments.wait) {
@@ -81,6 +64,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         subscriber,
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
+        waits_until: None,
         printer: Rows::new(arguments.output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
         ends: Vec::new(),
@@ -97,6 +81,38 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         End::Signal(_) if arguments.has_no_end() => Ok(()),
         End::Signal(signal) => Err(Failure::Interrupted(signal)),
     }
+}
+
+/// The subscriber that the arguments ask for.
+fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
+    let mut builder = Subscriber::builder(&arguments.daemon.address)
+        .sql(&arguments.sql)
+        .wait_for_stream(arguments.wait)
+        .transport(arguments.daemon.transport)
+        .reconnect(arguments.daemon.reconnect);
+    if arguments.on_row_error == OnRowError::Null {
+        builder = builder.row_errors(RowErrors::Null);
+    }
+    if let Some(overflow) = arguments.on_overflow {
+        builder = builder.overflow(overflow);
+    }
+    if let Some(unreadable) = arguments.unreadable {
+        builder = builder.unreadable(unreadable);
+    }
+    for format in &arguments.accept {
+        builder = match format_named(format)? {
+            FormatName::Description(text) => builder.accept(Format::parse(&text).map_err(Failure::usage)?),
+            name => builder.accept(name.to_string().parse::<FormatRef>().map_err(Failure::usage)?),
+        };
+    }
+    if io::stderr().is_terminal() {
+        let stream = stream_of(&arguments.sql);
+        let accepted = if arguments.accept.is_empty() { "" } else { " in an accepted format" };
+        builder = builder.on_wait(move || {
+            out::say(format_args!("waiting for `{stream}`: nobody has published it{accepted} yet; Ctrl-C ends"));
+        });
+    }
+    Ok(builder)
 }
 
 impl Subscribe {
@@ -116,11 +132,18 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
         .hint(format!("send it to a file or a program: > records.{ending}, or | program")))
 }
 
+/// The stream that a query reads, for people.
+fn stream_of(sql: &str) -> String {
+    crossdock_query::parse(sql).map_or_else(|_| "the stream".to_owned(), |select| select.stream().to_owned())
+}
+
 struct Run<'a> {
     arguments: &'a Subscribe,
     subscriber: Subscriber,
     interrupt: Interrupt,
     deadline: Option<Instant>,
+    /// Until when a publisher is waited for, while nobody publishes the stream.
+    waits_until: Option<Instant>,
     /// What makes rows of records.
     printer: Rows,
     /// Rows that have not been written.
@@ -148,11 +171,19 @@ impl Run<'_> {
                 return Ok(End::Signal(signal));
             }
             let Some(event) = self.next_event()? else {
-                if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let has_passed = |time: Option<Instant>| time.is_some_and(|time| Instant::now() >= time);
+                if has_passed(self.deadline) {
                     return Ok(End::Done);
+                }
+                if has_passed(self.waits_until) {
+                    return Err(Failure::usage(format!(
+                        "nobody has published `{}` within the time of --wait",
+                        stream_of(&self.arguments.sql)
+                    )));
                 }
                 continue;
             };
+            self.waits_until = None;
             match event {
                 Event::Records(records) => self.print(&records)?,
                 Event::Format(format) => self.printer.expect(format),
@@ -183,7 +214,7 @@ impl Run<'_> {
     }
 
     /// Whether records may come: not for `--until-end` where nobody publishes. Prints what it waits for.
-    fn may_come(&self) -> bool {
+    fn may_come(&mut self) -> bool {
         let Activity { publishers, records, latest_ms_ago } = self.subscriber.activity();
         if publishers != Some(0) {
             return true;
@@ -200,7 +231,13 @@ impl Run<'_> {
                 "nobody publishes the stream, and streams keep no records ({passed}); --wait waits for the next publisher"
             ));
         } else if io::stderr().is_terminal() {
-            out::say(format_args!("waiting for a publisher: streams keep no records ({passed}); Ctrl-C ends"));
+            let stream = stream_of(&self.arguments.sql);
+            out::say(format_args!(
+                "waiting for a publisher of `{stream}`: streams keep no records ({passed}); Ctrl-C ends"
+            ));
+        }
+        if self.arguments.until_end {
+            self.waits_until = self.arguments.wait.and_then(|wait| Instant::now().checked_add(wait));
         }
         !ends
     }

@@ -81,7 +81,10 @@ not json
     let cases = [
         ("{\"a\":1}\n{\"a\":\"x\"}\n", "line 2, field `a`: found a string, expected a number, as in the lines before"),
         ("{\"a\":{\"b\":[1]}}\n{\"a\":{\"b\":{}}}\n", "line 2, field `a.b`: found an object, expected an array"),
-        ("[1]\n", "line 0: column 1: found no object"),
+        ("[1]\n", "line 1: column 1: found no object"),
+        ("{\n \"a\": 1,\n}\n", "line 3: column 1: key must be a string"),
+        ("{\"a\":1}{\"a\":2}\n", "line 1: column 8: trailing characters"),
+        ("\nnot json\n", "line 2: column 2: expected"),
     ];
     for (sample, message) in cases {
         let error = infer_json_sample(sample.as_bytes(), true, &JsonInferOptions::default()).unwrap_err().to_string();

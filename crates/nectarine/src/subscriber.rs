@@ -13,12 +13,17 @@ use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Activity, DropCause, Overflow, RowErrors, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
+use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 /// The subscriber's own number for its one subscription.
 const SUBSCRIPTION: u32 = 1;
+
+/// After which a wait is reported.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// Sets up a [`Subscriber`].
 #[derive(Clone, Debug)]
@@ -30,6 +35,17 @@ pub struct SubscriberBuilder {
     accept: Vec<FormatRef>,
     unreadable: Option<Unreadable>,
     row_errors: RowErrors,
+    on_wait: Option<OnWait>,
+}
+
+/// What is called when the stream is waited for.
+#[derive(Clone)]
+struct OnWait(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for OnWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnWait")
+    }
 }
 
 impl SubscriberBuilder {
@@ -52,6 +68,14 @@ impl SubscriberBuilder {
     #[must_use]
     pub fn wait_for_stream(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.wait_for_stream = wait.into();
+        self
+    }
+
+    /// With [`SubscriberBuilder::wait_for_stream`]: called once, by [`SubscriberBuilder::connect`], if the stream does not come within
+    /// half a second, so that this can be reported to a person.
+    #[must_use]
+    pub fn on_wait(mut self, on_wait: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(OnWait(Arc::new(on_wait)));
         self
     }
 
@@ -112,7 +136,15 @@ impl SubscriberBuilder {
             inner.link.open_with(subscribe(self.wait_for_stream.is_some()), subscribe(true));
         }
         let mut subscriber = Subscriber::new(client);
-        if !subscriber.await_subscription(self.wait_for_stream)? {
+        let mut left = self.wait_for_stream;
+        if let (Some(wait), Some(on_wait)) = (&mut left, &self.on_wait) {
+            let first = MOMENT.min(*wait);
+            *wait -= first;
+            if !subscriber.await_subscription(Some(first))? {
+                (on_wait.0)();
+            }
+        }
+        if !subscriber.await_subscription(left)? {
             // Asked without waiting, the daemon says what it knows; or it has the stream by now.
             drop(subscriber);
             return SubscriberBuilder { wait_for_stream: None, ..self.sql(sql) }.connect();
@@ -256,6 +288,7 @@ impl Subscriber {
             accept: Vec::new(),
             unreadable: None,
             row_errors: RowErrors::default(),
+            on_wait: None,
         }
     }
 

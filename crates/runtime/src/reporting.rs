@@ -59,6 +59,7 @@ impl Context {
         }
         (known.reported_ns, known.reported_sum) = (now_ns, known.sum);
         let new = known.reported.take_new(&known.counted);
+        let has_row_errors = new.by_cause().iter().any(|(cause, _)| cause.is_row_error());
         let notices: Vec<Notice> = new
             .by_cause()
             .into_iter()
@@ -67,6 +68,10 @@ impl Context {
                 Notice::Dropped { subscription: number, records, cause, reason }
             })
             .collect();
+        if has_row_errors {
+            // Behind the rows that precede the error, for a subscriber that stops at it.
+            self.flush_subscription(key);
+        }
         notices.into_iter().for_each(|notice| self.send_control(peer, &notice.into()));
     }
 

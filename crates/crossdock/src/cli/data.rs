@@ -160,8 +160,8 @@ pub(crate) struct Subscribe {
     /// status 1 if a publisher has gone that had not finished, unless --reconnect is given
     #[arg(long)]
     pub(crate) until_end: bool,
-    /// Wait until the stream exists, at most for DURATION if given (--wait=30s). No record of a stream that was waited
-    /// for is missed
+    /// Wait until the stream exists, at most for DURATION if given (--wait=30s); with --until-end, wait for a publisher
+    /// too. No record of a stream that was waited for is missed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "8760h")]
     pub(crate) wait: Option<Duration>,

@@ -1,6 +1,7 @@
 //! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
 
 use crate::place::{Place, WAYS};
+use crate::top::Terminal;
 use rustix::process::Signal;
 
 const PAIRS: &str = "a,b\n6,3\n1,0\n8,2\n5,0\n";
@@ -128,6 +129,40 @@ fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
         place.wait_for_subscriptions(1);
         place.run(PUBLISH).with_code(0);
         assert_eq!(subscriber.end_by_itself().with_code(0).stdout.lines().count(), 4);
+        // The time of --wait bounds the wait for a publisher as it does that for the stream.
+        let ended = place.run(["subscribe", query, "--until-end", "--wait=1s"]).with_code(2);
+        ended.saying(&["nobody has published `R` within the time of --wait"]);
+    }
+}
+
+#[test]
+fn in_a_terminal_it_says_what_it_waits_for() {
+    let (place, _daemon) = with_pairs("shm");
+    let mut waits = Terminal::run(&place.command(["subscribe", "SELECT * FROM R", "--wait"]));
+    waits.wait_for(|text| text.contains("waiting for `R`: nobody has published it yet; Ctrl-C ends"));
+    place.run(PUBLISH).with_code(0);
+    waits.wait_for(|text| text.contains("\"b\":"));
+    let mut waits = Terminal::run(&place.command(["subscribe", "SELECT * FROM R", "--wait", "--until-end"]));
+    waits.wait_for(|text| text.contains("waiting for a publisher of `R`: streams keep no records (4 records passed"));
+}
+
+#[test]
+fn a_subscriber_that_stops_at_a_row_error_prints_all_rows_before_it() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        // Two rows, and more than a packet and a batch hold.
+        for before in [1, 50_000] {
+            let query = "SELECT a / b AS x FROM R";
+            let subscriber = place.spawn(["subscribe", query, "--wait", "--on-row-error", "stop", "--output", "csv"]);
+            place.wait_for_subscriptions(1);
+            let rows = |count: usize| "6,3\n".repeat(count);
+            place.write("many.csv", "a,b\n".to_owned() + &rows(before) + "1,0\n" + &rows(before));
+            place.run(["publish", "R", "many.csv", "--schema", "r.schema"]).with_code(0);
+            let ended = subscriber.end_by_itself().with_code(1).saying(&["division by zero"]);
+            assert!(ended.stdout.lines().count() > before, "{} of {before}", ended.stdout.lines().count() - 1);
+            assert!(ended.stdout.lines().skip(1).all(|line| line == "2"));
+            place.wait_for_subscriptions(0);
+        }
     }
 }
 

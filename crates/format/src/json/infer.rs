@@ -8,7 +8,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::numbers::Numbers;
-use super::values::{Layout, ValueReader};
+use super::values::{Layout, Start, ValueReader};
 use super::{JsonError, JsonProblem};
 use crate::element::VALUE;
 use crate::field::FieldType;
@@ -71,27 +71,51 @@ pub fn infer_json_sample(sample: &[u8], whole: bool, options: &JsonInferOptions)
     };
     let mut sample = sample.get(..end).unwrap_or_default();
     let (mut values, mut seen) = (ValueReader::default(), Members::default());
-    // What stands wrongly between objects is for who reads them to tell.
-    while let Ok(Some(outcome)) = values.read(&mut sample, usize::MAX, |start, text| {
-        let object = serde_json::from_slice(text).ok();
-        let object = object.and_then(|text| Json::parse(text).ok());
-        let outcome = match object {
-            Some(Json::Object(object)) => seen.see(&object, "", 0),
-            _ => Ok(()),
-        };
-        outcome.map_err(|(path, problem)| JsonError { line: start.line, field: Some(path), problem })
-    }) {
-        outcome?;
+    // The first that is no object. Where there are objects, it is for who reads them to report.
+    let mut fault = None;
+    loop {
+        let read = values.read(&mut sample, usize::MAX, |start, text| {
+            let outcome = match serde_json::from_slice(text).and_then(Json::parse) {
+                Ok(Json::Object(object)) => seen.see(&object, "", 0),
+                Ok(_) => Ok(()),
+                Err(_) if text.trim_ascii().is_empty() => Ok(()),
+                Err(error) => {
+                    fault.get_or_insert_with(|| syntax_error(start, &error));
+                    Ok(())
+                }
+            };
+            outcome.map_err(|(path, problem)| JsonError { line: start.line, field: Some(path), problem })
+        });
+        match read {
+            Ok(Some(outcome)) => outcome?,
+            Ok(None) => break,
+            Err(error) => {
+                fault.get_or_insert(error);
+                break;
+            }
+        }
     }
-    let no_format = |problem| JsonError::at(0, problem);
+    let no_format = |problem| JsonError::at(1, problem);
     if seen.members.is_empty() {
         let message = "found no object to infer a format from".to_owned();
-        return Err(no_format(JsonProblem::Syntax { column: 1, message }));
+        return Err(fault.unwrap_or_else(|| no_format(JsonProblem::Syntax { column: 1, message })));
     }
     let specs = seen.specs(options);
     Format::natural(specs).map_err(|error| {
         no_format(JsonProblem::Syntax { column: 1, message: format!("the names make no format: {error}") })
     })
+}
+
+/// What is wrong with a value that starts there.
+fn syntax_error(start: Start, error: &serde_json::Error) -> JsonError {
+    let (line, mut column) = (start.line + error.line().saturating_sub(1) as u64, error.column());
+    if error.line() <= 1 {
+        column += start.column;
+    }
+    let text = error.to_string();
+    // Its place is one of the value, not of the input.
+    let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message).to_owned();
+    JsonError::at(line, JsonProblem::Syntax { column, message })
 }
 
 /// A value of the sample: numbers as they are written, members in their order, and what is in it not looked into yet.
