@@ -30,6 +30,7 @@ mod skips;
 mod subscribe;
 mod systemd;
 mod table;
+mod target;
 mod top;
 mod tour;
 mod version;

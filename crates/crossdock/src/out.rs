@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
@@ -21,30 +22,41 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Outcome {
 /// Writes text to a reader who may be slow (`| less`), and gives up when a signal comes. Gives how many bytes were written, and
 /// whether writing failed behind them.
 pub(crate) fn print_until(text: &[u8], interrupt: &Interrupt) -> (usize, Outcome) {
+    write_until(io::stdout().as_fd(), text, interrupt, Failure::output)
+}
+
+/// Writes text to `to`, and gives up when a signal comes. Gives how many bytes were written, and whether writing `failed` behind
+/// them.
+pub(crate) fn write_until(
+    to: BorrowedFd<'_>,
+    text: &[u8],
+    interrupt: &Interrupt,
+    failed: impl Fn(io::Error) -> Failure,
+) -> (usize, Outcome) {
     let mut left = text;
-    let outcome = write_until(&mut left, interrupt);
+    let outcome = write_left(to, &mut left, interrupt).map_err(failed);
     (text.len() - left.len(), outcome)
 }
 
 /// Writes until nothing is left, or a signal comes.
-fn write_until(left: &mut &[u8], interrupt: &Interrupt) -> Outcome {
-    let stdout = io::stdout();
-    let is_pipe = fstat(&stdout).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+fn write_left(to: BorrowedFd<'_>, left: &mut &[u8], interrupt: &Interrupt) -> io::Result<()> {
+    let is_pipe = fstat(to).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     // A pipe that can be written to takes so much at once; whatever else there is does not let its writer wait for long.
     let chunk_bytes = if is_pipe { PIPE_BUF } else { usize::MAX };
     while !left.is_empty() {
-        let mut fds = [PollFd::new(&stdout, PollFlags::OUT), PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
+        let mut fds =
+            [PollFd::from_borrowed_fd(to, PollFlags::OUT), PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Failure::output(error.into())),
+            Err(error) => return Err(error.into()),
         }
         // What is ready for more is given all of it, signal or not.
         if !fds[0].revents().is_empty() {
             // Straight to the file: the library's buffer would cut the chunks otherwise.
-            match rustix::io::write(&stdout, &left[..left.len().min(chunk_bytes)]) {
+            match rustix::io::write(to, &left[..left.len().min(chunk_bytes)]) {
                 Ok(written) => *left = &left[written..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(Failure::output(error.into())),
+                Err(error) => return Err(error.into()),
             }
         } else if interrupt.caught().is_some() {
             return Ok(());

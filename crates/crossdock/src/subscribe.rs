@@ -1,7 +1,9 @@
 //! `crossdock subscribe`: a query in, rows out.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossdock_format::Format;
@@ -19,6 +21,7 @@ use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
 use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
+use crate::target::Target;
 use crate::{out, schema};
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
@@ -36,7 +39,8 @@ enum End {
 
 /// Prints what the query selects.
 pub(crate) fn run(arguments: &Subscribe) -> Outcome {
-    refuse_terminal(arguments.output, io::stdout().is_terminal())?;
+    let output = arguments.encoding();
+    refuse_terminal(output, arguments.to.is_none() && io::stdout().is_terminal())?;
     let schema = match &arguments.coding.schema {
         Some(path) => Some(schema::read(path)?.schema),
         None => None,
@@ -65,13 +69,16 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
         waits_until: None,
-        printer: Rows::new(arguments.output, schema, arguments.csv.apply("", arguments.coding.options())),
+        target: Target::new(arguments.to.as_deref())?,
+        output,
+        printer: Rows::new(output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
         ends: Vec::new(),
         tally: Tally::default(),
     };
     let end = run.receive();
     let end = run.finish().and(end);
+    let end = run.name(end);
     if !matches!(end, Err(Failure::OutputClosed)) {
         run.tally.uncounted_publishers = run.subscriber.uncounted_publishers();
         run.tally.say(started.elapsed(), run.subscriber.transport());
@@ -116,6 +123,12 @@ fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
 }
 
 impl Subscribe {
+    /// The encoding of the output.
+    fn encoding(&self) -> Encoding {
+        let name = self.to.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        self.output.or_else(|| Encoding::of_name(name?)).unwrap_or(Encoding::Json)
+    }
+
     /// Whether only a signal ends it.
     fn has_no_end(&self) -> bool {
         self.limit.is_none() && self.duration.is_none() && !self.until_end
@@ -144,6 +157,8 @@ struct Run<'a> {
     deadline: Option<Instant>,
     /// Until when a publisher is waited for, while nobody publishes the stream.
     waits_until: Option<Instant>,
+    target: Target,
+    output: Encoding,
     /// What makes rows of records.
     printer: Rows,
     /// Rows that have not been written.
@@ -301,7 +316,7 @@ impl Run<'_> {
         self.flush()?;
         let left = self.deadline.map_or(LOOK, |deadline| deadline.saturating_duration_since(Instant::now()));
         let event = self.poll(left.min(LOOK))?;
-        if event.is_none() && out::is_closed() {
+        if event.is_none() && self.target.is_closed() {
             return Err(Failure::OutputClosed);
         }
         Ok(event)
@@ -356,10 +371,24 @@ impl Run<'_> {
         self.flush().and(finished)
     }
 
+    /// A file gets its name if it came to its end.
+    fn name(&self, end: Outcome<End>) -> Outcome<End> {
+        let is_complete = match end {
+            Ok(End::Done) => true,
+            Ok(End::Signal(_)) => self.arguments.has_no_end(),
+            Err(_) => false,
+        };
+        if is_complete && self.tally.unwritten_bytes == 0 {
+            return self.target.complete().and(end);
+        }
+        self.target.leave();
+        end
+    }
+
     /// How many records have been written whole, if only `bytes` of the rows were.
     fn written_by(&self, bytes: usize) -> u64 {
         // Nothing can be read of such a file without its end.
-        if matches!(self.arguments.output, Encoding::Parquet | Encoding::ArrowFile) {
+        if matches!(self.output, Encoding::Parquet | Encoding::ArrowFile) {
             return 0;
         }
         let whole = self.ends.iter().take_while(|(end, _)| *end <= bytes).last();
@@ -368,7 +397,7 @@ impl Run<'_> {
 
     fn flush(&mut self) -> Outcome {
         if !self.rows.is_empty() {
-            let (written, outcome) = out::print_until(&self.rows, &self.interrupt);
+            let (written, outcome) = self.target.write(&self.rows, &self.interrupt);
             if outcome.is_err() {
                 self.tally.written = Some(self.written_by(written));
             } else {

@@ -61,7 +61,7 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = parse_duration)]
     pub(crate) linger: Duration,
     /// With --reconnect: after the connection was lost, send no records before the stream has as many subscribers again as
-    /// before, or DURATION has passed
+    /// before, or DURATION has passed; with --min-subscribers also at the start
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) await_subscribers: Option<Duration>,
     /// With --await-subscribers: wait for at least N subscribers, also at the start
@@ -143,9 +143,12 @@ pub(crate) struct Subscribe {
     /// The query: SELECT … FROM stream WHERE …
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
-    /// Encoding of the printed records
-    #[arg(long, value_name = "ENCODING", default_value = "json", value_parser = parse_encoding())]
-    pub(crate) output: Encoding,
+    /// Encoding of the records [default: the one that the ending of --to names, else json]
+    #[arg(long, value_name = "ENCODING", value_parser = parse_encoding())]
+    pub(crate) output: Option<Encoding>,
+    /// Write to FILE instead of standard output; until it is complete its name is FILE.part
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) coding: Coding,
     #[command(flatten)]

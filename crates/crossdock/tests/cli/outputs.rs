@@ -4,6 +4,7 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use crate::place::{FLIGHTS_CSV, Place, Process, argument};
+use rustix::process::Signal;
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 const ALL: &str = "SELECT * FROM A";
@@ -127,6 +128,40 @@ fn an_output_without_records_has_its_header() {
     let (place, _daemon) = place();
     let empty = ["subscribe", ALL, "--output", "csv", "--limit", "0"];
     assert_eq!(place.run(empty).with_code(0).stdout, HEADER);
+}
+
+#[test]
+fn a_file_has_its_name_when_it_is_complete() {
+    let (place, _daemon) = place();
+    let exists = |name: &str| place.path(name).exists();
+    // The ending names the encoding.
+    let subscriber = place.spawn(["subscribe", ALL, "--to", "all.parquet", "--limit", "4"]);
+    place.wait_for_subscriptions(1);
+    assert!(exists("all.parquet.part") && !exists("all.parquet"));
+    publish(&place, "A", "flights", "a");
+    assert_eq!(subscriber.end().with_code(0).stdout, "");
+    assert!(!exists("all.parquet.part"));
+    place.run(["publish", "B", "all.parquet"]).with_code(0).saying(&["published 4 records"]);
+    // One that ends before its end keeps the other name, and what had the name stays.
+    place.write("few.csv", "old");
+    let subscriber = place.spawn(["subscribe", ALL, "--to", "few.csv", "--limit", "100"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "flights", "a");
+    place.wait_for("subscriptions", |list| list[0]["records_out"] == 4);
+    subscriber.signal(Signal::INT);
+    let ended = subscriber.end_by_itself().with_code(130);
+    ended.saying(&["the output is incomplete: it is in few.csv.part, not in few.csv"]);
+    assert_eq!(std::fs::read_to_string(place.path("few.csv")).unwrap(), "old");
+    assert_eq!(std::fs::read_to_string(place.path("few.csv.part")).unwrap().lines().count(), 5);
+    // One without an end is ended by a signal.
+    let subscriber = place.spawn(["subscribe", ALL, "--to", "few.csv"]);
+    place.wait_for_subscriptions(1);
+    subscriber.signal(Signal::INT);
+    subscriber.end_by_itself().with_code(0);
+    assert_eq!(std::fs::read_to_string(place.path("few.csv")).unwrap(), HEADER);
+    assert!(!exists("few.csv.part"));
+    place.run(["subscribe", ALL, "--to", "x.csv.gz"]).with_code(2).saying(&["--to writes no gzip"]);
+    place.run(["subscribe", ALL, "--to", "none/x.csv"]).with_code(2).saying(&["cannot write to none/x.csv.part"]);
 }
 
 #[test]

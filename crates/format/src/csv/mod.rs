@@ -163,12 +163,12 @@ impl std::error::Error for CsvError {
 /// What can be wrong with CSV.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvProblem {
-    /// A row has more or fewer columns than the header.
-    #[error("found {found} columns, expected {expected} as in the header")]
+    /// A row has more or fewer columns than the header, or than was said.
+    #[error("found {found} columns, expected {expected}{}", if *found == 1 { "; perhaps another character separates them" } else { "" })]
     ColumnCount {
         /// Columns of the row.
         found: usize,
-        /// Columns of the header.
+        /// Columns of the header, or as many as were said.
         expected: usize,
     },
     /// A field is no value of its column's type.

@@ -1,0 +1,84 @@
+//! Where a subscriber's rows go: standard output, or a file that gets its name when it is complete.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Outcome};
+use crate::out;
+use crate::signals::Interrupt;
+
+/// What rows are written to.
+pub(crate) enum Target {
+    /// Standard output.
+    Stdout,
+    /// A file, which is written under another name.
+    File(Incomplete),
+}
+
+/// A file that is not complete yet.
+pub(crate) struct Incomplete {
+    file: File,
+    /// Its name until then.
+    part: PathBuf,
+    /// Its name once it is complete.
+    path: PathBuf,
+}
+
+impl Target {
+    /// Standard output, or the file of this path.
+    ///
+    /// # Errors
+    /// The file cannot be made, or is to be compressed.
+    pub(crate) fn new(path: Option<&Path>) -> Outcome<Target> {
+        let Some(path) = path else { return Ok(Target::Stdout) };
+        if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
+            return Err(Failure::usage("--to writes no gzip").hint("leave it out, and add: | gzip > FILE"));
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).map_err(|error| unwritten(&part, &error)).map_err(|failure| match failure {
+            Failure::Failed(complaint) => Failure::Usage(complaint),
+            other => other,
+        })?;
+        Ok(Target::File(Incomplete { file, part, path: path.to_owned() }))
+    }
+
+    /// Writes text, until a signal comes. Gives how many bytes were written, and whether writing failed behind them.
+    pub(crate) fn write(&self, text: &[u8], interrupt: &Interrupt) -> (usize, Outcome) {
+        match self {
+            Target::Stdout => out::print_until(text, interrupt),
+            Target::File(Incomplete { file, part, .. }) => {
+                out::write_until(file.as_fd(), text, interrupt, |error| unwritten(part, &error))
+            }
+        }
+    }
+
+    /// Whether nobody reads it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self, Target::Stdout) && out::is_closed()
+    }
+
+    /// All of it is written: the file gets its name, in place of one that has had it.
+    ///
+    /// # Errors
+    /// The system's; the file keeps the other name.
+    pub(crate) fn complete(&self) -> Outcome {
+        let Target::File(Incomplete { file, part, path }) = self else { return Ok(()) };
+        file.sync_all().and_then(|()| fs::rename(part, path)).map_err(|error| unwritten(path, &error))
+    }
+
+    /// It ends before its end; reports the name of the part.
+    pub(crate) fn leave(&self) {
+        if let Target::File(Incomplete { part, path, .. }) = self {
+            out::say(format_args!("the output is incomplete: it is in {}, not in {}", part.display(), path.display()));
+        }
+    }
+}
+
+/// A file that cannot be written to.
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write to {}: {error}", path.display()))
+}
