@@ -365,6 +365,8 @@ pub(crate) struct Node {
     pub(crate) gauges: Arc<NodeGauges>,
     /// Its time for a record, as last measured, in ns.
     pub(crate) ns_per_record: f32,
+    /// Records of the longest run that was measured; 0: what a record takes is not known.
+    pub(crate) measured_records: u64,
     /// Until when its limit is used up, in ns of the contexts' clock.
     pub(crate) used_until_ns: u64,
     /// Bytes that it makes of a record, as last seen; more counts at once, less only by and by. Not known before it has
@@ -372,7 +374,7 @@ pub(crate) struct Node {
     pub(crate) out_bytes_per_record: Option<f32>,
     /// Batches until the next timed one.
     pub(crate) until_timed: u32,
-    /// Whether the last measured batch took longer than expected.
+    /// Whether the next may take long, since the last measured batch took longer than expected, or none was measured.
     pub(crate) may_be_long: bool,
     /// Which input is served next.
     next_input: usize,
@@ -401,10 +403,11 @@ impl Node {
             stalled_ns: 0,
             gauges: Arc::default(),
             ns_per_record: 0.0,
+            measured_records: 0,
             used_until_ns: 0,
             out_bytes_per_record: None,
             until_timed: 0,
-            may_be_long: false,
+            may_be_long: true,
             next_input: 0,
         }
     }
@@ -587,8 +590,8 @@ impl Node {
     /// lost.
     pub(crate) fn exchange(&mut self, instances: &mut Vec<Instance>, keeps_state: bool) -> u32 {
         std::mem::swap(&mut self.instances, instances);
-        // The next version may make more.
-        self.out_bytes_per_record = None;
+        // The next version may make more, and take longer.
+        (self.out_bytes_per_record, self.measured_records, self.may_be_long) = (None, 0, true);
         let mut lost = 0;
         for before in instances {
             let after = self.instances.iter_mut().find(|instance| instance.format == before.format);
@@ -630,7 +633,8 @@ impl Node {
         self.spill = std::mem::take(&mut before.spill);
         self.condition = if before.condition == Condition::Waiting { Condition::Running } else { before.condition };
         self.sampled_from = before.sampled_from;
-        (self.ns_per_record, self.out_bytes_per_record) = (before.ns_per_record, before.out_bytes_per_record);
+        (self.ns_per_record, self.measured_records) = (before.ns_per_record, before.measured_records);
+        self.out_bytes_per_record = before.out_bytes_per_record;
     }
 
     /// Drops and counts what waits for it; returns the number of records.

@@ -6,7 +6,7 @@ use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
 use crate::graph::node::{Instance, Node, SchedulingPolicy, Spill};
-use crate::graph::run::Outcome;
+use crate::graph::run::{Outcome, RunTime};
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
@@ -21,6 +21,7 @@ mod converts;
 mod ends;
 mod many_io;
 mod moves;
+mod runs;
 mod serving;
 mod sessions;
 
@@ -304,7 +305,7 @@ impl World {
         } else {
             // As a g-core does: one handler after the other, with a look for changes between any two.
             graph.begin_turn(self.now_ns, ws);
-            if let Some(mut job) = graph.next_job(false, ws) {
+            if let Some(mut job) = graph.next_job(RunTime::Slice(u32::MAX), ws) {
                 let ran = job.run(ws);
                 graph.finish(job, ran, ws);
             }
@@ -342,7 +343,7 @@ impl World {
     fn serve(&mut self, at: usize) {
         let (graph, ws) = &mut self.graphs[at];
         graph.begin_turn(self.now_ns, ws);
-        while let Some(mut job) = graph.next_job(true, ws) {
+        while let Some(mut job) = graph.next_job(RunTime::Long, ws) {
             let ran = job.run(ws);
             graph.finish(job, ran, ws);
         }
