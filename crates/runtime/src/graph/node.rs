@@ -590,8 +590,9 @@ impl Node {
     /// lost.
     pub(crate) fn exchange(&mut self, instances: &mut Vec<Instance>, keeps_state: bool) -> u32 {
         std::mem::swap(&mut self.instances, instances);
-        // The next version may make more, and take longer.
-        (self.out_bytes_per_record, self.measured_records, self.may_be_long) = (None, 0, true);
+        // The next version may make more.
+        self.out_bytes_per_record = None;
+        self.forget_cost();
         let mut lost = 0;
         for before in instances {
             let after = self.instances.iter_mut().find(|instance| instance.format == before.format);
@@ -606,6 +607,11 @@ impl Node {
             self.condition = Condition::Running;
         }
         lost
+    }
+
+    /// What a record takes is not known from now on: its handlers are others, or work otherwise.
+    pub(crate) fn forget_cost(&mut self) {
+        (self.measured_records, self.may_be_long) = (0, true);
     }
 
     /// Whether output of its instances that waits for buffers may leave after its change: that of the next version, or in

@@ -115,12 +115,12 @@ fn what_a_record_takes_is_not_known_after_a_swap() {
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     let edit = Edit::Change { id: NodeId(0), instances, policy: None, reads: None, at: None };
     overlay.change(vec![edit], &mut wait).unwrap();
-    runs.lock().unwrap().clear();
     let (graph, ws) = &mut world.graphs[0];
-    graph.node_mut(NodeId(0)).unwrap().measured_records = 0;
     graph.arrive(0, long_batch(), world.now_ns, ws);
     run(&mut world, RunTime::Slice(SLICE_NS), 3);
-    assert_eq!(*runs.lock().unwrap(), [1, 1, 1]);
+    // Also of what came during the change.
+    let runs = runs.lock().unwrap();
+    assert!(runs.len() >= 3 && runs.iter().all(|records| *records == 1), "{runs:?}");
 }
 
 /// What has been done of a batch counts before the rest of it is done.
