@@ -18,8 +18,28 @@ pub(super) const NEWER: f32 = 0.25;
 const BURST_NS: u64 = 10_000_000;
 /// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
 pub(super) const MAX_SPILL_BYTES: usize = 16 << 20;
+/// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
+const LONGEST_RUN_NS: f32 = 50_000_000.0;
 /// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
 const MOST_USED_NS: u64 = 10_000_000_000;
+
+/// How long one run of a handler may take, by what its records took before. One record may take longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunTime {
+    /// A slice of a c-core, in ns: all else there waits for its end.
+    Slice(u32),
+    /// As on a g-core: handlers may take long there, so that to wait for one round of them is ordinary.
+    Long,
+}
+
+impl RunTime {
+    pub(super) fn ns(self) -> f32 {
+        match self {
+            RunTime::Slice(ns) => ns as f32,
+            RunTime::Long => LONGEST_RUN_NS,
+        }
+    }
+}
 
 /// The entry for one format.
 pub(crate) struct Instance {

@@ -6,7 +6,7 @@ use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, Spill};
+use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, RunTime, Spill};
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
@@ -33,30 +33,10 @@ const FIRST_RECORDS: usize = 1;
 /// A handler's run has at most this many times the records of the longest one that was measured: the first records may be
 /// no measure of the others.
 const GROWTH: usize = 4;
-/// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
-const LONGEST_RUN_NS: f32 = 50_000_000.0;
 /// Steps after which the longest one counts for about a third.
 const STEPS: u64 = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
-
-/// How long one run of a handler may take, by what its records took before. One record may take longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunTime {
-    /// A slice of a c-core, in ns: all else there waits for its end.
-    Slice(u32),
-    /// As on a g-core: handlers may take long there, so that to wait for one round of them is ordinary.
-    Long,
-}
-
-impl RunTime {
-    fn ns(self) -> f32 {
-        match self {
-            RunTime::Slice(ns) => ns as f32,
-            RunTime::Long => LONGEST_RUN_NS,
-        }
-    }
-}
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
-use crate::graph::node::{Instance, Node, SchedulingPolicy, Spill};
-use crate::graph::run::{Outcome, RunTime};
+use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy, Spill};
+use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};

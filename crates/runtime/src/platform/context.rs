@@ -4,7 +4,7 @@
 use crate::clock::{Clock, TurnClock};
 use crate::graph::build::Workspace;
 use crate::graph::gauges::ContextGauges;
-use crate::graph::run::RunTime;
+use crate::graph::node::RunTime;
 use crate::graph::{Graph, NodeId};
 use crate::platform::start::pool;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice, take_short_turns};
