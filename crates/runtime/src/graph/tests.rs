@@ -301,7 +301,8 @@ impl World {
         let changed = graph.take_orders(ws);
         let before = graph.gauges.records_in.get();
         if at.is_multiple_of(2) {
-            graph.serve(if self.rng.bool() { 1 } else { 5_000 }, self.now_ns, ws);
+            // A slice of next to nothing would be one record a turn, and changes wait for all that came before.
+            graph.serve(if self.rng.bool() { 20_000 } else { 100_000 }, self.now_ns, ws);
         } else {
             // As a g-core does: one handler after the other, with a look for changes between any two.
             graph.begin_turn(self.now_ns, ws);
