@@ -12,16 +12,17 @@
 //! - Where runnable batches waited too long for a context all the same, handlers with a rule for that do with less, by other
 //!   values of their parameters: one after the other, until none waits as long. When there is room they are whole again;
 //!   before that no handler comes back there. Contexts sample streams that allow it by the same signal, at once.
-//! - A handler over its budget goes to a g-core or is stopped, as its policy says, and does not come back by itself. Where it
-//!   has no other place it stays, and is limited to what its budget allows.
+//! - A handler over its budget goes to a g-core or is stopped, as its policy says, and does not come back by itself. If no g-core
+//!   has room, a computation-centric one goes to the emptiest all the same. Where it has no other place it stays, and is limited
+//!   to what its budget allows.
 //!
 //! It has no clock: who calls it every second, with what was measured in that second, makes time pass.
 
-use crate::admission::{Need, Place, fit_within, order};
+use crate::admission::{Class, Need, Place, fit_within, order};
 use crate::figures::{Bandwidth, Time};
 use crate::load::{Contexts, Flow, Kind, Load, MAX_CONTEXTS, MAX_HANDLERS};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// When something is done, and when it is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl Default for Rules {
 /// What becomes of a handler that is over its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
-    /// It goes to a g-core; where none has room, or its place is fixed, it stays and is limited.
+    /// It goes to a g-core, one that is computation-centric also where none has room; otherwise, or if its place is fixed, it
+    /// stays and is limited.
     #[default]
     Move,
     /// It is stopped.
@@ -158,6 +160,8 @@ pub struct Balance {
     trips: BTreeMap<String, Displacement>,
     /// By handler: overruns of the last seconds, the latest first.
     overruns: BTreeMap<String, Vec<u32>>,
+    /// Handlers that are on g-cores since they went over their budgets.
+    exceeded: BTreeSet<String>,
     /// Handlers that are limited: for how long they have been within their budgets.
     limited: BTreeMap<String, u32>,
     /// By degraded handler: for how long there has been room for it as it was meant.
@@ -191,8 +195,8 @@ impl Balance {
     #[must_use]
     pub fn new(rules: Rules) -> Balance {
         let (contexts, trips) = (BTreeMap::new(), BTreeMap::new());
-        let (overruns, limited) = (BTreeMap::new(), BTreeMap::new());
-        Balance { rules, contexts, trips, overruns, limited, headroom_streak_s: BTreeMap::new() }
+        let (overruns, exceeded, limited) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Balance { rules, contexts, trips, overruns, exceeded, limited, headroom_streak_s: BTreeMap::new() }
     }
 
     /// One more second has passed. What is to be done now; what was not done is decided again as long as it is right.
@@ -205,8 +209,10 @@ impl Balance {
         let handlers: Vec<&HandlerSample> = handlers.iter().filter(here).collect();
         handlers.iter().for_each(|handler| contexts.commit(handler.context, handler.need.committed(Load::default())));
         self.watch(&contexts, second.delayed);
-        let mut now = Now { contexts, handlers, decisions: Vec::new(), decided: Vec::new() };
+        let mut now = Now { contexts, handlers, bound: Vec::new(), decisions: Vec::new(), decided: Vec::new() };
         self.overruns(&mut now);
+        let is_bound = |handler: &&HandlerSample| self.exceeded.contains(&handler.name);
+        now.bound = now.handlers.iter().copied().filter(is_bound).map(|handler| handler.name.as_str()).collect();
         self.offload(&mut now);
         self.reclaim(&mut now);
         self.degrade(&mut now);
@@ -244,6 +250,8 @@ impl Balance {
         let known: Vec<&str> = now.handlers.iter().map(|handler| handler.name.as_str()).collect();
         self.overruns.retain(|name, _| known.contains(&name.as_str()));
         self.limited.retain(|name, _| known.contains(&name.as_str()));
+        let is_away = |name: &str| now.handlers.iter().any(|of| of.name == name && now.is_g_core(of.context));
+        self.exceeded.retain(|name| is_away(name));
         for handler in now.handlers.clone() {
             self.unlimit(now, handler);
             if handler.overruns == 0 && !handler.is_far_over && !self.overruns.contains_key(&handler.name) {
@@ -265,6 +273,7 @@ impl Balance {
                 if Self::answer_overrun(now, handler, why) {
                     self.overruns.remove(&handler.name);
                     self.trips.remove(&handler.name);
+                    self.exceeded.extend(now.is_decided(&handler.name).then(|| handler.name.clone()));
                 }
             }
         }
@@ -299,6 +308,12 @@ impl Balance {
             return false;
         }
         if let Some(to) = now.g_core_for(handler) {
+            now.send(handler, to, handler.arriving.crossing(), &why);
+            return true;
+        }
+        if let Some(to) = now.emptiest_g_core(handler) {
+            let why =
+                format!("{why}, and no g-core has room for it: it computes, and is least in the way at the emptiest");
             now.send(handler, to, handler.arriving.crossing(), &why);
             return true;
         }
@@ -457,6 +472,8 @@ impl Balance {
 struct Now<'a> {
     contexts: Contexts,
     handlers: Vec<&'a HandlerSample>,
+    /// Handlers that go to no c-core by themselves, since they went over their budgets.
+    bound: Vec<&'a str>,
     decisions: Vec<Decision>,
     /// Handlers about which something was decided.
     decided: Vec<&'a str>,
@@ -560,7 +577,8 @@ impl<'a> Now<'a> {
         others.find_map(|(at, extra)| {
             let context = &self.contexts.list()[at];
             let fits = || fit_within(&handler.need, handler.arriving.crossing(), context, self.headroom(at, extra));
-            (at != handler.context && fits().is_ok()).then_some(at)
+            let may_go = self.is_g_core(at) || !self.bound.contains(&handler.name.as_str());
+            (at != handler.context && may_go && fits().is_ok()).then_some(at)
         })
     }
 
@@ -574,6 +592,13 @@ impl<'a> Now<'a> {
         let fits = |at: usize| fit_within(&handler.need, crossing, &self.contexts.list()[at], self.headroom(at, 0));
         let mut order = order(&self.contexts, None).into_iter();
         order.find(|at| handler.place == Place::Auto && self.is_g_core(*at) && fits(*at).is_ok())
+    }
+
+    /// The g-core with the most time left, for a computation-centric handler that has room at none: there it takes time from
+    /// handlers that may take long as well, and not from the network and from handlers of bounded steps.
+    fn emptiest_g_core(&self, handler: &HandlerSample) -> Option<usize> {
+        let may_go = handler.place == Place::Auto && handler.need.class == Class::Computation;
+        order(&self.contexts, None).into_iter().find(|at| may_go && self.is_g_core(*at))
     }
 
     fn stop(&mut self, handler: &'a HandlerSample, why: String) {

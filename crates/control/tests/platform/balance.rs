@@ -429,6 +429,14 @@ fn a_handler_over_its_budget_moves_to_a_g_core_stops_or_is_limited() {
     let mut fixed = over(Overrun::Move, 0, 100);
     fixed.handlers[0].place = Place::Named("c-core-0".to_owned());
     assert_eq!(fixed.pass_for(200), [at(2, "a limited to 50 ms")]);
+    // One that computes is least in the way at the emptiest g-core.
+    let mut computes = over(Overrun::Move, 0, 99);
+    computes.handlers[0].need.class = Class::Computation;
+    assert_eq!(computes.pass_for(200), [at(2, "a to g-core-0")]);
+    let mut without = over(Overrun::Move, 0, 99);
+    without.contexts = platform(&[("c-core-0", 800), ("c-core-1", 800)]);
+    without.handlers[0].need.class = Class::Computation;
+    assert_eq!(without.pass_for(200), [at(2, "a limited to 50 ms")]);
     // Now and then is not too often.
     let mut seldom = over(Overrun::Stop, 0, 100);
     for second in 0..100 {

@@ -554,6 +554,7 @@ impl Graph {
             }
             Op::Instance { node, instance } => {
                 let node = self.ordered(*node)?;
+                node.forget_cost();
                 if let Some(new) = instance.take() {
                     match node.instance(new.format) {
                         Some(known) => *instance = Some(std::mem::replace(known, new)),
@@ -592,6 +593,7 @@ impl Graph {
 /// Exchanges the values of a node's parameters for `values`; returns the number of instances that did not take them.
 fn set_parameters(node: &mut Node, values: &mut [(u64, ParameterValues)]) -> u32 {
     let mut refused = 0;
+    node.forget_cost();
     for (format, values) in values {
         let handler = node.instance(*format).and_then(|instance| instance.handler.as_mut());
         refused += u32::from(!handler.is_some_and(|handler| handler.set_parameters(values)));

@@ -12,7 +12,7 @@ use crate::graph::bounds::{PIECE_BYTES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{ConvertEnd, Destination, Event, Input, Instance, Node, SessionEnd, Take, Turn};
+use crate::graph::node::{ConvertEnd, Destination, Event, Input, Instance, Node, RunTime, SessionEnd, Take, Turn};
 use crate::graph::run::Outcome;
 use crate::graph::serve::Graph;
 use crate::graph::session::SessionStep;
@@ -536,7 +536,7 @@ impl Graph {
                 (input, Item::Batch(batch), done) => {
                     chain = self.takes_of(id).iter().find(|(format, _)| *format == batch.format).map(|(_, take)| *take);
                     let room = self.room_of(id);
-                    if let Some(mut job) = self.begin(id, (input, batch, done), (room, false), ws) {
+                    if let Some(mut job) = self.begin(id, (input, batch, done), (room, RunTime::Long), ws) {
                         let ran = job.run(ws);
                         has_failed = ran.0 == Outcome::Panicked;
                         self.finish(job, ran, ws);

@@ -18,8 +18,28 @@ pub(super) const NEWER: f32 = 0.25;
 const BURST_NS: u64 = 10_000_000;
 /// Most bytes of output that wait in a node for buffers: a handler whose output does not end must not take all memory.
 pub(super) const MAX_SPILL_BYTES: usize = 16 << 20;
+/// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
+const LONGEST_RUN_NS: f32 = 50_000_000.0;
 /// A single run uses up no more than this, in ns: then a node at a limit of next to nothing goes on.
 const MOST_USED_NS: u64 = 10_000_000_000;
+
+/// How long one run of a handler may take, by what its records took before. One record may take longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunTime {
+    /// A slice of a c-core, in ns: all else there waits for its end.
+    Slice(u32),
+    /// As on a g-core: handlers may take long there, so that to wait for one round of them is ordinary.
+    Long,
+}
+
+impl RunTime {
+    pub(super) fn ns(self) -> f32 {
+        match self {
+            RunTime::Slice(ns) => ns as f32,
+            RunTime::Long => LONGEST_RUN_NS,
+        }
+    }
+}
 
 /// The entry for one format.
 pub(crate) struct Instance {
@@ -365,6 +385,8 @@ pub(crate) struct Node {
     pub(crate) gauges: Arc<NodeGauges>,
     /// Its time for a record, as last measured, in ns.
     pub(crate) ns_per_record: f32,
+    /// Records of the longest run that was measured; 0: what a record takes is not known.
+    pub(crate) measured_records: u64,
     /// Until when its limit is used up, in ns of the contexts' clock.
     pub(crate) used_until_ns: u64,
     /// Bytes that it makes of a record, as last seen; more counts at once, less only by and by. Not known before it has
@@ -372,7 +394,7 @@ pub(crate) struct Node {
     pub(crate) out_bytes_per_record: Option<f32>,
     /// Batches until the next timed one.
     pub(crate) until_timed: u32,
-    /// Whether the last measured batch took longer than expected.
+    /// Whether the next may take long, since the last measured batch took longer than expected, or none was measured.
     pub(crate) may_be_long: bool,
     /// Which input is served next.
     next_input: usize,
@@ -401,10 +423,11 @@ impl Node {
             stalled_ns: 0,
             gauges: Arc::default(),
             ns_per_record: 0.0,
+            measured_records: 0,
             used_until_ns: 0,
             out_bytes_per_record: None,
             until_timed: 0,
-            may_be_long: false,
+            may_be_long: true,
             next_input: 0,
         }
     }
@@ -589,6 +612,7 @@ impl Node {
         std::mem::swap(&mut self.instances, instances);
         // The next version may make more.
         self.out_bytes_per_record = None;
+        self.forget_cost();
         let mut lost = 0;
         for before in instances {
             let after = self.instances.iter_mut().find(|instance| instance.format == before.format);
@@ -603,6 +627,11 @@ impl Node {
             self.condition = Condition::Running;
         }
         lost
+    }
+
+    /// What a record takes is not known from now on: its handlers are others, or work otherwise.
+    pub(crate) fn forget_cost(&mut self) {
+        (self.measured_records, self.may_be_long) = (0, true);
     }
 
     /// Whether output of its instances that waits for buffers may leave after its change: that of the next version, or in
@@ -630,7 +659,8 @@ impl Node {
         self.spill = std::mem::take(&mut before.spill);
         self.condition = if before.condition == Condition::Waiting { Condition::Running } else { before.condition };
         self.sampled_from = before.sampled_from;
-        (self.ns_per_record, self.out_bytes_per_record) = (before.ns_per_record, before.out_bytes_per_record);
+        (self.ns_per_record, self.measured_records) = (before.ns_per_record, before.measured_records);
+        self.out_bytes_per_record = before.out_bytes_per_record;
     }
 
     /// Drops and counts what waits for it; returns the number of records.

@@ -6,7 +6,7 @@ use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
-use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, Spill};
+use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, RunTime, Spill};
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
@@ -28,10 +28,11 @@ const TIMED_RECORDS: usize = 64;
 const BATCH_NS: f32 = HANDING_NS_PER_BATCH as f32;
 /// Processor time that a batch may take beyond its budget, in ns: for an interrupt or a page fault.
 const GRACE_NS: f32 = 20_000.0;
-/// Records with which a node begins, as long as it is not known what it makes of one.
+/// Records with which a node begins, as long as it is not known what it makes of one, or what one takes.
 const FIRST_RECORDS: usize = 1;
-/// Time that one run may take on a g-core, by what its records took before, in ns: changes wait for its end.
-const LONGEST_RUN_NS: f32 = 50_000_000.0;
+/// A handler's run has at most this many times the records of the longest one that was measured: the first records may be
+/// no measure of the others.
+const GROWTH: usize = 4;
 /// Steps after which the longest one counts for about a third.
 const STEPS: u64 = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
@@ -63,6 +64,8 @@ pub(crate) struct Job {
     /// The batches that its output has room for, and the longest record that it may make, in bytes.
     room: usize,
     longest: usize,
+    /// How long it may take.
+    most: RunTime,
     is_timed: bool,
     /// When it was begun, if what it takes is measured.
     began: Option<Began>,
@@ -150,9 +153,8 @@ impl Job {
 }
 
 impl Graph {
-    /// The next thing to do. Ends and markers are seen to on the way; with `is_long` the context is one where handlers
-    /// may take long, so that to wait for one round of them is ordinary.
-    pub(crate) fn next_job(&mut self, is_long: bool, ws: &mut Workspace) -> Option<Job> {
+    /// The next thing to do, for about as long as one run may take. Ends and markers are seen to on the way.
+    pub(crate) fn next_job(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
         loop {
             if let Some((id, mut batch)) = self.ready.pop_front() {
                 let stream = batch.stream;
@@ -167,7 +169,7 @@ impl Graph {
                 match at {
                     Some(at) if is_open(self, at) && !self.is_stalled(id, ws) => {
                         let room = self.room_of(id);
-                        if let Some(job) = self.begin(id, (at, Queued::Own(batch), 0), (room, is_long), ws) {
+                        if let Some(job) = self.begin(id, (at, Queued::Own(batch), 0), (room, most), ws) {
                             return Some(job);
                         }
                     }
@@ -193,19 +195,28 @@ impl Graph {
                 Item::Marker(change) => self.take_marker(id, input, change),
                 Item::Held(_) => debug_assert!(false, "only what converts for sessions has these"),
                 Item::Batch(batch) => {
-                    if done == 0 && batch.since_ns > 0 {
-                        self.gauges.batch_wait.note(self.now_ns.saturating_sub(batch.since_ns), 1);
+                    // The rest of one that was begun has waited for its own handler.
+                    if done == 0 {
+                        self.note_wait(id, batch.since_ns, most);
                     }
-                    let round_ns = if is_long { self.step_ns * self.here.len() as u64 } else { 0 };
-                    let waited = (batch.since_ns, self.stalled_ns(id), round_ns);
-                    self.gauges.delayed.add(u64::from(self.shedder.takes(self.now_ns, waited)));
                     let room = self.room_of(id);
-                    if let Some(job) = self.begin(id, (input, batch, done), (room, is_long), ws) {
+                    if let Some(job) = self.begin(id, (input, batch, done), (room, most), ws) {
                         return Some(job);
                     }
                 }
             }
         }
+    }
+
+    /// The context begins to work on a batch that waited for it since then (0: not known).
+    #[inline]
+    fn note_wait(&mut self, id: NodeId, since_ns: u64, most: RunTime) {
+        if since_ns > 0 {
+            self.gauges.batch_wait.note(self.now_ns.saturating_sub(since_ns), 1);
+        }
+        let round_ns = if most == RunTime::Long { self.step_ns * self.here.len() as u64 } else { 0 };
+        let waited = (since_ns, self.stalled_ns(id), round_ns);
+        self.gauges.delayed.add(u64::from(self.shedder.takes(self.now_ns, waited)));
     }
 
     /// Batches for which there is room where a node's output goes: in the stream that it makes, or in the queues of the
@@ -223,12 +234,12 @@ impl Graph {
     }
 
     /// Takes out what is needed to run a node on a batch of an input, or on the part of it that its output has room
-    /// for; where handlers may take long, also on no more than what is done soon.
+    /// for; a handler also on no more than what it has done within the time of a run.
     pub(super) fn begin(
         &mut self,
         id: NodeId,
         (input, batch, done): (usize, Queued, usize),
-        (room, is_long): (usize, bool),
+        (room, most): (usize, RunTime),
         ws: &mut Workspace,
     ) -> Option<Job> {
         let (one_in, room) = (self.shedder.one_in(), room.min(MOST_MADE));
@@ -246,10 +257,10 @@ impl Graph {
         let upto = match &runs {
             Some((handler, _)) => {
                 // Longer records are not taken.
-                let most = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, longest);
-                let most = handler.most_out_bytes().map_or(usize::MAX, most);
-                let soon = if is_long { soon_done(&node) } else { usize::MAX };
-                portion(&node, &batch, done, room, ws).min(done.saturating_add(most.min(soon)))
+                let fitting = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, longest);
+                let fitting = handler.most_out_bytes().map_or(usize::MAX, fitting);
+                let soon = soon_done(&node, most);
+                portion(&node, &batch, done, room, ws).min(done.saturating_add(fitting.min(soon)))
             }
             None => batch.len(),
         };
@@ -281,6 +292,7 @@ impl Graph {
             input,
             room,
             longest,
+            most,
             is_timed,
             began,
             row_errors,
@@ -319,7 +331,7 @@ impl Graph {
         let records = job.records();
         let expected = node.ns_per_record * records as f32;
         // If it took far longer than it is known to, others may have had the processor meanwhile.
-        let took = ns.unwrap_or(expected).min(expected.max(LONG_NS));
+        let mut took = ns.unwrap_or(expected).min(expected.max(LONG_NS));
         if outcome == Outcome::Panicked {
             note_panic(&mut node, job, ws);
             self.set_node(node);
@@ -331,7 +343,7 @@ impl Graph {
         if job.left_out > 0 {
             node.gauges.lose(Loss::Sampled, job.left_out);
         }
-        let began = job.began.take();
+        let (began, most) = (job.began.take(), job.most);
         if is_handler && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
             let since_ns = job.batch.since_ns;
             self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
@@ -340,7 +352,10 @@ impl Graph {
         let measured_ns = began.as_ref().and_then(|began| began.took_ns(self.clock_ns));
         // One that took longer than was expected is measured again, in processor time.
         node.may_be_long = began.is_some() && measured_ns.is_none();
-        measured_ns.into_iter().for_each(|ns| note_time(&mut node, records, ns));
+        if let Some(ns) = measured_ns {
+            took = took.max(ns as f32 - BATCH_NS);
+            note_time(&mut node, records, ns, most);
+        }
         let took_ns = measured_ns.unwrap_or(expected as u64);
         node.gauges.busy_ns.add(took_ns);
         if is_handler {
@@ -534,10 +549,15 @@ fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Worksp
     done + some.clamp(1, records)
 }
 
-/// Records that a node has done within the longest time of a run, one at least.
+/// Records that a handler has done within the time of a run, one at least, and not many more than it was measured on. What
+/// queries and conversions may take was settled when they were admitted.
 #[inline]
-fn soon_done(node: &Node) -> usize {
-    ((LONGEST_RUN_NS / node.ns_per_record.max(1.0)) as usize).max(1)
+fn soon_done(node: &Node, most: RunTime) -> usize {
+    if node.makes().is_none() {
+        return usize::MAX;
+    }
+    let known = (node.measured_records as usize).saturating_mul(GROWTH).max(FIRST_RECORDS);
+    known.min(((most.ns() / node.ns_per_record.max(f32::MIN_POSITIVE)) as usize).max(1))
 }
 
 /// Selects the records of a batch's part that a node's handler sees: all, or one in `n` where the context is behind, as far
@@ -564,18 +584,26 @@ fn choose(node: &mut Node, behind: u32, part: (usize, usize), records: usize, se
 #[inline]
 fn begun(node: &mut Node, records: usize) -> Option<Began> {
     let is_long = node.may_be_long || node.ns_per_record * records as f32 >= LONG_NS;
-    let is_due = node.until_timed == 0;
+    let is_due = node.until_timed == 0 || records as u64 > node.measured_records;
     // More often at first, when it is not known yet.
     let before_next = || node.gauges.timed_batches.get().min(u64::from(MEASURED_EVERY) - 1) as u32;
     node.until_timed = if is_due { before_next() } else { node.until_timed - 1 };
     (is_due || is_long).then(|| Began::now(is_long))
 }
 
-fn note_time(node: &mut Node, records: u64, ns: u64) {
+fn note_time(node: &mut Node, records: u64, ns: u64, most: RunTime) {
     node.gauges.time(records, ns);
     let per_record = ns as f32 / records.max(1) as f32;
-    node.ns_per_record += NEWER * (per_record - node.ns_per_record);
-    if ns as f32 > node.policy.budget_ns as f32 * records as f32 + GRACE_NS {
+    // The longest run so far says more than those before.
+    let newer = if records > node.measured_records { 1.0 } else { NEWER };
+    node.ns_per_record += newer * (per_record - node.ns_per_record);
+    node.measured_records = node.measured_records.max(records);
+    // On a c-core no record may take longer than a slice.
+    let budget_ns = match most {
+        RunTime::Slice(slice_ns) => node.policy.budget_ns.min(slice_ns.into()),
+        RunTime::Long => node.policy.budget_ns,
+    };
+    if ns as f32 > budget_ns as f32 * records as f32 + GRACE_NS {
         node.gauges.overruns.add(1);
     }
 }

@@ -10,7 +10,7 @@ use crate::graph::build::Workspace;
 use crate::graph::change::{Commit, Orders};
 use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;
-use crate::graph::node::{Condition, Event, Node};
+use crate::graph::node::{Condition, Event, Node, RunTime};
 use crate::graph::port::Port;
 use crate::graph::shed::LoadShedder;
 use crate::graph::{ContextIndex, Kind, MAX_CONTEXTS, NodeId};
@@ -282,7 +282,7 @@ impl Graph {
         while !self.ready.is_empty() || !is_over(spent, self.delivers()) {
             self.now_ns = now_ns + spent as u64;
             // Nothing is left that may run.
-            let Some(mut job) = self.next_job(false, ws) else { break };
+            let Some(mut job) = self.next_job(RunTime::Slice(slice_ns), ws) else { break };
             let ran = job.run(ws);
             spent += self.finish(job, ran, ws);
         }

@@ -8,7 +8,7 @@ use crate::graph::bounds::session_limit;
 use crate::graph::build::Workspace;
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
-use crate::graph::node::{Condition, Destination, Instance, Node, SchedulingPolicy, SessionEnd, Spill, Turn};
+use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, SchedulingPolicy, SessionEnd, Spill, Turn};
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
@@ -379,7 +379,7 @@ impl Graph {
             }
         };
         // Its query has failed, or does not fit the format: the batch is dropped and counted.
-        let Some(mut job) = self.begin(id, (input, batch, done), (room, false), ws) else {
+        let Some(mut job) = self.begin(id, (input, batch, done), (room, RunTime::Long), ws) else {
             return Some(SessionStep::Ran(key));
         };
         let ran = job.run_to(key, egress, ws);

@@ -5,7 +5,7 @@
 use super::*;
 use crate::graph::build::Workspace;
 use crate::graph::change::signal_queue;
-use crate::graph::node::{Instance, Node, SchedulingPolicy, Spill};
+use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy, Spill};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
 use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting};
@@ -21,6 +21,7 @@ mod converts;
 mod ends;
 mod many_io;
 mod moves;
+mod runs;
 mod serving;
 mod sessions;
 
@@ -300,11 +301,12 @@ impl World {
         let changed = graph.take_orders(ws);
         let before = graph.gauges.records_in.get();
         if at.is_multiple_of(2) {
-            graph.serve(if self.rng.bool() { 1 } else { 5_000 }, self.now_ns, ws);
+            // A slice of next to nothing would be one record a turn, and changes wait for all that came before.
+            graph.serve(if self.rng.bool() { 20_000 } else { 100_000 }, self.now_ns, ws);
         } else {
             // As a g-core does: one handler after the other, with a look for changes between any two.
             graph.begin_turn(self.now_ns, ws);
-            if let Some(mut job) = graph.next_job(false, ws) {
+            if let Some(mut job) = graph.next_job(RunTime::Slice(u32::MAX), ws) {
                 let ran = job.run(ws);
                 graph.finish(job, ran, ws);
             }
@@ -342,7 +344,7 @@ impl World {
     fn serve(&mut self, at: usize) {
         let (graph, ws) = &mut self.graphs[at];
         graph.begin_turn(self.now_ns, ws);
-        while let Some(mut job) = graph.next_job(true, ws) {
+        while let Some(mut job) = graph.next_job(RunTime::Long, ws) {
             let ran = job.run(ws);
             graph.finish(job, ran, ws);
         }

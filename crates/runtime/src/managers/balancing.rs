@@ -78,7 +78,7 @@ impl Managers {
                 bytes_per_s: rates.bytes_out_per_s,
             };
             let (context, need) = (usize::from(node.at.0), Need { load, ..there.need });
-            let capacity_ns_per_s = contexts.list().get(context).map_or(0, |there| there.capacity.most.time_ns_per_s);
+            let Some(there_is) = contexts.list().get(context) else { continue };
             let cost = there.costs.first().copied().unwrap_or_default();
             handlers.push(HandlerSample {
                 name: name.clone(),
@@ -94,7 +94,7 @@ impl Managers {
                     OverBudget::Move => Overrun::Move,
                     OverBudget::Stop => Overrun::Stop,
                 },
-                budget_ns_per_s: there.budget_ns_per_s(capacity_ns_per_s),
+                budget_ns_per_s: there.budget_ns_per_s(there_is.capacity),
                 rule: rule::second(there, load, rates.msgs_in_per_s),
             });
         }

@@ -4,6 +4,7 @@
 use crate::clock::{Clock, TurnClock};
 use crate::graph::build::Workspace;
 use crate::graph::gauges::ContextGauges;
+use crate::graph::node::RunTime;
 use crate::graph::{Graph, NodeId};
 use crate::platform::start::pool;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice, take_short_turns};
@@ -308,7 +309,7 @@ impl GCore {
             seat.graph.gauges().turns.add(1);
             turns += 1;
             // Handlers may take long here, and to wait for one of each is ordinary.
-            let Some(mut job) = seat.graph.next_job(true, ws) else {
+            let Some(mut job) = seat.graph.next_job(RunTime::Long, ws) else {
                 seat.graph.ring();
                 turn_clock.end(clock.now_ns());
                 if !changed && !seat.graph.is_changing() {

@@ -63,6 +63,9 @@ fn a_handler_over_its_budget_with_no_other_place_stays_under_its_limit() {
     context.stop();
 }
 
+/// Records of a slow handler, 6 s of them.
+const RECORDS: u64 = 6000;
+
 /// Takes 20 us for a record at work, and next to nothing where its cost is estimated.
 struct Late(HandlerCounters);
 
@@ -115,5 +118,34 @@ fn a_handler_counts_with_what_it_takes_at_work() {
     // the least a quarter is not there for others, more than what it was admitted with.
     let there = io_context();
     assert!(there.headroom_ns_per_s + 100_000_000 < there.capacity_ns_per_s, "{there:?}");
+    context.stop();
+}
+
+/// A handler that takes longer for a record than a slice, and was deployed before its stream was there, does not keep its I/O
+/// context from its other work; nor does it stay there.
+#[test]
+fn a_slow_handler_that_came_before_its_stream_gives_way_to_its_context_and_leaves_it() {
+    let (context, addr) = start(|config| config.platform.contexts.retain(|spec| spec.kind == ContextKind::GCore));
+    let slow = HandlerSpec { peak_msgs_per_s: None, ..native("slow", "work", "N", &[("ns", "1000000")]) };
+    change(&context, ChangeRequest::Deploy(slow));
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, RECORDS);
+    publisher.flush().unwrap();
+    let begun = until(&context, "slow", |info| info.records_in > 0);
+    assert_eq!(begun.context.as_deref(), Some("c-core-0"), "nothing was known about it");
+    // Its context is asked for these.
+    let streams = context.streams().unwrap();
+    let outstanding = |info: &HandlerInfo| RECORDS - info.records_in;
+    let info = until(&context, "slow", |_| true);
+    assert!(outstanding(&info) > RECORDS / 2, "{streams:?} {info:?}");
+    let mut next = RECORDS;
+    let has_moved = |events: &[EventInfo]| events.iter().any(|event| event.kind == "moved");
+    publish_until((&context, &mut publisher, &mut next), "slow", has_moved);
+    let info = until(&context, "slow", |info| info.overruns > 0);
+    assert!(info.context.as_deref().is_some_and(|place| place.starts_with("g-core")), "{info:?}");
+    assert!(info.status == "running" && info.dropped.is_empty(), "{info:?}");
+    let events = context.manager().events(0).unwrap();
+    let moved = events.iter().find(|event| event.kind == "moved").unwrap();
+    assert!(moved.text.contains("exceeded its budget"), "{moved:?}");
     context.stop();
 }

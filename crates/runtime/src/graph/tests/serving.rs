@@ -13,6 +13,12 @@ fn put(world: &mut World, overlay: &mut Overlay, policy: SchedulingPolicy) -> Ar
     gauges
 }
 
+/// A node is taken to cost this for a record, whatever it does.
+fn take(node: &mut Node, ns_per_record: f32) {
+    (node.ns_per_record, node.measured_records, node.until_timed) = (ns_per_record, u64::MAX, 1_000_000);
+    node.may_be_long = false;
+}
+
 /// A node waits for room while its queue is full, and so is the edge that leads to it.
 #[test]
 fn what_waits_for_a_node_and_on_its_way_there_is_within_the_node_s_bound() {
@@ -86,7 +92,10 @@ fn full_queues_are_served_in_turn_by_their_weights() {
         let so_far = served();
         // No time for more than one.
         let (graph, ws) = &mut world.graphs[0];
-        graph.serve(1, world.now_ns, ws);
+        graph.begin_turn(world.now_ns, ws);
+        let mut job = graph.next_job(RunTime::Long, ws).unwrap();
+        let ran = job.run(ws);
+        graph.finish(job, ran, ws);
         let now = served();
         turns.push((0..3).find(|&at| now[at] > so_far[at]).expect("one was served"));
     }
@@ -167,7 +176,7 @@ fn a_node_under_a_limit_gets_its_share_of_the_time() {
     let policy = SchedulingPolicy { limit_ns_per_s: 100_000_000, max_sampling: 8, ..SchedulingPolicy::default() };
     let mut node = added(NodeId(0), vec![InOrder::instance(false, &Arc::default())], (&[0], 9), policy);
     // So much it is taken to cost: 50,000 records of it would be 20 s a second.
-    (node.ns_per_record, node.until_timed) = (4000.0, 1_000_000);
+    take(&mut node, 4000.0);
     let gauges = Arc::clone(&node.gauges);
     let free =
         added(NodeId(1), vec![InOrder::instance(false, &Arc::default())], (&[1], 10), SchedulingPolicy::default());
@@ -213,8 +222,7 @@ fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let mut node =
         added(NodeId(0), vec![InOrder::instance(false, &Arc::default())], (&[0], 9), SchedulingPolicy::default());
     // So much it is taken to cost, whatever it does: all in all less than a turn, and more than deliveries wait.
-    node.ns_per_record = 4000.0;
-    node.until_timed = 1_000_000;
+    take(&mut node, 4000.0);
     let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
     overlay.change(vec![Edit::Add { node, at: ContextIndex(0) }], &mut wait).unwrap();
     world.settle();
