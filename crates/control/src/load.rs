@@ -368,9 +368,18 @@ impl Contexts {
         self.list.iter().position(|context| context.name == name)
     }
 
+    /// The part of a load that counts.
+    pub(crate) fn bounded(load: Load) -> Load {
+        load.min(Load { time_ns_per_s: MOST, buffers: MOST, bytes_per_s: MOST })
+    }
+
     /// Adds a load to what a context has to do.
     pub fn commit(&mut self, at: usize, load: Load) {
-        let load = load.min(Load { time_ns_per_s: MOST, buffers: MOST, bytes_per_s: MOST });
+        self.commit_sum(at, Contexts::bounded(load));
+    }
+
+    /// Adds the sum of several handlers' loads, each of which counts for no more than it does alone.
+    pub fn commit_sum(&mut self, at: usize, load: Load) {
         self.used[at] = self.used[at] + load;
         if let Some((time, _)) = self.list[at].capacity.cpu.and_then(|cpu| self.cpus.get_mut(&cpu)) {
             *time = time.saturating_add(load.time_ns_per_s);
@@ -379,7 +388,7 @@ impl Contexts {
 
     /// Takes a load away that was committed there.
     pub fn release(&mut self, at: usize, load: Load) {
-        let load = load.min(Load { time_ns_per_s: MOST, buffers: MOST, bytes_per_s: MOST });
+        let load = Contexts::bounded(load);
         self.used[at] = self.used[at] - load;
         if let Some((time, _)) = self.list[at].capacity.cpu.and_then(|cpu| self.cpus.get_mut(&cpu)) {
             *time = time.saturating_sub(load.time_ns_per_s);

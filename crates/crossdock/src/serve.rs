@@ -198,8 +198,10 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
     let kept = manager.specs().map_err(stopped)?;
     let wanted: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
     // A change of the configuration is meant, so state that its new version cannot take is given up.
-    let all = manager.change(ChangeRequest::All(merged(kept.clone(), wanted.clone())), true).map_err(stopped)?;
-    if let Ok(applied) = all {
+    let all = ChangeRequest::All(merged(kept.clone(), wanted.clone()));
+    // Planned first: what is refused is noted once, when it is tried alone.
+    let is_possible = manager.plan(all.clone(), true).map_err(stopped)?.refusals.is_empty();
+    if is_possible && let Ok(applied) = manager.change(all, true).map_err(stopped)? {
         applied.plan.notes.iter().for_each(|note| tracing::info!("{note}"));
         return Ok(0);
     }

@@ -96,12 +96,17 @@ impl Select {
             return Ok(());
         }
         let wanted = self.stream.to_lowercase();
+        // There may be many streams, and most names are of ASCII.
+        let is_alike = |name: &str| match name.is_ascii() && wanted.is_ascii() {
+            true => name.eq_ignore_ascii_case(&wanted),
+            false => name.to_lowercase() == wanted,
+        };
         let mut alike = None;
         for name in known {
             if name == self.stream {
                 return Ok(());
             }
-            if name.to_lowercase() == wanted {
+            if is_alike(name) {
                 let (first, others) = alike.get_or_insert((name, None));
                 *others = Some(name).filter(|name| name != first).or(*others);
             }

@@ -210,7 +210,7 @@ impl Context {
         stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
         if stream.entry.is_claimed() {
             // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32 });
+            let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32, reader: None });
         }
         for subscription in stream.subscriptions.clone() {
             self.take_plan(subscription, format, plans);

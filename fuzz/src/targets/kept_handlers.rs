@@ -11,7 +11,7 @@ const MOST_BYTES: usize = 1 << 14;
 pub fn fuzz(input: &[u8]) {
     let Ok(handlers) = read_kept(&input[..input.len().min(MOST_BYTES)]) else { return };
     handlers.iter().for_each(specs::examine);
-    let written = write_kept(handlers.clone()).expect("what was read");
+    let written = write_kept(&handlers).expect("what was read");
     assert_eq!(read_kept(&written).expect("what was written"), handlers);
     let cut = written.len() * usize::from(input.first().copied().unwrap_or(0)) / 256;
     assert!(read_kept(&written[..cut]).is_err());

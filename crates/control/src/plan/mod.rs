@@ -11,6 +11,7 @@
 //! when the handler is placed and should be replaced by what is measured. What other handlers pay more or less for since a
 //! neighbour has moved is left to measuring.
 
+pub mod scope;
 mod sites;
 mod steps;
 mod streams;
@@ -19,6 +20,7 @@ mod texts;
 use crate::admission::{Need, Place};
 use crate::load::{Context, Contexts, ContextsError, Flow, Load, MAX_HANDLERS};
 use crossdock_format::FormatId;
+use scope::Others;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a handler is and how it is joined to others.
@@ -86,7 +88,7 @@ pub struct Published {
     pub formats: BTreeSet<FormatId>,
 }
 
-/// The present state.
+/// The present state, or the part of it that a [change concerns](scope).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Current {
     /// All contexts.
@@ -95,8 +97,10 @@ pub struct Current {
     pub delivered_at: Option<String>,
     /// The streams that publishers publish, by name.
     pub published: BTreeMap<String, Published>,
-    /// The handlers at work, by name.
+    /// The handlers at work, by name: all, or those that a change concerns.
     pub handlers: BTreeMap<String, Deployed>,
+    /// The other handlers at work, which stay as they are.
+    pub others: Others,
 }
 
 impl Current {
@@ -105,11 +109,20 @@ impl Current {
     /// # Errors
     /// As [`Contexts::new`].
     pub fn committed(&self) -> Result<Contexts, ContextsError> {
-        let mut contexts = Contexts::new(self.contexts.clone())?;
+        let mut contexts = self.with_others()?;
         for handler in self.handlers.values() {
             if let Some(at) = contexts.find(&handler.context) {
                 contexts.commit(at, handler.committed());
             }
+        }
+        Ok(contexts)
+    }
+
+    /// The contexts with what the other handlers take committed.
+    fn with_others(&self) -> Result<Contexts, ContextsError> {
+        let mut contexts = Contexts::new(self.contexts.clone())?;
+        for (at, load) in self.others.committed.iter().enumerate().take(self.contexts.len()) {
+            contexts.commit_sum(at, *load);
         }
         Ok(contexts)
     }
@@ -334,15 +347,17 @@ pub struct Room {
     pub to: String,
 }
 
-/// The plan that leads from the current state to the wanted one.
+/// The plan that leads from the current state to the wanted one. Both may be restricted to the handlers that a change
+/// [concerns](scope): the plan is the same, but for notes on others, and for what would make room.
 ///
 /// # Errors
 /// Everything that stands against it; then nothing is to change.
 pub fn plan(current: &Current, wanted: &Wanted) -> Result<Plan, Vec<Refusal>> {
-    if wanted.len() > MAX_HANDLERS {
-        return Err(vec![Refusal::TooMany(wanted.len())]);
+    let many = wanted.len() + current.others.handlers;
+    if many > MAX_HANDLERS {
+        return Err(vec![Refusal::TooMany(many)]);
     }
-    let contexts = Contexts::new(current.contexts.clone()).map_err(|error| vec![error.into()])?;
+    let contexts = current.with_others().map_err(|error| vec![error.into()])?;
     let streams = streams::Streams::new(current, wanted)?;
     let targets = sites::targets(current, wanted, &streams, contexts)?;
     Ok(Plan { changes: steps::changes(current, wanted, &streams, &targets)?, notes: streams.notes })

@@ -9,4 +9,5 @@ mod placement;
 mod plan;
 mod plans;
 mod random;
+mod scopes;
 mod work;

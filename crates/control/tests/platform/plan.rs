@@ -40,7 +40,7 @@ fn platform(free_ms: &[(&str, u64)]) -> Current {
         contexts: free_ms.iter().map(context).collect(),
         delivered_at: Some(free_ms[0].0.to_owned()),
         published: BTreeMap::from([("flights".to_owned(), flights)]),
-        handlers: BTreeMap::new(),
+        ..Current::default()
     }
 }
 

@@ -16,7 +16,7 @@ const MANY: usize = 6;
 
 /// A handler before it is known what it may read.
 #[derive(Clone, Debug)]
-struct Draft {
+pub(crate) struct Draft {
     version: u64,
     parameter: u64,
     peak_msgs_per_s: Option<u64>,
@@ -36,7 +36,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn wanted(&self, number: usize, contexts: usize, names: &[String]) -> WantedHandler {
+    pub(crate) fn wanted(&self, number: usize, contexts: usize, names: &[String]) -> WantedHandler {
         let streams = |before: usize| -> Vec<String> {
             let made = (0..before).map(|number| format!("s{number}"));
             made.chain(["p0".to_owned(), "p1".to_owned(), "nobody's".to_owned()]).collect()
@@ -70,11 +70,11 @@ fn kind(number: u8) -> String {
     format!("kind/{number}")
 }
 
-fn formats() -> impl Strategy<Value = BTreeSet<FormatId>> {
+pub(crate) fn formats() -> impl Strategy<Value = BTreeSet<FormatId>> {
     prop::collection::btree_set((0..3u64).prop_map(FormatId), 0..3)
 }
 
-fn draft() -> impl Strategy<Value = Draft> {
+pub(crate) fn draft() -> impl Strategy<Value = Draft> {
     let peak = prop::option::weighted(0.2, 1..3u64);
     let what = (1..4u64, 0..3u64, prop::collection::vec(any::<Index>(), 0..3), peak);
     let odd = (prop::option::weighted(0.05, any::<Index>()), prop::option::weighted(0.03, any::<Index>()));
@@ -130,7 +130,7 @@ fn world() -> impl Strategy<Value = World> {
             };
             let published = published.into_iter().enumerate().map(stream).collect();
             let delivered_at = Some(delivered_at.get(&names).clone());
-            let mut current = Current { contexts, delivered_at, published, handlers: BTreeMap::new() };
+            let mut current = Current { contexts, delivered_at, published, ..Current::default() };
             let (mut there, mut wanted) = (Wanted::new(), Wanted::new());
             for (number, (first, then, draw)) in drafts.iter().enumerate() {
                 let name = format!("h{number}");
@@ -218,7 +218,7 @@ fn obstacles(World { current, wanted }: &World) -> BTreeSet<&'static str> {
     found
 }
 
-fn kind_of(refusal: &Refusal) -> &'static str {
+pub(crate) fn kind_of(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::SameStream { .. } => "same stream",
         Refusal::OneMaker { .. } => "one maker",

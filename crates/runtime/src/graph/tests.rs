@@ -8,7 +8,7 @@ use crate::graph::change::signal_queue;
 use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy, Spill};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
-use crate::platform::overlay::{Changed, Edit, NotChanged, Overlay, Port, Waiting};
+use crate::platform::overlay::{Changed, EdgeCounts, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
 use fastrand::Rng;

@@ -305,6 +305,9 @@ pub struct AppliedInfo {
     /// How often the change waited for contexts: to learn what they know of the streams, to prepare, and to commit.
     #[serde(default)]
     pub round_trips: u32,
+    /// How many handlers were looked at to plan it: those that the change concerns.
+    #[serde(default)]
+    pub handlers_planned: u32,
 }
 
 /// Something that happened on the platform.

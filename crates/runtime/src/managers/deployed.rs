@@ -216,10 +216,14 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
 }
 
 /// The streams that a specification's handler reads, of which these are known.
-pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives, known: &[&str]) -> Result<Vec<String>, String> {
+pub(crate) fn reads<'a>(
+    spec: &HandlerSpec,
+    natives: &Natives,
+    known: impl Iterator<Item = &'a str>,
+) -> Result<Vec<String>, String> {
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
-    let named = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
+    let named = program.reads_among(known).map_err(|error| error.to_string())?;
     let mut reads = spec.input_streams.clone();
     if reads.is_empty() {
         match named {
@@ -459,6 +463,11 @@ pub(crate) struct Deployed {
 }
 
 impl Deployed {
+    /// The names of the streams that it reads.
+    pub(crate) fn read_names(&self) -> Vec<String> {
+        self.reads.iter().map(|(stream, _)| stream.clone()).collect()
+    }
+
     /// The first version of a handler.
     pub(crate) fn new(
         spec: HandlerSpec,

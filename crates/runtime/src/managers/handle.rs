@@ -59,7 +59,7 @@ impl ManagerHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn specs(&self) -> Result<Vec<HandlerSpec>, Stopped> {
-        self.views.latest().map(|view| view.specs.clone())
+        self.views.specs()
     }
 
     /// All contexts, the home context first.

@@ -2,7 +2,8 @@
 //! state or the new one and never a mixture.
 
 use crate::managers::spec::HandlerSpec;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,9 +19,14 @@ const UNREAD_FILE: &str = "handlers.json.unread";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     directory: Option<PathBuf>,
+    /// The text of each handler, by name, as it is on disk: a change makes those anew that it changes.
+    texts: BTreeMap<String, String>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The texts of handlers before they were changed; none of those that were not there.
+pub(crate) type Former = BTreeMap<String, Option<String>>;
+
+#[derive(Deserialize)]
 struct Content {
     handlers: Vec<HandlerSpec>,
 }
@@ -37,17 +43,29 @@ pub fn read_kept(bytes: &[u8]) -> Result<Vec<HandlerSpec>, serde_json::Error> {
 ///
 /// # Errors
 /// None of a specification that there can be.
-pub fn write_kept(handlers: Vec<HandlerSpec>) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec_pretty(&Content { handlers })
+pub fn write_kept(handlers: &[HandlerSpec]) -> Result<Vec<u8>, serde_json::Error> {
+    let texts: Vec<String> = handlers.iter().map(serde_json::to_string_pretty).collect::<Result<_, _>>()?;
+    Ok(content(texts.iter()))
+}
+
+/// The file of handlers with these texts.
+fn content<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<u8> {
+    let mut content = b"{\"handlers\": [".to_vec();
+    for (number, text) in texts.enumerate() {
+        content.extend(if number == 0 { &b"\n"[..] } else { &b",\n"[..] });
+        content.extend(text.as_bytes());
+    }
+    content.extend(b"\n]}");
+    content
 }
 
 impl Kept {
     pub(crate) fn new(directory: Option<PathBuf>) -> Kept {
-        Kept { directory }
+        Kept { directory, texts: BTreeMap::new() }
     }
 
     /// The kept handlers; and why they could not be read, if so.
-    pub(crate) fn read(&self) -> (Vec<HandlerSpec>, Option<String>) {
+    pub(crate) fn read(&mut self) -> (Vec<HandlerSpec>, Option<String>) {
         // Nothing is kept.
         let Some(directory) = &self.directory else { return (Vec::new(), None) };
         let path = directory.join(FILE);
@@ -57,20 +75,62 @@ impl Kept {
             Err(error) => return (Vec::new(), Some(put_aside(directory, &error.to_string()))),
         };
         match read_kept(&bytes) {
-            Ok(handlers) => (handlers, None),
+            Ok(handlers) => {
+                let text = |spec: &HandlerSpec| Some((spec.name.clone(), serde_json::to_string_pretty(spec).ok()?));
+                self.texts = handlers.iter().filter_map(text).collect();
+                (handlers, None)
+            }
             Err(error) => (Vec::new(), Some(put_aside(directory, &error.to_string()))),
         }
     }
 
-    /// Keeps these handlers from now on. When it returns, they are on disk.
+    /// Keeps handlers as they are to be from now on, or no longer; the others stay. When it returns, that is on disk. Returns
+    /// what was kept before, to [be kept again](Kept::undo).
     ///
     /// # Errors
     /// In words; what was kept before is kept still.
-    pub(crate) fn write(&self, handlers: Vec<HandlerSpec>) -> Result<(), String> {
-        // Nothing is kept.
+    pub(crate) fn change<'a>(
+        &mut self,
+        changes: impl Iterator<Item = (&'a String, &'a Option<HandlerSpec>)>,
+    ) -> Result<Former, String> {
+        if self.directory.is_none() {
+            // Nothing is kept.
+            return Ok(Former::new());
+        }
+        let text = |(name, spec): (&String, &Option<HandlerSpec>)| {
+            let text = spec.as_ref().map(serde_json::to_string_pretty).transpose();
+            text.map(|text| (name.clone(), text)).map_err(|error| error.to_string())
+        };
+        let texts = changes.map(text).collect::<Result<Former, String>>()?;
+        let former = self.replace_texts(texts);
+        self.write().inspect_err(|_| drop(self.replace_texts(former.clone())))?;
+        Ok(former)
+    }
+
+    /// Keeps handlers again as they were before a change.
+    ///
+    /// # Errors
+    /// In words; what that change made of them is on disk still.
+    pub(crate) fn undo(&mut self, former: Former) -> Result<(), String> {
+        drop(self.replace_texts(former));
+        self.write()
+    }
+
+    fn replace_texts(&mut self, texts: Former) -> Former {
+        let replace = |(name, text): (String, Option<String>)| {
+            let before = match text {
+                Some(text) => self.texts.insert(name.clone(), text),
+                None => self.texts.remove(&name),
+            };
+            (name, before)
+        };
+        texts.into_iter().map(replace).collect()
+    }
+
+    fn write(&self) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let bytes = write_kept(handlers).map_err(|error| error.to_string())?;
-        replace(directory, &bytes).map_err(|error| format!("{}: {error}", directory.join(FILE).display()))
+        let written = replace(directory, &content(self.texts.values()));
+        written.map_err(|error| format!("{}: {error}", directory.join(FILE).display()))
     }
 }
 
@@ -102,11 +162,29 @@ mod tests {
     #[test]
     fn kept_state_is_read_back_and_an_unreadable_file_is_renamed() {
         let directory = tempfile::tempdir().unwrap();
-        let kept = Kept::new(Some(directory.path().to_owned()));
+        let mut kept = Kept::new(Some(directory.path().to_owned()));
         assert_eq!(kept.read(), (Vec::new(), None));
         let spec = HandlerSpec { name: "late".into(), sql: Some("SELECT * FROM A".into()), ..HandlerSpec::default() };
-        kept.write(vec![spec.clone()]).unwrap();
-        assert_eq!(kept.read(), (vec![spec], None));
+        let named = |name: &str| (name.to_owned(), Some(HandlerSpec { name: name.into(), ..spec.clone() }));
+        let change = |kept: &mut Kept, changes: &[(String, Option<HandlerSpec>)]| {
+            kept.change(changes.iter().map(|(name, spec)| (name, spec))).unwrap()
+        };
+        let read = |directory: &Path| {
+            let (handlers, complaint) = Kept::new(Some(directory.to_owned())).read();
+            assert_eq!(complaint, None);
+            handlers.into_iter().map(|spec| spec.name).collect::<Vec<String>>()
+        };
+        change(&mut kept, &[named("late")]);
+        assert_eq!(Kept::new(Some(directory.path().to_owned())).read(), (vec![spec.clone()], None));
+        change(&mut kept, &[named("early"), named("other")]);
+        assert_eq!(read(directory.path()), ["early", "late", "other"]);
+        // A daemon that starts has what is there.
+        let mut kept = Kept::new(Some(directory.path().to_owned()));
+        assert_eq!(kept.read().0.len(), 3);
+        let former = change(&mut kept, &[("late".to_owned(), None), named("new")]);
+        assert_eq!(read(directory.path()), ["early", "new", "other"]);
+        kept.undo(former).unwrap();
+        assert_eq!(read(directory.path()), ["early", "late", "other"]);
         std::fs::write(directory.path().join(FILE), b"{\"handlers\": 7}").unwrap();
         let (handlers, complaint) = kept.read();
         assert!(handlers.is_empty() && complaint.unwrap().contains("handlers.json.unread"));

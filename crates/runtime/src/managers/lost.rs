@@ -90,16 +90,8 @@ impl Managers {
     /// The contexts that a step needs: those of its handler, and of its neighbours.
     fn touched(&self, step: &Step) -> Vec<ContextIndex> {
         let (name, reads, to) = step.about();
-        let there = self.handlers.get(name);
-        let makes = there.map(|there| there.spec.derived());
-        let is_near = |(other, handler): &(&String, &crate::managers::deployed::Deployed)| {
-            let feeds = |stream: &str| handler.spec.derived() == stream;
-            let is_fed = handler.reads.iter().any(|(stream, _)| Some(stream.as_str()) == makes);
-            let reads_now = there.is_some_and(|there| there.reads.iter().any(|(stream, _)| feeds(stream)));
-            *other == name || is_fed || reads_now || reads.iter().any(|stream| feeds(stream))
-        };
-        let near = self.handlers.iter().filter(is_near).filter_map(|(_, handler)| self.overlay.placed(handler.node));
-        near.map(|placed| placed.at).chain(to).collect()
+        let near = self.neighbours(name, reads).into_iter().filter_map(|name| self.handlers.get(name));
+        near.filter_map(|handler| self.overlay.placed(handler.node)).map(|placed| placed.at).chain(to).collect()
     }
 
     /// Reports the contexts that were lost or came back since the last call.
@@ -118,7 +110,7 @@ impl Managers {
         }
         if retries {
             for stream in std::mem::take(&mut self.formats_to_retry) {
-                self.answer(ControlRequest::NewFormat { stream });
+                self.answer(ControlRequest::NewFormat { stream, reader: None });
             }
         }
     }

@@ -45,6 +45,7 @@ use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::platform::overlay::{NotOrdered, Overlay, Waiting};
 use crossdock_control::balance::{Balance, Rules};
+use crossdock_control::plan::scope::{Ledger, StreamIndex};
 use crossdock_device::{exclude_cpus, nap, take_short_turns};
 use crossdock_engine::Natives;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +94,11 @@ pub(crate) struct Managers {
     cpus: usize,
     kept: Kept,
     handlers: BTreeMap<String, Deployed>,
+    /// The makers and readers of each stream among them, and what they take of contexts: they follow each change.
+    joined: StreamIndex,
+    ledger: Ledger,
+    /// Handlers that have changed since they were last published.
+    unpublished: BTreeSet<String>,
     /// The handlers among them that are subscriptions' own queries, which no change request named.
     queries: BTreeSet<String>,
     /// Kept handlers that could not be deployed at the start.
@@ -150,6 +156,9 @@ impl Managers {
             cpus: 1,
             kept,
             handlers: BTreeMap::new(),
+            joined: StreamIndex::default(),
+            ledger: Ledger::default(),
+            unpublished: BTreeSet::new(),
             queries: BTreeSet::new(),
             unrestored: Vec::new(),
             monitor,
@@ -203,6 +212,7 @@ impl Managers {
         self.watch.look();
         self.resume();
         self.monitor.take(&self.overlay, &self.handlers, self.started.elapsed());
+        self.recount();
         self.restart_failed();
         let now_s = self.started.elapsed().as_secs();
         if now_s > self.last_s {

@@ -48,7 +48,7 @@ impl Managers {
         }
         self.report_room(false);
         // The subscription's answer comes after the snapshot that shows the result.
-        self.publish_snapshot();
+        self.publish_changed();
         (query.then)(made);
         Answered::Now
     }

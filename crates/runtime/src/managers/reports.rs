@@ -2,11 +2,12 @@
 
 use crate::config::ContextKind;
 use crate::graph::ContextIndex;
+use crate::graph::gauges::ContextGauges;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
-use crate::managers::view::View;
-use crate::platform::overlay::Placed;
+use crate::managers::view::{ShownHandler, View};
+use crate::platform::overlay::EdgeCounts;
 use crossdock_control::admission::Class;
 use crossdock_control::figures::Time;
 use crossdock_control::load::Load;
@@ -21,19 +22,36 @@ impl Managers {
     /// Publishes a snapshot of handlers and contexts for callers of the managers' handle.
     pub(super) fn publish_snapshot(&mut self) {
         self.viewed = self.events.last();
-        let handlers = self.handlers.iter();
-        let handlers = handlers.map(|(name, handler)| (self.handler_info(name, handler), Arc::clone(&handler.gauges)));
-        let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
-        let specs = self.specs().into_values().filter(|spec| !self.is_query(&spec.name));
-        let view = View {
-            handlers: handlers.collect(),
-            contexts: self.context_infos().into_iter().zip(ports).collect(),
-            specs: specs.collect(),
-        };
+        self.unpublished.clear();
+        let edges = EdgeCounts::default();
+        let shown = self.handlers.iter().map(|(name, there)| (name.clone(), self.shown(name, there, &edges)));
+        let view = View { handlers: shown.collect(), contexts: self.shown_contexts() };
         self.views.leave(Some(view));
     }
 
-    fn handler_info(&self, name: &str, handler: &Deployed) -> HandlerInfo {
+    /// Publishes what a change has changed. The events of others are published with the next tick.
+    pub(super) fn publish_changed(&mut self) {
+        let changed = std::mem::take(&mut self.unpublished);
+        let edges = EdgeCounts::default();
+        let shown = changed.into_iter().map(|name| {
+            let shown = self.handlers.get(&name).map(|there| self.shown(&name, there, &edges));
+            (name, shown)
+        });
+        self.views.update(shown.collect(), self.shown_contexts());
+    }
+
+    fn shown(&self, name: &str, there: &Deployed, edges: &EdgeCounts) -> Arc<ShownHandler> {
+        let spec = (!self.is_query(name)).then(|| there.spec.asked());
+        let info = self.handler_info(name, there, edges);
+        Arc::new(ShownHandler { info, gauges: Arc::clone(&there.gauges), spec })
+    }
+
+    fn shown_contexts(&self) -> Vec<(HandlerContextInfo, Arc<ContextGauges>)> {
+        let ports = self.overlay.ports.iter().map(|port| Arc::clone(&port.gauges));
+        self.context_infos().into_iter().zip(ports).collect()
+    }
+
+    fn handler_info(&self, name: &str, handler: &Deployed, edges: &EdgeCounts) -> HandlerInfo {
         let spec = &handler.spec;
         let placed = self.overlay.placed(handler.node);
         let (status, why) = match &handler.status {
@@ -65,7 +83,7 @@ impl Managers {
             inputs: handler.entries.iter().map(input_info).collect(),
             predicted: load_info(handler.predicted),
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
-            queue_bound: placed.map_or(0, |placed| self.overlay.queue_bound(placed)),
+            queue_bound: placed.map_or(0, |placed| self.overlay.queue_bound(placed, edges)),
             sampled: 1,
             limit_ns_per_s: handler.limit_ns_per_s,
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },
@@ -74,19 +92,13 @@ impl Managers {
         }
     }
 
+    /// The contexts; their handlers are [added](View::contexts) to a report.
     fn context_infos(&self) -> Vec<HandlerContextInfo> {
         let seats = self.watch.seats.iter().enumerate();
         let contexts = self.contexts();
         seats
             .map(|(at, seat)| {
                 let headroom = contexts.headroom(at);
-                let placed = self
-                    .handlers
-                    .iter()
-                    .filter_map(|(name, handler)| self.overlay.placed(handler.node).map(|placed| (name, placed)));
-                let here = placed.filter(|(_, placed)| placed.at == ContextIndex(at as u8));
-                let (handlers, placed): (Vec<String>, Vec<&Placed>) =
-                    here.map(|(name, placed)| (name.clone(), placed)).unzip();
                 HandlerContextInfo {
                     name: seat.name.clone(),
                     kind: match seat.kind {
@@ -95,8 +107,6 @@ impl Managers {
                     },
                     cpu: seat.cpu,
                     shares: self.watch.sharing(seat),
-                    queue_bound: placed.iter().map(|placed| self.overlay.queue_bound(placed)).sum(),
-                    handlers,
                     capacity_ns_per_s: contexts.list().get(at).map_or(0, |c| c.capacity.most.time_ns_per_s),
                     headroom_ns_per_s: headroom.time_ns_per_s,
                     headroom_buffers: headroom.buffers,

@@ -60,9 +60,11 @@ pub(crate) enum ControlRequest {
         discard_state: bool,
         to: oneshot::Sender<PlanInfo>,
     },
-    /// From the context: a stream that handlers read has one more format.
+    /// From the context: a stream that handlers read has one more format. From the managers themselves: it may have, for this
+    /// reader.
     NewFormat {
         stream: u32,
+        reader: Option<String>,
     },
     /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
     PlaceQuery(Box<Query>),
@@ -201,7 +203,7 @@ pub(crate) struct RequestQueue {
 struct Waiting {
     requests: VecDeque<ControlRequest>,
     /// Reports of contexts, merged.
-    new_formats: BTreeSet<u32>,
+    new_formats: BTreeSet<(u32, Option<String>)>,
     removed_queries: BTreeSet<String>,
     disconnected: BTreeSet<Flow>,
     /// As many as there are sessions, at most.
@@ -250,7 +252,8 @@ impl Waiting {
         }
         let measured = self.measured.pop();
         let report = || {
-            let format = self.new_formats.pop_first().map(|stream| ControlRequest::NewFormat { stream });
+            let format = self.new_formats.pop_first();
+            let format = format.map(|(stream, reader)| ControlRequest::NewFormat { stream, reader });
             let query = || self.removed_queries.pop_first().map(ControlRequest::RemoveQuery);
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
@@ -295,7 +298,7 @@ impl RequestQueue {
             return Err(NotTaken::Stopped(Stopped));
         }
         match request {
-            ControlRequest::NewFormat { stream } => drop(waiting.new_formats.insert(stream)),
+            ControlRequest::NewFormat { stream, reader } => drop(waiting.new_formats.insert((stream, reader))),
             ControlRequest::RemoveQuery(handler) => drop(waiting.removed_queries.insert(handler)),
             ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
             ControlRequest::Connect(_) => waiting.connections.push_back(request),
@@ -377,7 +380,7 @@ mod tests {
     fn reports_of_contexts_are_merged_whatever_their_number() {
         let queue = RequestQueue::default();
         for number in 0..100_000 {
-            assert!(queue.send(ControlRequest::NewFormat { stream: number % 3 }).is_ok());
+            assert!(queue.send(ControlRequest::NewFormat { stream: number % 3, reader: None }).is_ok());
             assert!(
                 queue
                     .send(ControlRequest::Event(EventKind::Refused, ContextIndex(0), format!("the {number}th")))
@@ -387,7 +390,7 @@ mod tests {
             assert!(queue.send(ControlRequest::RemoveQuery(format!("q{}", number % 2))).is_ok());
         }
         for stream in 0..3 {
-            assert!(matches!(now(&queue), Some(ControlRequest::NewFormat { stream: found }) if found == stream));
+            assert!(matches!(now(&queue), Some(ControlRequest::NewFormat { stream: found, .. }) if found == stream));
         }
         for name in ["q0", "q1"] {
             assert!(matches!(now(&queue), Some(ControlRequest::RemoveQuery(found)) if found == name));
@@ -419,8 +422,8 @@ mod tests {
             std::thread::spawn(move || queue.ask(request))
         };
         // What can be merged always has a place.
-        assert!(queue.send(ControlRequest::NewFormat { stream: 1 }).is_ok());
-        assert!(matches!(now(&queue), Some(ControlRequest::NewFormat { stream: 1 })));
+        assert!(queue.send(ControlRequest::NewFormat { stream: 1, reader: None }).is_ok());
+        assert!(matches!(now(&queue), Some(ControlRequest::NewFormat { stream: 1, .. })));
         for subscription in 0..MAX_REQUESTS as u64 {
             let Some(ControlRequest::PlaceQuery(query)) = now(&queue) else { panic!("a query is next") };
             assert_eq!(query.subscription, subscription);

@@ -204,10 +204,15 @@ impl HandlerSpec {
         HandlerSpec { name: self.asked_name().to_owned(), place, ..self.clone() }
     }
 
+    /// The name of a handler's replica at a context.
+    pub(crate) fn replica_name(handler: &str, context: &str) -> String {
+        format!("{handler}{AT}{context}")
+    }
+
     /// What runs of it: itself, or a replica at each of these contexts.
     pub(crate) fn at_contexts<'a>(&self, contexts: impl Iterator<Item = &'a str>) -> Vec<HandlerSpec> {
         let replica = |context: &str| {
-            let (name, place) = (format!("{}{AT}{context}", self.name), Some(context.to_owned()));
+            let (name, place) = (HandlerSpec::replica_name(&self.name, context), Some(context.to_owned()));
             HandlerSpec { name, place, ..self.clone() }
         };
         if self.replicas { contexts.map(replica).collect() } else { vec![self.clone()] }

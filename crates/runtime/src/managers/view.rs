@@ -9,14 +9,40 @@ use crate::managers::monitor::Monitor;
 use crate::managers::read::{read_context, read_handler};
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// The latest snapshot of handlers and contexts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    pub(crate) handlers: Vec<(HandlerInfo, Arc<NodeGauges>)>,
+    pub(crate) handlers: BTreeMap<String, Arc<ShownHandler>>,
+    /// Without their handlers.
     pub(crate) contexts: Vec<(HandlerContextInfo, Arc<ContextGauges>)>,
-    pub(crate) specs: Vec<HandlerSpec>,
+}
+
+/// A handler in a snapshot.
+#[derive(Debug)]
+pub(crate) struct ShownHandler {
+    pub(crate) info: HandlerInfo,
+    pub(crate) gauges: Arc<NodeGauges>,
+    /// As it was asked for; none for a subscription's own query.
+    pub(crate) spec: Option<HandlerSpec>,
+}
+
+impl View {
+    /// The contexts, with their handlers.
+    fn contexts(&self) -> Vec<(HandlerContextInfo, &ContextGauges)> {
+        let mut contexts: Vec<(HandlerContextInfo, &ContextGauges)> =
+            self.contexts.iter().map(|(info, gauges)| (info.clone(), &**gauges)).collect();
+        for HandlerInfo { name, context, queue_bound, .. } in self.handlers.values().map(|shown| &shown.info) {
+            let here = contexts.iter_mut().find(|(info, _)| Some(&info.name) == context.as_ref());
+            if let Some((info, _)) = here {
+                info.handlers.push(name.clone());
+                info.queue_bound += queue_bound;
+            }
+        }
+        contexts
+    }
 }
 
 /// The state of the managers.
@@ -55,6 +81,26 @@ impl Views {
         has_come.notify_all();
     }
 
+    /// Publishes that some handlers have changed, or are gone, and the contexts. A report that is being made of the latest
+    /// snapshot keeps that.
+    pub(crate) fn update(
+        &self,
+        changed: Vec<(String, Option<Arc<ShownHandler>>)>,
+        contexts: Vec<(HandlerContextInfo, Arc<ContextGauges>)>,
+    ) {
+        let mut latest = self.latest.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first is published as a whole.
+        let State::There(view) = &mut *latest else { return };
+        let view = Arc::make_mut(view);
+        view.contexts = contexts;
+        for (name, shown) in changed {
+            match shown {
+                Some(shown) => view.handlers.insert(name, shown),
+                None => view.handlers.remove(&name),
+            };
+        }
+    }
+
     /// The latest snapshot; waits for the first.
     ///
     /// # Errors
@@ -76,13 +122,25 @@ impl Views {
     /// # Errors
     /// [`Stopped`].
     pub(crate) fn handlers(&self) -> Result<Vec<HandlerInfo>, Stopped> {
-        let read = |(info, gauges): &(HandlerInfo, Arc<NodeGauges>)| {
-            let mut info = info.clone();
+        let read = |shown: &Arc<ShownHandler>| {
+            let mut info = shown.info.clone();
             let rates = self.monitor.handler(&info.name);
-            read_handler(&mut info, gauges, rates);
+            read_handler(&mut info, &shown.gauges, rates);
             info
         };
-        Ok(self.latest()?.handlers.iter().map(read).collect())
+        Ok(self.latest()?.handlers.values().map(read).collect())
+    }
+
+    /// The specifications of all handlers, as they were asked for, by name.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub(crate) fn specs(&self) -> Result<Vec<HandlerSpec>, Stopped> {
+        let view = self.latest()?;
+        let specs = view.handlers.values().filter_map(|shown| shown.spec.as_ref());
+        // Replicas are asked for as one.
+        let specs: BTreeMap<&str, &HandlerSpec> = specs.map(|spec| (spec.name.as_str(), spec)).collect();
+        Ok(specs.into_values().cloned().collect())
     }
 
     /// All contexts, likewise.
@@ -90,12 +148,11 @@ impl Views {
     /// # Errors
     /// [`Stopped`].
     pub(crate) fn contexts(&self) -> Result<Vec<HandlerContextInfo>, Stopped> {
-        let read = |(at, (info, gauges)): (usize, &(HandlerContextInfo, Arc<ContextGauges>))| {
-            let mut info = info.clone();
+        let read = |(at, (mut info, gauges)): (usize, (HandlerContextInfo, &ContextGauges))| {
             read_context(&mut info, gauges, self.monitor.context(at));
             info
         };
-        Ok(self.latest()?.contexts.iter().enumerate().map(read).collect())
+        Ok(self.latest()?.contexts().into_iter().enumerate().map(read).collect())
     }
 
     /// What changed since the start.

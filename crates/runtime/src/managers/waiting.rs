@@ -97,16 +97,17 @@ impl Managers {
                 self.compiler.natives.add(*kind);
                 let _ = to.send(());
             }
-            ControlRequest::NewFormat { stream } => {
+            ControlRequest::NewFormat { stream, reader } => {
                 // One that is measured for this stream looks for what is new when it is done.
-                if !self
-                    .measuring
-                    .has(|other| matches!(other, ControlRequest::NewFormat { stream: of } if *of == stream))
-                {
-                    self.take_new_format(stream);
-                    self.publish_snapshot();
+                let is_it = |other: &ControlRequest| match other {
+                    ControlRequest::NewFormat { stream: of, reader: by } => (*of, by) == (stream, &reader),
+                    _ => false,
+                };
+                if !self.measuring.has(is_it) {
+                    self.take_new_format(stream, reader.as_deref());
+                    self.publish_changed();
                 }
-                return self.unless_missing(ControlRequest::NewFormat { stream });
+                return self.unless_missing(ControlRequest::NewFormat { stream, reader });
             }
             ControlRequest::PlaceQuery(query) => return self.place_query(query),
             ControlRequest::Connect(connection) => {
@@ -118,7 +119,7 @@ impl Managers {
             ControlRequest::Disconnect(flow) => drop(self.disconnected.insert(flow)),
             ControlRequest::RemoveQuery(name) => {
                 let hindered = self.remove_query(&name);
-                self.publish_snapshot();
+                self.publish_changed();
                 let request = ControlRequest::RemoveQuery(name);
                 return match hindered {
                     Some(at) => Answered::Hindered { at, plan: PlanInfo::default(), request },
@@ -161,7 +162,7 @@ impl Managers {
     fn answer_change(&mut self, answer: Result<Applied, PlanInfo>, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>>) {
         self.report_room(false);
         // The caller sees the result as soon as it is answered.
-        self.publish_snapshot();
+        self.publish_changed();
         match answer {
             Ok(Applied { info, change: None, orders }) if orders.is_empty() => drop(to.send(Ok(info))),
             Ok(Applied { info, change, orders }) => self.confirm_later(change, orders, Caller::Change { info, to }),

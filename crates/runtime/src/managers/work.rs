@@ -145,6 +145,7 @@ impl Managers {
         for (name, there) in &mut self.handlers {
             there.need.reserve = there.spec.reserve().max(paths.get(name).copied().unwrap_or_default());
         }
+        self.recount();
         let changed = |there: &Deployed| {
             let placed = self.overlay.placed(there.node)?;
             let is_there = self.watch.lost(placed.at).is_none();

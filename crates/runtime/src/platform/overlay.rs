@@ -14,6 +14,7 @@ use crate::graph::node::{Condition, Instance, Node, SchedulingPolicy, Then};
 use crate::graph::port::{Feed, PortChange, Reader};
 use crate::graph::{ContextIndex, NodeId};
 use crossdock_device::Doorbell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -182,6 +183,22 @@ pub(crate) struct Finished {
     pub(crate) changed: Changed,
 }
 
+/// How many edges bring a stream to a context, each stream's counted once for many nodes.
+#[derive(Debug, Default)]
+pub(crate) struct EdgeCounts(RefCell<BTreeMap<u32, BTreeMap<ContextIndex, usize>>>);
+
+impl EdgeCounts {
+    fn of(&self, overlay: &Overlay, stream: u32, at: ContextIndex) -> usize {
+        let mut known = self.0.borrow_mut();
+        let of_stream = known.entry(stream).or_insert_with(|| {
+            let mut counts = BTreeMap::new();
+            overlay.view(stream, None).edges().iter().for_each(|(_, to)| *counts.entry(*to).or_default() += 1);
+            counts
+        });
+        of_stream.get(&at).copied().unwrap_or(0)
+    }
+}
+
 /// The contexts, and the nodes at each.
 #[derive(Debug)]
 pub(crate) struct Overlay {
@@ -189,6 +206,8 @@ pub(crate) struct Overlay {
     /// The I/O contexts.
     io: Vec<ContextIndex>,
     nodes: BTreeMap<NodeId, Placed>,
+    /// No number below is free.
+    first_free: u32,
     /// The readers of each stream.
     readers: BTreeMap<u32, BTreeSet<NodeId>>,
     /// The nodes that make each stream: several are replicas at different contexts, or one takes the place of the other.
@@ -221,6 +240,7 @@ impl Overlay {
             ports,
             io,
             nodes: BTreeMap::new(),
+            first_free: 0,
             readers: BTreeMap::new(),
             makers: BTreeMap::new(),
             delivered: BTreeSet::new(),
@@ -240,7 +260,7 @@ impl Overlay {
     pub(crate) fn next_id(&self, besides: &[NodeId]) -> NodeId {
         let is_leaving = |id: &NodeId| self.unfinished.iter().any(|change| change.nodes.contains(id));
         let is_free = |id: &NodeId| !self.nodes.contains_key(id) && !besides.contains(id) && !is_leaving(id);
-        (0..).map(NodeId).find(is_free).unwrap_or(NodeId(u32::MAX))
+        (self.first_free..).map(NodeId).find(is_free).unwrap_or(NodeId(u32::MAX))
     }
 
     /// A node that is there: a deployed handler has it, or an edit was found to be about it.
@@ -251,11 +271,8 @@ impl Overlay {
     }
 
     /// Batches that may wait in a node's queues now: it has one for each stream that it reads, and the edges by which that comes.
-    pub(crate) fn queue_bound(&self, placed: &Placed) -> u64 {
-        let edges = |stream: &u32| match placed.reads_own {
-            true => 0,
-            false => self.view(*stream, None).edges().iter().filter(|(_, to)| *to == placed.at).count(),
-        };
+    pub(crate) fn queue_bound(&self, placed: &Placed, edges: &EdgeCounts) -> u64 {
+        let edges = |stream: &u32| if placed.reads_own { 0 } else { edges.of(self, *stream, placed.at) };
         (self.limit * placed.reads.iter().map(|stream| 1 + edges(stream)).sum::<usize>()) as u64
     }
 
@@ -691,6 +708,9 @@ impl Overlay {
                     self.makers.remove(&before.makes);
                 }
             }
+            if placed.is_none() {
+                self.first_free = self.first_free.min(id.0);
+            }
             if let Some(placed) = placed {
                 for stream in &placed.reads {
                     self.readers.entry(*stream).or_default().insert(id);
@@ -699,7 +719,15 @@ impl Overlay {
                 self.nodes.insert(id, placed);
             }
         }
+        while self.nodes.contains_key(&NodeId(self.first_free)) {
+            self.first_free += 1;
+        }
         self.queues = queues;
+    }
+
+    /// Whether a node makes a stream.
+    pub(crate) fn is_made(&self, stream: u32) -> bool {
+        self.makers.contains_key(&stream)
     }
 
     /// Forgets reports on orders that nobody waits for.

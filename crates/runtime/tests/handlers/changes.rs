@@ -521,3 +521,45 @@ fn a_change_at_a_busy_context_keeps_no_other_waiting() {
     until(&context, "behind", |info| info.records_in > 0);
     context.stop();
 }
+
+/// Nearly as many handlers as there are buffers for their queues.
+const MANY_HANDLERS: usize = 300;
+
+/// The cost of a change follows what it changes: it looks at the same handlers, however many others there are.
+#[test]
+fn a_change_looks_at_no_handler_that_it_does_not_concern() {
+    let looked_at = |others: usize| {
+        let (context, addr) = start(|_| ());
+        let mut publisher = connect(&addr);
+        publish(&mut publisher, 0, 1000);
+        publisher.flush().unwrap();
+        let mut specs: Vec<HandlerSpec> =
+            (0..others).map(|number| sql(&format!("other{number}"), "SELECT number FROM N")).collect();
+        let limited = |least: u32| HandlerSpec {
+            parameters: [("least".to_owned(), least.to_string())].into(),
+            ..sql("first", "SELECT number FROM N WHERE number > $least")
+        };
+        specs.extend([limited(1), sql("second", "SELECT number FROM first"), sql("third", "SELECT * FROM second")]);
+        change(&context, ChangeRequest::All(specs));
+        let made = |change: ChangeRequest| context.manager().change(change, false).unwrap().unwrap().handlers_planned;
+        let handler = || "first".to_owned();
+        let moved = |place: &str| ChangeRequest::Move { handler: handler(), place: Some(place.to_owned()) };
+        let parameters = [("least".to_owned(), "7".to_owned())].into();
+        let looked_at = [
+            made(ChangeRequest::Deploy(sql("new", "SELECT grp FROM N"))),
+            made(ChangeRequest::SetParameters { handler: handler(), parameters }),
+            made(ChangeRequest::Swap(limited(3))),
+            made(moved("g-core-0")),
+            made(moved("g-core-1")),
+            made(ChangeRequest::Swap(sql("third", "SELECT number FROM second"))),
+            made(ChangeRequest::Remove { handler: "third".to_owned() }),
+            made(ChangeRequest::Remove { handler: "new".to_owned() }),
+        ];
+        assert_eq!(context.manager().handlers().unwrap().len(), others + 2);
+        context.stop();
+        looked_at
+    };
+    let few = looked_at(10);
+    assert_eq!(few, [1, 3, 3, 3, 3, 3, 2, 0]);
+    assert_eq!(looked_at(MANY_HANDLERS), few);
+}

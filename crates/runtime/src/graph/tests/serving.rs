@@ -44,7 +44,7 @@ fn what_waits_for_a_node_and_on_its_way_there_is_within_the_node_s_bound() {
     graph.note_queues(0);
     for id in nodes {
         let placed = overlay.node(id).unwrap();
-        let (queued, bound) = (placed.gauges.queued.get(), overlay.queue_bound(placed));
+        let (queued, bound) = (placed.gauges.queued.get(), overlay.queue_bound(placed, &EdgeCounts::default()));
         assert!(queued > QUEUE as u64 && queued <= bound, "{queued} of {bound}");
     }
     // Two queues and one edge.

@@ -10,9 +10,10 @@ use crate::graph::node::Instance;
 use crate::info::{AppliedInfo, ChangeInfo, PlanInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{
-    Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, reads, with_margin,
+    Compiled, Deployed, Entry, KnownStream, Status, kind, leaving, need_of, outputs, with_margin,
 };
 use crate::managers::events::About;
+use crate::managers::keep::Former;
 use crate::managers::paths::{PathNode, reserves};
 use crate::managers::request::ChangeRequest;
 use crate::managers::rule;
@@ -21,7 +22,8 @@ use crate::platform::start::Seat;
 use crate::refusal::Stopped;
 use crossdock_control::admission::{Need, Place};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
-use crossdock_control::plan::{self as control, Action, Note, State};
+use crossdock_control::plan::scope::Scope;
+use crossdock_control::plan::{self as control, Action, Note, Refusal, State};
 use crossdock_engine::{Handler, ParameterValues};
 use crossdock_format::{Format, FormatId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +69,9 @@ struct Carried {
     orders: BTreeSet<u64>,
 }
 
+/// A handler has no room among those that were looked at.
+struct NoRoom;
+
 /// Why a change was not made.
 pub(super) enum NotMade {
     /// Handlers are to be compiled or measured before it can be planned.
@@ -92,8 +97,10 @@ pub(super) enum Failed {
 struct Prepared {
     steps: Vec<Step>,
     report: PlanInfo,
-    /// All handlers, as they are to be; replicas are one.
-    wanted: BTreeMap<String, HandlerSpec>,
+    /// The handlers that change, as they are asked for.
+    wanted: WantedSpecs,
+    /// How many handlers the change concerns.
+    handlers_planned: u32,
 }
 
 impl Prepared {
@@ -137,15 +144,34 @@ impl Managers {
         }
         let hindered = self.lost_for(&prepared.steps);
         prepared.report.refusals.extend(hindered);
-        let mut report = prepared.report;
+        let (report, handlers_planned) = (prepared.report, prepared.handlers_planned);
         if !report.refusals.is_empty() {
             return Err(self.refused(report));
         }
         if let Some(at) = self.hindered_by(&prepared.steps) {
             return Err(NotMade::Hindered { at, plan: report });
         }
+        let wanted = Some(&prepared.wanted).filter(|_| writes);
+        let (Carried { change, orders }, report) = self.keep_and_carry_out(prepared.steps, wanted, report)?;
+        let mut unrestored = std::mem::take(&mut self.unrestored);
+        unrestored.retain(|lost| self.named(&lost.name).next().is_none());
+        self.unrestored = unrestored;
+        let took = since.elapsed();
+        self.views.change_time.note(took.as_nanos() as u64, 1);
+        let took_us = took.as_micros() as u64;
+        let round_trips = self.progress.round_trips;
+        Ok(Applied { info: AppliedInfo { plan: report, took_us, round_trips, handlers_planned }, change, orders })
+    }
+
+    /// Reserves what steps need, writes to disk what is `wanted`, and carries the steps out. Returns the report with it.
+    fn keep_and_carry_out(
+        &mut self,
+        steps: Vec<Step>,
+        wanted: Option<&WantedSpecs>,
+        mut report: PlanInfo,
+    ) -> Result<(Carried, PlanInfo), NotMade> {
         // Reservations that others may refuse, before anything is changed.
-        let mut reserved = match self.reserve(&prepared.steps) {
+        let mut reserved = match self.reserve(&steps) {
             Ok(reserved) => reserved,
             Err(why) => {
                 report.refusals.push(why);
@@ -153,44 +179,41 @@ impl Managers {
             }
         };
         // Written to disk before it is carried out: a daemon that dies from here on restarts with the wanted state.
-        if writes
-            && !prepared.steps.is_empty()
-            && let Err(why) = self.write_down(prepared.wanted.into_values().collect())
-        {
-            self.give_back(&reserved);
-            report.refusals.push(format!("it could not be written to disk: {why}"));
-            return Err(self.refused(report));
+        let mut former = Former::new();
+        if let Some(wanted) = wanted.filter(|_| !steps.is_empty()) {
+            match self.write_down(wanted) {
+                Ok(kept_before) => former = kept_before,
+                Err(why) => {
+                    self.give_back(&reserved);
+                    report.refusals.push(format!("it could not be written to disk: {why}"));
+                    return Err(self.refused(report));
+                }
+            }
         }
-        let Carried { change, orders } = match self.carry_out(prepared.steps, &mut reserved) {
-            Ok(carried) => carried,
+        match self.carry_out(steps, &mut reserved) {
+            Ok(carried) => Ok((carried, report)),
             Err(Failed::Partly(why)) => {
                 report.refusals.push(why);
                 report.is_begun = true;
-                return Err(NotMade::Refused(report));
+                Err(NotMade::Refused(report))
             }
             Err(failed) => {
                 self.give_back(&reserved);
                 // What is there is what is kept.
-                let specs = self.specs().into_values().collect();
-                if let (true, Err(why)) = (writes, self.write_down(specs)) {
+                if !former.is_empty()
+                    && let Err(why) = self.kept.undo(former)
+                {
                     report.refusals.push(format!("and the current state could not be written to disk: {why}"));
                 }
-                return Err(match failed {
+                Err(match failed {
                     Failed::Hindered(at) => NotMade::Hindered { at, plan: report },
                     Failed::Refused(why) | Failed::Partly(why) => {
                         report.refusals.push(why);
                         self.refused(report)
                     }
-                });
+                })
             }
-        };
-        let handlers = &self.handlers;
-        self.unrestored.retain(|lost| handlers.values().all(|there| there.spec.asked_name() != lost.name));
-        let took = since.elapsed();
-        self.views.change_time.note(took.as_nanos() as u64, 1);
-        let took_us = took.as_micros() as u64;
-        let round_trips = self.progress.round_trips;
-        Ok(Applied { info: AppliedInfo { plan: report, took_us, round_trips }, change, orders })
+        }
     }
 
     /// A plan is refused, since a context that takes part has not answered for long.
@@ -214,14 +237,11 @@ impl Managers {
         self.events.note("refused", About { handler: about.as_deref(), context: None }, text.join("; "));
     }
 
-    /// Writes the wanted specifications to disk, together with those that could not be restored and were not deployed
+    /// Writes to disk what is to be of handlers from now on. Those that could not be restored stay there until they are deployed
     /// anew: a later start may restore them.
-    fn write_down(&mut self, mut specs: Vec<HandlerSpec>) -> Result<(), String> {
-        specs.retain(|spec| !self.is_query(&spec.name));
-        let is_lost = |lost: &&HandlerSpec| specs.iter().all(|spec| spec.name != lost.name);
-        let lost: Vec<HandlerSpec> = self.unrestored.iter().filter(is_lost).cloned().collect();
-        specs.extend(lost);
-        self.kept.write(specs)
+    fn write_down(&mut self, wanted: &WantedSpecs) -> Result<Former, String> {
+        let Managers { kept, queries, .. } = self;
+        kept.change(wanted.iter().filter(|(name, _)| !queries.contains(*name)))
     }
 
     /// All contexts with what system work takes, as measured.
@@ -249,23 +269,39 @@ impl Managers {
 
     /// The same, with what handlers take committed.
     pub(crate) fn contexts(&self) -> Contexts {
-        checked(self.current(&BTreeMap::new()).committed())
+        let others = self.ledger.others(&BTreeSet::new());
+        checked(control::Current { contexts: self.context_list(), others, ..Default::default() }.committed())
     }
 
     /// Makes a plan, with everything that is needed to carry it out.
     fn prepare(&mut self, change: &ChangeRequest, discard_state: bool) -> Prepared {
+        match self.prepare_in(change, discard_state, false) {
+            Ok(prepared) => prepared,
+            // What would make room is looked for among all handlers.
+            Err(NoRoom) => self.prepare_in(change, discard_state, true).unwrap_or_default(),
+        }
+    }
+
+    /// The same, with the handlers that the change concerns, or with all.
+    ///
+    /// # Errors
+    /// There is no room, and not all handlers were looked at.
+    fn prepare_in(&mut self, change: &ChangeRequest, discard_state: bool, is_whole: bool) -> Result<Prepared, NoRoom> {
         let mut prepared = Prepared::default();
-        if let Err(why) = self.want(change, &mut prepared) {
-            prepared.refuse(why);
-            return prepared;
+        match self.want(change) {
+            Ok(wanted) => prepared.wanted = wanted,
+            Err(why) => {
+                prepared.refuse(why);
+                return Ok(prepared);
+            }
         }
         let nodes = self.nodes(&mut prepared, discard_state);
-        let order = self.order_of_data(&nodes, &mut prepared);
-        let Ok(mut streams) = self.published(&order, &nodes) else {
+        let (scope, order) = self.concerned(&nodes, is_whole, &mut prepared);
+        let Ok(mut streams) = self.published(&order) else {
             prepared.refuse(Stopped.to_string());
-            return prepared;
+            return Ok(prepared);
         };
-        let current = self.current(&streams);
+        let current = self.current(&streams, &scope);
         let mut planned = BTreeMap::new();
         for (spec, reads) in order {
             match self.planned(&spec, reads, &mut streams, discard_state) {
@@ -273,21 +309,36 @@ impl Managers {
                 Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),
             }
         }
+        prepared.handlers_planned = planned.len() as u32;
         // Handlers are taken for steps once nothing is missing any more.
         if !prepared.report.refusals.is_empty() || self.compiler.costs.is_missing() {
-            return prepared;
+            return Ok(prepared);
         }
-        self.reserve_paths_of(&mut planned);
+        self.reserve_paths_of(&mut planned, &scope);
         let wanted = planned.iter().map(|(name, handler)| (name.clone(), handler.wanted.clone())).collect();
         match control::plan(&current, &wanted) {
             Ok(plan) => self.take_plan(plan, planned, &mut prepared),
-            Err(refusals) => refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string())),
+            Err(refusals) => {
+                let has_no_room = |refusal: &Refusal| matches!(refusal, Refusal::NoPlace { room: None, .. });
+                if !is_whole && refusals.iter().any(has_no_room) {
+                    return Err(NoRoom);
+                }
+                refusals.iter().for_each(|refusal| prepared.refuse(refusal.to_string()));
+            }
         }
-        prepared
+        Ok(prepared)
     }
 
     /// Adds to handlers' needs the reservations of the paths that they will lie on.
-    fn reserve_paths_of(&self, planned: &mut BTreeMap<String, PlannedHandler>) {
+    fn reserve_paths_of(&self, planned: &mut BTreeMap<String, PlannedHandler>, scope: &Scope) {
+        if !scope.reserves {
+            // What the paths of others reserve stays as it is.
+            let others = planned.iter_mut().filter(|(name, _)| !scope.affected.contains(*name));
+            for (there, handler) in others.filter_map(|(name, handler)| Some((self.handlers.get(name)?, handler))) {
+                handler.wanted.need.reserve = there.need.reserve;
+            }
+            return;
+        }
         let mut path_nodes = BTreeMap::new();
         for (name, handler) in planned.iter() {
             let there = self.handlers.get(name).map_or(&[][..], |there| &there.entries);
@@ -308,74 +359,10 @@ impl Managers {
         }
     }
 
-    /// The handlers in an order in which each comes behind those whose streams it reads, with what it reads. Those in a
-    /// cycle come last: planning refuses them.
-    fn order_of_data(
-        &self,
-        nodes: &BTreeMap<String, HandlerSpec>,
-        prepared: &mut Prepared,
-    ) -> Vec<(HandlerSpec, Vec<String>)> {
-        let mut left: BTreeMap<String, (HandlerSpec, Vec<String>)> = BTreeMap::new();
-        let catalog = self.catalog.snapshot().ok();
-        let made = nodes.values().map(HandlerSpec::derived);
-        let known: Vec<&str> = catalog.iter().flat_map(|catalog| catalog.known_names()).chain(made).collect();
-        for (name, spec) in nodes {
-            let there = self.handlers.get(name).filter(|there| there.spec == *spec);
-            let reads = match there {
-                // Nothing is parsed anew of those that stay as they are.
-                Some(there) => Ok(there.reads.iter().map(|(stream, _)| stream.clone()).collect()),
-                None => {
-                    // What it makes itself is not what it reads.
-                    let others: Vec<&str> = known.iter().copied().filter(|name| *name != spec.derived()).collect();
-                    reads(spec, &self.compiler.natives, &others)
-                }
-            };
-            match reads {
-                Ok(reads) => drop(left.insert(name.clone(), (spec.clone(), reads))),
-                Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),
-            }
-        }
-        let mut order = Vec::new();
-        while !left.is_empty() {
-            let made: BTreeSet<&str> = left.values().map(|(spec, _)| spec.derived()).collect();
-            let is_next = |reads: &Vec<String>| reads.iter().all(|stream| !made.contains(stream.as_str()));
-            let mut next: Vec<String> =
-                left.iter().filter(|(_, (_, reads))| is_next(reads)).map(|(name, _)| name.clone()).collect();
-            if next.is_empty() {
-                next.extend(left.keys().cloned());
-            }
-            order.extend(next.iter().filter_map(|name| left.remove(name)));
-        }
-        order
-    }
-
-    /// The known formats and rates of the streams that handlers are to read or make.
-    fn published(
-        &mut self,
-        order: &[(HandlerSpec, Vec<String>)],
-        nodes: &BTreeMap<String, HandlerSpec>,
-    ) -> Result<BTreeMap<String, KnownStream>, Stopped> {
-        let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
-        let names = reads.chain(nodes.values().map(|spec| spec.derived().to_owned())).collect();
-        let catalog = self.catalog.snapshot()?;
-        // A format may have been announced since: then the contexts are asked again.
-        let formats = |name: &String| catalog.find(name).map_or(0, |entry| entry.formats().len());
-        let is_same = |name: &String, known: &BTreeMap<String, KnownStream>| {
-            known.get(name).map_or(0, |stream| stream.formats.len()) == formats(name)
-        };
-        let known = self.progress.known.as_ref().filter(|(asked, _)| *asked == names);
-        if let Some((_, known)) = known.filter(|(asked, known)| asked.iter().all(|name| is_same(name, known))) {
-            return Ok(known.clone());
-        }
-        let known = self.known_streams(&names)?;
-        self.progress.known = Some((names, known.clone()));
-        Ok(known)
-    }
-
     /// Checks that a handler, or one of its replicas, that is there has the same output stream.
     fn check_output(&self, spec: &HandlerSpec) -> Result<(), String> {
-        let namesakes = self.handlers.values().filter(|there| there.spec.asked_name() == spec.asked_name());
-        match namesakes.map(|there| there.spec.derived()).find(|made| *made != spec.derived()) {
+        let namesakes = self.named(spec.asked_name());
+        match namesakes.map(|(_, there)| there.spec.derived()).find(|made| *made != spec.derived()) {
             Some(made) => Err(format!(
                 "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
             )),
@@ -453,8 +440,8 @@ impl Managers {
         Ok(PlannedHandler { spec: spec.clone(), reads, wanted, compiled, values, costs, estimates, is_done: false })
     }
 
-    /// The present handlers, as planning sees them.
-    fn current(&self, streams: &BTreeMap<String, KnownStream>) -> control::Current {
+    /// The present handlers that a change concerns, as planning sees them, and what the others take.
+    fn current(&self, streams: &BTreeMap<String, KnownStream>, scope: &Scope) -> control::Current {
         let published = streams.values().filter(|stream| stream.made_by.is_none() && stream.publishers > 0);
         let published = published.map(|stream| {
             let batches_per_s = stream.peak_msgs_per_s as f64 / stream.records_per_batch.max(1.0);
@@ -468,12 +455,11 @@ impl Managers {
             let published = control::Published { context, flow, formats };
             (stream.name.clone(), published)
         });
-        let handlers = self.handlers.iter().filter_map(|(name, there)| {
+        let present = scope.handlers.iter().filter_map(|name| self.handlers.get_key_value(name));
+        let handlers = present.filter_map(|(name, there)| {
             let context = self.watch.name(self.overlay.placed(there.node)?.at).to_owned();
             let takes =
                 there.entries.iter().filter(|entry| entry.output.is_some()).map(|entry| entry.input.id()).collect();
-            // It may take more than it was predicted to.
-            let time_ns_per_s = there.need.load.time_ns_per_s.max(self.monitor.handler(name).busy_ns_per_s);
             let deployed = control::Deployed {
                 definition: control::Definition {
                     version: there.version.into(),
@@ -486,7 +472,7 @@ impl Managers {
                     replica_of: there.spec.replicas.then(|| there.spec.asked_name().to_owned()),
                 },
                 context,
-                load: Load { time_ns_per_s, ..there.need.load },
+                load: self.load_of(name, there),
                 reserve: there.need.reserve,
                 leaving: leaving(&there.entries, &there.costs, &there.need),
                 state: there.entries.iter().find_map(|entry| entry.state.clone()),
@@ -498,7 +484,14 @@ impl Managers {
             delivered_at: Some(self.home_name().to_owned()),
             published: published.collect(),
             handlers: handlers.collect(),
+            others: self.ledger.others(&scope.handlers),
         }
+    }
+
+    /// What a handler takes: it may be more than it was predicted to.
+    fn load_of(&self, name: &str, there: &Deployed) -> Load {
+        let time_ns_per_s = there.need.load.time_ns_per_s.max(self.monitor.handler(name).busy_ns_per_s);
+        Load { time_ns_per_s, ..there.need.load }
     }
 
     /// The steps of a plan, with what they take; and those changes that planning has no part in.
@@ -766,5 +759,8 @@ fn instances_of(entries: &[Entry], handlers: Vec<Option<Box<dyn Handler>>>) -> V
     entries.iter().zip(handlers).map(instance).collect()
 }
 
+mod scope;
 mod steps;
 mod wanted;
+
+use wanted::WantedSpecs;

@@ -51,6 +51,16 @@ enum Done {
     Removed { handler: String },
 }
 
+impl Done {
+    fn handler(&self) -> &str {
+        match self {
+            Done::Deployed { deployed } => &deployed.spec.name,
+            Done::Swapped { spec, .. } | Done::Parameters { spec, .. } | Done::Respecified { spec, .. } => &spec.name,
+            Done::Moved { handler, .. } | Done::Removed { handler } => handler,
+        }
+    }
+}
+
 /// The edits of a change, one for each node.
 #[derive(Default)]
 struct Edits {
@@ -99,10 +109,12 @@ impl Managers {
         };
         let no_longer_made: BTreeSet<u32> = done.iter().filter_map(removed).collect();
         for done in done {
+            let handler = done.handler().to_owned();
             match self.settle(done, &changed) {
                 Ok(order) => carried.orders.extend(order),
                 Err(refused) => why = why.or(Some(refused)),
             }
+            self.note_changed(&handler);
         }
         // Another handler may have been deployed to make it.
         match changed.unfinished.and_then(|change| self.following.get_mut(&change)) {
@@ -234,7 +246,7 @@ impl Managers {
         match done {
             Done::Deployed { deployed } => {
                 let (name, need) = (deployed.spec.name.clone(), deployed.need);
-                self.look_for_formats(deployed.reads.iter().map(|(_, number)| *number));
+                self.look_for_formats(&name, deployed.reads.iter().map(|(_, number)| *number));
                 self.handlers.insert(name.clone(), *deployed);
                 self.note("deployed", &name, format!("version 1, {}", self.load_text(&need)));
             }
@@ -242,7 +254,8 @@ impl Managers {
                 let name = spec.name.clone();
                 self.end_reading(gone, changed);
                 let known = self.handlers.get(&name).map_or(&[][..], |there| &there.reads);
-                self.look_for_formats(reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number));
+                let new = reads.iter().filter(|read| !known.contains(read)).map(|(_, number)| *number);
+                self.look_for_formats(&name, new);
                 let mut version = 0;
                 self.record(spec, |there| {
                     there.version += 1;
@@ -282,13 +295,14 @@ impl Managers {
         Ok(None)
     }
 
-    /// Has handlers fitted to formats that these streams have and were not compiled for. Contexts report the formats of streams
+    /// Has a handler fitted to formats that these streams have and it was not compiled for. Contexts report the formats of streams
     /// that handlers read; of those that came after a plan knew the stream's formats, and before its handler read the stream, none
     /// did.
-    fn look_for_formats(&self, streams: impl Iterator<Item = u32>) {
+    fn look_for_formats(&self, reader: &str, streams: impl Iterator<Item = u32>) {
         for stream in streams {
             // It fails once the managers are to stop.
-            let _ = self.requests.send(ControlRequest::NewFormat { stream });
+            let reader = Some(reader.to_owned());
+            let _ = self.requests.send(ControlRequest::NewFormat { stream, reader });
         }
     }
 
@@ -407,7 +421,7 @@ impl Managers {
     fn end_derived(&self, number: u32) {
         // One whose node has not gone yet ends once it has.
         let is_ending = self.following.values().any(|following| following.ended.contains(&number));
-        if is_ending || self.handlers.values().any(|there| there.makes == number) {
+        if is_ending || self.overlay.is_made(number) {
             return;
         }
         // What has come of it reaches its subscribers before they hear of its end, and before its number is given again. A context
@@ -427,6 +441,7 @@ impl Managers {
             Err(Failed::Refused(why) | Failed::Partly(why)) => return Err(why),
         }
         self.note_moved(name, &from, to, why);
+        self.note_changed(name);
         Ok(())
     }
 
@@ -472,21 +487,17 @@ impl Managers {
         self.disclaim(following.unread);
     }
 
-    /// A published stream that handlers read has a format more: they are compiled for it, and what they then make as
-    /// well.
-    pub(crate) fn take_new_format(&mut self, number: u32) {
+    /// A published stream that handlers read has a format more: they are compiled for it, or the one `reader` is, and what they
+    /// then make as well.
+    pub(crate) fn take_new_format(&mut self, number: u32, reader: Option<&str>) {
         // A stream may have gone since.
         let Ok(Some(name)) = self.name_of(number) else { return };
         // Else the context has stopped, and the managers stop next.
         let Ok(mut known) = self.known_streams(&BTreeSet::from([name.clone()])) else { return };
         // It may have gone since its name was found.
         let Some(stream) = known.remove(&name) else { return };
-        let readers: Vec<String> = self
-            .handlers
-            .iter()
-            .filter(|(_, handler)| handler.reads.iter().any(|(name, _)| *name == stream.name))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let is_meant = |name: &&str| reader.is_none_or(|reader| reader == *name);
+        let readers: Vec<String> = self.joined.readers(&stream.name).filter(is_meant).map(str::to_owned).collect();
         for name in readers {
             if let Err(why) = self.fit(&name, &stream) {
                 self.note("failed", &name, why);
@@ -506,6 +517,7 @@ impl Managers {
         let is_new =
             |(format, _): &&(crossdock_format::Format, Arc<[u8]>)| !there.entries.iter().any(|e| e.input == *format);
         let new: Vec<_> = stream.formats.iter().filter(is_new).cloned().collect();
+        let is_unchanged = new.is_empty();
         for (format, sample) in new {
             let fitted = self.fitted(&program, &there_spec, stream, (&format, &sample))?;
             // It is measured before.
@@ -527,18 +539,16 @@ impl Managers {
                 there.status = Status::Running;
             }
         }
-        self.hold_if_degraded(name);
-        self.recost();
+        if !is_unchanged {
+            self.hold_if_degraded(name);
+            self.recost();
+            self.note_changed(name);
+        }
         // Its output format may be new to its readers.
         let (there, _) = self.placed(name)?;
         let derived = super::derived(&there.spec, (&there.entries, &there.costs), &there.need, &BTreeMap::new());
         let made = KnownStream { number: there.makes, ..derived };
-        let readers: Vec<String> = self
-            .handlers
-            .iter()
-            .filter(|(_, handler)| handler.reads.iter().any(|(name, _)| *name == made.name))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let readers: Vec<String> = self.joined.readers(&made.name).map(str::to_owned).collect();
         readers.iter().try_for_each(|reader| self.fit(reader, &made))
     }
 

@@ -1,85 +1,105 @@
-//! What is wanted, as it was asked for and kept; and what runs of it, where a handler has replicas.
+//! What a change request makes of the handlers that it names; and what runs of these, where a handler has replicas.
 
 use super::Prepared;
 use crate::managers::Managers;
+use crate::managers::deployed::Deployed;
 use crate::managers::request::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The specifications of handlers that change, as they are asked for, by name; none for a handler that goes.
+pub(super) type WantedSpecs = BTreeMap<String, Option<HandlerSpec>>;
 
 impl Managers {
-    /// The specifications of all handlers, as they were asked for, by name.
-    pub(in crate::managers) fn specs(&self) -> BTreeMap<String, HandlerSpec> {
-        let asked = self.handlers.values().map(|handler| handler.spec.asked());
-        asked.map(|spec| (spec.name.clone(), spec)).collect()
+    /// What runs of a handler: itself, or its replicas.
+    pub(in crate::managers) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a String, &'a Deployed)> {
+        let replicas = HandlerSpec::replica_name(name, "");
+        let is_replica = {
+            let replicas = replicas.clone();
+            move |(of, _): &(&String, &Deployed)| of.starts_with(&replicas)
+        };
+        let single = self.handlers.get_key_value(name).into_iter();
+        let all = single.chain(self.handlers.range(replicas..).take_while(is_replica));
+        all.filter(move |(_, there)| there.spec.asked_name() == name)
     }
 
-    /// All handlers as they are to be.
-    pub(super) fn want(&self, change: &ChangeRequest, prepared: &mut Prepared) -> Result<(), String> {
-        let mut wanted = self.specs();
-        let names: Vec<String> = wanted.keys().cloned().collect();
-        let known = |name: &str| {
-            if names.iter().any(|known| known == name) {
-                return Ok(());
-            }
+    /// The names of all handlers, as they were asked for.
+    fn names(&self) -> BTreeSet<&str> {
+        self.handlers.values().map(|there| there.spec.asked_name()).collect()
+    }
+
+    /// The specification of a handler that is there, as it was asked for.
+    ///
+    /// # Errors
+    /// It is not there.
+    fn asked(&self, name: &str) -> Result<HandlerSpec, String> {
+        self.named(name).next().map(|(_, there)| there.spec.asked()).ok_or_else(|| {
+            let names: Vec<&str> = self.names().into_iter().collect();
             let there = if names.is_empty() {
                 "none is deployed".to_owned()
             } else {
                 format!("deployed are: {}", names.join(", "))
             };
-            Err(format!("there is no handler `{name}`; {there}"))
-        };
-        match change {
-            ChangeRequest::Deploy(spec) if wanted.get(&spec.name).is_some_and(|there| there != spec) => {
-                return Err(format!("handler `{}` exists already: swap it, or give this one another name", spec.name));
-            }
-            ChangeRequest::Deploy(spec) => drop(wanted.insert(spec.name.clone(), spec.clone())),
+            format!("there is no handler `{name}`; {there}")
+        })
+    }
+
+    /// What a change makes of the handlers that it names.
+    pub(super) fn want(&self, change: &ChangeRequest) -> Result<WantedSpecs, String> {
+        let one = |name: &str, spec: Option<HandlerSpec>| BTreeMap::from([(name.to_owned(), spec)]);
+        Ok(match change {
+            ChangeRequest::Deploy(spec) => match self.named(&spec.name).next() {
+                Some((_, there)) if there.spec.asked() != *spec => {
+                    let name = &spec.name;
+                    return Err(format!("handler `{name}` exists already: swap it, or give this one another name"));
+                }
+                _ => one(&spec.name, Some(spec.clone())),
+            },
             ChangeRequest::Swap(spec) => {
-                known(&spec.name)?;
-                wanted.insert(spec.name.clone(), spec.clone());
+                self.asked(&spec.name)?;
+                one(&spec.name, Some(spec.clone()))
             }
             ChangeRequest::SetParameters { handler, parameters } => {
-                known(handler)?;
-                if let Some(spec) = wanted.get_mut(handler) {
-                    spec.parameters.extend(parameters.clone());
-                }
+                let mut spec = self.asked(handler)?;
+                spec.parameters.extend(parameters.clone());
+                one(handler, Some(spec))
             }
             ChangeRequest::Move { handler, place } => {
-                known(handler)?;
-                if let Some(spec) = wanted.get_mut(handler) {
-                    if spec.replicas {
-                        return Err(format!(
-                            "handler `{handler}` has a replica at each I/O context, and none moves: swap it for a version \
-                             without replicas"
-                        ));
-                    }
-                    spec.place.clone_from(place);
+                let spec = self.asked(handler)?;
+                if spec.replicas {
+                    return Err(format!(
+                        "handler `{handler}` has a replica at each I/O context, and none moves: swap it for a version \
+                         without replicas"
+                    ));
                 }
+                one(handler, Some(HandlerSpec { place: place.clone(), ..spec }))
             }
             ChangeRequest::Remove { handler } => {
-                known(handler)?;
-                wanted.remove(handler);
+                self.asked(handler)?;
+                one(handler, None)
             }
             ChangeRequest::All(specs) => {
-                wanted = specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
-                if wanted.len() < specs.len() {
+                let mut wanted: WantedSpecs = self.names().into_iter().map(|name| (name.to_owned(), None)).collect();
+                wanted.extend(specs.iter().map(|spec| (spec.name.clone(), Some(spec.clone()))));
+                if wanted.values().flatten().count() < specs.len() {
                     return Err("two handlers have the same name".to_owned());
                 }
                 // Subscriptions' queries are not part of a request, and stay as long as their subscriptions.
-                let queries = self.handlers.iter().filter(|(name, _)| self.is_query(name));
-                wanted.extend(queries.map(|(name, there)| (name.clone(), there.spec.clone())));
+                wanted.retain(|name, _| !self.is_query(name));
+                wanted
             }
-        }
-        prepared.wanted = wanted;
-        Ok(())
+        })
     }
 
-    /// What is to run: a handler, or its replicas, for each that is wanted.
-    pub(super) fn nodes(&self, prepared: &mut Prepared, discard_state: bool) -> BTreeMap<String, HandlerSpec> {
+    /// What is to run of the handlers that change: each, or its replicas; nothing for what no longer runs.
+    pub(super) fn nodes(&self, prepared: &mut Prepared, discard_state: bool) -> WantedSpecs {
         let mut nodes = BTreeMap::new();
         let (mut refusals, names) = (Vec::new(), || self.io.iter().map(|io| self.watch.name(io.at)));
         for (name, spec) in &prepared.wanted {
+            nodes.extend(self.named(name).map(|(node, _)| (node.clone(), None)));
+            let Some(spec) = spec else { continue };
             refusals.extend(spec.check().err().map(|why| format!("handler `{name}`: {why}")));
-            nodes.extend(spec.at_contexts(names()).into_iter().map(|spec| (spec.name.clone(), spec)));
+            nodes.extend(spec.at_contexts(names()).into_iter().map(|spec| (spec.name.clone(), Some(spec))));
             // Another version takes its state over, but replicas have none.
             let there = self.handlers.get(name).filter(|_| spec.replicas && !discard_state);
             if let Some(state) = there.and_then(|there| there.entries.iter().find_map(|entry| entry.state.as_ref())) {
