@@ -270,7 +270,7 @@ fn take(
 ) -> Outcome<Takes> {
     let interrupt = Interrupt::install()?;
     let (node, name) = find(link, mailbox)?;
-    // What a reader over packets has ahead and does not take is lost to the next one.
+    // Over packets: what was sent ahead and is not taken comes late to the next reader.
     let reader = node.reader_with(name, ReaderOptions { ahead: Some(1) }).map_err(failure)?;
     let interrupter = reader.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());

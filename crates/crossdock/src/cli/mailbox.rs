@@ -58,10 +58,9 @@ Examples:
 
 The command waits for messages until it has --limit of them; with --for it ends
 with 0 also when there were fewer. Messages that it does not take stay in the
-mailbox for the next reader. Exceptions: over packets, one message more may be on
-its way when the command ends, and the reader of a `rings` mailbox that is killed
-had messages ahead. Those are dropped, and counted by `crossdock mailboxes`
-(reader_gone).")]
+mailbox for the next reader. Exception: by shared memory, a reader of a `rings`
+mailbox that is killed had messages ahead. Those are dropped, and counted by
+`crossdock mailboxes` (reader_gone).")]
     Get(GetMessages),
     /// Takes messages out of a mailbox and prints them as they come, until it is interrupted
     #[command(after_help = "\
