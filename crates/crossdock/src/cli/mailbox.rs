@@ -45,7 +45,9 @@ Examples:
   crossdock mailbox put orders --count 1M --size 64
   crossdock mailbox put east/orders lines.txt
 
-While the mailbox is full, the command waits. east/orders is the mailbox of another
+While the mailbox is full, the command waits. It ends with 1 if messages of the
+mailbox were dropped meanwhile, whoever put them, such as by a task whose output
+mailbox was full, and prints how many and why. east/orders is the mailbox of another
 node that the daemon's configuration names.")]
     Put(PutMessages),
     /// Takes messages out of a mailbox and prints them

@@ -66,6 +66,31 @@ fn what_a_killed_reader_over_packets_had_not_ended_is_there_for_the_next_one() {
 }
 
 #[test]
+fn messages_that_were_dropped_are_reported_to_the_command_that_put_them() {
+    for way in WAYS {
+        let (place, _daemon) = Place::with_daemon();
+        place.run(["mailbox", "create", "src"]).with_code(0);
+        place.run(["mailbox", "create", "full", "--bound-messages", "1"]).with_code(0);
+        place.run(["mailbox", "task", "src", "echo", "to=full"]).with_code(0);
+        let place = place.by(way);
+        let put = ["mailbox", "put", "src", "--count", "7"];
+        place.run(put).with_code(1).saying(&[
+            "6 messages of src dropped: the mailbox that the task writes into was full (full)",
+            "put into src: 7 messages",
+            "error: 6 messages of mailbox src were dropped",
+        ]);
+        let ended = place.run(put.into_iter().chain(["--json"])).with_code(1);
+        let report = &ended.json()[0];
+        assert_eq!((&report["messages"], &report["dropped"]), (&7.into(), &serde_json::json!([["full", 7]])));
+        place.run(["mailbox", "rm", "full"]).with_code(0);
+        place.run(["mailbox", "task", "src", "--end"]).with_code(0);
+        place.run(["mailbox", "task", "src", "discard"]).with_code(0);
+        let ended = place.run(put.into_iter().chain(["--json"])).with_code(0);
+        assert_eq!(ended.json()[0]["dropped"], serde_json::json!([]));
+    }
+}
+
+#[test]
 fn lines_go_in_and_come_out_in_order_one_by_one() {
     let (place, _daemon) = with_mailboxes();
     let mut put = place.spawn_fed(["mailbox", "put", "requests"]);
