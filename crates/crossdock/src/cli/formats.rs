@@ -88,7 +88,8 @@ pub(crate) enum FormatsCommand {
     Export(ExportFormat),
     /// Shows what a reader of one format sees of records in another
     Diff(DiffFormats),
-    /// Checks whether a schema can be a stream's next version under the stream's policy; exits with 1 if it cannot
+    /// Checks whether a schema can be a stream's next version under the stream's policy; exits with 1 if it cannot, and
+    /// with 2 if there is no such stream
     Check(CheckFormat),
     /// Sets how a stream's format may change from its next version on
     Policy(SetPolicy),
