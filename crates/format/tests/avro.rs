@@ -540,3 +540,25 @@ fn nothing_is_allocated_once_buffers_are_warm() {
     });
     assert_eq!(counts.count_total, 0);
 }
+
+#[test]
+fn defaults_are_written_so_that_the_library_reads_them() {
+    let text = "kept i32\nside enum u8 { BUY = 66; SELL = 83 } default SELL\nodd enum u8 { \"a b\" = 3; c = 4 } default c\n\
+                name string default x\n";
+    let format = Format::parse_schema(text).unwrap();
+    let made = AvroSchema::of(&format).unwrap();
+    assert_eq!(made.format().unwrap().describe(), format.describe());
+    // The writer has the first field only.
+    let writer = Schema::parse_str(schema(r#"{"name":"kept","type":"int"}"#).to_json()).unwrap();
+    let reader = Schema::parse_str(&made.to_json().replace("\"name\":\"Record\"", "\"name\":\"R\"")).unwrap();
+    let theirs =
+        GenericDatumReader::builder(&writer).reader_schema(&reader).build().unwrap().read_value(&mut &[14][..]);
+    let Theirs::Record(fields) = theirs.unwrap() else { panic!("no record") };
+    let expected = [
+        Theirs::Int(7),
+        Theirs::Enum(1, "SELL".to_owned()),
+        Theirs::Long(4),
+        Theirs::String("x".to_owned()),
+    ];
+    assert_eq!(fields.into_iter().map(|(_, value)| value).collect::<Vec<_>>(), expected);
+}

@@ -87,6 +87,11 @@ fn is_name(name: &str) -> bool {
     plain && name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
 }
 
+/// Whether an enumeration is one in Avro: it has symbols, and they are names there.
+fn has_symbols<N>(symbols: &[(String, N)]) -> bool {
+    !symbols.is_empty() && symbols.iter().all(|(symbol, _)| is_name(symbol))
+}
+
 /// A field's default, of those that Avro has a value for: the attribute in our notation says the others.
 fn default_json(ty: &TypeSpec, default: &str) -> Option<Json> {
     match ty {
@@ -96,6 +101,10 @@ fn default_json(ty: &TypeSpec, default: &str) -> Option<Json> {
         }
         TypeSpec::Scalar(ty) if ty.is_integer() => default.trim().parse::<i64>().ok().map(Json::from),
         TypeSpec::Scalar(ty) if ty.is_text() => Some(default.into()),
+        TypeSpec::Enum { symbols, .. } => {
+            let (symbol, number) = symbols.iter().find(|(symbol, _)| symbol == default.trim())?;
+            Some(if has_symbols(symbols) { symbol.as_str().into() } else { Json::from(*number) })
+        }
         TypeSpec::List { .. } => Some(Json::Array(Vec::new())),
         _ => None,
     }
@@ -105,7 +114,7 @@ fn type_json(names: &mut Identifiers, path: &str, ty: &TypeSpec) -> Result<Json,
     Ok(match ty {
         TypeSpec::Scalar(ty) => scalar_json(*ty),
         TypeSpec::Enum { symbols, .. } => {
-            if symbols.is_empty() || !symbols.iter().all(|(symbol, _)| is_name(symbol)) {
+            if !has_symbols(symbols) {
                 return Ok("long".into());
             }
             let words: Vec<&str> = symbols.iter().map(|(symbol, _)| symbol.as_str()).collect();
