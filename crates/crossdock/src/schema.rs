@@ -34,6 +34,7 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut schema = Schema::new(name, text, message.map(str::to_owned));
     if schema.language == SchemaLanguage::Crossdock {
+        refuse_message(path, message, "a schema of one field per line")?;
         let format = Format::parse_schema(&schema.text).map_err(|error| match error.line {
             Some(line) => Failure::usage(format!("{shown}:{line}: {}", error.problem)).hint(wanted),
             None => Failure::usage(format!("{shown}: {error}")).hint(wanted),
@@ -43,8 +44,24 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
     if schema.language == SchemaLanguage::Protobuf {
         schema.imports = imports(path.parent().unwrap_or(Path::new("")), &schema.text);
     }
-    let format = schema.format().map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
+    if schema.language == SchemaLanguage::JsonSchema {
+        refuse_message(path, message, "a JSON Schema")?;
+    }
+    let format = schema.format().map_err(|error| {
+        let error = error.to_string();
+        // Errors in the text of a `.proto` begin with its name.
+        let own = error.strip_prefix(&*schema.name).filter(|rest| rest.starts_with(':'));
+        Failure::usage(own.map_or_else(|| format!("{shown}: {error}"), |rest| format!("{shown}{rest}")))
+    })?;
     Ok(SchemaFile { format, schema })
+}
+
+/// Refuses `FILE:MESSAGE` where the file has no messages with names.
+fn refuse_message(path: &Path, message: Option<&str>, what: &str) -> Outcome {
+    let Some(message) = message else { return Ok(()) };
+    let shown = path.display();
+    Err(Failure::usage(format!("{shown}:{message}: {what} has no messages to choose from"))
+        .hint(format!("give the file alone: {shown}")))
 }
 
 /// Whether a file of this encoding says which fields it has, or shows it by its first rows. What ends in `.json` is a JSON

@@ -528,7 +528,8 @@ impl Parser {
             let inner = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             let ty = field.get("type").ok_or_else(|| EncodingError::schema("it lacks `type`").in_field(&inner))?;
             if fields.len() >= crate::MAX_FIELDS {
-                return Err(refuse(format!("a record has more than {} fields", crate::MAX_FIELDS)));
+                let record = &self.types[index].name;
+                return Err(refuse(format!("the record `{record}` has more than {} fields", crate::MAX_FIELDS)));
             }
             let ty = self.ty(ty, &namespace, &inner, depth + 1)?;
             let note = field.get(NOTE).and_then(Json::as_str).map(str::to_owned);
