@@ -93,8 +93,9 @@ fn keep(arguments: &AddConversion) -> Outcome {
 
 /// How messages are written down.
 fn codec(encoding: Encoding, arguments: &MessageCoding) -> Outcome<Codec> {
-    let MessageCoding { field, framing, keep, schema, schemas, allow, ignore_unknown } = arguments;
-    let schema = schema.as_deref().map(schema::read).transpose()?;
+    let MessageCoding { field, framing, keep, schema, schemas, allow, ignore_unknown, proto_path } = arguments;
+    let proto_path = &proto_path.directories;
+    let schema = schema.as_deref().map(|path| schema::read_with(path, proto_path)).transpose()?;
     let registered = match schemas {
         Some(path) => read_schemas(path, encoding)?,
         None => Vec::new(),

@@ -1,6 +1,8 @@
 //! Schema files.
 
-use std::path::Path;
+mod imports;
+
+use std::path::{Path, PathBuf};
 
 use crossdock_format::Format;
 use crossdock_format::csv::CsvOptions;
@@ -8,9 +10,6 @@ use crossdock_format::encoding::{Encoding, EncodingOptions, Schema, SchemaLangua
 
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Rows};
-
-/// Most files that a `.proto` file may import, by way of others too.
-const MAX_IMPORTS: usize = 256;
 
 /// A schema file, and the format that it says.
 pub(crate) struct SchemaFile {
@@ -20,6 +19,11 @@ pub(crate) struct SchemaFile {
 
 /// Reads a schema file: `FILE`, or `FILE:MESSAGE` where there is no file of that whole name.
 pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
+    read_with(path, &[])
+}
+
+/// The same, with further directories for the files that a `.proto` imports.
+pub(crate) fn read_with(path: &Path, proto_path: &[PathBuf]) -> Outcome<SchemaFile> {
     let (path, message) = split(path);
     let shown = path.display();
     let wanted = "a schema has one field per line, `name type` or `name type null`, such as `dep_delay i16 null`; \
@@ -42,7 +46,7 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
         return Ok(SchemaFile { format, schema });
     }
     if schema.language == SchemaLanguage::Protobuf {
-        schema.imports = imports(path.parent().unwrap_or(Path::new("")), &schema.text);
+        schema.imports = imports::imports(path.parent().unwrap_or(Path::new("")), proto_path, &schema.text);
     }
     if schema.language == SchemaLanguage::JsonSchema {
         refuse_message(path, message, "a JSON Schema")?;
@@ -100,43 +104,9 @@ fn split(path: &Path) -> (&Path, Option<&str>) {
     }
 }
 
-/// The files beside this one that a `.proto` imports, and those that they do. One that is not there is left to whoever
-/// reads the schema: it may be known to all, as Google's own are.
-fn imports(directory: &Path, text: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut wanted = imported(text);
-    while let Some(name) = wanted.pop() {
-        if found.len() >= MAX_IMPORTS || found.iter().any(|(known, _)| *known == name) {
-            continue;
-        }
-        if let Ok(text) = std::fs::read_to_string(directory.join(&name)) {
-            wanted.extend(imported(&text));
-            found.push((name, text));
-        }
-    }
-    found
-}
-
-/// The names in `import "…";`, with or without `public` or `weak`.
-fn imported(text: &str) -> Vec<String> {
-    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("import"));
-    let names = lines.filter_map(|rest| {
-        let (_, rest) = rest.split_once(['"', '\''])?;
-        let (name, _) = rest.split_once(['"', '\''])?;
-        Some(name.to_owned())
-    });
-    names.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn imports_are_found() {
-        let text = "syntax = \"proto3\";\nimport \"a/b.proto\";\n  import public 'c.proto';\nmessage import_me {}\n";
-        assert_eq!(imported(text), ["a/b.proto", "c.proto"]);
-    }
 
     #[test]
     fn a_message_stands_behind_the_last_colon() {

@@ -36,7 +36,7 @@ enum End {
 pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     refuse_terminal(arguments.output, io::stdout().is_terminal())?;
     let schema = match &arguments.coding.schema {
-        Some(path) => Some(schema::read(path)?.schema),
+        Some(path) => Some(schema::read_with(path, &arguments.coding.proto_path.directories)?.schema),
         None => None,
     };
     let interrupt = Interrupt::install()?;

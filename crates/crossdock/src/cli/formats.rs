@@ -8,7 +8,7 @@ use crossdock_format::convert::MESSAGE_FIELD;
 use crossdock_format::encoding::{Encoding, Framing, Loss, SchemaNotation};
 use crossdock_format::registry::Policy;
 
-use super::data::{parse_encoding, parse_framing, parse_loss, parse_notation};
+use super::data::{ProtoPath, parse_encoding, parse_framing, parse_loss, parse_notation};
 use super::{Answer, Control, List};
 use crate::formats::parse_policy;
 
@@ -144,6 +144,8 @@ pub(crate) struct ShowFormat {
     /// The format: STREAM:v1, an id, or a schema file
     pub(crate) format: String,
     #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
+    #[command(flatten)]
     pub(crate) list: List,
 }
 
@@ -155,6 +157,8 @@ pub(crate) struct ExportFormat {
     #[arg(long, value_name = "NOTATION", value_parser = parse_notation())]
     pub(crate) notation: SchemaNotation,
     #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
+    #[command(flatten)]
     pub(crate) control: Control,
 }
 
@@ -164,6 +168,8 @@ pub(crate) struct DiffFormats {
     pub(crate) reader: String,
     /// The format of the records, named in the same way
     pub(crate) written: String,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
     #[command(flatten)]
     pub(crate) list: List,
 }
@@ -175,6 +181,8 @@ pub(crate) struct CheckFormat {
     /// The schema file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
     #[command(flatten)]
     pub(crate) answer: Answer,
 }
@@ -261,6 +269,8 @@ pub(crate) struct MessageCoding {
     /// Ignore fields of a message that the format does not have
     #[arg(long)]
     pub(crate) ignore_unknown: bool,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
 }
 
 #[derive(Debug, Args)]

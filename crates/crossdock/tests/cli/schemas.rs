@@ -3,6 +3,49 @@
 use crate::place::Place;
 use serde_json::{Value, json};
 
+fn in_a_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_proto_is_read_with_what_it_imports_however_it_is_written() {
+    let place = Place::new();
+    place.write("b.proto", "syntax = \"proto3\"; message B { int32 c = 1; }");
+    for (number, import) in [
+        "import \"b.proto\";",
+        "/* a comment */ import \"b.proto\";",
+        "import // the name follows\n  \"b.proto\";",
+        "\nimport public 'b.proto';\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = format!("a{number}.proto");
+        place.write(&file, format!("syntax = \"proto3\"; {import} message A {{ B b = 1; }}"));
+        let shown = in_a_line(&place.run(["formats", "show", &file]).with_code(0).stdout);
+        assert!(shown.contains("b record { c i32 } null"), "{import}: {shown}");
+    }
+}
+
+#[test]
+fn imports_are_found_below_the_directories_that_are_named() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("protos/market")).unwrap();
+    std::fs::create_dir_all(place.path("more")).unwrap();
+    place.write("protos/market/a.proto", "syntax = \"proto3\"; import \"market/b.proto\"; message A { B b = 1; }");
+    place.write("protos/market/b.proto", "syntax = \"proto3\"; import \"c.proto\"; message B { C c = 1; }");
+    place.write("more/c.proto", "syntax = \"proto3\"; message C { int32 d = 1; }");
+    let file = "protos/market/a.proto:A";
+    let show = ["formats", "show", file];
+    place.run(show).with_code(2).saying(&["error: protos/market/a.proto:1:20: import 'market/b.proto' not found"]);
+    let with = ["--proto-path", "protos", "--proto-path", "more"];
+    let shown = in_a_line(&place.run([&show[..], &with].concat()).with_code(0).stdout);
+    assert!(shown.contains("b record { c record { d i32 } null } null"), "{shown}");
+    let exported = ["formats", "export", file, "--notation", "avsc"];
+    place.run([&exported[..], &with].concat()).with_code(0);
+    place.run([&["formats", "diff", file, file][..], &with].concat()).with_code(0);
+}
+
 #[test]
 fn what_is_wrong_in_a_schema_is_said_once_and_with_its_place() {
     let place = Place::new();
