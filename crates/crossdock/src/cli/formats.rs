@@ -260,7 +260,8 @@ pub(crate) struct MessageCoding {
     /// File with the messages' schema (.proto, .avsc), for encodings that need one
     #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
-    /// With --framing confluent, JSON file with the schemas by their ids, as a registry answers `GET /schemas`
+    /// With --framing confluent, JSON file with the schemas by their ids: as a registry answers `GET /schemas`, or with a
+    /// schema file for each id, such as {"7": "quote.proto"}
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) schemas: Option<PathBuf>,
     /// Losses that the encoding may cause, by name, comma-separated
