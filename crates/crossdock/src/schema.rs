@@ -10,6 +10,10 @@ use crossdock_format::encoding::{Encoding, EncodingOptions, Schema, SchemaLangua
 
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Rows};
+use crate::out;
+
+/// Ignored parts of a schema that are listed.
+const SHOWN_IGNORED: usize = 5;
 
 /// A schema file, and the format that it says.
 pub(crate) struct SchemaFile {
@@ -57,6 +61,7 @@ pub(crate) fn read_with(path: &Path, proto_path: &[PathBuf]) -> Outcome<SchemaFi
         let own = error.strip_prefix(&*schema.name).filter(|rest| rest.starts_with(':'));
         Failure::usage(own.map_or_else(|| format!("{shown}: {error}"), |rest| format!("{shown}{rest}")))
     })?;
+    say_ignored(path, &schema.ignored());
     Ok(SchemaFile { format, schema })
 }
 
@@ -66,6 +71,19 @@ fn refuse_message(path: &Path, message: Option<&str>, what: &str) -> Outcome {
     let shown = path.display();
     Err(Failure::usage(format!("{shown}:{message}: {what} has no messages to choose from"))
         .hint(format!("give the file alone: {shown}")))
+}
+
+/// Says what of a schema the format does not have.
+fn say_ignored(path: &Path, ignored: &[String]) {
+    if ignored.is_empty() {
+        return;
+    }
+    let more = match ignored.len().saturating_sub(SHOWN_IGNORED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let listed = ignored.iter().take(SHOWN_IGNORED).cloned().collect::<Vec<_>>().join(", ");
+    out::say(format_args!("{}: a format has no equivalent for this, so it is ignored: {listed}{more}", path.display()));
 }
 
 /// Whether a file of this encoding says which fields it has, or shows it by its first rows. What ends in `.json` is a JSON

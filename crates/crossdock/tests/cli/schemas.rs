@@ -75,3 +75,45 @@ fn what_is_wrong_in_a_schema_is_said_once_and_with_its_place() {
             .saying(&["has no messages to choose from", "give the file alone"]);
     }
 }
+
+#[test]
+fn defaults_of_an_avro_schema_are_those_of_the_format_and_others_are_named() {
+    let place = Place::new();
+    let fields = json!([
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 1_500},
+        {"name": "fare", "default": "\u{04}\u{d2}",
+         "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "loss", "default": "\u{ff}",
+         "type": [{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "null"]},
+        {"name": "side", "type": {"type": "enum", "name": "Side", "symbols": ["BUY", "SELL"]}, "default": "SELL"},
+    ]);
+    place.write("x.avsc", json!({"type": "record", "name": "X", "fields": fields}).to_string());
+    let shown = place.run(["formats", "show", "x.avsc"]).with_code(0);
+    assert_eq!(shown.stderr, "");
+    for line in [
+        "at timestamp default 1970-01-01T00:00:01.5Z",
+        "fare decimal(4, scale 2) default 12.34",
+        "loss decimal(4, scale 2) null default -0.01",
+        "side enum i32 { BUY = 0, SELL = 1 } default SELL",
+    ] {
+        assert!(shown.stdout.contains(line), "{line}: {}", shown.stdout);
+    }
+    // They are in the schema that is made for the format, too.
+    let exported = place.run(["formats", "export", "x.avsc", "--notation", "avsc"]).with_code(0).stdout;
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    let defaults: Vec<&Value> = exported["fields"].as_array().unwrap().iter().map(|field| &field["default"]).collect();
+    assert_eq!(
+        defaults,
+        [&json!(1_500_000_000), &json!("\0\0\u{04}\u{d2}"), &json!("\u{ff}".repeat(4)), &json!("SELL")]
+    );
+
+    let fields = json!([
+        {"name": "list", "type": {"type": "array", "items": "int"}, "default": [1]},
+        {"name": "either", "type": ["int", "string"], "default": 1},
+        {"name": "empty", "type": {"type": "array", "items": "int"}, "default": []},
+    ]);
+    place.write("y.avsc", json!({"type": "record", "name": "Y", "fields": fields}).to_string());
+    let shown = place.run(["formats", "show", "y.avsc"]).with_code(0);
+    let said = "y.avsc: a format has no equivalent for this, so it is ignored: the default of `list`, the default of `either`\n";
+    assert_eq!(shown.stderr, said);
+}

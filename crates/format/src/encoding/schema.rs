@@ -79,6 +79,19 @@ impl Schema {
         }
     }
 
+    /// What of the schema its format does not have, though the rules of its language say what it means; each as a phrase. Only Avro
+    /// schemas have such parts.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<String> {
+        match self.language {
+            #[cfg(feature = "avro")]
+            SchemaLanguage::Avro => {
+                super::avro::AvroSchema::parse(&self.text).map(|schema| schema.ignored()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Refuses the name of another record than the one that an Avro schema has.
     #[cfg(feature = "avro")]
     fn check_record(&self, name: &str) -> Result<(), EncodingError> {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::defaults::default_json;
 use super::schema::{AvroSchema, NOTE, VALUE};
 use crate::encoding::EncodingError;
 use crate::encoding::identifiers::Identifiers;
@@ -88,26 +89,8 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Whether an enumeration is one in Avro: it has symbols, and they are names there.
-fn has_symbols<N>(symbols: &[(String, N)]) -> bool {
+pub(super) fn has_symbols<N>(symbols: &[(String, N)]) -> bool {
     !symbols.is_empty() && symbols.iter().all(|(symbol, _)| is_name(symbol))
-}
-
-/// A field's default, of those that Avro has a value for: the attribute in our notation says the others.
-fn default_json(ty: &TypeSpec, default: &str) -> Option<Json> {
-    match ty {
-        TypeSpec::Scalar(FieldType::Bool) => default.trim().parse().ok().map(Json::Bool),
-        TypeSpec::Scalar(FieldType::F32 | FieldType::F64) => {
-            default.trim().parse::<f64>().ok().filter(|value| value.is_finite()).map(Json::from)
-        }
-        TypeSpec::Scalar(ty) if ty.is_integer() => default.trim().parse::<i64>().ok().map(Json::from),
-        TypeSpec::Scalar(ty) if ty.is_text() => Some(default.into()),
-        TypeSpec::Enum { symbols, .. } => {
-            let (symbol, number) = symbols.iter().find(|(symbol, _)| symbol == default.trim())?;
-            Some(if has_symbols(symbols) { symbol.as_str().into() } else { Json::from(*number) })
-        }
-        TypeSpec::List { .. } => Some(Json::Array(Vec::new())),
-        _ => None,
-    }
 }
 
 fn type_json(names: &mut Identifiers, path: &str, ty: &TypeSpec) -> Result<Json, EncodingError> {
