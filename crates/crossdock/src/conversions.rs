@@ -1,9 +1,10 @@
 //! `crossdock conversions` and `crossdock paths`: how records of one format become those of another.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use crossdock_format::convert::{Codec, Conversion};
-use crossdock_format::encoding::{Encoding, RegisteredSchema};
+use crossdock_format::encoding::{Encoding, Framing, RegisteredSchema, Schema, SchemaLanguage};
 use crossdock_runtime::info::{ConversionInfo, PathInfo, PathStep};
 use crossdock_runtime::{FormatName, KeptConversion};
 
@@ -93,10 +94,27 @@ fn keep(arguments: &AddConversion) -> Outcome {
 
 /// How messages are written down.
 fn codec(encoding: Encoding, arguments: &MessageCoding) -> Outcome<Codec> {
-    let MessageCoding { field, framing, keep, schema, schemas, allow, ignore_unknown } = arguments;
-    let schema = schema.as_deref().map(schema::read).transpose()?;
+    let MessageCoding { field, framing, keep, schema, schemas, allow, ignore_unknown, proto_path } = arguments;
+    let proto_path = &proto_path.directories;
+    match (framing, schema, schemas) {
+        (Framing::Confluent, Some(_), _) => {
+            let why = "--schema does not go with --framing confluent, where each message names its schema by an id";
+            return Err(Failure::usage(why).hint(
+                "name the schemas by their ids: --schemas FILE, with {\"7\": \"quote.proto\"} or the registry's answer in it",
+            ));
+        }
+        (Framing::Confluent, None, None) => {
+            return Err(Failure::usage("--framing confluent needs --schemas FILE").hint(SCHEMAS_HINT));
+        }
+        (_, _, Some(_)) if *framing != Framing::Confluent => {
+            let why = "--schemas is for messages that name their schemas by ids: --framing confluent";
+            return Err(Failure::usage(why).hint("for messages of one schema, use --schema"));
+        }
+        _ => {}
+    }
+    let schema = schema.as_deref().map(|path| schema::read_with(path, proto_path)).transpose()?;
     let registered = match schemas {
-        Some(path) => read_schemas(path, encoding)?,
+        Some(path) => read_schemas(path, encoding, proto_path)?,
         None => Vec::new(),
     };
     Ok(Codec {
@@ -111,14 +129,40 @@ fn codec(encoding: Encoding, arguments: &MessageCoding) -> Outcome<Codec> {
     })
 }
 
-/// The schemas of a registry that are of this encoding.
-fn read_schemas(path: &Path, encoding: Encoding) -> Outcome<Vec<RegisteredSchema>> {
+/// What a file of `--schemas` has in it.
+const SCHEMAS_HINT: &str = "the file has the answer of a schema registry to GET /schemas, \
+                            [{\"id\": 7, \"schemaType\": \"PROTOBUF\", \"schema\": \"...\"}, ...], or a schema file for each \
+                            id, {\"7\": \"quote.proto\"}";
+
+/// The schemas of a registry that are of this encoding, or those of the files that are named by ids.
+fn read_schemas(path: &Path, encoding: Encoding, proto_path: &[PathBuf]) -> Outcome<Vec<RegisteredSchema>> {
     let shown = path.display();
-    let hint = "the file has the answer of a schema registry to GET /schemas: \
-                [{\"id\": 7, \"schemaType\": \"PROTOBUF\", \"schema\": \"...\"}, ...]";
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("cannot read the schemas {shown}: {error}")).hint(hint))?;
-    RegisteredSchema::read_list(&text, encoding).map_err(|error| Failure::usage(format!("{shown}: {error}")).hint(hint))
+    let refuse = |why: String| Failure::usage(why).hint(SCHEMAS_HINT);
+    let text =
+        std::fs::read_to_string(path).map_err(|error| refuse(format!("cannot read the schemas {shown}: {error}")))?;
+    let by_id = serde_json::from_str::<BTreeMap<String, String>>(&text).ok();
+    let by_id =
+        by_id.filter(|by_id| !by_id.is_empty() && by_id.keys().all(|key| key.bytes().all(|b| b.is_ascii_digit())));
+    let Some(by_id) = by_id else {
+        return RegisteredSchema::read_list(&text, encoding).map_err(|error| refuse(format!("{shown}: {error}")));
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let read = |(id, file): (String, String)| {
+        let number = id.parse().map_err(|_| refuse(format!("{shown}: `{id}` is no schema id: one has 32 bits")))?;
+        // Each message says by its indexes which of the schema's messages it is.
+        let schema = Schema { message: None, ..schema::read_with(&directory.join(&file), proto_path)?.schema };
+        let is_wanted = match encoding {
+            Encoding::Protobuf => schema.language == SchemaLanguage::Protobuf,
+            Encoding::Avro => schema.language == SchemaLanguage::Avro,
+            Encoding::Json => schema.language == SchemaLanguage::JsonSchema,
+            _ => false,
+        };
+        match is_wanted {
+            true => Ok(RegisteredSchema { id: number, schema }),
+            false => Err(refuse(format!("{shown}: schema {id}, {file}, is not of {encoding}"))),
+        }
+    };
+    by_id.into_iter().map(read).collect()
 }
 
 /// `crossdock conversions remove`.

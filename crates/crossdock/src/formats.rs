@@ -10,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::cli::{
-    Answer, CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, RemoveStream,
+    Answer, CheckFormat, Control, DiffFormats, ExportFormat, Formats, FormatsCommand, List, ProtoPath, RemoveStream,
     RemoveVersion, SetPolicy, ShowFormat,
 };
 use crate::failure::{Failure, Outcome};
@@ -56,7 +56,7 @@ fn streams(format: &FormatInfo) -> Vec<String> {
 
 /// `crossdock formats show`.
 fn show(arguments: &ShowFormat) -> Outcome {
-    let format = format_named(&arguments.format, &arguments.list.control)?;
+    let format = format_named(&arguments.format, &arguments.proto_path, &arguments.list.control)?;
     if arguments.list.json {
         #[derive(Serialize)]
         struct Shown {
@@ -72,21 +72,22 @@ fn show(arguments: &ShowFormat) -> Outcome {
 
 /// `crossdock formats export`.
 fn export(arguments: &ExportFormat) -> Outcome {
-    let ExportFormat { format, notation, control } = arguments;
+    let ExportFormat { format, notation, proto_path, control } = arguments;
     if *notation == SchemaNotation::Arrow && io::stdout().is_terminal() {
         return Err(Failure::usage("an Arrow file is binary, and standard output is a terminal")
             .hint("send it to a file or a program: > schema.arrow, or | program"));
     }
-    let format = format_named(format, control)?;
+    let format = format_named(format, proto_path, control)?;
     out::print(notation.export(&format, &EncodingOptions::default()).map_err(Failure::usage)?)
 }
 
 /// `crossdock formats diff`.
 fn diff(arguments: &DiffFormats) -> Outcome {
-    let reader = format_named(&arguments.reader, &arguments.list.control)?;
-    let written = format_named(&arguments.written, &arguments.list.control)?;
+    let DiffFormats { reader, written, proto_path, list } = arguments;
+    let reader = format_named(reader, proto_path, &list.control)?;
+    let written = format_named(written, proto_path, &list.control)?;
     let diff = Diff::of(&reader, &written);
-    if arguments.list.json {
+    if list.json {
         #[derive(Serialize)]
         struct Line {
             field: String,
@@ -116,8 +117,8 @@ struct Checked<'a> {
 
 /// `crossdock formats check`.
 fn check(arguments: &CheckFormat) -> Outcome {
-    let CheckFormat { stream, file, answer } = arguments;
-    let format = schema::read(file)?.format.describe();
+    let CheckFormat { stream, file, proto_path, answer } = arguments;
+    let format = schema::read_with(file, &proto_path.directories)?.format.describe();
     let question = FormatCheck { stream: stream.clone(), format };
     let verdict = Client::new(&answer.control)?.judge("/v1/check", &question)?;
     let (compatible, note) = match &verdict {
@@ -169,12 +170,12 @@ pub(crate) fn remove_stream(arguments: &RemoveStream) -> Outcome {
 }
 
 /// A format as the command line names it: `STREAM:v3`, an id, or a schema file.
-fn format_named(text: &str, control: &Control) -> Outcome<Format> {
+fn format_named(text: &str, proto_path: &ProtoPath, control: &Control) -> Outcome<Format> {
     let hint =
         "a format is STREAM:v1, an id of 16 hexadecimal digits, or a schema file; `crossdock formats` lists them";
     let looks_known = text.rsplit_once(':').is_some_and(|(_, version)| is_version(version)) || is_id(text);
     if !looks_known && schema::is_file(text.as_ref()) {
-        return Ok(schema::read(text.as_ref())?.format);
+        return Ok(schema::read_with(text.as_ref(), &proto_path.directories)?.format);
     }
     if !looks_known {
         return Err(Failure::usage(format!("`{text}` names no format")).hint(hint));

@@ -1,5 +1,7 @@
 //! `crossdock mailbox`: mailboxes of the daemon, and messages in and out of them.
 
+mod drops;
+
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use crate::input::Interruptible;
 use crate::out;
 use crate::quantity::{bytes, counted, rate, seconds, way};
 use crate::signals::Interrupt;
+use drops::Drops;
 
 /// The longest message of a mailbox: a line that is longer is refused before it is read whole.
 const MAX_MESSAGE_BYTES: u64 = 16 << 20;
@@ -108,6 +111,8 @@ struct Report<'a> {
     messages: u64,
     bytes: u64,
     seconds: f64,
+    /// Messages of the mailbox that were dropped meanwhile, by reason.
+    dropped: Vec<(&'a str, u64)>,
 }
 
 /// What was put, or taken.
@@ -146,11 +151,14 @@ fn put(arguments: &PutMessages) -> Outcome {
     let interrupter = writer.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());
     interrupt.arm();
-    let (started, mut tally) = (Instant::now(), Tally::default());
+    let (started, mut tally, mut drops) = (Instant::now(), Tally::default(), Drops::new());
     let end = match (input, arguments.count) {
         (Some(input), _) if arguments.whole => put_whole(input, &mut writer, &mut tally),
-        (Some(input), _) => put_lines(input, &mut writer, &mut tally, &interrupt),
-        (None, count) => put_counted(count.unwrap_or(0), arguments.size, &mut writer, &mut tally, &interrupt),
+        (Some(input), _) => put_lines(input, &mut writer, (&mut tally, &mut drops), &interrupt),
+        (None, count) => {
+            let messages = (count.unwrap_or(0), arguments.size);
+            put_counted(messages, &mut writer, (&mut tally, &mut drops), &interrupt)
+        }
     };
     // Over packets, messages that were put may be on their way still: also after a signal, which ends a wait for the mailbox.
     interrupt.settle();
@@ -158,12 +166,15 @@ fn put(arguments: &PutMessages) -> Outcome {
     let flushed = writer.flush().map_err(failure);
     let end = end.and(flushed);
     let time = started.elapsed();
+    drops.look_last(&node, &mut writer, interrupt.caught().is_some());
+    let end = end.and_then(|()| drops.check(&arguments.mailbox));
     match arguments.json {
         true => out::print_json(&Report {
             mailbox: &arguments.mailbox,
             messages: tally.messages,
             bytes: tally.bytes,
             seconds: time.as_secs_f64(),
+            dropped: drops.by_name(),
         })?,
         false => tally.say("put into", &arguments.mailbox, time, node.transport()),
     }
@@ -205,7 +216,7 @@ fn put_whole(input: BufReader<Interruptible>, writer: &mut Writer, tally: &mut T
 fn put_lines(
     mut input: BufReader<Interruptible>,
     writer: &mut Writer,
-    tally: &mut Tally,
+    (tally, drops): (&mut Tally, &mut Drops),
     interrupt: &Interrupt,
 ) -> Outcome {
     let mut line = Vec::new();
@@ -223,11 +234,17 @@ fn put_lines(
         }
         writer.put(&line).map_err(failure)?;
         tally.add(line.len());
+        drops.look(writer);
     }
     Ok(())
 }
 
-fn put_counted(count: u64, size: u64, writer: &mut Writer, tally: &mut Tally, interrupt: &Interrupt) -> Outcome {
+fn put_counted(
+    (count, size): (u64, u64),
+    writer: &mut Writer,
+    (tally, drops): (&mut Tally, &mut Drops),
+    interrupt: &Interrupt,
+) -> Outcome {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     for number in 0..count {
         if interrupt.caught().is_some() {
@@ -240,6 +257,7 @@ fn put_counted(count: u64, size: u64, writer: &mut Writer, tally: &mut Tally, in
         message[..shown].copy_from_slice(&digits[..shown]);
         writer.end_put(message).map_err(failure)?;
         tally.add(size);
+        drops.look(writer);
     }
     Ok(())
 }
@@ -270,7 +288,7 @@ fn take(
 ) -> Outcome<Takes> {
     let interrupt = Interrupt::install()?;
     let (node, name) = find(link, mailbox)?;
-    // What a reader over packets has ahead and does not take is lost to the next one.
+    // Over packets: what was sent ahead and is not taken comes late to the next reader.
     let reader = node.reader_with(name, ReaderOptions { ahead: Some(1) }).map_err(failure)?;
     let interrupter = reader.interrupter();
     interrupt.on_raise(move || interrupter.interrupt());

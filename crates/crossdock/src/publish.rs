@@ -59,7 +59,8 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     }
     let interrupt = Interrupt::install()?;
     let bar = progress::of_bytes();
-    let schema = arguments.coding.schema.as_deref().map(schema::read).transpose()?;
+    let proto_path = &arguments.coding.proto_path.directories;
+    let schema = arguments.coding.schema.as_deref().map(|path| schema::read_with(path, proto_path)).transpose()?;
     // Subscribers need not wait for the first row of a stream whose format is known before it.
     let early = match &schema {
         Some(schema) if may_wait(arguments.file.as_deref()) => {

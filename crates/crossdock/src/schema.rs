@@ -1,6 +1,8 @@
 //! Schema files.
 
-use std::path::Path;
+mod imports;
+
+use std::path::{Path, PathBuf};
 
 use crossdock_format::Format;
 use crossdock_format::csv::CsvOptions;
@@ -8,9 +10,10 @@ use crossdock_format::encoding::{Encoding, EncodingOptions, Schema, SchemaLangua
 
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Rows};
+use crate::out;
 
-/// Most files that a `.proto` file may import, by way of others too.
-const MAX_IMPORTS: usize = 256;
+/// Ignored parts of a schema that are listed.
+const SHOWN_IGNORED: usize = 5;
 
 /// A schema file, and the format that it says.
 pub(crate) struct SchemaFile {
@@ -20,6 +23,11 @@ pub(crate) struct SchemaFile {
 
 /// Reads a schema file: `FILE`, or `FILE:MESSAGE` where there is no file of that whole name.
 pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
+    read_with(path, &[])
+}
+
+/// The same, with further directories for the files that a `.proto` imports.
+pub(crate) fn read_with(path: &Path, proto_path: &[PathBuf]) -> Outcome<SchemaFile> {
     let (path, message) = split(path);
     let shown = path.display();
     let wanted = "a schema has one field per line, `name type` or `name type null`, such as `dep_delay i16 null`; \
@@ -34,6 +42,7 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut schema = Schema::new(name, text, message.map(str::to_owned));
     if schema.language == SchemaLanguage::Crossdock {
+        refuse_message(path, message, "a schema of one field per line")?;
         let format = Format::parse_schema(&schema.text).map_err(|error| match error.line {
             Some(line) => Failure::usage(format!("{shown}:{line}: {}", error.problem)).hint(wanted),
             None => Failure::usage(format!("{shown}: {error}")).hint(wanted),
@@ -41,10 +50,40 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
         return Ok(SchemaFile { format, schema });
     }
     if schema.language == SchemaLanguage::Protobuf {
-        schema.imports = imports(path.parent().unwrap_or(Path::new("")), &schema.text);
+        schema.imports = imports::imports(path.parent().unwrap_or(Path::new("")), proto_path, &schema.text);
     }
-    let format = schema.format().map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
+    if schema.language == SchemaLanguage::JsonSchema {
+        refuse_message(path, message, "a JSON Schema")?;
+    }
+    let format = schema.format().map_err(|error| {
+        let error = error.to_string();
+        // Errors in the text of a `.proto` begin with its name.
+        let own = error.strip_prefix(&*schema.name).filter(|rest| rest.starts_with(':'));
+        Failure::usage(own.map_or_else(|| format!("{shown}: {error}"), |rest| format!("{shown}{rest}")))
+    })?;
+    say_ignored(path, &schema.ignored());
     Ok(SchemaFile { format, schema })
+}
+
+/// Refuses `FILE:MESSAGE` where the file has no messages with names.
+fn refuse_message(path: &Path, message: Option<&str>, what: &str) -> Outcome {
+    let Some(message) = message else { return Ok(()) };
+    let shown = path.display();
+    Err(Failure::usage(format!("{shown}:{message}: {what} has no messages to choose from"))
+        .hint(format!("give the file alone: {shown}")))
+}
+
+/// Says what of a schema the format does not have.
+fn say_ignored(path: &Path, ignored: &[String]) {
+    if ignored.is_empty() {
+        return;
+    }
+    let more = match ignored.len().saturating_sub(SHOWN_IGNORED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let listed = ignored.iter().take(SHOWN_IGNORED).cloned().collect::<Vec<_>>().join(", ");
+    out::say(format_args!("{}: a format has no equivalent for this, so it is ignored: {listed}{more}", path.display()));
 }
 
 /// Whether a file of this encoding says which fields it has, or shows it by its first rows. What ends in `.json` is a JSON
@@ -83,43 +122,9 @@ fn split(path: &Path) -> (&Path, Option<&str>) {
     }
 }
 
-/// The files beside this one that a `.proto` imports, and those that they do. One that is not there is left to whoever
-/// reads the schema: it may be known to all, as Google's own are.
-fn imports(directory: &Path, text: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut wanted = imported(text);
-    while let Some(name) = wanted.pop() {
-        if found.len() >= MAX_IMPORTS || found.iter().any(|(known, _)| *known == name) {
-            continue;
-        }
-        if let Ok(text) = std::fs::read_to_string(directory.join(&name)) {
-            wanted.extend(imported(&text));
-            found.push((name, text));
-        }
-    }
-    found
-}
-
-/// The names in `import "…";`, with or without `public` or `weak`.
-fn imported(text: &str) -> Vec<String> {
-    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("import"));
-    let names = lines.filter_map(|rest| {
-        let (_, rest) = rest.split_once(['"', '\''])?;
-        let (name, _) = rest.split_once(['"', '\''])?;
-        Some(name.to_owned())
-    });
-    names.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn imports_are_found() {
-        let text = "syntax = \"proto3\";\nimport \"a/b.proto\";\n  import public 'c.proto';\nmessage import_me {}\n";
-        assert_eq!(imported(text), ["a/b.proto", "c.proto"]);
-    }
 
     #[test]
     fn a_message_stands_behind_the_last_colon() {

@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     let output = arguments.encoding();
     refuse_terminal(output, arguments.to.is_none() && io::stdout().is_terminal())?;
     let schema = match &arguments.coding.schema {
-        Some(path) => Some(schema::read(path)?.schema),
+        Some(path) => Some(schema::read_with(path, &arguments.coding.proto_path.directories)?.schema),
         None => None,
     };
     let interrupt = Interrupt::install()?;

@@ -540,3 +540,103 @@ fn nothing_is_allocated_once_buffers_are_warm() {
     });
     assert_eq!(counts.count_total, 0);
 }
+
+/// A datum of one schema as a record of another, which is that of the format.
+fn resolve(reader: &str, writer: &str, datum: &[u8]) -> Result<String, EncodingError> {
+    let format = schema(reader).format().expect("a format");
+    let mut decoder = AvroDecoder::new(&format, &EncodingOptions::default(), Some(&schema(writer)))?;
+    let bytes = decoder.decode(datum)?;
+    Ok(format!("{:?}", Record::check(&format, bytes).expect("a record")))
+}
+
+#[test]
+fn defaults_are_written_so_that_the_library_reads_them() {
+    let text = "kept i32\nside enum u8 { BUY = 66; SELL = 83 } default SELL\nodd enum u8 { \"a b\" = 3; c = 4 } default c\n\
+                at timestamp default 1970-01-01T00:00:01.5Z\nfare decimal(4, scale 2) default -1.5\n\
+                loss decimal(16, scale 0) null default 300\nraw bytes default AH8=\nname string default x\n";
+    let format = Format::parse_schema(text).unwrap();
+    let made = AvroSchema::of(&format).unwrap();
+    assert_eq!(made.format().unwrap().describe(), format.describe());
+    // The writer has the first field only.
+    let writer = Schema::parse_str(schema(r#"{"name":"kept","type":"int"}"#).to_json()).unwrap();
+    let reader = Schema::parse_str(&made.to_json().replace("\"name\":\"Record\"", "\"name\":\"R\"")).unwrap();
+    let theirs =
+        GenericDatumReader::builder(&writer).reader_schema(&reader).build().unwrap().read_value(&mut &[14][..]);
+    let Theirs::Record(fields) = theirs.unwrap() else { panic!("no record") };
+    let decimal = |bytes: &[u8]| Theirs::Decimal(Decimal::from(bytes));
+    let expected = [
+        Theirs::Int(7),
+        Theirs::Enum(1, "SELL".to_owned()),
+        Theirs::Long(4),
+        Theirs::TimestampNanos(1_500_000_000),
+        decimal(&[0xff, 0xff, 0xff, 0x6a]),
+        Theirs::Union(0, Box::new(decimal(&300_i128.to_be_bytes()))),
+        Theirs::Bytes(vec![0, 0x7f]),
+        Theirs::String("x".to_owned()),
+    ];
+    assert_eq!(fields.into_iter().map(|(_, value)| value).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_union_is_read_as_one_of_its_types_and_a_type_as_one_of_a_union() {
+    let single = r#"{"name":"a","type":"long"}"#;
+    let union = r#"{"name":"a","type":["int","string"]}"#;
+    let record = resolve(single, union, &[0, 14]).unwrap();
+    assert!(record.contains('7'), "{record}");
+    // The other branch is an error of the record, behind which reading goes on.
+    let refused = resolve(single, union, &[2, 2, b'x']).unwrap_err().to_string();
+    assert!(refused.contains("field `a`") && refused.contains("a value of type string"), "{refused}");
+    let none = resolve(r#"{"name":"a","type":"boolean"}"#, union, &[0, 14]).unwrap_err().to_string();
+    assert!(none.contains("does not go with"), "{none}");
+    let nullable = r#"{"name":"a","type":["null","int","string"]}"#;
+    assert!(resolve(r#"{"name":"a","type":["null","long"]}"#, nullable, &[0]).is_ok());
+
+    // By name, then by promotion.
+    let reader = r#"{"name":"a","type":["string","long","double"]}"#;
+    for (writer, datum, expected) in [
+        (r#"{"name":"a","type":"int"}"#, &[14][..], "\"a.long\": Int(7)"),
+        (r#"{"name":"a","type":"double"}"#, &[0; 8], "\"a.double\": Float(0.0)"),
+        (r#"{"name":"a","type":"bytes"}"#, &[2, b'x'], "\"a.string\": Text"),
+        (r#"{"name":"a","type":["int","string"]}"#, &[0, 14], "\"a.long\": Int(7)"),
+    ] {
+        let record = resolve(reader, writer, datum).unwrap();
+        assert!(record.contains(expected), "{writer}: {record}");
+    }
+    let none = resolve(reader, r#"{"name":"a","type":"boolean"}"#, &[1]).unwrap_err().to_string();
+    assert!(none.contains("a type `boolean` for it, which goes with none"), "{none}");
+}
+
+#[test]
+fn variants_are_found_by_the_aliases_of_their_types() {
+    let of = |name: &str, aliases: &str| {
+        let record = format!(r#"{{"type":"record","name":"{name}"{aliases},"fields":[{{"name":"x","type":"int"}}]}}"#);
+        format!(r#"{{"name":"a","type":["int",{record}]}}"#)
+    };
+    let reader = of("New", r#","aliases":["n.Old","Older"]"#);
+    for writer in ["Old", "Older", "New"] {
+        let record = resolve(&reader, &of(writer, ""), &[2, 14]).unwrap();
+        assert!(record.contains("\"a.New.x\": Int(7)"), "{writer}: {record}");
+    }
+    assert!(schema(&reader).format().unwrap().schema().contains("alias Old"));
+}
+
+#[test]
+fn what_a_format_does_not_have_of_a_schema_is_listed() {
+    let fields = r#"{"name":"a","type":["int","string"],"default":1},
+        {"name":"b","type":{"type":"array","items":{"type":"enum","name":"E","symbols":["X"],"default":"X"}},"default":[]},
+        {"name":"c","type":{"type":"record","name":"C","fields":[
+            {"name":"d","type":{"type":"map","values":"int"},"default":{"x":1}}, {"name":"e","type":"int","default":1}]}},
+        {"name":"f","type":[{"type":"record","name":"F","fields":[{"name":"g","type":"int"}]},"null"],"default":{"g":1}},
+        {"name":"h","type":"C","default":{"d":{"y":1},"e":2}}, {"name":"i","type":"int","default":"seven"}"#;
+    let expected = [
+        "the default of `a`",
+        "the default symbol of `b[]`",
+        "the default of `c.d`",
+        "the default of `f`",
+        "the default of `h.d`",
+        "the default of `i`",
+    ];
+    let mut ignored = schema(fields).ignored();
+    ignored.dedup();
+    assert_eq!(ignored, expected);
+}

@@ -9,16 +9,51 @@ use std::collections::{HashMap, VecDeque};
 /// Messages that a reader takes ahead, unless it says otherwise.
 pub(crate) const AHEAD: u32 = 16;
 
+/// Ended messages of this number of bytes are reported, however few they are: the daemon keeps each until then.
+const REPORT_BYTES: u64 = 256 << 10;
+/// Bytes that a message counts for beside its own.
+const BYTES_BESIDE: u64 = 64;
+/// Held messages that a report of later ones names at most; beyond that the oldest count as ended.
+const MAX_HELD: usize = 256;
+
+/// A message that has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// By which it is ended.
+    pub(crate) number: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A message that was got, and whose end the daemon does not know of.
+#[derive(Debug)]
+struct Begun {
+    number: u64,
+    bytes: usize,
+    is_ended: bool,
+}
+
+/// Messages that were ended, for [`crossdock_transport::Request::GetMessages`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) messages: u32,
+    /// Those before the last of them that are held still.
+    pub(crate) held: Vec<u32>,
+}
+
 /// One open side of a mailbox.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     /// Messages that have come and were not got yet.
-    queue: VecDeque<Vec<u8>>,
+    queue: VecDeque<Arrived>,
+    /// Messages that were got, by their numbers, until they are reported as ended.
+    begun: VecDeque<Begun>,
     /// How many more the daemon may send.
     credit: u64,
-    /// Messages that were ended and not yet asked for anew.
+    /// Messages that were ended and not reported yet.
     ended: u32,
-    /// Number that is requested anew at once.
+    /// Their bytes.
+    ended_bytes: u64,
+    /// Number of them that is reported at once.
     refill: u32,
     /// How many messages may be put; none: as many as the session takes.
     may_put: Option<u64>,
@@ -48,25 +83,33 @@ impl Side {
     }
 
     /// The next message that has come.
-    pub(crate) fn get(&mut self) -> Option<Vec<u8>> {
-        self.queue.pop_front()
+    pub(crate) fn get(&mut self) -> Option<Arrived> {
+        let message = self.queue.pop_front()?;
+        self.begun.push_back(Begun { number: message.number, bytes: message.bytes.len(), is_ended: false });
+        Some(message)
     }
 
-    /// A message was ended: how many are to be asked for anew, which is not done for each alone.
-    pub(crate) fn ended(&mut self) -> Option<u32> {
+    /// A message was ended: what is to be reported, which is not done for each alone.
+    pub(crate) fn ended(&mut self, number: u64) -> Option<Ended> {
+        // One of an earlier side of that number is of no interest any more.
+        let at = self.begun.binary_search_by_key(&number, |begun| begun.number).ok()?;
+        let begun = self.begun.get_mut(at).filter(|begun| !begun.is_ended)?;
+        begun.is_ended = true;
         self.ended += 1;
-        if self.ended < self.refill {
-            return None;
-        }
-        let messages = std::mem::take(&mut self.ended);
-        self.credit += u64::from(messages);
-        Some(messages)
+        self.ended_bytes += begun.bytes as u64 + BYTES_BESIDE;
+        (self.ended >= self.refill || self.ended_bytes >= REPORT_BYTES).then(|| self.take_ended()).flatten()
     }
 
-    /// A reader is closed: how many messages it has ended and not yet asked for anew, so that the daemon does not count them as
-    /// lost.
-    pub(crate) fn take_ended(&mut self) -> u32 {
-        std::mem::take(&mut self.ended)
+    /// What was ended and is not reported yet.
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+        let messages = std::mem::take(&mut self.ended);
+        self.ended_bytes = 0;
+        self.credit += u64::from(messages);
+        let last = self.begun.iter().rposition(|begun| begun.is_ended)?;
+        let before = (0..).zip(self.begun.range(..last));
+        let held = before.filter(|(_, begun)| !begun.is_ended).map(|(at, _)| at).take(MAX_HELD).collect();
+        self.begun.retain(|begun| !begun.is_ended);
+        Some(Ended { messages, held })
     }
 
     /// What was dropped since it was last asked, for one reason.
@@ -108,6 +151,8 @@ pub(crate) struct Post {
     sides: HashMap<u16, Side>,
     /// How many messages ahead were asked for with each request for a reader that is not answered yet.
     asked: HashMap<u32, u32>,
+    /// Messages that have come so far.
+    arrived: u64,
 }
 
 impl Post {
@@ -174,10 +219,11 @@ impl Post {
         let Some(side) = u16::try_from(number).ok().and_then(|number| self.sides.get_mut(&number)) else {
             return true;
         };
+        self.arrived += 1;
         let asked_for = side.credit > 0;
         if asked_for {
             side.credit -= 1;
-            side.queue.push_back(bytes);
+            side.queue.push_back(Arrived { number: self.arrived, bytes });
         }
         asked_for
     }
@@ -200,8 +246,40 @@ mod tests {
         assert!(post.take(3, vec![1]) && post.take(3, vec![2]));
         assert!(!post.take(3, vec![3]), "beyond what was asked for");
         assert!(post.take(4, vec![1]) && post.take(70_000, vec![1]), "for nobody any more");
-        assert_eq!(post.sides[&3].queue, [[1], [2]]);
+        let queued: Vec<_> = post.sides[&3].queue.iter().map(|message| &message.bytes[..]).collect();
+        assert_eq!(queued, [[1], [2]]);
         assert!(!post.sides.contains_key(&4));
+    }
+
+    #[test]
+    fn a_reader_reports_what_it_has_ended_and_what_it_holds_before_that() {
+        let mut post = Post::default();
+        post.expect(7, 8);
+        post.open(&opened(7, 3, None));
+        (0..8).for_each(|byte| assert!(post.take(3, vec![byte])));
+        let side = post.side(3).unwrap();
+        let numbers: Vec<u64> = std::iter::from_fn(|| side.get()).map(|message| message.number).collect();
+        // Half of what it takes ahead is reported at once.
+        let ended: Vec<_> = [1, 3, 4].iter().map(|at| side.ended(numbers[*at])).collect();
+        assert_eq!(ended, [None, None, None]);
+        assert_eq!(side.ended(numbers[3]), None, "it was ended before");
+        assert_eq!(side.ended(numbers[5]), Some(Ended { messages: 4, held: vec![0, 2] }));
+        // 0, 2, 6 and 7 are left.
+        assert_eq!((side.ended(numbers[0]), side.ended(numbers[6])), (None, None));
+        assert_eq!(side.take_ended(), Some(Ended { messages: 2, held: vec![1] }));
+        assert_eq!((side.take_ended(), side.credit), (None, 6));
+        assert_eq!(side.ended(numbers[0]), None, "it was reported");
+    }
+
+    #[test]
+    fn long_messages_are_reported_when_they_are_ended() {
+        let mut post = Post::default();
+        post.expect(7, 8);
+        post.open(&opened(7, 3, None));
+        assert!(post.take(3, vec![0; 1 << 20]));
+        let side = post.side(3).unwrap();
+        let number = side.get().unwrap().number;
+        assert_eq!(side.ended(number), Some(Ended { messages: 1, held: Vec::new() }));
     }
 
     #[test]

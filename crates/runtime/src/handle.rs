@@ -495,6 +495,15 @@ impl ContextHandle {
         self.shared.catalog.run(move |catalog| catalog.check_format(&stream, &format))
     }
 
+    /// The number of a stream's versions; `None` if nothing is known of the stream, not even a policy.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn version_count(&self, stream: &str) -> Result<Option<usize>, Stopped> {
+        let stream = stream.to_owned();
+        self.shared.catalog.run(move |catalog| catalog.version_count(&stream))
+    }
+
     /// Makes a stream known before anybody publishes it.
     ///
     /// # Errors

@@ -82,8 +82,8 @@ impl Context {
                     Err(refusal) => Reply::Refused { id, refusal }.into(),
                 });
             }
-            Request::GetMessages { number, messages } => {
-                self.host.get_messages(key, number, messages);
+            Request::GetMessages { number, messages, held } => {
+                self.host.get_messages(key, number, messages, &held);
                 return None;
             }
             _ => return None,

@@ -193,11 +193,18 @@ pub enum Request {
     /// Over packets only: a reader takes `messages` more messages of a mailbox that it has open, beyond those it has
     /// asked for before (`ahead` of [`Request::OpenMailbox`] to begin with). The daemon sends no more than that, so a
     /// reader that is slow on one mailbox holds up nothing else of its session. Nothing answers.
+    ///
+    /// The reader has ended this number of messages: the oldest of those that it was sent and has not reported so before, except
+    /// the ones in `held`. What it has not reported when it goes is for the next reader.
     GetMessages {
         /// The session's number for the open side.
         number: u16,
         /// How many more.
         messages: u32,
+        /// Which it holds still, though it has ended later ones: their positions among the messages that it was sent and has not
+        /// reported as ended, 0 for the oldest, in ascending order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        held: Vec<u32>,
     },
     /// Starts one of the daemon's built-in tasks, which reads a mailbox by upcall (Nectar paper, sections 3.3 and 3.5).
     CreateTask {

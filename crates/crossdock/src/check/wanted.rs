@@ -8,13 +8,27 @@ use crossdock_mailbox::attach::AttachAddr;
 use crossdock_runtime::{ContextConfig, ContextKind, ContextSpec, PlatformConfig};
 
 use crate::config::Config;
+use crate::http::connections::MOST as MOST_CONNECTIONS;
 use crate::http::socket;
 
-/// Descriptors that the daemon has beside those of clients: its sockets, doorbells, files and HTTP connections.
-const OWN_FILES: u64 = 192;
-/// Descriptors for an attached client: its socket, doorbell, pipe (two) and process; and the two segments of a protection domain of
-/// its own.
-const CLIENT_FILES: u64 = 7;
+/// Descriptors of a daemon beside those below, as counted in /proc/PID/fd: standard input, output and error, the control socket, and
+/// those of its threads.
+const OWN_FILES: u64 = 12;
+/// Further ones with an attach socket.
+const OWN_FILES_ATTACH: u64 = 5;
+/// Further ones for each I/O context.
+const OWN_FILES_IO: u64 = 10;
+/// Further ones for each other context.
+const OWN_FILES_CONTEXT: u64 = 4;
+/// Further ones with a `state_dir`, and with a TCP address for HTTP.
+const OWN_FILES_STATE: u64 = 2;
+const OWN_FILES_HTTP: u64 = 1;
+/// Descriptors for an attached client: its socket, doorbell, pipe (two) and process.
+const CLIENT_FILES: u64 = 5;
+/// The two segments of a protection domain, at each I/O context that has a client of it.
+const DOMAIN_FILES: u64 = 2;
+/// Connections that wait for admission: processes that have not sent their attach request.
+const PENDING_FILES: u64 = 64;
 
 /// Buffers of each context for what its handlers make, in bytes.
 const CONTEXT_BYTES: u64 = 130 << 20;
@@ -56,21 +70,43 @@ impl Wanted {
         format!("sudo -u {quote}{user}{quote} crossdock check{}", file.collect::<String>())
     }
 
-    /// Open files, with every table full.
-    pub(crate) fn files(&self) -> u64 {
-        let clients = if self.attach.is_some() { u64::from(self.context.host.max_clients) } else { 0 };
-        OWN_FILES + CLIENT_FILES * clients * self.io_contexts()
+    /// Open files of the daemon without clients.
+    fn own_files(&self) -> u64 {
+        let contexts = &self.context.platform.contexts;
+        let others = contexts.iter().filter(|context| !context.io).count() as u64;
+        let attach = if self.attach.is_some() { OWN_FILES_ATTACH } else { 0 };
+        let state = if self.context.morph.state_dir.is_some() { OWN_FILES_STATE } else { 0 };
+        let http = if self.http.is_some() { OWN_FILES_HTTP } else { 0 };
+        OWN_FILES + attach + OWN_FILES_IO * self.io_contexts() + OWN_FILES_CONTEXT * others + state + http
     }
 
-    /// What a limit of open files means, if it is lower than [`Wanted::files`].
+    /// Clients that may attach, by the configuration.
+    fn clients(&self) -> u64 {
+        if self.attach.is_some() { u64::from(self.context.host.max_clients) * self.io_contexts() } else { 0 }
+    }
+
+    /// Open files of the daemon with the segments of its protection domains.
+    fn files_before_clients(&self) -> u64 {
+        let domains = if self.attach.is_some() { self.domains() * self.io_contexts() } else { 0 };
+        self.own_files() + DOMAIN_FILES * domains
+    }
+
+    /// Open files, with every table full.
+    pub(crate) fn files(&self) -> u64 {
+        let listeners = 1 + u64::from(self.http.is_some());
+        let pending = if self.attach.is_some() { PENDING_FILES } else { 0 };
+        self.files_before_clients() + CLIENT_FILES * self.clients() + pending + listeners * MOST_CONNECTIONS as u64
+    }
+
+    /// What a limit of open files means, if it lets fewer clients attach than the configuration.
     pub(crate) fn few_files(&self, limit: u64) -> Option<String> {
-        let wanted = self.files();
-        (limit < wanted).then(|| {
-            let clients = limit.saturating_sub(OWN_FILES) / CLIENT_FILES;
+        let clients = limit.saturating_sub(self.files_before_clients()) / CLIENT_FILES;
+        (clients < self.clients()).then(|| {
             format!(
                 "the limit of open files, {limit}, lets about {clients} clients attach, and not the {} of `max_clients` in [host]: \
-                 raise it to {wanted} (`ulimit -n`, or LimitNOFILE of the service)",
-                self.context.host.max_clients
+                 raise it to {} (`ulimit -n`, or LimitNOFILE of the service)",
+                self.context.host.max_clients,
+                self.files()
             )
         })
     }
@@ -161,7 +197,7 @@ mod tests {
         let wanted = Wanted::of(&Config::default(), Path::new(""));
         assert_eq!(wanted.few_files(wanted.files()), None);
         let words = wanted.few_files(1024).unwrap();
-        assert!(words.contains("1024, lets about 118 clients") && words.contains("raise it to 7360"), "{words}");
+        assert!(words.contains("1024, lets about 198 clients") && words.contains("raise it to 5345"), "{words}");
         assert!(wanted.few_files(10).unwrap().contains("about 0 clients"));
     }
 
@@ -169,8 +205,8 @@ mod tests {
     fn without_attaching_there_is_no_memory_and_no_descriptor_for_it() {
         let mut wanted = Wanted::of(&Config::default(), Path::new(""));
         assert_eq!(wanted.memory_bytes(), (2 * 128 + 2 * 130 + 256 + 128) << 20);
-        assert_eq!(wanted.files(), 192 + 7 * 1024);
+        assert_eq!(wanted.files(), 31 + 2 + 5 * 1024 + 64 + 128);
         wanted.attach = None;
-        assert_eq!((wanted.memory_bytes(), wanted.files()), ((2 * 128 + 2 * 130) << 20, 192));
+        assert_eq!((wanted.memory_bytes(), wanted.files()), ((2 * 128 + 2 * 130) << 20, 26 + 128));
     }
 }

@@ -74,6 +74,14 @@ pub(crate) struct Publish {
     pub(crate) daemon: Daemon,
 }
 
+/// Where the files are that a `.proto` imports.
+#[derive(Debug, Args)]
+pub(crate) struct ProtoPath {
+    /// Directory with the files that a .proto imports, beside its own directory; may be given several times
+    #[arg(long = "proto-path", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directories: Vec<PathBuf>,
+}
+
 /// Options of an encoding.
 #[derive(Debug, Args)]
 pub(crate) struct Coding {
@@ -82,6 +90,8 @@ pub(crate) struct Coding {
     /// several messages, name the message after a colon
     #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
     /// Losses that the encoding may cause, by name, comma-separated; any other loss is an error that names the loss
     #[arg(long, value_name = "LOSS", value_delimiter = ',', value_parser = parse_loss())]
     pub(crate) allow: Vec<Loss>,

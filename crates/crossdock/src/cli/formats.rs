@@ -8,7 +8,7 @@ use crossdock_format::convert::MESSAGE_FIELD;
 use crossdock_format::encoding::{Encoding, Framing, Loss, SchemaNotation};
 use crossdock_format::registry::Policy;
 
-use super::data::{parse_encoding, parse_framing, parse_loss, parse_notation};
+use super::data::{ProtoPath, parse_encoding, parse_framing, parse_loss, parse_notation};
 use super::{Answer, Control, List};
 use crate::formats::parse_policy;
 
@@ -88,7 +88,8 @@ pub(crate) enum FormatsCommand {
     Export(ExportFormat),
     /// Shows what a reader of one format sees of records in another
     Diff(DiffFormats),
-    /// Checks whether a schema can be a stream's next version under the stream's policy; exits with 1 if it cannot
+    /// Checks whether a schema can be a stream's next version under the stream's policy; exits with 1 if it cannot, and
+    /// with 2 if there is no such stream
     Check(CheckFormat),
     /// Sets how a stream's format may change from its next version on
     Policy(SetPolicy),
@@ -143,6 +144,8 @@ pub(crate) struct ShowFormat {
     /// The format: STREAM:v1, an id, or a schema file
     pub(crate) format: String,
     #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
+    #[command(flatten)]
     pub(crate) list: List,
 }
 
@@ -154,6 +157,8 @@ pub(crate) struct ExportFormat {
     #[arg(long, value_name = "NOTATION", value_parser = parse_notation())]
     pub(crate) notation: SchemaNotation,
     #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
+    #[command(flatten)]
     pub(crate) control: Control,
 }
 
@@ -163,6 +168,8 @@ pub(crate) struct DiffFormats {
     pub(crate) reader: String,
     /// The format of the records, named in the same way
     pub(crate) written: String,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
     #[command(flatten)]
     pub(crate) list: List,
 }
@@ -174,6 +181,8 @@ pub(crate) struct CheckFormat {
     /// The schema file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
     #[command(flatten)]
     pub(crate) answer: Answer,
 }
@@ -251,7 +260,8 @@ pub(crate) struct MessageCoding {
     /// File with the messages' schema (.proto, .avsc), for encodings that need one
     #[arg(long, value_name = "FILE[:MESSAGE]", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
-    /// With --framing confluent, JSON file with the schemas by their ids, as a registry answers `GET /schemas`
+    /// With --framing confluent, JSON file with the schemas by their ids: as a registry answers `GET /schemas`, or with a
+    /// schema file for each id, such as {"7": "quote.proto"}
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) schemas: Option<PathBuf>,
     /// Losses that the encoding may cause, by name, comma-separated
@@ -260,6 +270,8 @@ pub(crate) struct MessageCoding {
     /// Ignore fields of a message that the format does not have
     #[arg(long)]
     pub(crate) ignore_unknown: bool,
+    #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
 }
 
 #[derive(Debug, Args)]

@@ -45,7 +45,9 @@ Examples:
   crossdock mailbox put orders --count 1M --size 64
   crossdock mailbox put east/orders lines.txt
 
-While the mailbox is full, the command waits. east/orders is the mailbox of another
+While the mailbox is full, the command waits. It ends with 1 if messages of the
+mailbox were dropped meanwhile, whoever put them, such as by a task whose output
+mailbox was full, and prints how many and why. east/orders is the mailbox of another
 node that the daemon's configuration names.")]
     Put(PutMessages),
     /// Takes messages out of a mailbox and prints them
@@ -58,10 +60,9 @@ Examples:
 
 The command waits for messages until it has --limit of them; with --for it ends
 with 0 also when there were fewer. Messages that it does not take stay in the
-mailbox for the next reader. Exceptions: over packets, one message more may be on
-its way when the command ends, and the reader of a `rings` mailbox that is killed
-had messages ahead. Those are dropped, and counted by `crossdock mailboxes`
-(reader_gone).")]
+mailbox for the next reader. Exception: by shared memory, a reader of a `rings`
+mailbox that is killed had messages ahead. Those are dropped, and counted by
+`crossdock mailboxes` (reader_gone).")]
     Get(GetMessages),
     /// Takes messages out of a mailbox and prints them as they come, until it is interrupted
     #[command(after_help = "\

@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use crossdock_mailbox::attach::AttachAddr;
 
-pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, Publish, Subscribe};
+pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
     MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, ShowFormat, Streams, StreamsCommand,

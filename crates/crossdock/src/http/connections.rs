@@ -31,7 +31,7 @@ use super::routes::{MAX_BODY_BYTES, error};
 /// Connections of one peer: more than any number of terminals and scripts of a user needs.
 const MOST_OF_PEER: usize = 32;
 /// Connections of all peers of a listener.
-const MOST: usize = 128;
+pub(crate) const MOST: usize = 128;
 /// How long a client may take for a request's head, and then for its body; and stay connected between two requests.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a client may take to take in that it is refused.

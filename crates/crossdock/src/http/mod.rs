@@ -8,7 +8,7 @@
 //! `text`, which is the message with the place in the query shown, as the command line prints it, and a refused change `plan`.
 
 pub(crate) mod client;
-mod connections;
+pub(crate) mod connections;
 mod follow;
 mod metrics;
 mod process;

@@ -1,10 +1,11 @@
 //! `crossdock check`: what it finds of sockets and folders of a test's own, and how it says so.
 
 use std::net::UdpSocket;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::place::{Ended, Place, argument, with_io_contexts};
+use crate::place::{Daemon, Ended, Place, Process, argument, io_count, with_io_contexts, word_after};
 
 /// A configuration with everything in the test's folder, and the address.
 fn config(place: &Place, listen: &str, more: &str) -> String {
@@ -63,6 +64,62 @@ fn an_address_that_another_has_is_a_problem_and_the_daemons_own_is_not() {
     assert_eq!(place.list("streams").len(), 1, "the daemon goes on");
 }
 
+/// What starts a daemon with these limits of open files, as `ulimit` has them.
+fn limited(place: &Place, limits: &str) -> Command {
+    let serve = place.serve();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]).arg(serve.get_program()).args(serve.get_args());
+    command.current_dir(place.path(".")).stdin(Stdio::null());
+    for (name, value) in serve.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+fn open_files(daemon: &Process) -> u64 {
+    std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count() as u64
+}
+
+#[test]
+fn a_daemon_raises_its_limit_of_open_files_as_far_as_it_may() {
+    let place = Place::new();
+    let daemon = Daemon::start(&mut limited(&place, "ulimit -S -n 100"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.process.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = line.split_whitespace().skip(3).take(2).collect::<Vec<_>>()[..] else { panic!("{line}") };
+    assert!(soft == hard && soft != "100", "{line}");
+}
+
+#[test]
+fn the_clients_that_a_limit_of_open_files_lets_attach_are_those_that_there_is_room_for() {
+    let mut place = Place::new();
+    let limit = 200;
+    let daemon = Process::spawn(&mut limited(&place, &format!("ulimit -n {limit}")));
+    let warning = daemon.stderr_line(|line| line.contains("the limit of open files"));
+    place.uses(word_after(&daemon.stderr_line(|line| line.contains(" serving ")), "address="));
+    let said: u64 = warning.split("about ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    place.run(["mailbox", "create", "m"]).with_code(0);
+    let tail = || place.spawn(["mailbox", "tail", "m", "--transport", "shm"]);
+    let attached = |number: u64| place.wait_for("mailboxes", |all| all[0]["readers"] == number);
+    // The first one brings the segments of its protection domain.
+    let _first = tail();
+    attached(1);
+    let before = open_files(&daemon);
+    let further = 6;
+    let _further: Vec<Process> = (0..further).map(|_| tail()).collect();
+    attached(1 + further);
+    // The HTTP connection that asks for the mailboxes is counted or is not, before and after.
+    let each = (open_files(&daemon) - before + further / 2) / further;
+    let counted = 1 + (limit - before) / each;
+    assert!(
+        said.abs_diff(counted) <= 1 + io_count() as u64,
+        "said {said}, counted {counted}, {each} each, {before} before"
+    );
+}
+
 #[test]
 fn places_that_cannot_be_had_are_problems() {
     let place = Place::new();
@@ -81,7 +138,7 @@ fn the_table_fits_80_columns_and_wrong_files_are_the_users() {
     let place = Place::new();
     let file = config(&place, "127.0.0.1:0", "");
     let mut command = place.command(["check", "--config", &file]);
-    let text = crate::place::Process::spawn(command.env("COLUMNS", "80")).end().stdout;
+    let text = Process::spawn(command.env("COLUMNS", "80")).end().stdout;
     assert!(text.starts_with("item "), "{text}");
     assert_eq!(text.lines().find(|line| !line.starts_with(' ') && line.chars().count() > 80), None, "{text}");
     place.write("bad.toml", "[contxt]\n");

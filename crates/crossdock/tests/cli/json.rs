@@ -53,7 +53,25 @@ fn a_format_that_a_policy_refuses_is_an_object_and_a_failure() {
     assert!(objects[0]["note"].as_str().is_some_and(|note| note.contains("carrier")), "{objects:?}");
     place.write("next.schema", "carrier string\n");
     let objects = place.run([&check[..], &["--json"]].concat()).with_code(0).json();
+    assert_eq!((&objects[0]["compatible"], &objects[0]["note"]), (&true.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn a_check_against_a_stream_that_is_not_there_is_a_failure() {
+    let (place, _daemon) = Place::with_daemon();
+    place.write("next.schema", "carrier string\n");
+    let check = |stream| ["formats", "check", stream, "next.schema", "--json"];
+    let said = ["no stream `flights`", "streams: A"];
+    assert_eq!(place.run(check("flights")).with_code(2).saying(&said).stdout, "");
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.run(["publish", "Flights", "flights.csv"]).with_code(0);
+    place.run(check("Flight")).with_code(2).saying(&["no stream `Flight`", "did you mean `Flights`"]);
+    // A policy may precede the first version.
+    place.run(["formats", "policy", "Delays", "backward"]).with_code(0);
+    let objects = place.run(check("Delays")).with_code(0).json();
     assert_eq!(objects[0]["compatible"], true);
+    assert!(objects[0]["note"].as_str().is_some_and(|note| note.contains("no version yet")), "{objects:?}");
+    place.run(&check("Delays")[..4]).with_code(0).saying(&["stream `Delays` has no version yet"]);
 }
 
 #[test]

@@ -29,6 +29,68 @@ fn what_a_reader_of_rings_did_not_take_is_there_for_the_next_one() {
 }
 
 #[test]
+fn what_a_reader_over_packets_did_not_take_is_there_for_the_next_one() {
+    for implementation in ["rings", "signal_queue"] {
+        let (place, _daemon) = Place::with_daemon();
+        place.run(["mailbox", "create", "m", "--implementation", implementation]).with_code(0);
+        let mut put = place.spawn_fed(["mailbox", "put", "m"]);
+        put.feed("1\n2\n3\n4\n5\n");
+        put.end().with_code(0);
+        for expected in ["1\n", "2\n", "3\n"] {
+            assert_eq!(place.run(["mailbox", "get", "m", "--transport", "udp"]).with_code(0).stdout, expected);
+        }
+        assert_eq!(place.run(["mailbox", "get", "m", "--limit", "2"]).with_code(0).stdout, "4\n5\n");
+        let mailbox = place.list("mailboxes").remove(0);
+        assert_eq!((&mailbox["gets"], &mailbox["dropped"]), (&5.into(), &serde_json::json!([])));
+    }
+}
+
+#[test]
+fn what_a_killed_reader_over_packets_had_not_ended_is_there_for_the_next_one() {
+    let (place, _daemon) = Place::with_configured_daemon("idle_timeout_ms = 1000\n");
+    place.run(["mailbox", "create", "m"]).with_code(0);
+    let reader = place.spawn(["mailbox", "tail", "m", "--transport", "udp"]);
+    place.wait_for("mailboxes", |all| all[0]["readers"] == 1);
+    reader.signal(Signal::STOP);
+    let mut put = place.spawn_fed(["mailbox", "put", "m"]);
+    put.feed("1\n2\n3\n");
+    put.end().with_code(0);
+    // The daemon has them, so the first is on its way to the reader.
+    reader.signal(Signal::KILL);
+    place.wait_for("mailboxes", |all| all[0]["readers"] == 0);
+    for expected in ["1\n", "2\n", "3\n"] {
+        assert_eq!(place.run(["mailbox", "get", "m", "--transport", "udp"]).with_code(0).stdout, expected);
+    }
+    let mailbox = place.list("mailboxes").remove(0);
+    assert_eq!((&mailbox["gets"], &mailbox["dropped"]), (&3.into(), &serde_json::json!([])));
+}
+
+#[test]
+fn messages_that_were_dropped_are_reported_to_the_command_that_put_them() {
+    for way in WAYS {
+        let (place, _daemon) = Place::with_daemon();
+        place.run(["mailbox", "create", "src"]).with_code(0);
+        place.run(["mailbox", "create", "full", "--bound-messages", "1"]).with_code(0);
+        place.run(["mailbox", "task", "src", "echo", "to=full"]).with_code(0);
+        let place = place.by(way);
+        let put = ["mailbox", "put", "src", "--count", "7"];
+        place.run(put).with_code(1).saying(&[
+            "6 messages of src dropped: the mailbox that the task writes into was full (full)",
+            "put into src: 7 messages",
+            "error: 6 messages of mailbox src were dropped",
+        ]);
+        let ended = place.run(put.into_iter().chain(["--json"])).with_code(1);
+        let report = &ended.json()[0];
+        assert_eq!((&report["messages"], &report["dropped"]), (&7.into(), &serde_json::json!([["full", 7]])));
+        place.run(["mailbox", "rm", "full"]).with_code(0);
+        place.run(["mailbox", "task", "src", "--end"]).with_code(0);
+        place.run(["mailbox", "task", "src", "discard"]).with_code(0);
+        let ended = place.run(put.into_iter().chain(["--json"])).with_code(0);
+        assert_eq!(ended.json()[0]["dropped"], serde_json::json!([]));
+    }
+}
+
+#[test]
 fn lines_go_in_and_come_out_in_order_one_by_one() {
     let (place, _daemon) = with_mailboxes();
     let mut put = place.spawn_fed(["mailbox", "put", "requests"]);

@@ -29,6 +29,7 @@ mod place;
 mod platform;
 mod readme;
 mod reconnecting;
+mod schemas;
 mod setup;
 mod start;
 mod systemd;

@@ -76,11 +76,50 @@ fn messages_in_confluents_frame_are_read_by_the_schemas_that_they_name() {
 }
 
 #[test]
+fn schemas_by_their_ids_are_one_object_of_a_registry_or_files() {
+    let (place, _daemon) = place();
+    place.write("quote.schema", "bid i32\nsym string\n");
+    std::fs::create_dir(place.path("registry")).unwrap();
+    place.write("registry/quote.proto", "syntax = \"proto3\";\nmessage Quote { int32 bid = 1; string sym = 2; }");
+    place.write("registry/files.json", r#"{"7": "quote.proto:Quote", "9": "quote.proto"}"#);
+    place.write(
+        "registry/one.json",
+        r#"{"subject":"q-value","version":1,"id":7,"schemaType":"PROTOBUF",
+            "schema":"syntax = \"proto3\";\nmessage Quote { int32 bid = 1; string sym = 2; }"}"#,
+    );
+    let add = ["conversions", "add", "Q", "v1", "quote.schema", "--decode", "protobuf", "--field", "body"];
+    let framed = "{\"topic\":\"t\",\"key\":null,\"body\":\"AAAAAAcACAcSAkFC\"}\n";
+    place.write("framed.jsonl", framed);
+    for file in ["registry/one.json", "registry/files.json"] {
+        place.run([&add[..], &["--framing", "confluent", "--schemas", file]].concat()).with_code(0);
+        let sql = "SELECT * FROM Q";
+        let subscriber = place.spawn(["subscribe", sql, "--accept", "quote.schema", "--limit", "1"]);
+        place.wait_for_subscriptions(1);
+        place.run(["publish", "Q", "framed.jsonl", "--schema", "envelope.schema"]).with_code(0);
+        assert_eq!(subscriber.end().with_code(0).stdout, "{\"bid\":7,\"sym\":\"AB\"}\n");
+        place.wait_for_subscriptions(0);
+    }
+}
+
+#[test]
 fn what_cannot_be_kept_or_framed_is_a_usage_error() {
     let (place, _daemon) = place();
     let add = ["conversions", "add", "Q", "v1", "quote.schema", "--decode", "protobuf", "--field", "body"];
     let with = |more: &[&'static str]| [&add[..], more].concat();
     place.run(with(&["--schema", "q.proto", "--framing", "kafka"])).with_code(2).saying(&["none, length, confluent"]);
+    let confluent = |more: &[&'static str]| with(&[&["--framing", "confluent"], more].concat());
+    place.write("schemas.json", r#"{"7": "q.proto"}"#);
+    place
+        .run(confluent(&["--schema", "q.proto"]))
+        .with_code(2)
+        .saying(&["--schema does not go with --framing confluent", "{\"7\": \"quote.proto\"}"]);
+    place.run(confluent(&[])).with_code(2).saying(&["--framing confluent needs --schemas FILE"]);
+    place.run(with(&["--schemas", "schemas.json"])).with_code(2).saying(&["--framing confluent", "use --schema"]);
+    place.write("schemas.json", r#"{"7": "quote.schema"}"#);
+    place
+        .run(confluent(&["--schemas", "schemas.json"]))
+        .with_code(2)
+        .saying(&["schemas.json: schema 7, quote.schema, is not of protobuf"]);
     place.write("schemas.json", "{}");
     place
         .run(with(&["--framing", "confluent", "--schemas", "schemas.json"]))

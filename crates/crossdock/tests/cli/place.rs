@@ -100,6 +100,11 @@ impl Place {
         self
     }
 
+    /// Its commands use the daemon of this address from here on.
+    pub(crate) fn uses(&mut self, address: &str) {
+        address.clone_into(&mut self.address);
+    }
+
     /// The address that its commands use.
     pub(crate) fn address(&self) -> &str {
         &self.address

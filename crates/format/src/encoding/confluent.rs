@@ -57,15 +57,19 @@ struct Reference {
 impl RegisteredSchema {
     /// Reads what a schema registry answers to `GET /schemas`: a JSON array of objects with `id`, `schema`, `schemaType`
     /// (`AVRO`, where there is none, `PROTOBUF` or `JSON`), and, for schemas that refer to others, `subject`, `version` and
-    /// `references`. Each number is taken once, and only those of this encoding.
+    /// `references`. Each number is taken once, and only those of this encoding. One such object alone is read too, as the answer
+    /// to `GET /subjects/NAME/versions/N` is.
     ///
     /// # Errors
     /// It is no such array; one number has two schemas; a reference leads nowhere; none is of the encoding.
     pub fn read_list(text: &str, encoding: Encoding) -> Result<Vec<Self>, EncodingError> {
-        let listed: Vec<Listed> = serde_json::from_str(text).map_err(|error| {
+        let is_object = text.trim_start().starts_with('{');
+        let listed =
+            if is_object { serde_json::from_str(text).map(|one| vec![one]) } else { serde_json::from_str(text) };
+        let listed: Vec<Listed> = listed.map_err(|error| {
             EncodingError::schema(format!(
-                "expected a JSON array of objects with `id`, `schema` and `schemaType`, as a registry's /schemas answers: \
-                 {error}"
+                "expected a JSON array of objects with `id`, `schema` and `schemaType`, as a registry's /schemas answers, or \
+                 one such object: {error}"
             ))
         })?;
         let by_version: HashMap<(&str, u32), &Listed> =

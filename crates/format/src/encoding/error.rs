@@ -30,10 +30,11 @@ impl EncodingError {
         Self { item: 0, at: None, field: None, problem }
     }
 
-    /// The same error with the path of the field.
+    /// The same error with the path of the field; with an empty one, which is that of the whole record, nothing changes.
     #[must_use]
     pub fn in_field(self, field: impl Into<String>) -> Self {
-        Self { field: Some(field.into()), ..self }
+        let field = field.into();
+        Self { field: if field.is_empty() { self.field } else { Some(field) }, ..self }
     }
 
     /// The same error with the item's number, counted from 1, if it has none.

@@ -66,12 +66,42 @@ impl Schema {
             #[cfg(not(feature = "protobuf"))]
             SchemaLanguage::Protobuf => Err(absent("a .proto file", "protobuf")),
             #[cfg(feature = "avro")]
-            SchemaLanguage::Avro => super::avro::AvroSchema::parse(&self.text)?.format(),
+            SchemaLanguage::Avro => {
+                let schema = super::avro::AvroSchema::parse(&self.text)?;
+                self.check_record(schema.name())?;
+                schema.format()
+            }
             #[cfg(not(feature = "avro"))]
             SchemaLanguage::Avro => Err(absent("an Avro schema", "avro")),
             SchemaLanguage::JsonSchema => {
                 crate::json::import_json_schema(&self.text).map_err(|error| EncodingError::schema(error.to_string()))
             }
+        }
+    }
+
+    /// What of the schema its format does not have, though the rules of its language say what it means; each as a phrase. Only Avro
+    /// schemas have such parts.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<String> {
+        match self.language {
+            #[cfg(feature = "avro")]
+            SchemaLanguage::Avro => {
+                super::avro::AvroSchema::parse(&self.text).map(|schema| schema.ignored()).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Refuses the name of another record than the one that an Avro schema has.
+    #[cfg(feature = "avro")]
+    fn check_record(&self, name: &str) -> Result<(), EncodingError> {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        match self.message.as_deref() {
+            Some(message) if message != name && message != last => {
+                let message = crate::text::shorten(message.as_bytes());
+                Err(EncodingError::schema(format!("there is no record `{message}`; there is: {name}")))
+            }
+            _ => Ok(()),
         }
     }
 }

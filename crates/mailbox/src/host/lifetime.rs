@@ -267,6 +267,32 @@ impl HostInterface {
         }
     }
 
+    /// Puts messages back that the core got of a mailbox ([`HostInterface::get`]) and that nobody has ended: they are the first in it
+    /// again, in their order. Freed if the mailbox was deleted.
+    pub fn put_back_got<I>(&mut self, from: MailboxKey, messages: I)
+    where
+        I: IntoIterator<Item = Message, IntoIter: DoubleEndedIterator>,
+    {
+        let messages = messages.into_iter();
+        match self.mailbox(from).map(|mailbox| mailbox.core_reader) {
+            Some(CoreReader::None) => {
+                for message in messages.rev() {
+                    if let Some(mailbox) = self.present_mailbox(from) {
+                        mailbox.returns(message.0.len);
+                        mailbox.queue.push_front(message);
+                    }
+                }
+                self.pump(from);
+                self.note_change(from);
+            }
+            Some(CoreReader::Upcall(upcall)) => {
+                let arrival = |message| Arrival::Upcall { mailbox: from, upcall, message };
+                self.arrivals.extend(messages.map(arrival));
+            }
+            Some(CoreReader::Session(_)) | None => messages.for_each(|message| self.free(message)),
+        }
+    }
+
     /// A message that was with a reader who died is ended.
     fn lose_with_reader(&mut self, mailbox: MailboxKey, len: u32) {
         // With a mailbox that is gone, so is the claim on the message.

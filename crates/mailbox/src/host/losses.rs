@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum MessageLoss {
-    /// It was with a reader that closed, died or lost its session, and had not been ended.
+    /// It was with an attached reader that died, and had not been ended.
     ReaderGone,
     /// Its writer's session ended before there was memory for it in the mailbox.
     WriterGone,
@@ -53,7 +53,7 @@ impl MessageLoss {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            MessageLoss::ReaderGone => "a reader had them and went without having ended them",
+            MessageLoss::ReaderGone => "a reader on the daemon's machine had them and died without having ended them",
             MessageLoss::WriterGone => "a writer's session ended before there was memory for them",
             MessageLoss::TooLong => "they are longer than a remote reader, the mailbox's task or the daemon takes",
             MessageLoss::Full => "the mailbox that the task writes into was full",

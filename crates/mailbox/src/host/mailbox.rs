@@ -168,4 +168,11 @@ impl Mailbox {
         self.depth -= 1;
         self.bytes -= u64::from(bytes);
     }
+
+    /// Notes that a message that had left is in it again.
+    pub(crate) fn returns(&mut self, bytes: u32) {
+        self.counters.gets = self.counters.gets.saturating_sub(1);
+        self.depth += 1;
+        self.bytes += u64::from(bytes);
+    }
 }

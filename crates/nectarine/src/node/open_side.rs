@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::link::NOBODY;
-use crate::post::{DroppedMessages, Side};
+use crate::post::{Arrived, DroppedMessages, Ended, Side};
 use crate::shared::Inner;
 use crossdock_transport::Request;
 
@@ -47,7 +47,7 @@ impl OpenSide {
     }
 
     /// The next message, if one has come; an error if none will.
-    pub(super) fn get(&self, inner: &mut Inner) -> Option<Result<Vec<u8>, Error>> {
+    pub(super) fn get(&self, inner: &mut Inner) -> Option<Result<Arrived, Error>> {
         if let Some(message) = self.side(inner).and_then(Side::get) {
             return Some(Ok(message));
         }
@@ -62,11 +62,16 @@ impl OpenSide {
         self.end(inner).map(Err)
     }
 
-    /// A message was ended: its place is asked for anew, not for each message alone.
-    pub(super) fn ended(&self, inner: &mut Inner) {
-        let Some(messages) = self.side(inner).and_then(Side::ended) else { return };
-        inner.link.ask(Request::GetMessages { number: self.number, messages });
+    /// A message was ended: that is reported, not for each message alone.
+    pub(super) fn ended(&self, inner: &mut Inner, message: u64) {
+        let Some(ended) = self.side(inner).and_then(|side| side.ended(message)) else { return };
+        self.report(inner, ended);
         inner.link.transmit();
+    }
+
+    fn report(&self, inner: &mut Inner, ended: Ended) {
+        let Ended { messages, held } = ended;
+        inner.link.ask(Request::GetMessages { number: self.number, messages, held });
     }
 
     /// Whether a message may be put: then it is counted. An error if none ever may again.
@@ -102,9 +107,8 @@ impl OpenSide {
         if self.session != inner.link.session() {
             return;
         }
-        let ended = self.side(inner).map_or(0, Side::take_ended);
-        if ended > 0 {
-            inner.link.ask(Request::GetMessages { number: self.number, messages: ended });
+        if let Some(ended) = self.side(inner).and_then(Side::take_ended) {
+            self.report(inner, ended);
         }
         if inner.post.as_mut().is_some_and(|post| post.close(self.number)) {
             inner.link.ask(Request::CloseMailbox { id: NOBODY, number: self.number });

@@ -14,15 +14,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderOptions {
     /// Over packets: how many messages are sent ahead of those that were ended; 16 unless set, at least 1. Those that were
-    /// sent and not read are lost when the reader is closed, and other readers of the mailbox do not get them.
+    /// sent and not ended are for the next reader of the mailbox when this one is closed or its session is lost.
     pub ahead: Option<u32>,
 }
 
 /// The reading side of a mailbox.
 ///
 /// A message is begun, read in place, and ended; several may be begun before one is ended. A message that is not ended counts
-/// towards the mailbox's bound. What a reader has not begun when it is dropped stays in the mailbox by shared memory; over packets,
-/// what was sent to it ahead is lost and counted.
+/// towards the mailbox's bound; over packets, what a reader was sent does not. What a reader has not ended when it is dropped stays in
+/// the mailbox, before the others, for the next reader.
+///
+/// Over packets the same applies to a reader whose process died or whose connection was lost. The end of a message is reported
+/// together with others, so the next reader may get messages again that this one has ended last: each is delivered at least once. By
+/// shared memory, the messages that a process held or was handed ahead when it died are dropped and counted.
 pub struct Reader(pub(super) Carried<LocalReader, RemoteReader>);
 
 impl Reader {

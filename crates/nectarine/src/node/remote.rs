@@ -7,7 +7,7 @@ use crate::client::{Client, Interrupter};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::outgoing::Message;
-use crate::post::DroppedMessages;
+use crate::post::{Arrived, DroppedMessages};
 use crate::shared::Shared;
 use crossdock_mailbox::client::Wait;
 use std::ops::{Deref, DerefMut, Range};
@@ -221,21 +221,22 @@ impl RemoteReader {
     pub(super) fn begin_get<M>(&mut self, wait: Wait) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
         let Open { client, side, .. } = &mut self.0;
         let message = client.wait(timeout(wait), |inner| side.get(inner))?.transpose()?;
-        Ok(message.map(|bytes| Carried::Packets(self.message(bytes))))
+        Ok(message.map(|message| Carried::Packets(self.message(message))))
     }
 
     pub(super) fn try_begin_get<M>(&mut self) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
         let message = self.0.client.look(|inner| self.0.side.get(inner)).transpose()?;
-        Ok(message.map(|bytes| Carried::Packets(self.message(bytes))))
+        Ok(message.map(|message| Carried::Packets(self.message(message))))
     }
 
-    fn message(&self, bytes: Vec<u8>) -> RemoteMessage {
-        RemoteMessage { bytes: Bytes::new(bytes), home: self.0.home() }
+    fn message(&self, message: Arrived) -> RemoteMessage {
+        RemoteMessage { number: message.number, bytes: Bytes::new(message.bytes), home: self.0.home() }
     }
 }
 
 /// A message being read. Dropping it ends it.
 pub(super) struct RemoteMessage {
+    number: u64,
     bytes: Bytes,
     home: Home,
 }
@@ -257,7 +258,7 @@ impl RemoteMessage {
 impl Drop for RemoteMessage {
     fn drop(&mut self) {
         let Home { shared, side } = &self.home;
-        side.ended(&mut shared.lock());
+        side.ended(&mut shared.lock(), self.number);
     }
 }
 

@@ -179,6 +179,12 @@ impl Catalog {
         self.registry.check(stream, format)
     }
 
+    /// The number of a stream's versions; `None` if nothing is known of the stream.
+    pub(crate) fn version_count(&self, stream: &str) -> Option<usize> {
+        let kept = self.registry.stream(stream).map(|stream| stream.versions().len());
+        kept.or_else(|| self.now.find(stream).map(|_| 0))
+    }
+
     /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
     ///
     /// # Errors

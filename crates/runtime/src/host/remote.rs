@@ -229,8 +229,7 @@ mod tests {
                 0 if open.len() < 50 => {
                     let (peer, at) = (random.usize(0..4), random.usize(0..3));
                     let number = remote.unused_number(peer);
-                    let (mailbox, waiting) = (mailboxes[at], VecDeque::new());
-                    let side = RemoteSide { peer, number, mailbox, side: Side::Read, credit: 0, ahead: 0, waiting };
+                    let side = RemoteSide::new(peer, number, mailboxes[at], Side::Read, 0);
                     open.push((remote.insert(side, &mut host), at));
                 }
                 1 if !open.is_empty() => {

@@ -8,7 +8,6 @@ use crate::refusal::refuse;
 use crossdock_mailbox::host::{self, HostError, HostInterface, Implementation, Losses, MailboxKey};
 use crossdock_transport::control::{Refusal, RefusalCode, Side};
 use crossdock_transport::{Notice, Reply, control};
-use std::collections::VecDeque;
 
 /// Sides of mailboxes that one session may have open.
 const MAX_SIDES: usize = 256;
@@ -67,8 +66,7 @@ impl Host {
         let number = self.remote.unused_number(peer);
         let ahead = ahead.unwrap_or(AHEAD.0);
         let ahead = if side == Side::Write { ahead.clamp(1, AHEAD.1) } else { ahead };
-        let (credit, waiting) = (ahead.into(), VecDeque::new());
-        let of_session = RemoteSide { peer, number, mailbox, side, credit, ahead: credit, waiting };
+        let of_session = RemoteSide::new(peer, number, mailbox, side, ahead);
         let key = self.remote.insert(of_session, &mut self.interface);
         if side == Side::Read {
             self.remote.make_due(key);
@@ -175,11 +173,11 @@ impl Host {
         }
     }
 
-    /// A reader takes more messages.
-    pub(crate) fn get_messages(&mut self, peer: usize, number: u16, messages: u32) {
+    /// A reader has ended messages, except those in `held`, and takes more ([`RemoteSide::ended`]).
+    pub(crate) fn get_messages(&mut self, peer: usize, number: u16, messages: u32, held: &[u32]) {
         let Some(key) = self.remote.find(peer, number) else { return };
         if let Some(side) = self.remote.side_mut(key).filter(|side| side.side == Side::Read) {
-            side.credit = side.credit.saturating_add(messages.into());
+            side.ended(messages, held, &mut self.interface);
             self.remote.join(key, Line::Due);
         }
     }
@@ -226,11 +224,11 @@ impl Host {
                 continue;
             }
             send(side, &mut self.interface);
-            let (mailbox, has_credit, holds) = (side.mailbox, side.credit > 0, !side.waiting.is_empty());
+            let (mailbox, takes, holds) = (side.mailbox, side.takes_messages(), !side.waiting.is_empty());
             let has_message = self.interface.has_message(mailbox);
-            if has_credit && (has_message || holds) {
+            if takes && (has_message || holds) {
                 again.push(key);
-            } else if has_credit {
+            } else if takes {
                 self.remote.join(key, Line::Message);
             }
             if has_message {
@@ -250,7 +248,7 @@ impl Host {
         match side.due_credit() {
             Some(_) if self.interface.is_full(mailbox) => self.remote.join(key, Line::Room),
             Some(used) => {
-                side.credit = side.ahead;
+                side.replenish();
                 self.replenished.push_back((peer, Notice::MayPut { number, messages: used as u32 }));
             }
             None => return !side.waiting.is_empty(),

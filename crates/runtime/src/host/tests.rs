@@ -34,11 +34,10 @@ fn serve(host: &mut Host) -> Vec<(usize, usize)> {
     let mut looked_at = Vec::new();
     host.serve_sides(|side, interface| {
         let mut got = 0;
-        while side.credit > 0
+        while side.takes_messages()
             && let Some(message) = interface.get(side.mailbox)
         {
-            interface.free(message);
-            side.credit -= 1;
+            side.sent(message);
             got += 1;
         }
         looked_at.push((side.peer, got));
@@ -75,9 +74,9 @@ fn readers_are_looked_at_when_there_is_something_for_them_and_one_after_the_othe
     put(&mut host, mailbox, 5);
     assert_eq!(serve(&mut host), [(2, 2), (1, 1)]);
     assert_eq!(serve(&mut host), []);
-    host.get_messages(1, first, 1);
+    host.get_messages(1, first, 1, &[]);
     assert_eq!(serve(&mut host), [(1, 1)]);
-    host.get_messages(1, first, 2);
+    host.get_messages(1, first, 2, &[]);
     assert_eq!(serve(&mut host), [(1, 1)]);
     assert_eq!(serve(&mut host), []);
     put(&mut host, other, 1);
@@ -100,6 +99,57 @@ fn what_waits_for_a_reader_that_closes_is_for_the_next() {
     assert!(matches!(host.next_closed_side(), Some((2, Notice::MailboxClosed { number: 0, .. }))));
     assert!(host.next_closed_side().is_none() && host.has_no_sides());
     assert_eq!(serve(&mut host), []);
+}
+
+/// What is in a mailbox, in order.
+fn drain(host: &mut Host, mailbox: MailboxKey) -> Vec<u8> {
+    let next = || {
+        let message = host.interface.get(mailbox)?;
+        let mut byte = [0];
+        assert!(host.interface.read(&message, 0, &mut byte));
+        host.interface.free(message);
+        Some(byte[0])
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[test]
+fn what_a_reader_has_not_ended_is_the_first_in_the_mailbox_again() {
+    let mut host = host();
+    let mailbox = create(&mut host, "m", 100);
+    // The messages that it has ended, and those that it holds among the oldest; what comes to the next one.
+    let cases: [(u32, &[u32], &[u8]); 6] = [
+        (0, &[], &[0, 1, 2, 3, 4, 5]),
+        (3, &[], &[3, 4, 5]),
+        (2, &[0], &[0, 3, 4, 5]),
+        (2, &[0, 2], &[0, 2, 4, 5]),
+        // Not in ascending order: only what is, is heeded.
+        (2, &[2, 1, 0, 900], &[2, 3, 4, 5]),
+        (9, &[1], &[1, 4, 5]),
+    ];
+    for (ended, held, expected) in cases {
+        let number = open(&mut host, 1, "m", Side::Read, 4);
+        (0..6).for_each(|byte| host.interface.put_bytes(mailbox, &[byte]).unwrap());
+        assert_eq!(serve(&mut host), [(1, 4)]);
+        host.get_messages(1, number, ended, held);
+        assert!(host.close_remote(1, number));
+        assert_eq!(drain(&mut host, mailbox), expected);
+    }
+    let status = host.interface.mailboxes().remove(0);
+    assert_eq!((status.depth, status.bytes, status.losses.iter().count()), (0, 0, 0));
+    assert_eq!(status.puts, status.gets);
+}
+
+#[test]
+fn a_reader_is_sent_a_bounded_number_of_bytes_that_it_has_not_ended() {
+    let mut host = host();
+    let mailbox = create(&mut host, "m", 100);
+    let number = open(&mut host, 1, "m", Side::Read, 100);
+    (0..8).for_each(|_| host.interface.put_bytes(mailbox, &vec![0; 1 << 20]).unwrap());
+    assert_eq!(serve(&mut host), [(1, 4)]);
+    assert_eq!(serve(&mut host), []);
+    host.get_messages(1, number, 2, &[]);
+    assert_eq!(serve(&mut host), [(1, 2)]);
 }
 
 #[test]

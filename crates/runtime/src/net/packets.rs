@@ -52,8 +52,8 @@ impl Link {
         self.control_bytes = self.control_bytes.saturating_sub(bytes as u64);
     }
 
-    /// Queues a mailbox's message for the side that the session has open under `number`; false if it is dropped, as
-    /// longer than any buffer.
+    /// Queues a mailbox's message for the side that the session has open under `number`, and gives it back, to be kept until
+    /// the reader has ended it; `None` if it is dropped, as longer than any buffer.
     ///
     /// # Errors
     /// The message, while there is no buffer for it. `spare` large buffers stay free: a reader that takes nothing must
@@ -64,19 +64,18 @@ impl Link {
         message: Message,
         (mailbox, number): (MailboxKey, u16),
         spare: usize,
-    ) -> Result<bool, Message> {
+    ) -> Result<Option<Message>, Message> {
         let len = message.len();
         if len > wire.pool.largest_bytes() {
             wire.host.lose(mailbox, message, MessageLoss::TooLong);
-            return Ok(false);
+            return Ok(None);
         }
         let has_room = wire.pool.has_free(MAX_SUPER_BYTES, spare);
         // There is no buffer for it.
         let Some(mut buffer) = has_room.then(|| wire.pool.alloc(len)).flatten() else { return Err(message) };
         wire.host.read(&message, 0, &mut buffer[..len]);
-        wire.host.free(message);
         Content::Mailbox { buffer: buffer.freeze(), len, number: number.into() }.enqueue(&mut self.session);
-        Ok(true)
+        Ok(Some(message))
     }
 }
 

@@ -212,7 +212,7 @@ impl Net {
         let (peers, mut wire) = self.split(host);
         let Some(link) = peers.present_link_mut(side.peer) else { return };
         let mut sent = false;
-        while side.credit > 0 && link.session.sender.backlog_bytes() < queue_bytes {
+        while side.takes_messages() && link.session.sender.backlog_bytes() < queue_bytes {
             let message = match side.waiting.pop_front() {
                 Some(Waiting::Got(message)) => message,
                 _ => match wire.host.get(side.mailbox) {
@@ -221,10 +221,11 @@ impl Net {
                 },
             };
             match link.send_message(&mut wire, message, (side.mailbox, side.number), spare) {
-                Ok(is_queued) => {
-                    side.credit -= u64::from(is_queued);
-                    sent |= is_queued;
+                Ok(Some(message)) => {
+                    side.sent(message);
+                    sent = true;
                 }
+                Ok(None) => {}
                 Err(message) => {
                     side.waiting.push_front(Waiting::Got(message));
                     break;

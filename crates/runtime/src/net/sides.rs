@@ -4,6 +4,15 @@ use crossdock_mailbox::host::{HostError, HostInterface, MailboxKey, Message, Mes
 use crossdock_transport::control::Side;
 use std::collections::VecDeque;
 
+/// What a reader may be sent and not have ended, in bytes, as [`cost`] counts them (one message in any case): no more than an attached
+/// one is handed ahead.
+const UNENDED_BYTES: u64 = 4 << 20;
+
+/// What a message counts for: its bytes, and what is kept beside them.
+fn cost(message: &Message) -> u64 {
+    message.len() as u64 + 64
+}
+
 /// One side of a mailbox that a session over packets has open.
 pub(crate) struct RemoteSide {
     /// Key of its peer.
@@ -14,12 +23,15 @@ pub(crate) struct RemoteSide {
     pub(crate) side: Side,
     /// Of a writer: messages that it may put. Of a reader: messages that it takes, however many it says.
     pub(crate) credit: u64,
-    /// The credit that it began with: of a writer the most that it may put ahead, of a reader the messages that it takes before it has
-    /// ended one.
-    pub(crate) ahead: u64,
+    /// The credit that it began with: of a writer the most that it may put ahead.
+    ahead: u64,
     /// Of a writer: what was put, while there is no memory to put it into the mailbox. Of a reader: what was got, while
     /// there is no buffer to send it in.
     pub(crate) waiting: VecDeque<Waiting>,
+    /// Of a reader: what it was sent and has not reported as ended, in order.
+    unended: VecDeque<Message>,
+    /// Their cost.
+    unended_bytes: u64,
 }
 
 /// A message that waits for memory.
@@ -29,6 +41,46 @@ pub(crate) enum Waiting {
 }
 
 impl RemoteSide {
+    /// A side with this credit.
+    pub(crate) fn new(peer: usize, number: u16, mailbox: MailboxKey, side: Side, ahead: u32) -> RemoteSide {
+        let (waiting, unended) = (VecDeque::new(), VecDeque::new());
+        let credit = ahead.into();
+        RemoteSide { peer, number, mailbox, side, credit, ahead: credit, waiting, unended, unended_bytes: 0 }
+    }
+
+    /// Whether a reader may be sent a message now. If not, it may be once it has ended some.
+    pub(crate) fn takes_messages(&self) -> bool {
+        self.credit > 0 && self.unended_bytes < UNENDED_BYTES
+    }
+
+    /// A reader was sent a message, which is kept until it reports it as ended.
+    pub(crate) fn sent(&mut self, message: Message) {
+        self.credit -= 1;
+        self.unended_bytes += cost(&message);
+        self.unended.push_back(message);
+    }
+
+    /// A reader has ended `messages` messages, and takes the same number again. They are the oldest of those that it was sent, except
+    /// the ones that it still holds: `held` has their positions, in ascending order.
+    pub(crate) fn ended(&mut self, messages: u32, held: &[u32], host: &mut HostInterface) {
+        self.credit = self.credit.saturating_add(messages.into());
+        let (mut left, mut held, mut kept) = (messages, held.iter().peekable(), Vec::new());
+        for position in 0.. {
+            if left == 0 {
+                break;
+            }
+            let Some(message) = self.unended.pop_front() else { break };
+            if held.next_if_eq(&&position).is_some() {
+                kept.push(message);
+            } else {
+                self.unended_bytes -= cost(&message);
+                host.free(message);
+                left -= 1;
+            }
+        }
+        kept.into_iter().rev().for_each(|message| self.unended.push_front(message));
+    }
+
     /// Of a writer: how much of its credit is to be given back, once its mailbox has room. A notice for every message would double
     /// the packets.
     pub(crate) fn due_credit(&self) -> Option<u64> {
@@ -37,24 +89,24 @@ impl RemoteSide {
         is_due.then_some(used)
     }
 
-    /// Ends it. What waits for memory is lost, and so is what a reader that goes was sent and has not reported as ended. Of a
-    /// mailbox that is deleted the reader stays, and has what it was sent.
+    /// Gives a writer all of its credit back.
+    pub(crate) fn replenish(&mut self) {
+        self.credit = self.ahead;
+    }
+
+    /// Ends it. What a reader was sent and has not reported as ended is the first in the mailbox again, for the next reader. What a
+    /// writer has put and there was no memory for is lost. Of a mailbox that is deleted the reader stays, and has what it was sent.
     pub(crate) fn end(self, host: &mut HostInterface) {
-        let mut lost = self.waiting.len() as u64;
-        let reason = match self.side {
-            _ if host.name_of(self.mailbox).is_none() => MessageLoss::Undeliverable,
-            Side::Read => {
-                lost += self.ahead.saturating_sub(self.credit);
-                MessageLoss::ReaderGone
-            }
-            Side::Write => MessageLoss::WriterGone,
-        };
-        host.count_loss(self.mailbox, reason, lost);
-        for waiting in self.waiting {
-            if let Waiting::Got(message) = waiting {
-                host.free(message);
-            }
+        let is_deleted = host.name_of(self.mailbox).is_none();
+        if is_deleted || self.side == Side::Write {
+            let reason = if is_deleted { MessageLoss::Undeliverable } else { MessageLoss::WriterGone };
+            host.count_loss(self.mailbox, reason, self.waiting.len() as u64);
         }
+        let waiting = self.waiting.into_iter().filter_map(|waiting| match waiting {
+            Waiting::Got(message) => Some(message),
+            Waiting::Put(_) => None,
+        });
+        host.put_back_got(self.mailbox, self.unended.into_iter().chain(waiting));
     }
 
     /// Puts what waits into the mailbox, as far as there is memory for it.

@@ -134,7 +134,7 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
             ahead: random.bool().then(|| random.u32(..)),
         },
         Request::CloseMailbox { id: 6, number: random.u16(0..4) },
-        Request::GetMessages { number: random.u16(0..4), messages: random.u32(..) },
+        Request::GetMessages { number: random.u16(0..4), messages: random.u32(..), held: vec![random.u32(0..4)] },
         Request::DeleteMailbox { id: 7, name: "m".into() },
         Request::EndTask { id: 8, mailbox: "m".into() },
         Request::Terminate,

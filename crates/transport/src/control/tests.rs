@@ -69,7 +69,8 @@ fn mailbox_messages_come_back() {
         Request::OpenMailbox { id: 3, name: name(), side: Side::Write, message_bytes: Some(64), ahead: Some(8) }.into(),
         Request::OpenMailbox { id: 3, name: name(), side: Side::Read, message_bytes: None, ahead: None }.into(),
         Request::CloseMailbox { id: 4, number: 65_535 }.into(),
-        Request::GetMessages { number: 7, messages: 16 }.into(),
+        Request::GetMessages { number: 7, messages: 16, held: Vec::new() }.into(),
+        Request::GetMessages { number: 7, messages: 16, held: vec![0, 3] }.into(),
         Request::CreateTask { id: 5, task: "echo".into(), mailbox: name(), arguments }.into(),
         Request::EndTask { id: 6, mailbox: name() }.into(),
         Request::FindNode { id: 7, name: String::new() }.into(),
@@ -106,7 +107,10 @@ fn what_a_mailbox_request_leaves_out_is_the_default() {
         let text = format!("{{\"request\":\"open_mailbox\",\"id\":1,\"name\":\"a\",{wrong}}}");
         assert!(ControlMessage::decode(text.as_bytes()).is_err(), "{text}");
     }
-    assert_eq!((whole.id(), Request::GetMessages { number: 1, messages: 1 }.id()), (Some(1), None));
+    let get = Request::GetMessages { number: 1, messages: 1, held: Vec::new() };
+    let short = br#"{"request":"get_messages","number":1,"messages":1}"#;
+    assert_eq!(ControlMessage::decode(short), Ok(get.clone().into()));
+    assert_eq!((whole.id(), get.id()), (Some(1), None));
 }
 
 #[test]

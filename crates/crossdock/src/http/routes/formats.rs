@@ -10,7 +10,7 @@ use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_runtime::{ContextHandle, KeptConversion};
 
 use super::{answer, ask, ask_long, changed, error, lasting, read_body, read_path, refused};
-use crate::http::{ApiError, Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy};
+use crate::http::{ApiError, Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy, did_you_mean};
 
 /// What a conversion looks like.
 const A_CONVERSION: &str =
@@ -98,7 +98,7 @@ pub(super) async fn discard_conversion(
     post, path = "/v1/check", tag = "formats", request_body = FormatCheck,
     responses(
         (status = 200, body = Changed, description = "It would be accepted"),
-        (status = 400, body = ErrorBody, description = "Why it cannot be checked"),
+        (status = 400, body = ErrorBody, description = "Why it cannot be checked, such as an unknown stream"),
         (status = 409, body = ErrorBody, description = "Why it would be refused"),
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
@@ -117,11 +117,33 @@ pub(super) async fn check_format(
         Ok(format) => format,
         Err(why) => return error(StatusCode::BAD_REQUEST, format!("the format is invalid: {why}"), wanted),
     };
-    let checked = ask_long(context, move |context| context.check_format(&stream, &format)).await;
+    let (name, streams) = (stream.clone(), context.clone());
+    let checked = ask_long(context, move |context| match context.version_count(&stream)? {
+        Some(versions) => Ok(Some((versions, context.check_format(&stream, &format)?))),
+        None => Ok(None),
+    });
+    let (versions, checked) = match checked.await {
+        Ok(Some((versions, checked))) => (versions, Ok(checked)),
+        Ok(None) => return unknown_stream(streams, &name).await,
+        Err(response) => (0, Err(response)),
+    };
+    let note = (versions == 0).then(|| format!("stream `{name}` has no version yet: each format can be its first"));
     if let Ok(Err(why @ RegistryError::Incompatible { .. })) = &checked {
         return refused(StatusCode::CONFLICT, ApiError { message: why.to_string(), hint: None, text: None });
     }
-    changed(checked.map(|checked| checked.map_err(|why| why.to_string())), None)
+    changed(checked.map(|checked| checked.map_err(|why| why.to_string())), note)
+}
+
+/// There is no stream of that name; says which there are.
+async fn unknown_stream(context: ContextHandle, name: &str) -> Response {
+    match ask(context, ContextHandle::streams).await {
+        Ok(streams) => {
+            let known = streams.iter().map(|stream| stream.name.as_str());
+            let hint = did_you_mean(name, known, "streams");
+            error(StatusCode::BAD_REQUEST, format!("there is no stream `{name}`"), &hint)
+        }
+        Err(response) => response,
+    }
 }
 
 /// Removes an unused stream, with its versions, its policy and the conversions that are kept for it

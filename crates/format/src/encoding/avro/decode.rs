@@ -57,6 +57,8 @@ struct Wrong {
 #[derive(Debug)]
 enum What {
     Range(i128),
+    /// A branch of a union, of this type.
+    Type(&'static str),
     Text,
     Time,
     Symbol,
@@ -192,6 +194,10 @@ impl<'b> Reading<'_, 'b> {
         match step {
             Step::Leaf(leaf) => self.leaf(leaf),
             Step::Skip(ty) => self.skip(*ty, MAX_NESTING),
+            Step::Refuse(ty, label) => {
+                self.note(*label, What::Type(self.schema.ty(*ty).kind.word()));
+                self.skip(*ty, MAX_NESTING)
+            }
             Step::Default(field) => {
                 let outcome = self.builder.give_default(*field);
                 self.note_error(0, outcome);
@@ -488,7 +494,7 @@ impl<'b> Reading<'_, 'b> {
 }
 
 /// A number in two's complement, the first byte first; `None` if it has more than 128 bits.
-fn big_endian(bytes: &[u8]) -> Option<i128> {
+pub(super) fn big_endian(bytes: &[u8]) -> Option<i128> {
     let (&first, _) = bytes.split_first()?;
     let sign: i128 = if first & 0x80 == 0 { 0 } else { -1 };
     let spare = bytes.len().saturating_sub(16);
@@ -516,6 +522,7 @@ impl Wrong {
         let expected = field.map_or_else(|| "what fits".to_owned(), |field| text::expected(field, "a time"));
         let found = match self.what {
             What::Range(found) => found.to_string(),
+            What::Type(word) => format!("a value of type {word}"),
             What::Text => "text that is no UTF-8".to_owned(),
             What::Time => "a time beyond it".to_owned(),
             What::Symbol => "a symbol that the field does not have".to_owned(),

@@ -55,7 +55,8 @@ impl AvroEncoder {
         match step {
             Step::Leaf(leaf) => self.leaf(leaf, record, out),
             // For reading.
-            Step::Default(_) => Ok(()),
+            // Plans for writing have no such steps.
+            Step::Default(_) | Step::Refuse(..) => Ok(()),
             Step::Skip(ty) => {
                 // The plan was refused unless it may be null.
                 if let Kind::Union(branches) = &self.schema.ty(*ty).kind
@@ -222,7 +223,7 @@ fn is_absent(step: &Step, record: &Record<'_>) -> bool {
         Step::Record(Some(group), _) => record.group_is_null(group),
         Step::Record(None, steps) => steps.iter().all(|step| is_absent(step, record)),
         Step::Branches(steps, _) => steps.iter().all(|step| is_absent(step, record)),
-        Step::Null(Absent::Leaf(_) | Absent::Group(_)) | Step::Skip(_) | Step::Default(_) => true,
+        Step::Null(Absent::Leaf(_) | Absent::Group(_)) | Step::Skip(_) | Step::Default(_) | Step::Refuse(..) => true,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::defaults::default_json;
 use super::schema::{AvroSchema, NOTE, VALUE};
 use crate::encoding::EncodingError;
 use crate::encoding::identifiers::Identifiers;
@@ -87,25 +88,16 @@ fn is_name(name: &str) -> bool {
     plain && name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_')
 }
 
-/// A field's default, of those that Avro has a value for: the attribute in our notation says the others.
-fn default_json(ty: &TypeSpec, default: &str) -> Option<Json> {
-    match ty {
-        TypeSpec::Scalar(FieldType::Bool) => default.trim().parse().ok().map(Json::Bool),
-        TypeSpec::Scalar(FieldType::F32 | FieldType::F64) => {
-            default.trim().parse::<f64>().ok().filter(|value| value.is_finite()).map(Json::from)
-        }
-        TypeSpec::Scalar(ty) if ty.is_integer() => default.trim().parse::<i64>().ok().map(Json::from),
-        TypeSpec::Scalar(ty) if ty.is_text() => Some(default.into()),
-        TypeSpec::List { .. } => Some(Json::Array(Vec::new())),
-        _ => None,
-    }
+/// Whether an enumeration is one in Avro: it has symbols, and they are names there.
+pub(super) fn has_symbols<N>(symbols: &[(String, N)]) -> bool {
+    !symbols.is_empty() && symbols.iter().all(|(symbol, _)| is_name(symbol))
 }
 
 fn type_json(names: &mut Identifiers, path: &str, ty: &TypeSpec) -> Result<Json, EncodingError> {
     Ok(match ty {
         TypeSpec::Scalar(ty) => scalar_json(*ty),
         TypeSpec::Enum { symbols, .. } => {
-            if symbols.is_empty() || !symbols.iter().all(|(symbol, _)| is_name(symbol)) {
+            if !has_symbols(symbols) {
                 return Ok("long".into());
             }
             let words: Vec<&str> = symbols.iter().map(|(symbol, _)| symbol.as_str()).collect();

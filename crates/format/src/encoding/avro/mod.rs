@@ -57,6 +57,7 @@
 //! `apache-avro`, both ways.
 
 mod decode;
+mod defaults;
 mod encode;
 mod file;
 mod make;

@@ -8,6 +8,9 @@ use crate::field::{Field, FieldType, enum_range};
 use crate::format::Format;
 use crate::shape::{Items, Named, Shape};
 
+/// Most steps that are looked for to make a plan.
+const MAX_WORK: usize = 1 << 18;
+
 /// What is done with a record's values, and how errors name them.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -30,6 +33,8 @@ pub(super) enum Step {
     Leaf(Leaf),
     /// A value of this type that the format has no field for.
     Skip(usize),
+    /// A branch of this type in a union, for a field that goes with other branches only: an error of the record.
+    Refuse(usize, u32),
     Record(Option<Box<Group>>, Vec<Step>),
     /// A union: which of its branches is there, as a number, then that one.
     Branches(Vec<Step>, u32),
@@ -106,9 +111,11 @@ impl Plan {
         // The layout that records are built in.
         let format = if purpose == Purpose::Write { format } else { format.natural_format() };
         let plan = Plan { steps: Vec::new(), labels: Vec::new(), places: Vec::new() };
-        let mut compiler = Compiler { schema, purpose, plan, root: format };
+        let mut compiler = Compiler { schema, purpose, plan, root: format, work: 0 };
         let members = Named::all(format, "");
         compiler.plan.steps = compiler.fields(schema.root, &members, "", format)?;
+        // Attempts that were refused may have hidden it.
+        compiler.check_work("")?;
         Ok(compiler.plan)
     }
 }
@@ -118,6 +125,8 @@ struct Compiler<'a> {
     root: &'a Format,
     purpose: Purpose,
     plan: Plan,
+    /// Steps that were looked for so far: types that lie in several unions are looked at again and again.
+    work: usize,
 }
 
 impl Compiler<'_> {
@@ -212,6 +221,8 @@ impl Compiler<'_> {
     }
 
     fn step(&mut self, ty: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+        self.work += 1;
+        self.check_work(&target.path)?;
         let schema = self.schema;
         match (&schema.ty(ty).kind, &target.shape) {
             (Kind::Union(branches), Shape::Union(group, variants)) => {
@@ -220,12 +231,8 @@ impl Compiler<'_> {
             (Kind::Union(branches), Shape::Leaf(_, field)) if branches.len() == 2 && field.ty != FieldType::List => {
                 self.nullable_leaf(ty, branches, target, format)
             }
-            (Kind::Union(branches), _) => {
-                let label = self.label(&target.path, None);
-                let steps: Result<Vec<Step>, EncodingError> =
-                    branches.iter().map(|branch| self.branch(*branch, target, format)).collect();
-                Ok(Step::Branches(steps?, label))
-            }
+            (Kind::Union(branches), _) => self.branches(branches, target, format),
+            (_, Shape::Union(_, variants)) if self.is_read() => self.variant(ty, variants, target, format),
             (Kind::Record(_), Shape::Record(group, members)) => {
                 let steps = self.fields(ty, members, &target.path, format)?;
                 let group = group.optional.is_some().then(|| Box::new(group.clone()));
@@ -242,6 +249,89 @@ impl Compiler<'_> {
             (_, Shape::Leaf(..)) => self.leaf(ty, target, None, format),
             _ => Err(self.mismatch(ty, target)),
         }
+    }
+
+    fn check_work(&self, path: &str) -> Result<(), EncodingError> {
+        if self.work <= MAX_WORK {
+            return Ok(());
+        }
+        Err(EncodingError::schema("the schema has too many types that lie in several unions").in_field(path))
+    }
+
+    fn is_read(&self) -> bool {
+        self.purpose != Purpose::Write
+    }
+
+    /// A step, or nothing changed.
+    fn attempt(&mut self, ty: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+        let (labels, places) = (self.plan.labels.len(), self.plan.places.len());
+        let step = self.step(ty, target, format);
+        if step.is_err() {
+            self.plan.labels.truncate(labels);
+            self.plan.places.truncate(places);
+        }
+        step
+    }
+
+    /// A union for a target that is none: which branch is there is known for each value only. For reading, at least one has to go
+    /// with the target.
+    fn branches(&mut self, branches: &[usize], target: &Named, format: &Format) -> Result<Step, EncodingError> {
+        let field = match &target.shape {
+            Shape::Leaf(_, field) => Some(field),
+            Shape::Record(..) | Shape::Union(..) => None,
+        };
+        let label = self.label(&target.path, field);
+        let mut steps = Vec::with_capacity(branches.len());
+        let (mut any, mut refused) = (false, None);
+        for branch in branches {
+            let is_null = self.schema.ty(*branch).kind == Kind::Null;
+            steps.push(match self.attempt_branch(*branch, target, format) {
+                Err(error) if self.is_read() && !is_null => {
+                    refused.get_or_insert(error);
+                    Step::Refuse(*branch, label)
+                }
+                step => {
+                    any |= !is_null;
+                    step?
+                }
+            });
+        }
+        match refused.filter(|_| !any) {
+            Some(error) => Err(error),
+            None => Ok(Step::Branches(steps, label)),
+        }
+    }
+
+    fn attempt_branch(&mut self, branch: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+        match self.schema.ty(branch).kind {
+            Kind::Null => self.branch(branch, target, format),
+            _ => self.attempt(branch, target, format),
+        }
+    }
+
+    /// A value for a union: its variant is the one of the type's name, else the first that goes with the type.
+    fn variant(
+        &mut self,
+        ty: usize,
+        variants: &[Named],
+        target: &Named,
+        format: &Format,
+    ) -> Result<Step, EncodingError> {
+        let name = self.schema.variant_name(ty);
+        let is_alias = |variant: &&Named| {
+            let evolution = variant.evolution.as_ref().filter(|_| self.is_read());
+            evolution.is_some_and(|evolution| evolution.aliases.contains(&name))
+        };
+        let by_name = variants.iter().find(|variant| variant.name == name);
+        if let Some(variant) = by_name.or_else(|| variants.iter().find(is_alias)) {
+            return self.step(ty, variant, format);
+        }
+        let mut promoted = variants.iter().filter(|_| self.is_read()).collect::<Vec<_>>().into_iter();
+        promoted.find_map(|variant| self.attempt(ty, variant, format).ok()).ok_or_else(|| {
+            let message =
+                format!("the schema has a type `{name}` for it, which goes with none of the format's variants");
+            EncodingError::schema(message).in_field(&target.path)
+        })
     }
 
     /// A branch of a union whose value is the target's, whichever it is.
@@ -268,12 +358,7 @@ impl Compiler<'_> {
             (Some(null), Some(other)) if !matches!(self.schema.ty(other).kind, Kind::Null | Kind::Record(_)) => {
                 self.leaf(other, target, u8::try_from(null).ok(), format)
             }
-            _ => {
-                let label = self.label(&target.path, None);
-                let steps: Result<Vec<Step>, EncodingError> =
-                    branches.iter().map(|branch| self.branch(*branch, target, format)).collect();
-                Ok(Step::Branches(steps?, label))
-            }
+            _ => self.branches(branches, target, format),
         }
     }
 
@@ -291,17 +376,7 @@ impl Compiler<'_> {
                 steps.push(Step::Null(Absent::Group(Box::new(group.clone()))));
                 continue;
             }
-            let name = self.schema.variant_name(*branch);
-            let is_alias = |variant: &&Named| {
-                let evolution = variant.evolution.as_ref().filter(|_| self.purpose != Purpose::Write);
-                evolution.is_some_and(|evolution| evolution.aliases.contains(&name))
-            };
-            let by_name = variants.iter().find(|variant| variant.name == name);
-            let Some(variant) = by_name.or_else(|| variants.iter().find(is_alias)) else {
-                let message = format!("the schema's union has a branch `{name}`, and the format's none");
-                return Err(EncodingError::schema(message).in_field(&target.path));
-            };
-            steps.push(self.step(*branch, variant, format)?);
+            steps.push(self.variant(*branch, variants, target, format)?);
         }
         if self.purpose == Purpose::Write && steps.len() < variants.len() {
             let message = "the schema's union has no branch for some of the format's variants";
@@ -380,7 +455,7 @@ impl Compiler<'_> {
             let clamp = |bound: i128| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
             Op::Integer(clamp(least), clamp(most))
         };
-        let is_read = self.purpose != Purpose::Write;
+        let is_read = self.is_read();
         Some(match (&found.kind, found.logical, field.ty) {
             (_, Logical::Timestamp(unit), FieldType::Timestamp) => Op::Time(unit),
             (Kind::Fixed(size), Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. })

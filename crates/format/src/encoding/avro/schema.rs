@@ -43,6 +43,8 @@ pub(super) struct Type {
     pub(super) note: Option<String>,
     /// Of an enumeration: the symbol for those that a reader lacks.
     pub(super) default: Option<String>,
+    /// Names that a named type had, without namespaces.
+    aliases: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -234,7 +236,7 @@ impl AvroSchema {
             None => {
                 let mut spec = self.spec(&field.name, field.ty, &path, depth)?;
                 if let Some(default) = &field.default {
-                    spec = with_default(spec, default);
+                    spec = self.with_default(spec, field.ty, default, (&path, &mut Vec::new()));
                 }
                 Ok(with_aliases(spec, &field.aliases))
             }
@@ -301,11 +303,12 @@ impl AvroSchema {
 
     fn variant(&self, branch: usize, path: &str, depth: usize) -> Result<FieldSpec, EncodingError> {
         let name = self.variant_name(branch);
-        match (self.wrapped(branch), &self.ty(branch).note) {
+        let spec = match (self.wrapped(branch), &self.ty(branch).note) {
             // A record made for a variant that is a single value.
             (Some(inner), Some(_)) => self.spec(&name, inner, path, depth),
             _ => self.spec(&name, branch, path, depth),
-        }
+        };
+        Ok(with_aliases(spec?, &self.ty(branch).aliases))
     }
 
     /// The name of the variant that a branch of a union is.
@@ -314,7 +317,7 @@ impl AvroSchema {
         match &ty.note {
             Some(note) => note.clone(),
             None if ty.name.is_empty() => ty.kind.word().to_owned(),
-            None => ty.name.rsplit('.').next().unwrap_or_default().to_owned(),
+            None => last_part(&ty.name).to_owned(),
         }
     }
 
@@ -344,41 +347,6 @@ fn with_aliases(mut spec: FieldSpec, aliases: &[String]) -> FieldSpec {
         }
     }
     spec
-}
-
-/// A field with the default that the schema gives it, as far as fields have such: of a record that is always there, its fields
-/// have it, but for those that have one of their own.
-fn with_default(spec: FieldSpec, default: &Json) -> FieldSpec {
-    let of_scalar = |ty: FieldType| match (default, ty) {
-        // Each of its characters is a byte.
-        (Json::String(text), FieldType::Bytes) => {
-            text.chars().map(|c| u8::try_from(c).ok()).collect::<Option<Vec<u8>>>().map(|bytes| text::base64(&bytes))
-        }
-        (Json::String(text), _) => Some(text.clone()),
-        (Json::Number(number), _) => Some(number.to_string()),
-        (Json::Bool(bit), _) => Some(bit.to_string()),
-        _ => None,
-    };
-    let value = match (&spec.ty, default) {
-        (TypeSpec::Scalar(FieldType::Timestamp | FieldType::Decimal { .. }), _) => None,
-        (TypeSpec::Scalar(ty), _) => of_scalar(*ty),
-        (TypeSpec::Enum { .. }, Json::String(symbol)) => Some(symbol.clone()),
-        (TypeSpec::List { .. }, Json::Array(elements)) if elements.is_empty() => Some("[]".to_owned()),
-        (TypeSpec::List { .. }, Json::Object(entries)) if entries.is_empty() => Some("[]".to_owned()),
-        _ => None,
-    };
-    if let (TypeSpec::Record(fields), Json::Object(values), false) = (&spec.ty, default, spec.nullable) {
-        let inner = fields.iter().map(|field| match values.get(&field.name).filter(|value| !value.is_null()) {
-            Some(value) if field.evolution.as_ref().is_none_or(|own| own.default.is_none()) => {
-                with_default(field.clone(), value)
-            }
-            _ => field.clone(),
-        });
-        return FieldSpec { ty: TypeSpec::Record(inner.collect()), ..spec };
-    }
-    // What is no value of the type is as if it were not there, as with other readers.
-    let with = value.map(|value| spec.clone().with_default(value));
-    with.filter(|with| Format::natural([with.clone()]).is_ok()).unwrap_or(spec)
 }
 
 /// What a note in our notation says a field is.
@@ -427,7 +395,8 @@ impl Parser {
     }
 
     fn add(&mut self, kind: Kind) -> usize {
-        self.types.push(Type { kind, logical: Logical::None, name: String::new(), note: None, default: None });
+        let (name, aliases) = (String::new(), Vec::new());
+        self.types.push(Type { kind, logical: Logical::None, name, note: None, default: None, aliases });
         self.types.len() - 1
     }
 
@@ -528,7 +497,8 @@ impl Parser {
             let inner = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             let ty = field.get("type").ok_or_else(|| EncodingError::schema("it lacks `type`").in_field(&inner))?;
             if fields.len() >= crate::MAX_FIELDS {
-                return Err(refuse(format!("a record has more than {} fields", crate::MAX_FIELDS)));
+                let record = &self.types[index].name;
+                return Err(refuse(format!("the record `{record}` has more than {} fields", crate::MAX_FIELDS)));
             }
             let ty = self.ty(ty, &namespace, &inner, depth + 1)?;
             let note = field.get(NOTE).and_then(Json::as_str).map(str::to_owned);
@@ -559,8 +529,15 @@ impl Parser {
             return Err(EncodingError::schema(message).in_field(path));
         }
         self.types[index].name = full;
+        let aliases = object.get("aliases").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
+        self.types[index].aliases = aliases.take(MAX_ALIASES).map(|alias| last_part(alias).to_owned()).collect();
         Ok(())
     }
+}
+
+/// A name without its namespace.
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or_default()
 }
 
 fn full_name(name: &str, namespace: &str) -> String {
