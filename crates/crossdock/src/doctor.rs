@@ -26,7 +26,7 @@ const SLOW: f64 = 0.5;
 /// The time between the two looks at the daemon: what grows meanwhile is a problem now, what does not is one of the past.
 const BETWEEN: Duration = Duration::from_millis(500);
 /// The events that report that something is wrong.
-const TROUBLES: [&str; 10] = [
+const TROUBLES: [&str; 11] = [
     "failed",
     "lost",
     "replaced",
@@ -37,6 +37,7 @@ const TROUBLES: [&str; 10] = [
     "missed",
     "disconnected",
     "blocked",
+    "gone",
 ];
 
 /// What is known of a daemon.

@@ -1,6 +1,6 @@
 //! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
 
-use crate::place::{Place, WAYS};
+use crate::place::{Place, Process, WAYS};
 use rustix::process::Signal;
 
 const PAIRS: &str = "a,b\n6,3\n1,0\n8,2\n5,0\n";
@@ -16,6 +16,16 @@ fn with_pairs(way: &'static str) -> (Place, crate::place::Daemon) {
 
 const PUBLISH: [&str; 5] = ["publish", "R", "r.csv", "--schema", "r.schema"];
 const QUERY: &str = "SELECT a / b AS x FROM R";
+
+/// The words of an output: lines are as wide as a terminal, so words may stand on the next one.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A part of a client's name in events.
+fn peer_name(way: &str, client: &Process) -> String {
+    if way == "shm" { format!("(pid {} crossdock)", client.pid()) } else { "127.0.0.1:".to_owned() }
+}
 
 #[test]
 fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
@@ -36,8 +46,7 @@ fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
         assert_eq!(subscription["first_row_error"], "division by zero in `a / b` (a = 1, b = 0)");
         let cause = "division_by_zero 2; first division by zero in `a / b`";
         let doctor = place.run(["doctor"]).with_code(0);
-        // Lines are as wide as a terminal, so words may stand on the next one.
-        let words = doctor.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words(&doctor.stdout);
         assert!(words.starts_with("warning: subscription ") && words.contains(cause), "{}", doctor.stdout);
         other.signal(Signal::INT);
         other.end_by_itself().with_code(0);
@@ -69,7 +78,7 @@ fn a_row_error_can_be_null_or_the_end() {
 #[test]
 fn an_end_that_no_publisher_has_said_is_another_end() {
     for way in WAYS {
-        let (place, _daemon) = with_pairs(way);
+        let (place, daemon) = with_pairs(way);
         let follow = ["subscribe", "SELECT * FROM R", "--wait", "--until-end"];
         let subscriber = place.spawn(follow);
         let patient = place.spawn(follow.iter().copied().chain(["--reconnect"]));
@@ -86,9 +95,43 @@ fn an_end_that_no_publisher_has_said_is_another_end() {
         assert_eq!(ended.stdout.lines().count(), 1);
         derived.end_by_itself().with_code(1).saying(&["error: ", said]);
         patient.stderr_line(|line| line.contains(said));
+        let gone = |wanted: &str| {
+            let is_it = |text: &str| text.contains(&peer_name(way, &publisher)) && text.contains(wanted);
+            place.wait_for("events", |list| {
+                list.iter().any(|of| of["kind"] == "gone" && of["text"].as_str().is_some_and(is_it))
+            });
+        };
+        gone("it published `R` without finishing");
+        daemon.process.stderr_line(|line| line.contains("kind=\"gone\"") && line.contains("published `R`"));
+        let doctor = words(&place.run(["doctor"]).with_code(0).stdout);
+        assert!(doctor.contains("warning: 1 event `gone`") && doctor.contains("published `R`"), "{doctor}");
         place.run(PUBLISH).with_code(0);
         let ended = patient.end_by_itself().with_code(0);
         assert_eq!(ended.stdout.lines().count(), 5);
+    }
+}
+
+#[test]
+fn a_subscriber_that_is_killed_is_an_event_and_one_that_ends_is_none() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        place.run(PUBLISH).with_code(0);
+        let subscribe = ["subscribe", "SELECT * FROM R", "--wait"];
+        let (killed, ended) = (place.spawn(subscribe), place.spawn(subscribe));
+        place.wait_for_subscriptions(2);
+        place.run(PUBLISH).with_code(0);
+        // It is at work, and takes the signal as a request.
+        ended.stdout_line(|line| line.contains("\"a\":5"));
+        ended.signal(Signal::INT);
+        ended.end_by_itself().with_code(0);
+        place.wait_for_subscriptions(1);
+        assert_eq!(place.list("events"), Vec::<serde_json::Value>::new());
+        killed.signal(Signal::KILL);
+        place.wait_for("events", |list| !list.is_empty());
+        let events = place.list("events");
+        let text = events[0]["text"].as_str().unwrap();
+        assert!(events.len() == 1 && events[0]["kind"] == "gone", "{events:?}");
+        assert!(text.contains("without ending its subscription to `R`"), "{text}");
     }
 }
 
@@ -152,7 +195,7 @@ fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
             let event = events.iter().find(|event| event["kind"] == kind);
             event.and_then(|event| event["text"].as_str()).unwrap_or_default().to_owned()
         };
-        let name = if way == "shm" { format!("(pid {} crossdock)", subscriber.pid()) } else { "127.0.0.1:".to_owned() };
+        let name = peer_name(way, &subscriber);
         let (blocked, disconnected) = (text_of("blocked"), text_of("disconnected"));
         assert!(blocked.contains(&name) && blocked.contains("holds back the publishers of `R`"), "{blocked}");
         assert!(disconnected.contains(&name) && disconnected.contains("was disconnected: "), "{disconnected}");

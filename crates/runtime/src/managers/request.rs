@@ -155,6 +155,8 @@ pub(crate) enum EventKind {
     Disconnected,
     /// A subscriber that takes nothing has a stream's publishers wait.
     Blocked,
+    /// A client has gone without finishing what it published, or without ending its subscriptions.
+    Gone,
 }
 
 impl EventKind {
@@ -167,6 +169,7 @@ impl EventKind {
             EventKind::Missed => "missed",
             EventKind::Disconnected => "disconnected",
             EventKind::Blocked => "blocked",
+            EventKind::Gone => "gone",
         }
     }
 }
