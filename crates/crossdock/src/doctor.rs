@@ -209,7 +209,9 @@ fn of_subscription(of: &SubscriptionInfo, before: &SubscriptionInfo, findings: &
     }
     let lost = of.dropped + of.row_errors;
     if lost > 0 {
-        let first = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
+        let own = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
+        let converting = of.first_conversion_error.as_ref().map(|first| format!("; first in a conversion: {first}"));
+        let first = own + &converting.unwrap_or_default();
         let text = format!("{name} did not get {}: {}{first}", counted(lost, "record"), reasons(&of.dropped_by));
         let hint = "crossdock subscriptions --json".to_owned();
         let severity = Severity::of_growth(before.dropped + before.row_errors, lost);
@@ -247,8 +249,9 @@ fn of_handler(of: &HandlerInfo, before: &HandlerInfo, findings: &mut Vec<Finding
     let (lost, lost_before) = (losses::of_handler(of), losses::of_handler(before));
     if lost > 0 {
         let mut by = of.dropped.clone();
-        by.extend((of.row_errors > 0).then(|| ("row_error".to_owned(), of.row_errors)));
-        let text = format!("handler `{}` lost {}: {}", of.name, counted(lost, "record"), reasons(&by));
+        by.extend_from_slice(&of.row_errors_by);
+        let first = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
+        let text = format!("handler `{}` lost {}: {}{first}", of.name, counted(lost, "record"), reasons(&by));
         findings.push(Finding { severity: Severity::of_growth(lost_before, lost), text, hint: hint() });
     }
     if of.faults > 0 {

@@ -58,6 +58,64 @@ fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
 }
 
 #[test]
+fn rows_that_a_handler_cannot_compute_are_named_with_their_cause() {
+    let (place, daemon) = with_pairs("udp");
+    place.run(PUBLISH).with_code(0);
+    place.run(["handler", "deploy", "quotients", "SELECT a / b AS x FROM R"]).with_code(0);
+    place.run(PUBLISH).with_code(0);
+    place.wait_for("handlers", |list| list[0]["row_errors"] == 2);
+    let handler = &place.list("handlers")[0];
+    assert_eq!(handler["row_errors_by"], serde_json::json!([["division_by_zero", 2]]));
+    let first = "division by zero in `a / b` (a = 1, b = 0)";
+    assert_eq!(handler["first_row_error"], first);
+    let detail = words(&place.run(["handlers", "quotients"]).with_code(0).stdout);
+    assert!(detail.contains("division_by_zero 2") && detail.contains(first), "{detail}");
+    let doctor = words(&place.run(["doctor"]).with_code(0).stdout);
+    assert!(
+        doctor.contains(&format!("handler `quotients` lost 2 records: division_by_zero 2; first {first}")),
+        "{doctor}"
+    );
+    place.wait_for("events", |list| list.iter().any(|of| of["kind"] == "dropped" && of["handler"] == "quotients"));
+    let said = "lost 2 records: 2 because division by zero, first in `a / b` (a = 1, b = 0)";
+    let events = place.run(["events"]).with_code(0).stdout;
+    assert!(events.contains(said), "{events}");
+    daemon.process.stderr_line(|line| line.contains(said));
+}
+
+#[test]
+fn rows_that_a_conversion_cannot_compute_are_named_with_their_cause() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        place.write("old.csv", "c,s,d\n1,6,3\n2,1,0\n3,8,2\n");
+        place.write("old.schema", "c i32\ns i32\nd i32\n");
+        place.write("new.csv", "c,q\n0,0\n");
+        place.write("new.schema", "c i32\nq i64\n");
+        for format in ["old", "new"] {
+            let (rows, schema) = (format!("{format}.csv"), format!("{format}.schema"));
+            place.run(["publish", "C", &rows, "--schema", &schema]).with_code(0);
+        }
+        place.run(["conversions", "add", "C", "v1", "v2", "--sql", "SELECT c, s / d AS q FROM x"]).with_code(0);
+        let subscriber = place.spawn(["subscribe", "SELECT * FROM C", "--accept", "v2", "--wait", "--until-end"]);
+        let other = place.spawn(["subscribe", "SELECT * FROM C", "--accept", "v2", "--wait"]);
+        place.wait_for_subscriptions(2);
+        place.run(["publish", "C", "old.csv", "--schema", "old.schema"]).with_code(0);
+        let cause = "division by zero in a conversion, in `s / d` (s = 1, d = 0)";
+        let ended = subscriber.end_by_itself().with_code(0).saying(&["1 record dropped by the daemon: ", cause]);
+        assert_eq!(ended.stdout, "{\"c\":1,\"q\":2}\n{\"c\":3,\"q\":4}\n");
+        let subscription = &place.list("subscriptions")[0];
+        assert_eq!((&subscription["dropped"], &subscription["row_errors"]), (&1.into(), &0.into()));
+        assert_eq!(subscription["dropped_by"], serde_json::json!([["division_by_zero", 1]]));
+        assert_eq!(subscription["first_conversion_error"], "division by zero in `s / d` (s = 1, d = 0)");
+        let doctor = words(&place.run(["doctor"]).with_code(0).stdout);
+        let first = "division_by_zero 1; first in a conversion: division by zero in `s / d`";
+        assert!(doctor.contains(first), "{doctor}");
+        other.signal(Signal::INT);
+        other.end_by_itself();
+        place.wait_for("events", |list| list.iter().any(|of| of["text"].as_str().is_some_and(|of| of.contains(cause))));
+    }
+}
+
+#[test]
 fn a_row_error_can_be_null_or_the_end() {
     for way in WAYS {
         let (place, _daemon) = with_pairs(way);

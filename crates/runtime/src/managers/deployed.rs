@@ -6,6 +6,7 @@ use crate::graph::ContextIndex;
 use crate::graph::NodeId;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::measure::{CostModel, Facts, Job};
+use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
@@ -454,6 +455,7 @@ pub(crate) struct Deployed {
     pub(crate) sampling_events: SamplingEvents,
     /// Whether its overload rule is applied now.
     pub(crate) is_degraded: bool,
+    pub(crate) row_error_events: RowErrorEvents,
     /// The costs of its entries with and without the rule, once they were measured.
     pub(crate) rule_costs: Option<RuleCosts>,
 }
@@ -497,6 +499,7 @@ impl Deployed {
             sampling_events: SamplingEvents::default(),
             is_degraded: false,
             rule_costs: None,
+            row_error_events: RowErrorEvents::default(),
             spec,
             reads,
         }
