@@ -36,6 +36,7 @@ mod losses;
 mod mailboxes;
 mod managers;
 mod morph;
+mod names;
 mod net;
 mod planner;
 mod platform;

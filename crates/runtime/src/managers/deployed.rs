@@ -10,6 +10,7 @@ use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
+use crate::names::meant;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
@@ -221,7 +222,8 @@ pub(crate) fn reads(spec: &HandlerSpec, natives: &Natives, known: &[&str]) -> Re
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
     let named = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
-    let mut reads = spec.input_streams.clone();
+    let spelt = |name: &String| meant(name, known.iter().copied()).map(str::to_owned);
+    let mut reads = spec.input_streams.iter().map(spelt).collect::<Result<Vec<String>, String>>()?;
     if reads.is_empty() {
         match named {
             Some(name) => reads.push(name),
@@ -453,9 +455,9 @@ pub(crate) struct Deployed {
     pub(crate) fault_times_s: Vec<u64>,
     /// Whether its context sheds some of its records at times.
     pub(crate) sampling_events: SamplingEvents,
+    pub(crate) row_error_events: RowErrorEvents,
     /// Whether its overload rule is applied now.
     pub(crate) is_degraded: bool,
-    pub(crate) row_error_events: RowErrorEvents,
     /// The costs of its entries with and without the rule, once they were measured.
     pub(crate) rule_costs: Option<RuleCosts>,
 }
@@ -497,9 +499,9 @@ impl Deployed {
             timed_seen: 0,
             fault_times_s: Vec::new(),
             sampling_events: SamplingEvents::default(),
+            row_error_events: RowErrorEvents::default(),
             is_degraded: false,
             rule_costs: None,
-            row_error_events: RowErrorEvents::default(),
             spec,
             reads,
         }
