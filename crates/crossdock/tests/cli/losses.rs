@@ -296,3 +296,43 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
         assert_eq!(ended.stdout.lines().count() as u64, sent);
     }
 }
+
+#[test]
+fn a_stopped_subscriber_is_told_the_daemon_s_reason_when_it_goes_on() {
+    // Longer than a client waits for a packet.
+    let (place, _daemon) = Place::with_configured_daemon("idle_timeout_ms = 6000\n");
+    let place = place.by("udp");
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
+    place.wait_for_subscriptions(1);
+    subscriber.signal(Signal::STOP);
+    place.wait_for("events", |list| list.iter().any(|event| event["kind"] == "disconnected"));
+    subscriber.signal(Signal::CONT);
+    subscriber.end_by_itself().with_code(1).saying(&["no packet arrived for 6000 ms"]);
+}
+
+#[test]
+fn the_list_of_subscriptions_has_the_main_cause_of_what_they_lost() {
+    let (place, _daemon) = with_pairs("udp");
+    let _subscriber = place.spawn(["subscribe", QUERY, "--wait"]);
+    place.wait_for_subscriptions(1);
+    place.run(PUBLISH).with_code(0);
+    place.wait_for("subscriptions", |list| list[0]["row_errors"] == 2);
+    let list = place.run(["subscriptions"]).with_code(0).stdout;
+    assert!(list.contains("2 division_by_zero"), "{list}");
+}
+
+#[test]
+fn doctor_has_one_line_for_the_same_loss_of_many_subscriptions() {
+    let (place, _daemon) = with_pairs("udp");
+    let _subscribers: Vec<_> = (0..12).map(|_| place.spawn(["subscribe", QUERY, "--wait"])).collect();
+    place.wait_for_subscriptions(12);
+    place.run(PUBLISH).with_code(0);
+    place.wait_for("subscriptions", |list| list.iter().all(|of| of["row_errors"] == 2));
+    let doctor = place.run(["doctor"]).with_code(0).stdout;
+    let lines: Vec<&str> =
+        doctor.lines().filter(|line| line.contains("did not get 2 records: division_by_zero 2;")).collect();
+    let [line] = lines[..] else { panic!("{doctor}") };
+    assert!(line.contains("; the same for 11 more subscriptions"), "{line}");
+    assert!(doctor.lines().count() <= 10, "{doctor}");
+    assert!(place.run(["doctor", "--json"]).with_code(0).json().len() > 11);
+}
