@@ -1,6 +1,6 @@
 //! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
 
-use crate::place::{Place, Process, WAYS};
+use crate::place::{Place, Process, WAYS, io_count};
 use rustix::process::Signal;
 
 const PAIRS: &str = "a,b\n6,3\n1,0\n8,2\n5,0\n";
@@ -311,6 +311,28 @@ fn a_stopped_subscriber_is_told_the_daemon_s_reason_when_it_goes_on() {
 }
 
 #[test]
+fn what_a_subscription_loses_again_and_again_is_few_events_that_have_all_of_it() {
+    let (place, _daemon) = with_pairs("udp");
+    let began = std::time::Instant::now();
+    let subscriber = place.spawn(["subscribe", QUERY, "--wait"]);
+    place.wait_for_subscriptions(1);
+    for _ in 0..20 {
+        place.run(PUBLISH).with_code(0);
+    }
+    place.wait_for("subscriptions", |list| list[0]["row_errors"] == 40);
+    subscriber.signal(Signal::INT);
+    subscriber.end_by_itself().with_code(0);
+    let lost = |event: &serde_json::Value| {
+        let text = event["text"].as_str().filter(|_| event["kind"] == "dropped").unwrap_or_default();
+        text.split("did not get ").nth(1).map_or(0, |rest| rest.split(' ').next().unwrap().parse().unwrap())
+    };
+    place.wait_for("events", |list| list.iter().map(lost).sum::<u64>() == 40);
+    let events = place.list("events").iter().filter(|event| event["kind"] == "dropped").count() as u64;
+    // One at first, one in ten seconds, and one at the end.
+    assert!(events <= 2 + began.elapsed().as_secs() / 10, "{events}");
+}
+
+#[test]
 fn the_list_of_subscriptions_has_the_main_cause_of_what_they_lost() {
     let (place, _daemon) = with_pairs("udp");
     let _subscriber = place.spawn(["subscribe", QUERY, "--wait"]);
@@ -319,6 +341,28 @@ fn the_list_of_subscriptions_has_the_main_cause_of_what_they_lost() {
     place.wait_for("subscriptions", |list| list[0]["row_errors"] == 2);
     let list = place.run(["subscriptions"]).with_code(0).stdout;
     assert!(list.contains("2 division_by_zero"), "{list}");
+}
+
+#[test]
+fn doctor_says_who_is_slow_who_is_held_back_and_which_bound_is_near() {
+    let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\nmax_sessions = 2\n";
+    let (place, _daemon) = Place::with_configured_daemon(bounds);
+    let place = place.by("udp");
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
+    place.wait_for_subscriptions(1);
+    subscriber.signal(Signal::STOP);
+    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(200_000));
+    place.write("r.schema", PAIRS_SCHEMA);
+    let _publisher = place.spawn(["publish", "R", "many.csv", "--schema", "r.schema"]);
+    place.wait_for("streams", |list| list.iter().any(|stream| stream["blocked"] == 1));
+    let doctor = place.run(["doctor"]).with_code(1).saying(&["2 problems"]);
+    let lines: Vec<&str> = doctor.stdout.lines().collect();
+    assert!(lines.iter().all(|line| line.starts_with("problem: ") || line.starts_with("warning: ")), "{lines:#?}");
+    let has = |severity: &str, text: &str| lines.iter().any(|line| line.starts_with(severity) && line.contains(text));
+    assert!(has("problem: ", "to `R` is slow: ") && has("problem: ", "1 publisher of `R` is held back"), "{lines:#?}");
+    if io_count() == 1 {
+        assert!(has("warning: ", "2 of 2 sessions of "), "{lines:#?}");
+    }
 }
 
 #[test]
