@@ -1,5 +1,5 @@
-//! `crossdock doctor`: what is wrong with a running daemon now, in ten lines: slow subscribers, losses and their causes, bounds that
-//! are near.
+//! `crossdock doctor`: what is wrong with a running daemon now, a finding a line, in ten lines at most: slow subscribers, losses and
+//! their causes, bounds that are near.
 
 use crossdock_runtime::info::{
     ContextInfo, EventInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
@@ -15,8 +15,8 @@ use crate::quantity::{bytes, count, counted};
 use crate::table::wrapped;
 use crate::{http, out};
 
-/// Findings that are shown without `--json`.
-const MOST_SHOWN: usize = 10;
+/// Lines that are shown without `--json`.
+const MOST_LINES: usize = 10;
 /// Events are recent for this time, in ms.
 const RECENT_MS: u64 = 600_000;
 /// The part of a bound from which on it is near.
@@ -26,7 +26,7 @@ const SLOW: f64 = 0.5;
 /// The time between the two looks at the daemon: what grows meanwhile is a problem now, what does not is one of the past.
 const BETWEEN: Duration = Duration::from_millis(500);
 /// The events that report that something is wrong.
-const TROUBLES: [&str; 10] = [
+const TROUBLES: [&str; 11] = [
     "failed",
     "lost",
     "replaced",
@@ -37,6 +37,7 @@ const TROUBLES: [&str; 10] = [
     "missed",
     "disconnected",
     "blocked",
+    "gone",
 ];
 
 /// What is known of a daemon.
@@ -62,6 +63,20 @@ struct Finding {
     text: String,
     /// What shows more of it, or mends it.
     hint: String,
+    /// Findings about subscriptions that have the same are shown as one: the stream and the cause.
+    #[serde(skip)]
+    alike: Option<(String, String)>,
+}
+
+impl Finding {
+    fn new(severity: Severity, text: String, hint: impl Into<String>) -> Finding {
+        Finding { severity, text, hint: hint.into(), alike: None }
+    }
+
+    /// One of several about the subscriptions to a stream, for the same cause.
+    fn of_cause(self, stream: &str, cause: impl Into<String>) -> Finding {
+        Finding { alike: Some((stream.to_owned(), cause.into())), ..self }
+    }
 }
 
 /// How bad something is, the worst first.
@@ -111,15 +126,30 @@ fn text(findings: &[Finding], state: &State) -> String {
             0,
         );
     }
-    let mut text = String::new();
-    for Finding { severity, text: what, hint } in findings.iter().take(MOST_SHOWN) {
-        let word = if *severity == Severity::Problem { "problem" } else { "warning" };
-        text += wrapped(&format!("{word}: {what} ({hint})"), 2).trim_start();
+    let mut merged: Vec<(&Finding, u64)> = Vec::new();
+    for finding in findings {
+        let is_alike = |(first, _): &&mut (&Finding, u64)| finding.alike.is_some() && first.alike == finding.alike;
+        match merged.iter_mut().find(is_alike) {
+            Some((_, others)) => *others += 1,
+            None => merged.push((finding, 0)),
+        }
     }
-    if findings.len() > MOST_SHOWN {
-        text += &format!("and {} more: --json shows all\n", findings.len() - MOST_SHOWN);
+    let shown = if merged.len() > MOST_LINES { MOST_LINES - 1 } else { merged.len() };
+    let mut text: String = merged.iter().take(shown).map(|(finding, others)| line(finding, *others)).collect();
+    if merged.len() > shown {
+        text += &format!("and {} more: --json shows all\n", merged.len() - shown);
     }
     text
+}
+
+/// A finding, and that there are `others` like it.
+fn line(Finding { severity, text, hint, .. }: &Finding, others: u64) -> String {
+    let word = if *severity == Severity::Problem { "problem" } else { "warning" };
+    let others =
+        if others > 0 { format!("; the same for {}", counted(others, "more subscription")) } else { String::new() };
+    // What a program has put into a text cannot begin a line.
+    let words: Vec<&str> = text.split_whitespace().collect();
+    format!("{word}: {}{others} ({hint})\n", words.join(" "))
 }
 
 fn share(used: u64, bound: u64) -> f64 {
@@ -186,7 +216,7 @@ impl State {
                 latest.text
             );
             let hint = "crossdock events".to_owned();
-            findings.push(Finding { severity: Severity::Warning, text, hint });
+            findings.push(Finding::new(Severity::Warning, text, hint));
         }
     }
 }
@@ -204,40 +234,44 @@ fn of_subscription(of: &SubscriptionInfo, before: &SubscriptionInfo, findings: &
         // One that takes something is slow, and no more.
         let takes_nothing = full >= NEAR && of.records_out == before.records_out;
         let severity = if takes_nothing { Severity::Problem } else { Severity::Warning };
-        findings.push(Finding { severity, text, hint: hint.to_owned() });
+        findings.push(Finding::new(severity, text, hint).of_cause(&of.stream, format!("slow {}", of.overflow)));
     }
     let lost = of.dropped + of.row_errors;
     if lost > 0 {
-        let first = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
+        let own = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
+        let converting = of.first_conversion_error.as_ref().map(|first| format!("; first in a conversion: {first}"));
+        let first = own + &converting.unwrap_or_default();
         let text = format!("{name} did not get {}: {}{first}", counted(lost, "record"), reasons(&of.dropped_by));
         let hint = "crossdock subscriptions --json".to_owned();
         let severity = Severity::of_growth(before.dropped + before.row_errors, lost);
-        findings.push(Finding { severity, text, hint });
+        let causes: Vec<&str> = of.dropped_by.iter().map(|(cause, _)| cause.as_str()).collect();
+        findings.push(Finding::new(severity, text, hint).of_cause(&of.stream, causes.join(" ")));
     }
     if of.held_records > 0 {
         let text = format!("{} wait for a conversion for {name}", counted(of.held_records, "record"));
-        findings.push(Finding { severity: Severity::Warning, text, hint: "crossdock paths".to_owned() });
+        findings.push(Finding::new(Severity::Warning, text, "crossdock paths").of_cause(&of.stream, "held"));
     }
 }
 
 fn of_stream(of: &StreamInfo, before: &StreamInfo, findings: &mut Vec<Finding>) {
     if of.blocked > 0 {
-        let text = format!("{} of `{}` are held back", counted(of.blocked.into(), "publisher"), of.name);
+        let are = if of.blocked == 1 { "is" } else { "are" };
+        let text = format!("{} of `{}` {are} held back", counted(of.blocked.into(), "publisher"), of.name);
         let hint = "crossdock subscriptions shows whose queue is full".to_owned();
         let severity = if of.records_in == before.records_in { Severity::Problem } else { Severity::Warning };
-        findings.push(Finding { severity, text, hint });
+        findings.push(Finding::new(severity, text, hint));
     }
     if of.records_malformed > 0 {
         let text =
             format!("`{}` had {} that are not of their format", of.name, counted(of.records_malformed, "record"));
         let hint = "crossdock events names the publisher".to_owned();
         let severity = Severity::of_growth(before.records_malformed, of.records_malformed);
-        findings.push(Finding { severity, text, hint });
+        findings.push(Finding::new(severity, text, hint));
     }
     if of.records_unclaimed > 0 && of.subscriptions == 0 && of.publishers > 0 {
         let text = format!("nobody takes `{}`: {} were dropped", of.name, counted(of.records_unclaimed, "record"));
         let hint = "crossdock subscribe, or a handler, takes it".to_owned();
-        findings.push(Finding { severity: Severity::Warning, text, hint });
+        findings.push(Finding::new(Severity::Warning, text, hint));
     }
 }
 
@@ -246,21 +280,22 @@ fn of_handler(of: &HandlerInfo, before: &HandlerInfo, findings: &mut Vec<Finding
     let (lost, lost_before) = (losses::of_handler(of), losses::of_handler(before));
     if lost > 0 {
         let mut by = of.dropped.clone();
-        by.extend((of.row_errors > 0).then(|| ("row_error".to_owned(), of.row_errors)));
-        let text = format!("handler `{}` lost {}: {}", of.name, counted(lost, "record"), reasons(&by));
-        findings.push(Finding { severity: Severity::of_growth(lost_before, lost), text, hint: hint() });
+        by.extend_from_slice(&of.row_errors_by);
+        let first = of.first_row_error.as_ref().map(|first| format!("; first {first}")).unwrap_or_default();
+        let text = format!("handler `{}` lost {}: {}{first}", of.name, counted(lost, "record"), reasons(&by));
+        findings.push(Finding::new(Severity::of_growth(lost_before, lost), text, hint()));
     }
     if of.faults > 0 {
         let text = format!("handler `{}` panicked or did not return {}", of.name, counted(of.faults, "time"));
-        findings.push(Finding { severity: Severity::of_growth(before.faults, of.faults), text, hint: hint() });
+        findings.push(Finding::new(Severity::of_growth(before.faults, of.faults), text, hint()));
     }
     if of.sampled > 1 {
         let text = format!("handler `{}` processes one record in {}: its core is overloaded", of.name, of.sampled);
-        findings.push(Finding { severity: Severity::Problem, text, hint: hint() });
+        findings.push(Finding::new(Severity::Problem, text, hint()));
     }
     if share(of.queued, of.queue_bound) >= NEAR {
         let text = format!("handler `{}` has {} of {} batches queued", of.name, of.queued, of.queue_bound);
-        findings.push(Finding { severity: Severity::Warning, text, hint: hint() });
+        findings.push(Finding::new(Severity::Warning, text, hint()));
     }
 }
 
@@ -274,19 +309,19 @@ fn of_io(of: &ContextInfo, findings: &mut Vec<Finding>) {
     for (what, used, bound, key) in bounds.into_iter().filter(|(_, used, bound, _)| share(*used, *bound) >= NEAR) {
         let text = format!("{} of {} {what} of {} are in use", count(used), count(bound), of.address);
         let hint = format!("`{key}` in the configuration");
-        findings.push(Finding { severity: Severity::Warning, text, hint });
+        findings.push(Finding::new(Severity::Warning, text, hint));
     }
 }
 
 fn of_context(of: &HandlerContextInfo, findings: &mut Vec<Finding>) {
     if of.lost.is_some() {
         let text = format!("context {} does not answer", of.name);
-        findings.push(Finding { severity: Severity::Problem, text, hint: "crossdock contexts".to_owned() });
+        findings.push(Finding::new(Severity::Problem, text, "crossdock contexts"));
     }
     if of.busy_share >= NEAR {
         let text = format!("context {} is busy {:.0} % of the time", of.name, of.busy_share * 100.0);
         let hint = "crossdock handlers shows what takes its time".to_owned();
-        findings.push(Finding { severity: Severity::Warning, text, hint });
+        findings.push(Finding::new(Severity::Warning, text, hint));
     }
 }
 
@@ -297,7 +332,7 @@ fn of_mailbox(of: &MailboxInfo, before: Option<&MailboxInfo>, findings: &mut Vec
     }
     let text = format!("mailbox {} lost {}: {}", of.address, counted(lost(of), "message"), reasons(&of.dropped));
     let severity = Severity::of_growth(before.map_or(0, lost), lost(of));
-    findings.push(Finding { severity, text, hint: "crossdock mailboxes".to_owned() });
+    findings.push(Finding::new(severity, text, "crossdock mailboxes"));
 }
 
 #[cfg(test)]
@@ -360,11 +395,15 @@ mod tests {
                 "2 events `dropped` in the last ten minutes, the latest 1 min ago: the 2th",
             ]
         );
-        let many = vec![found[0].clone(); MOST_SHOWN + 3];
+        let of = |stream: usize| Finding { alike: Some((stream.to_string(), "slow".into())), ..found[0].clone() };
+        let many: Vec<Finding> = (0..3 * (MOST_LINES + 3)).map(|number| of(number / 3)).collect();
         let text = text(&many, &state);
+        assert_eq!(text.lines().count(), MOST_LINES);
+        let first = text.lines().next().unwrap_or_default();
         assert!(
-            text.ends_with("and 3 more: --json shows all\n") && text.starts_with("problem: subscription 3"),
+            first.starts_with("problem: subscription 3") && first.contains("; the same for 2 more subscriptions ("),
             "{text}"
         );
+        assert!(text.ends_with("and 4 more: --json shows all\n"), "{text}");
     }
 }

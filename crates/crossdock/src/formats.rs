@@ -181,14 +181,52 @@ fn format_named(text: &str, proto_path: &ProtoPath, control: &Control) -> Outcom
         return Err(Failure::usage(format!("`{text}` names no format")).hint(hint));
     }
     let http::Formats { formats } = Client::new(control)?.get("/v1/formats")?;
-    let found = formats
-        .iter()
-        .find(|format| format.id.eq_ignore_ascii_case(text) || streams(format).iter().any(|name| name == text));
-    let found = found.ok_or_else(|| Failure::usage(format!("the daemon knows no format {text}")).hint(hint))?;
+    let found = find(&formats, text, hint)?;
     Format::parse(&found.description).map_err(|error| {
         Failure::failed(format!("the daemon's format {} cannot be read: {error}", found.id))
             .hint("the daemon may be of another version than this program; compare `crossdock --version`")
     })
+}
+
+/// The format of an id, or of a version of a stream; the stream is found as in a query: if no name is the same, the only one that
+/// differs in case alone.
+fn find<'f>(formats: &'f [FormatInfo], text: &str, hint: &str) -> Outcome<&'f FormatInfo> {
+    let named = |wanted: &dyn Fn(&str) -> bool| -> Vec<(&'f FormatInfo, String)> {
+        let of = |format: &'f FormatInfo| streams(format).into_iter().map(move |name| (format, name));
+        formats.iter().flat_map(of).filter(|(_, name)| wanted(name)).collect()
+    };
+    if let Some(same) = formats.iter().find(|format| format.id.eq_ignore_ascii_case(text)) {
+        return Ok(same);
+    }
+    if let Some((same, _)) = named(&|name| name == text).first() {
+        return Ok(same);
+    }
+    match &named(&|name| name.to_lowercase() == text.to_lowercase())[..] {
+        [(only, _)] => Ok(only),
+        [(_, first), (_, second), ..] => {
+            Err(Failure::usage(format!("{text} may be {first} or {second}")).hint("write the stream's name as it is"))
+        }
+        [] => Err(Failure::usage(format!("the daemon knows no format {text}")).hint(nearest(formats, text, hint))),
+    }
+}
+
+/// What may have been meant by a version that is not known, or else the hint.
+fn nearest(formats: &[FormatInfo], text: &str, hint: &str) -> String {
+    let Some((stream, _)) = text.rsplit_once(":v") else { return hint.to_owned() };
+    let wanted = stream.to_lowercase();
+    let names = formats.iter().flat_map(|format| format.streams.iter());
+    let distance = |name: &&String| strsim::damerau_levenshtein(&wanted, &name.to_lowercase());
+    match names.map(|name| (distance(&name), name)).min() {
+        Some((0, name)) => {
+            let has = |format: &&FormatInfo| format.streams.contains(name);
+            match formats.iter().filter(has).count() {
+                1 => format!("stream `{name}` has v1 only; {hint}"),
+                last => format!("stream `{name}` has v1 to v{last}; {hint}"),
+            }
+        }
+        Some((1..=2, name)) => format!("did you mean `{name}`? {hint}"),
+        _ => hint.to_owned(),
+    }
 }
 
 fn is_version(text: &str) -> bool {

@@ -51,10 +51,17 @@ const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 7] = [
     Column::Of("peer"),
     Column::Of("records_in"),
     Column::Of("records_out"),
-    Column::Made("dropped", Side::Right, |subscription| count(losses::of_subscription(subscription))),
+    Column::Made("dropped", Side::Right, dropped),
     Column::Made("backlog", Side::Right, |subscription| bytes(subscription.backlog_bytes)),
     Column::Of("sql"),
 ];
+
+/// The records that a subscription has lost, with the cause of most of them.
+fn dropped(subscription: &SubscriptionInfo) -> String {
+    let lost = count(losses::of_subscription(subscription));
+    let main = subscription.dropped_by.iter().max_by_key(|(_, records)| *records);
+    main.map_or_else(|| lost.clone(), |(cause, _)| format!("{lost} {cause}"))
+}
 
 /// `crossdock contexts`.
 pub(crate) fn contexts(arguments: &List) -> Outcome {

@@ -13,6 +13,7 @@ use crate::catalog::thread::CatalogHandle;
 use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
 use crate::counters::Levels;
+use crate::departures::Departures;
 use crate::graph::Graph;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
@@ -107,6 +108,8 @@ pub(crate) struct Context {
     pub(crate) admission: Admission,
     /// How far the gauges are up to date that need not be each turn.
     pub(crate) levels: Levels,
+    /// The events of clients that went without an end.
+    pub(crate) departures: Departures,
     /// The commands of the rest of the daemon, and what waits here for a format or a stream.
     pub(crate) inbox: ContextInbox,
     /// For reports to the managers.
@@ -144,6 +147,7 @@ impl Context {
             planner: parts.planner,
             admission: Admission::default(),
             levels: Levels::default(),
+            departures: Departures::default(),
             inbox: ContextInbox::new(parts.inbox, parts.commands, parts.inboxes),
             config,
         }
@@ -321,7 +325,7 @@ impl Context {
     /// block publishers until its timeout.
     fn end_refused(&mut self, addr: SocketAddr) {
         if let Some(key) = self.net.local_at(addr) {
-            self.end_session(key, "closed");
+            self.end_session(key, "refused");
         }
     }
 
@@ -354,6 +358,7 @@ impl Context {
             self.remove_peer(key, "silent", Some(close));
         }
         self.tick_losses();
+        self.tick_departures();
         self.tick_positions();
         for key in self.net.take_holding() {
             self.note_holding(key);
@@ -402,13 +407,9 @@ impl Context {
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
+        self.note_departure(key, why, close.as_ref());
         // One that ends in the middle of a turn may be ended again for another reason in the same turn.
         let Some(peer) = self.net.peer(key) else { return };
-        if let Some(close) = close.as_ref().filter(|_| !matches!(why, "terminated" | "shutdown")) {
-            let text = format!("{peer} was disconnected: {}", close.reason);
-            // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::Event(EventKind::Disconnected, self.graph.index(), text));
-        }
         for subscription in peer.subscriptions.clone() {
             self.remove_subscription(subscription);
         }
@@ -419,13 +420,12 @@ impl Context {
         self.host.close_all_remote(key);
         for publishing in &peer.publishing {
             self.streams.end_publication(publishing);
-            // One that goes on in a later session has lost nothing.
-            let goes_on = publishing.taken.as_ref().is_some_and(|taken| taken.count.is_closed());
             // A publisher that comes back after a restart finds the version that it had.
             if why != "shutdown" {
                 self.streams.end_format(publishing.stream, publishing.format.id());
             }
-            self.end_publishing(key, publishing.stream, goes_on);
+            // One that goes on in a later session has lost nothing.
+            self.end_publishing(key, publishing.stream, publishing.goes_on());
         }
         self.end_conversions(PeerRef { key, serial: peer.serial });
         self.net.end(peer, self.host.interface_mut(), why, close);
@@ -438,6 +438,10 @@ impl Context {
     pub(crate) fn end_gone(&mut self, key: usize) {
         if !self.net.is_paused(key) && !self.net.has_deferred(key) {
             return self.remove_peer(key, "gone", None);
+        }
+        // One that has ended its subscriptions itself has said so in what waits.
+        if !self.net.has_deferred(key) {
+            self.note_subscriber_gone(key);
         }
         let mut waits_for_routes = false;
         for subscription in self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {

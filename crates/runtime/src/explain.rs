@@ -123,6 +123,7 @@ impl Context {
                 dropped: s.gauges.lost_in_all(),
                 dropped_by: s.all_losses().by_words(),
                 first_row_error: s.first_row_error().map(str::to_owned),
+                first_conversion_error: s.gauges.first_conversion_error().map(str::to_owned),
                 backlog_bytes: backlog.bytes,
                 queue_bytes: backlog.bound,
                 accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),

@@ -425,8 +425,13 @@ impl ContextHandle {
     pub fn keep_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
         // Compiled here, on the caller's thread: the control thread has others to see to.
         let KeptConversion { stream, from, to, conversion } = conversion.clone();
+        let snapshot = self.shared.catalog.snapshot()?;
+        let stream = match snapshot.meant(&stream) {
+            Ok(stream) => stream,
+            Err(refusal) => return Ok(Err(refusal.message)),
+        };
         let between = Between { stream: &stream, from: &from, to: &to };
-        let compiled = self.shared.catalog.snapshot()?.compile(&between, &conversion);
+        let compiled = snapshot.compile(&between, &conversion);
         match compiled {
             Ok(compiled) => self.change_conversions(&stream.clone(), move |catalog| {
                 catalog.register(ConversionOwner::Kept, &stream, compiled)
@@ -441,6 +446,10 @@ impl ContextHandle {
     /// [`Stopped`]; within, that there is none.
     pub fn discard_conversion(&self, conversion: &KeptConversion) -> Result<Result<(), String>, Stopped> {
         let KeptConversion { stream, from, to, .. } = conversion.clone();
+        let stream = match self.shared.catalog.snapshot()?.meant(&stream) {
+            Ok(stream) => stream,
+            Err(refusal) => return Ok(Err(refusal.message)),
+        };
         self.change_conversions(&stream.clone(), move |catalog| {
             let known = catalog.snapshot();
             let (from, to) = (known.format_known(&stream, &from)?.id(), known.format_known(&stream, &to)?.id());
@@ -474,7 +483,7 @@ impl ContextHandle {
     /// [`Stopped`]; within, why it is not removed, and then nothing has changed.
     pub fn remove_stream(&self, stream: &str) -> Result<Result<(), String>, Stopped> {
         let stream = stream.to_owned();
-        self.change_kept(move |catalog| catalog.remove_stream(&stream))
+        self.change_kept(move |catalog| catalog.remove_stream(&catalog.snapshot().meant(&stream)?))
     }
 
     /// Removes the newest version of an unused stream.
@@ -483,7 +492,7 @@ impl ContextHandle {
     /// [`Stopped`]; within, why it is not removed, and then nothing has changed.
     pub fn remove_version(&self, stream: &str, version: u32) -> Result<Result<(), String>, Stopped> {
         let stream = stream.to_owned();
-        self.change_kept(move |catalog| catalog.remove_version(&stream, version))
+        self.change_kept(move |catalog| catalog.remove_version(&catalog.snapshot().meant(&stream)?, version))
     }
 
     /// Whether a format could be the next version of a stream, by the stream's policy.
@@ -492,7 +501,11 @@ impl ContextHandle {
     /// [`Stopped`]; within, what is in the way.
     pub fn check_format(&self, stream: &str, format: &Format) -> Result<Result<(), RegistryError>, Stopped> {
         let (stream, format) = (stream.to_owned(), format.clone());
-        self.shared.catalog.run(move |catalog| catalog.check_format(&stream, &format))
+        self.shared.catalog.run(move |catalog| {
+            // Of several it may be, none is meant: a new stream has no policy.
+            let stream = catalog.snapshot().meant(&stream).unwrap_or(stream);
+            catalog.check_format(&stream, &format)
+        })
     }
 
     /// The number of a stream's versions; `None` if nothing is known of the stream, not even a policy.
@@ -510,7 +523,11 @@ impl ContextHandle {
     /// [`Stopped`]; within, why the stream is refused.
     pub fn declare_stream(&self, name: &str, format: &Format) -> Result<Result<(), String>, Stopped> {
         let (name, declared) = (name.to_owned(), format.clone());
-        match self.shared.catalog.run(move |catalog| catalog.declare(&name, &declared))? {
+        let declare = move |catalog: &mut Catalog| {
+            catalog.snapshot().check_new_name(&name)?;
+            catalog.declare(&name, &declared)
+        };
+        match self.shared.catalog.run(declare)? {
             Ok(number) => {
                 let mut contexts = self.shared.inboxes.iter();
                 contexts

@@ -2,18 +2,20 @@
 
 use crate::counters::DropReason;
 use crate::graph::gauges::{Loss, NodeGauges};
-use crossdock_engine::RowError;
+use crossdock_engine::{RowError, RowErrorCounts};
 use crossdock_transport::control::DropCause;
 
 /// What the gauges of a node count.
 pub(crate) enum Counted {
     Loss(Loss),
     RowError(RowError),
+    /// An error of an expression in a conversion before the node.
+    Conversion(RowError),
 }
 
 /// What the gauges of a node count, the cause that is reported to the subscriber, and the context's counter of it, where no other
 /// place has counted it already: the sessions' sinks do, and conversions, which count once for all that take them.
-pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 17] = [
+pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 22] = [
     (Counted::Loss(Loss::QueueFull), DropCause::QueueFull, Some(DropReason::QueueFull)),
     (Counted::Loss(Loss::NoBuffer), DropCause::NoBuffer, None),
     (Counted::Loss(Loss::TooLong), DropCause::TooLong, None),
@@ -31,6 +33,11 @@ pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 17] = [
     (Counted::RowError(RowError::BadPattern), DropCause::BadPattern, Some(DropReason::RowError)),
     (Counted::RowError(RowError::TooLong), DropCause::RowTooLong, Some(DropReason::RowError)),
     (Counted::RowError(RowError::Other), DropCause::Other, Some(DropReason::RowError)),
+    (Counted::Conversion(RowError::DivisionByZero), DropCause::DivisionByZero, None),
+    (Counted::Conversion(RowError::OutOfRange), DropCause::OutOfRange, None),
+    (Counted::Conversion(RowError::NotAValue), DropCause::NotAValue, None),
+    (Counted::Conversion(RowError::BadPattern), DropCause::BadPattern, None),
+    (Counted::Conversion(RowError::TooLong), DropCause::RowTooLong, None),
 ];
 
 /// Lost records, a number for each of [`CAUSES`].
@@ -40,11 +47,22 @@ pub(crate) struct Losses(pub(crate) [u64; CAUSES.len()]);
 impl Losses {
     /// Those of a subscription: what its node has had, and the row errors of its query where a handler runs that.
     pub(crate) fn of(own: &NodeGauges, elsewhere: Option<&NodeGauges>) -> Losses {
+        let in_conversions: u64 = RowError::ALL.into_iter().map(|error| own.conversion_errors_of(error)).sum();
         Losses(std::array::from_fn(|at| match CAUSES[at].0 {
+            Counted::Loss(loss @ Loss::NotConvertible) => own.lost(loss).saturating_sub(in_conversions),
             Counted::Loss(loss) => own.lost(loss),
+            Counted::Conversion(error) => own.conversion_errors_of(error),
             Counted::RowError(error) => {
                 own.row_errors_of(error) + elsewhere.map_or(0, |gauges| gauges.row_errors_of(error))
             }
+        }))
+    }
+
+    /// Those of a handler's row errors.
+    pub(crate) fn of_row_errors(counts: &RowErrorCounts) -> Losses {
+        Losses(std::array::from_fn(|at| match CAUSES[at].0 {
+            Counted::RowError(error) => counts[error as usize],
+            Counted::Loss(_) | Counted::Conversion(_) => 0,
         }))
     }
 
@@ -75,6 +93,20 @@ impl Losses {
         let before = std::mem::replace(self, *now);
         Losses(std::array::from_fn(|at| now.0[at].saturating_sub(before.0[at])))
     }
+}
+
+/// A cause in words, with the first of `records` row errors as a handler tells it, and where that was if it was not in the query or
+/// handler itself. `None` if the first error had another cause.
+pub(crate) fn with_example(cause: DropCause, records: u64, first: &str, place: &str) -> Option<String> {
+    let Some(example) = first.strip_prefix(&cause.to_string()) else {
+        let is_told = cause == DropCause::NotAValue && first.starts_with("a text does not say");
+        return is_told.then(|| format!("{first}{place}"));
+    };
+    Some(match (records, place.is_empty()) {
+        (1, true) => format!("{cause}{example}"),
+        (1, false) => format!("{cause}{place},{example}"),
+        _ => format!("{cause}{place}, first{example}"),
+    })
 }
 
 /// How far the losses of a subscription are known.

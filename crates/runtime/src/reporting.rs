@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::explain::overflow_name;
-use crate::losses::CAUSES;
+use crate::losses::{CAUSES, with_example};
 use crate::managers::request::{ControlRequest, EventKind};
 use crate::subscriptions::Subscription;
 use crossdock_transport::Notice;
@@ -128,18 +128,13 @@ impl Context {
 
 /// A cause in words, with what is known of these records.
 fn reason(subscription: &Subscription, cause: DropCause, records: u64) -> String {
-    let first = subscription.first_row_error().filter(|_| cause.is_row_error());
-    match (cause, first) {
-        (DropCause::QueueFull, _) => {
-            format!("{cause}, and its policy is {}", overflow_name(subscription.overflow))
-        }
-        (DropCause::NotConvertible, _) => format!("{cause} (`crossdock paths` shows which)"),
-        (_, Some(first)) => match first.strip_prefix(&cause.to_string()) {
-            Some(place) if records == 1 => format!("{cause}{place}"),
-            Some(place) => format!("{cause}, first{place}"),
-            None if cause == DropCause::NotAValue && first.starts_with("a text does not say") => first.to_owned(),
-            None => cause.to_string(),
-        },
-        _ => cause.to_string(),
+    let first = subscription.first_row_error().map(|first| (first, ""));
+    let in_conversion = subscription.gauges.first_conversion_error().map(|first| (first, " in a conversion"));
+    let known = first.into_iter().chain(in_conversion).filter(|_| cause.is_row_error());
+    let example = known.filter_map(|(first, place)| with_example(cause, records, first, place)).next();
+    match cause {
+        DropCause::QueueFull => format!("{cause}, and its policy is {}", overflow_name(subscription.overflow)),
+        DropCause::NotConvertible => format!("{cause} (`crossdock paths` shows which)"),
+        _ => example.unwrap_or_else(|| cause.to_string()),
     }
 }

@@ -324,7 +324,17 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
             .map(|context| of(&context.name, context, &["lost", "replaced", "batch_wait", "batch_latency"])),
         List::Handlers => latest.handlers.get(at).map(|handler| {
             let sampled = ["sampled"].into_iter().filter(|_| handler.sampled > 1);
-            let fields = ["why", "dropped", "row_errors", "faults", "overruns", "batches_shed", "degraded"];
+            let fields = [
+                "why",
+                "dropped",
+                "row_errors",
+                "row_errors_by",
+                "first_row_error",
+                "faults",
+                "overruns",
+                "batches_shed",
+                "degraded",
+            ];
             of(&handler.name, handler, &fields.into_iter().chain(sampled).collect::<Vec<_>>())
         }),
         List::Streams => latest.streams.get(at).map(|stream| {
@@ -335,7 +345,15 @@ fn detail_of(app: &App, latest: &Snapshot) -> String {
             of(
                 &subscription.peer,
                 subscription,
-                &["dropped", "row_errors", "dropped_by", "first_row_error", "held_records", "handler"],
+                &[
+                    "dropped",
+                    "row_errors",
+                    "dropped_by",
+                    "first_row_error",
+                    "first_conversion_error",
+                    "held_records",
+                    "handler",
+                ],
             )
         }),
     };

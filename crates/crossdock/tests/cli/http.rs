@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use crate::place::{Daemon, Place, exchange, get, post, with_io_contexts, word_after};
+use crate::place::{Daemon, FLIGHTS_CSV, Place, exchange, get, post, with_io_contexts, word_after};
 
 #[test]
 fn every_list_is_there_as_json() {
@@ -159,4 +159,19 @@ fn silent_connections_shut_nobody_out() {
     place.run(["streams"]).with_code(0);
     place.run(["streams", "--http", &address]).with_code(0);
     assert_eq!((over_unix.len(), over_tcp.len()), (70, 70), "they are still open here");
+}
+
+#[test]
+fn the_metrics_of_contexts_count_sleeps_and_buffers() {
+    let (place, _daemon) = Place::with_daemon();
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
+    let (status, text) = place.http_text(&get("/metrics"));
+    assert_eq!(status, 200, "{text}");
+    let sum = |name: &str| -> f64 {
+        let of_name = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        of_name.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    assert!(sum("crossdock_context_sleeps_total") > 0.0, "{text}");
+    assert!(sum("crossdock_context_buffers") > 0.0, "{text}");
 }

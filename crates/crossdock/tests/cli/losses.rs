@@ -1,6 +1,6 @@
 //! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
 
-use crate::place::{Place, WAYS};
+use crate::place::{Place, Process, WAYS, io_count};
 use crate::top::Terminal;
 use rustix::process::Signal;
 
@@ -17,6 +17,16 @@ fn with_pairs(way: &'static str) -> (Place, crate::place::Daemon) {
 
 const PUBLISH: [&str; 5] = ["publish", "R", "r.csv", "--schema", "r.schema"];
 const QUERY: &str = "SELECT a / b AS x FROM R";
+
+/// The words of an output: lines are as wide as a terminal, so words may stand on the next one.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A part of a client's name in events.
+fn peer_name(way: &str, client: &Process) -> String {
+    if way == "shm" { format!("(pid {} crossdock)", client.pid()) } else { "127.0.0.1:".to_owned() }
+}
 
 #[test]
 fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
@@ -37,8 +47,7 @@ fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
         assert_eq!(subscription["first_row_error"], "division by zero in `a / b` (a = 1, b = 0)");
         let cause = "division_by_zero 2; first division by zero in `a / b`";
         let doctor = place.run(["doctor"]).with_code(0);
-        // Lines are as wide as a terminal, so words may stand on the next one.
-        let words = doctor.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = words(&doctor.stdout);
         assert!(words.starts_with("warning: subscription ") && words.contains(cause), "{}", doctor.stdout);
         other.signal(Signal::INT);
         other.end_by_itself().with_code(0);
@@ -46,6 +55,64 @@ fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
         place.wait_for("events", |list| list.iter().filter(|event| event["kind"] == "dropped").count() > 0);
         let events = place.run(["events"]).with_code(0);
         assert!(events.stdout.contains("because division by zero, first in `a / b`"), "{}", events.stdout);
+    }
+}
+
+#[test]
+fn rows_that_a_handler_cannot_compute_are_named_with_their_cause() {
+    let (place, daemon) = with_pairs("udp");
+    place.run(PUBLISH).with_code(0);
+    place.run(["handler", "deploy", "quotients", "SELECT a / b AS x FROM R"]).with_code(0);
+    place.run(PUBLISH).with_code(0);
+    place.wait_for("handlers", |list| list[0]["row_errors"] == 2);
+    let handler = &place.list("handlers")[0];
+    assert_eq!(handler["row_errors_by"], serde_json::json!([["division_by_zero", 2]]));
+    let first = "division by zero in `a / b` (a = 1, b = 0)";
+    assert_eq!(handler["first_row_error"], first);
+    let detail = words(&place.run(["handlers", "quotients"]).with_code(0).stdout);
+    assert!(detail.contains("division_by_zero 2") && detail.contains(first), "{detail}");
+    let doctor = words(&place.run(["doctor"]).with_code(0).stdout);
+    assert!(
+        doctor.contains(&format!("handler `quotients` lost 2 records: division_by_zero 2; first {first}")),
+        "{doctor}"
+    );
+    place.wait_for("events", |list| list.iter().any(|of| of["kind"] == "dropped" && of["handler"] == "quotients"));
+    let said = "lost 2 records: 2 because division by zero, first in `a / b` (a = 1, b = 0)";
+    let events = place.run(["events"]).with_code(0).stdout;
+    assert!(events.contains(said), "{events}");
+    daemon.process.stderr_line(|line| line.contains(said));
+}
+
+#[test]
+fn rows_that_a_conversion_cannot_compute_are_named_with_their_cause() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        place.write("old.csv", "c,s,d\n1,6,3\n2,1,0\n3,8,2\n");
+        place.write("old.schema", "c i32\ns i32\nd i32\n");
+        place.write("new.csv", "c,q\n0,0\n");
+        place.write("new.schema", "c i32\nq i64\n");
+        for format in ["old", "new"] {
+            let (rows, schema) = (format!("{format}.csv"), format!("{format}.schema"));
+            place.run(["publish", "C", &rows, "--schema", &schema]).with_code(0);
+        }
+        place.run(["conversions", "add", "C", "v1", "v2", "--sql", "SELECT c, s / d AS q FROM x"]).with_code(0);
+        let subscriber = place.spawn(["subscribe", "SELECT * FROM C", "--accept", "v2", "--wait", "--until-end"]);
+        let other = place.spawn(["subscribe", "SELECT * FROM C", "--accept", "v2", "--wait"]);
+        place.wait_for_subscriptions(2);
+        place.run(["publish", "C", "old.csv", "--schema", "old.schema"]).with_code(0);
+        let cause = "division by zero in a conversion, in `s / d` (s = 1, d = 0)";
+        let ended = subscriber.end_by_itself().with_code(0).saying(&["1 record dropped by the daemon: ", cause]);
+        assert_eq!(ended.stdout, "{\"c\":1,\"q\":2}\n{\"c\":3,\"q\":4}\n");
+        let subscription = &place.list("subscriptions")[0];
+        assert_eq!((&subscription["dropped"], &subscription["row_errors"]), (&1.into(), &0.into()));
+        assert_eq!(subscription["dropped_by"], serde_json::json!([["division_by_zero", 1]]));
+        assert_eq!(subscription["first_conversion_error"], "division by zero in `s / d` (s = 1, d = 0)");
+        let doctor = words(&place.run(["doctor"]).with_code(0).stdout);
+        let first = "division_by_zero 1; first in a conversion: division by zero in `s / d`";
+        assert!(doctor.contains(first), "{doctor}");
+        other.signal(Signal::INT);
+        other.end_by_itself();
+        place.wait_for("events", |list| list.iter().any(|of| of["text"].as_str().is_some_and(|of| of.contains(cause))));
     }
 }
 
@@ -70,7 +137,7 @@ fn a_row_error_can_be_null_or_the_end() {
 #[test]
 fn an_end_that_no_publisher_has_said_is_another_end() {
     for way in WAYS {
-        let (place, _daemon) = with_pairs(way);
+        let (place, daemon) = with_pairs(way);
         let follow = ["subscribe", "SELECT * FROM R", "--wait", "--until-end"];
         let subscriber = place.spawn(follow);
         let patient = place.spawn(follow.iter().copied().chain(["--reconnect"]));
@@ -87,9 +154,43 @@ fn an_end_that_no_publisher_has_said_is_another_end() {
         assert_eq!(ended.stdout.lines().count(), 1);
         derived.end_by_itself().with_code(1).saying(&["error: ", said]);
         patient.stderr_line(|line| line.contains(said));
+        let gone = |wanted: &str| {
+            let is_it = |text: &str| text.contains(&peer_name(way, &publisher)) && text.contains(wanted);
+            place.wait_for("events", |list| {
+                list.iter().any(|of| of["kind"] == "gone" && of["text"].as_str().is_some_and(is_it))
+            });
+        };
+        gone("it published `R` without finishing");
+        daemon.process.stderr_line(|line| line.contains("kind=\"gone\"") && line.contains("published `R`"));
+        let doctor = words(&place.run(["doctor"]).with_code(0).stdout);
+        assert!(doctor.contains("warning: 1 event `gone`") && doctor.contains("published `R`"), "{doctor}");
         place.run(PUBLISH).with_code(0);
         let ended = patient.end_by_itself().with_code(0);
         assert_eq!(ended.stdout.lines().count(), 5);
+    }
+}
+
+#[test]
+fn a_subscriber_that_is_killed_is_an_event_and_one_that_ends_is_none() {
+    for way in WAYS {
+        let (place, _daemon) = with_pairs(way);
+        place.run(PUBLISH).with_code(0);
+        let subscribe = ["subscribe", "SELECT * FROM R", "--wait"];
+        let (killed, ended) = (place.spawn(subscribe), place.spawn(subscribe));
+        place.wait_for_subscriptions(2);
+        place.run(PUBLISH).with_code(0);
+        // It is at work, and takes the signal as a request.
+        ended.stdout_line(|line| line.contains("\"a\":5"));
+        ended.signal(Signal::INT);
+        ended.end_by_itself().with_code(0);
+        place.wait_for_subscriptions(1);
+        assert_eq!(place.list("events"), Vec::<serde_json::Value>::new());
+        killed.signal(Signal::KILL);
+        place.wait_for("events", |list| !list.is_empty());
+        let events = place.list("events");
+        let text = events[0]["text"].as_str().unwrap();
+        assert!(events.len() == 1 && events[0]["kind"] == "gone", "{events:?}");
+        assert!(text.contains("without ending its subscription to `R`"), "{text}");
     }
 }
 
@@ -187,7 +288,7 @@ fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
             let event = events.iter().find(|event| event["kind"] == kind);
             event.and_then(|event| event["text"].as_str()).unwrap_or_default().to_owned()
         };
-        let name = if way == "shm" { format!("(pid {} crossdock)", subscriber.pid()) } else { "127.0.0.1:".to_owned() };
+        let name = peer_name(way, &subscriber);
         let (blocked, disconnected) = (text_of("blocked"), text_of("disconnected"));
         assert!(blocked.contains(&name) && blocked.contains("holds back the publishers of `R`"), "{blocked}");
         assert!(disconnected.contains(&name) && disconnected.contains("was disconnected: "), "{disconnected}");
@@ -229,4 +330,88 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
         let ended = subscriber.end_by_itself().with_code(130).saying(&["its policy is drop_oldest"]);
         assert_eq!(ended.stdout.lines().count() as u64, sent);
     }
+}
+
+#[test]
+fn a_stopped_subscriber_is_told_the_daemon_s_reason_when_it_goes_on() {
+    // Longer than a client waits for a packet.
+    let (place, _daemon) = Place::with_configured_daemon("idle_timeout_ms = 6000\n");
+    let place = place.by("udp");
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
+    place.wait_for_subscriptions(1);
+    subscriber.signal(Signal::STOP);
+    place.wait_for("events", |list| list.iter().any(|event| event["kind"] == "disconnected"));
+    subscriber.signal(Signal::CONT);
+    subscriber.end_by_itself().with_code(1).saying(&["no packet arrived for 6000 ms"]);
+}
+
+#[test]
+fn what_a_subscription_loses_again_and_again_is_few_events_that_have_all_of_it() {
+    let (place, _daemon) = with_pairs("udp");
+    let began = std::time::Instant::now();
+    let subscriber = place.spawn(["subscribe", QUERY, "--wait"]);
+    place.wait_for_subscriptions(1);
+    for _ in 0..20 {
+        place.run(PUBLISH).with_code(0);
+    }
+    place.wait_for("subscriptions", |list| list[0]["row_errors"] == 40);
+    subscriber.signal(Signal::INT);
+    subscriber.end_by_itself().with_code(0);
+    let lost = |event: &serde_json::Value| {
+        let text = event["text"].as_str().filter(|_| event["kind"] == "dropped").unwrap_or_default();
+        text.split("did not get ").nth(1).map_or(0, |rest| rest.split(' ').next().unwrap().parse().unwrap())
+    };
+    place.wait_for("events", |list| list.iter().map(lost).sum::<u64>() == 40);
+    let events = place.list("events").iter().filter(|event| event["kind"] == "dropped").count() as u64;
+    // One at first, one in ten seconds, and one at the end.
+    assert!(events <= 2 + began.elapsed().as_secs() / 10, "{events}");
+}
+
+#[test]
+fn the_list_of_subscriptions_has_the_main_cause_of_what_they_lost() {
+    let (place, _daemon) = with_pairs("udp");
+    let _subscriber = place.spawn(["subscribe", QUERY, "--wait"]);
+    place.wait_for_subscriptions(1);
+    place.run(PUBLISH).with_code(0);
+    place.wait_for("subscriptions", |list| list[0]["row_errors"] == 2);
+    let list = place.run(["subscriptions"]).with_code(0).stdout;
+    assert!(list.contains("2 division_by_zero"), "{list}");
+}
+
+#[test]
+fn doctor_says_who_is_slow_who_is_held_back_and_which_bound_is_near() {
+    let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\nmax_sessions = 2\n";
+    let (place, _daemon) = Place::with_configured_daemon(bounds);
+    let place = place.by("udp");
+    let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
+    place.wait_for_subscriptions(1);
+    subscriber.signal(Signal::STOP);
+    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(200_000));
+    place.write("r.schema", PAIRS_SCHEMA);
+    let _publisher = place.spawn(["publish", "R", "many.csv", "--schema", "r.schema"]);
+    place.wait_for("streams", |list| list.iter().any(|stream| stream["blocked"] == 1));
+    let doctor = place.run(["doctor"]).with_code(1).saying(&["2 problems"]);
+    let lines: Vec<&str> = doctor.stdout.lines().collect();
+    assert!(lines.iter().all(|line| line.starts_with("problem: ") || line.starts_with("warning: ")), "{lines:#?}");
+    let has = |severity: &str, text: &str| lines.iter().any(|line| line.starts_with(severity) && line.contains(text));
+    assert!(has("problem: ", "to `R` is slow: ") && has("problem: ", "1 publisher of `R` is held back"), "{lines:#?}");
+    if io_count() == 1 {
+        assert!(has("warning: ", "2 of 2 sessions of "), "{lines:#?}");
+    }
+}
+
+#[test]
+fn doctor_has_one_line_for_the_same_loss_of_many_subscriptions() {
+    let (place, _daemon) = with_pairs("udp");
+    let _subscribers: Vec<_> = (0..12).map(|_| place.spawn(["subscribe", QUERY, "--wait"])).collect();
+    place.wait_for_subscriptions(12);
+    place.run(PUBLISH).with_code(0);
+    place.wait_for("subscriptions", |list| list.iter().all(|of| of["row_errors"] == 2));
+    let doctor = place.run(["doctor"]).with_code(0).stdout;
+    let lines: Vec<&str> =
+        doctor.lines().filter(|line| line.contains("did not get 2 records: division_by_zero 2;")).collect();
+    let [line] = lines[..] else { panic!("{doctor}") };
+    assert!(line.contains("; the same for 11 more subscriptions"), "{line}");
+    assert!(doctor.lines().count() <= 10, "{doctor}");
+    assert!(place.run(["doctor", "--json"]).with_code(0).json().len() > 11);
 }

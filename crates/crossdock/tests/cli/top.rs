@@ -196,3 +196,34 @@ fn top_stays_when_the_daemon_goes_and_shows_the_next_one_s_figures() {
     terminal.press("q");
     assert!(terminal.program.wait().unwrap().success());
 }
+
+#[test]
+fn drops_and_hold_backs_are_in_top_and_in_the_log() {
+    let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\n";
+    let (place, daemon) = Place::with_configured_daemon(bounds);
+    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(200_000));
+    place.write("r.schema", "a i32\nb i32\n");
+    let mut terminal = Terminal::run(&place.command(["top"]));
+    let publish = |stream| ["publish", stream, "many.csv", "--schema", "r.schema"];
+    let dropping = place.spawn(["subscribe", "SELECT * FROM D", "--wait", "--on-overflow", "drop_oldest"]);
+    let blocking = place.spawn(["subscribe", "SELECT * FROM B", "--wait"]);
+    place.wait_for_subscriptions(2);
+    [&dropping, &blocking].iter().for_each(|subscriber| subscriber.signal(Signal::STOP));
+    place.run(publish("D")).with_code(0);
+    daemon.process.stderr_line(|line| {
+        line.contains("kind=\"dropped\"") && line.contains("to `D` did not get") && line.contains("queue was full")
+    });
+    terminal.wait_for(|text| text.contains(" dropped c-core-"));
+    let held_back = place.spawn(publish("B"));
+    daemon
+        .process
+        .stderr_line(|line| line.contains("kind=\"blocked\"") && line.contains("holds back the publishers of `B`"));
+    terminal.wait_for(|text| text.contains(" blocked c-core-"));
+    terminal.press("\t\t\t");
+    let text = terminal.wait_for(|text| text.contains("subscriptions (2)") && text.contains(": dropped "));
+    assert!(text.contains("queue_full"), "{text}");
+    blocking.signal(Signal::CONT);
+    held_back.end_by_itself().with_code(0);
+    terminal.press("q");
+    assert!(terminal.program.wait().unwrap().success());
+}

@@ -161,6 +161,20 @@ impl Udp {
         }
     }
 
+    /// Takes some of what the socket has; how many frames.
+    fn take_frames(&mut self, now_ns: u64, mut arrived: impl FnMut(usize), heard: &mut Vec<Heard>) -> usize {
+        let mut frames = std::mem::take(&mut self.frames);
+        let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
+        let count = frames.len();
+        for frame in frames.drain(..) {
+            arrived(frame.len);
+            self.take_frame(frame, now_ns, heard);
+        }
+        self.frames = frames;
+        report(received.map(drop), heard);
+        count
+    }
+
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
         let Frame { buffer, len, stride, .. } = frame;
         let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
@@ -321,14 +335,7 @@ impl Carrier for Udp {
     }
 
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {
-        let mut frames = std::mem::take(&mut self.frames);
-        let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
-        for frame in frames.drain(..) {
-            idler.arrived(now_ns, frame.len);
-            self.take_frame(frame, now_ns, heard);
-        }
-        self.frames = frames;
-        report(received.map(drop), heard);
+        self.take_frames(now_ns, |len| idler.arrived(now_ns, len), heard);
     }
 
     fn consumed_to(&mut self, data_end: u64) {
@@ -344,7 +351,13 @@ impl Carrier for Udp {
     }
 
     fn on_timer(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
-        if self.session_mut().is_some_and(|session| !session.on_timer(now_ns)) {
+        if self.session_mut().is_none_or(|session| session.on_timer(now_ns)) {
+            return;
+        }
+        // If it is the process that did not run, what came meanwhile is in the socket, perhaps with the reason of the session's end.
+        while self.take_frames(now_ns, |_| {}, heard) > 0 {}
+        let is_over = heard.iter().any(|heard| matches!(heard, Heard::Close(_) | Heard::Refused));
+        if !is_over && self.session_mut().is_some_and(|session| !session.on_timer(now_ns)) {
             heard.push(Heard::Silent { ns: IDLE_TIMEOUT_NS });
         }
     }

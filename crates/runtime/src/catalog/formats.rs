@@ -40,8 +40,10 @@ impl Catalog {
     /// The same for a session of this origin, which may not announce all streams that there may be.
     ///
     /// # Errors
-    /// As there, or the origin has announced as many streams as it may.
+    /// As there, or the name differs from that of another stream in case alone, or the origin has announced as many streams as it
+    /// may.
     pub(crate) fn publish_as(&mut self, by: Principal, name: &str, format: &Format) -> Result<u32, Refusal> {
+        self.now.check_new_name(name)?;
         let is_new = self.now.find(name).is_none_or(|entry| entry.formats().is_empty());
         let bound = self.max_streams_per_peer;
         if is_new && self.announcers.values().filter(|announcer| **announcer == by).count() >= bound as usize {
@@ -83,8 +85,10 @@ impl Catalog {
     /// A handler makes a stream from now on, in these formats; the stream's number.
     ///
     /// # Errors
-    /// Sessions publish it, its policy is against a format, or there are too many streams.
+    /// Sessions publish it, its policy is against a format, its name differs from that of another stream in case alone, or there are
+    /// too many streams.
     pub(crate) fn derive(&mut self, name: &str, handler: &str, formats: &[Format]) -> Result<u32, Refusal> {
+        self.now.check_new_name(name)?;
         let number = self.stream_named(name)?;
         let publishers = self.uses.get(&number).map_or(0, |uses| uses.publishers);
         if publishers > 0 {
@@ -188,8 +192,9 @@ impl Catalog {
     /// Sets how a stream's format may change from its next version on; the stream need not be there yet.
     ///
     /// # Errors
-    /// The stream's name is invalid, there are too many streams, or the disk is behind.
+    /// The stream's name is invalid or differs from that of another in case alone, there are too many streams, or the disk is behind.
     pub(crate) fn set_policy(&mut self, stream: &str, policy: Policy) -> Result<(), Refusal> {
+        self.now.check_new_name(stream)?;
         self.journal.check()?;
         let entry = self.registry.set_policy(stream, policy).map_err(|error| refusal_of(&error))?;
         self.journal.write([entry]);

@@ -3,6 +3,7 @@
 use crate::catalog::Between;
 use crate::catalog::activity::Activity;
 use crate::morph::compile::Compiled;
+use crate::names::meant;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Graph;
 use crossdock_format::registry::{Policy, RegistryError};
@@ -165,6 +166,34 @@ impl Snapshot {
         match self.find(select.stream()) {
             Some(entry) if !entry.formats().is_empty() => Ok(()),
             _ => select.find_stream(self.known_names()),
+        }
+    }
+
+    /// The stream that a name in a command means: [`meant`], among the streams that have a format.
+    ///
+    /// # Errors
+    /// Several streams differ from the name in case alone.
+    pub(crate) fn meant(&self, name: &str) -> Result<String, Refusal> {
+        meant(name, self.known_names()).map(str::to_owned).map_err(|why| refuse(RefusalCode::State, why))
+    }
+
+    /// Checks that a name, if it is new, does not differ from that of a stream in case alone: queries could mean either.
+    ///
+    /// # Errors
+    /// It does.
+    pub(crate) fn check_new_name(&self, name: &str) -> Result<(), Refusal> {
+        if self.find(name).is_some_and(|entry| !entry.formats().is_empty()) {
+            return Ok(());
+        }
+        let wanted = name.to_lowercase();
+        match self.known_names().find(|known| *known != name && known.to_lowercase() == wanted) {
+            None => Ok(()),
+            Some(known) => {
+                let message = format!(
+                    "there is a stream `{known}`, and the name `{name}` differs in case only: use its name, or another one"
+                );
+                Err(refuse(RefusalCode::State, message))
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::graph::node::{ConvertEnd, Destination, Event, Input, Instance, Node, 
 use crate::graph::run::Outcome;
 use crate::graph::serve::Graph;
 use crate::graph::session::SessionStep;
-use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
+use crossdock_engine::{Handler, HandlerCounters, RowErrorCounts, Sink, Verdict};
 use crossdock_mailbox::{Batch, Selection};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -462,6 +462,15 @@ impl Graph {
         }
     }
 
+    /// Counts for the sessions of a node why it could not make records for them.
+    #[cold]
+    fn note_conversion_errors(&self, id: NodeId, counts: &RowErrorCounts) {
+        let Some(node) = self.present_node(id) else { return };
+        for reader in self.readers_of(id).iter().filter_map(|reader| self.present_node(*reader)) {
+            reader.gauges.note_conversion_errors(counts, node.gauges.first_row_error());
+        }
+    }
+
     /// What a node has made goes to its sessions.
     pub(super) fn hand_to_sessions(&mut self, readers: &[NodeId], batch: Batch, ws: &mut Workspace) {
         let batch = ws.spares.share(batch);
@@ -522,7 +531,7 @@ impl Graph {
         let node = self.present_node(id)?;
         let lost = |node: &Node| {
             let lost = node.gauges.lost(Loss::Failed) + node.gauges.lost(Loss::Unreadable);
-            (node.gauges.row_errors.get(), lost)
+            (node.gauges.row_errors.get(), lost, node.gauges.row_errors_by())
         };
         let (stream, before) = (node.inputs.first()?.stream, lost(node));
         let (mut chain, mut has_failed) = (None, false);
@@ -551,6 +560,7 @@ impl Graph {
         let after = lost(self.present_node(id)?);
         let (errors, lost) = (after.0 - before.0, after.1 - before.1);
         if errors + lost > 0 {
+            self.note_conversion_errors(id, &std::array::from_fn(|at| after.2[at] - before.2[at]));
             self.lose(id, Loss::NotConvertible, errors + lost);
         }
         let chain = if let Some(Take::Convert(chain)) = chain { Some(chain) } else { None };

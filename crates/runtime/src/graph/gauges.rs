@@ -2,7 +2,7 @@
 //! except losses; any thread may read.
 
 use crate::info::{BucketInfo, HistogramInfo};
-use crossdock_engine::{Handler, RowError};
+use crossdock_engine::{Handler, RowError, RowErrorCounts};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -140,6 +140,10 @@ pub(crate) struct NodeGauges {
     row_errors_by: [Gauge; RowError::ALL.len()],
     /// The first row error, in words.
     first_row_error: OnceLock<String>,
+    /// The records that a conversion before it could not make because an expression failed, by that; they are among its losses.
+    conversion_errors_by: [Gauge; RowError::ALL.len()],
+    /// The first of these, in words.
+    first_conversion_error: OnceLock<String>,
     times: [Gauge; BUCKETS],
 }
 
@@ -164,6 +168,8 @@ impl Default for NodeGauges {
             dropped: std::array::from_fn(|_| Gauge::default()),
             row_errors_by: std::array::from_fn(|_| Gauge::default()),
             first_row_error: OnceLock::new(),
+            conversion_errors_by: std::array::from_fn(|_| Gauge::default()),
+            first_conversion_error: OnceLock::new(),
             times: std::array::from_fn(|_| Gauge::default()),
         }
     }
@@ -210,6 +216,32 @@ impl NodeGauges {
     /// The first row error, in words.
     pub(crate) fn first_row_error(&self) -> Option<&str> {
         self.first_row_error.get().map(String::as_str)
+    }
+
+    /// Row errors of each kind.
+    pub(crate) fn row_errors_by(&self) -> RowErrorCounts {
+        std::array::from_fn(|at| self.row_errors_by[at].get())
+    }
+
+    /// Counts the records that a conversion before it could not make because an expression failed; `first` is the first of them, in
+    /// words. Those of no known kind are not counted here.
+    #[cold]
+    pub(crate) fn note_conversion_errors(&self, counts: &RowErrorCounts, first: Option<&str>) {
+        let known = RowError::ALL.into_iter().filter(|error| *error != RowError::Other);
+        known.for_each(|error| self.conversion_errors_by[error as usize].add(counts[error as usize]));
+        if let Some(first) = first {
+            self.first_conversion_error.get_or_init(|| first.to_owned());
+        }
+    }
+
+    /// Records that a conversion before it could not make, by the kind of the expression's error.
+    pub(crate) fn conversion_errors_of(&self, error: RowError) -> u64 {
+        self.conversion_errors_by[error as usize].get()
+    }
+
+    /// The first of these, in words.
+    pub(crate) fn first_conversion_error(&self) -> Option<&str> {
+        self.first_conversion_error.get().map(String::as_str)
     }
 
     /// The reasons that occurred.

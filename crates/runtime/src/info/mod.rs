@@ -113,6 +113,9 @@ reports! {
         /// The first record whose expressions failed, in words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub first_row_error: Option<String>,
+        /// The first record for which an expression of a conversion failed, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub first_conversion_error: Option<String>,
         /// Bytes queued or unacknowledged for its subscriber now, packets' headers included; for an attached client, queued or not yet
         /// returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),

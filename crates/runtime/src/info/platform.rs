@@ -82,6 +82,12 @@ reports! {
         pub busy_ns: u64 = counter("crossdock_handler_busy").unit(Unit::Ns).title("time used"),
         /// Records dropped because an expression failed.
         pub row_errors: u64 = counter("crossdock_handler_row_errors"),
+        /// The same by cause, in words: only causes that occurred.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub row_errors_by: Vec<(String, u64)> = listed().title("row errors"),
+        /// The first record whose expressions failed, in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub first_row_error: Option<String> = listed().title("first row error"),
         /// Records dropped, by reason, in name order; only reasons that occurred.
         pub dropped: Vec<(String, u64)> = counter("crossdock_handler_dropped").title("dropped"),
         /// Incoming records per second, in the last second.

@@ -20,13 +20,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const OVER_OF: u64 = 10;
 
 impl Managers {
-    /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over.
+    /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over; and handlers
+    /// that could not compute records. What a subscription's own query could not compute is reported by its subscription.
     pub(crate) fn note_sampled(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
             let (batches, left_out) = (there.gauges.batches_shed.get(), there.gauges.lost(Loss::Sampled));
             events
                 .extend(there.sampling_events.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
+            if !self.queries.contains(name) {
+                let row_errors = there.row_error_events.second(&there.gauges);
+                events.extend(row_errors.map(|text| (name.clone(), "dropped", text)));
+            }
         }
         for (name, kind, text) in events {
             self.note(kind, &name, text);

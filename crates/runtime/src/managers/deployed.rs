@@ -6,9 +6,11 @@ use crate::graph::ContextIndex;
 use crate::graph::NodeId;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::measure::{CostModel, Facts, Job};
+use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
+use crate::names::meant;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
@@ -223,8 +225,10 @@ pub(crate) fn reads<'a>(
 ) -> Result<Vec<String>, String> {
     let program = program(spec)?;
     program.check(natives).map_err(|error| error.to_string())?;
-    let named = program.reads_among(known).map_err(|error| error.to_string())?;
-    let mut reads = spec.input_streams.clone();
+    let known: Vec<&str> = known.collect();
+    let named = program.reads_among(known.iter().copied()).map_err(|error| error.to_string())?;
+    let spelt = |name: &String| meant(name, known.iter().copied()).map(str::to_owned);
+    let mut reads = spec.input_streams.iter().map(spelt).collect::<Result<Vec<String>, String>>()?;
     if reads.is_empty() {
         match named {
             Some(name) => reads.push(name),
@@ -456,6 +460,7 @@ pub(crate) struct Deployed {
     pub(crate) fault_times_s: Vec<u64>,
     /// Whether its context sheds some of its records at times.
     pub(crate) sampling_events: SamplingEvents,
+    pub(crate) row_error_events: RowErrorEvents,
     /// Whether its overload rule is applied now.
     pub(crate) is_degraded: bool,
     /// The costs of its entries with and without the rule, once they were measured.
@@ -504,6 +509,7 @@ impl Deployed {
             timed_seen: 0,
             fault_times_s: Vec::new(),
             sampling_events: SamplingEvents::default(),
+            row_error_events: RowErrorEvents::default(),
             is_degraded: false,
             rule_costs: None,
             spec,

@@ -19,6 +19,7 @@ mod queries;
 mod read;
 mod reports;
 pub(crate) mod request;
+mod row_error_events;
 mod rule;
 mod rule_costs;
 mod sampling_events;

@@ -2,6 +2,7 @@
 
 use crate::graph::gauges::{ContextGauges, NodeGauges};
 use crate::info::{HandlerContextInfo, HandlerInfo, LoadInfo};
+use crate::losses::Losses;
 use crate::managers::monitor::Rates;
 
 /// Reads off a handler's figures.
@@ -17,6 +18,8 @@ pub(crate) fn read_handler(info: &mut HandlerInfo, gauges: &NodeGauges, rates: R
     (info.batches_in, info.busy_ns) = (gauges.batches_in.get(), gauges.busy_ns.get());
     info.batches_shed = gauges.batches_shed.get();
     (info.row_errors, info.dropped) = (gauges.row_errors.get(), gauges.losses());
+    info.row_errors_by = Losses::of_row_errors(&gauges.row_errors_by()).by_words();
+    info.first_row_error = gauges.first_row_error().map(str::to_owned);
     info.p99_ns_per_record = gauges.quantile_ns(0.99);
     (info.overruns, info.faults) = (gauges.overruns.get(), gauges.faults.get());
     info.queued = gauges.queued.get();

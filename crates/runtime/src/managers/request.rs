@@ -157,6 +157,8 @@ pub(crate) enum EventKind {
     Disconnected,
     /// A subscriber that takes nothing has a stream's publishers wait.
     Blocked,
+    /// A client has gone without finishing what it published, or without ending its subscriptions.
+    Gone,
 }
 
 impl EventKind {
@@ -169,6 +171,7 @@ impl EventKind {
             EventKind::Missed => "missed",
             EventKind::Disconnected => "disconnected",
             EventKind::Blocked => "blocked",
+            EventKind::Gone => "gone",
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::graph::node::Instance;
 use crate::graph::run::{Outcome, process};
 use crate::morph::compile::Part;
 use crossdock_control::conversions::Step;
-use crossdock_engine::{Handler, HandlerCounters, SelectHandler, Sink, Verdict};
+use crossdock_engine::{Handler, HandlerCounters, RowErrorCounts, SelectHandler, Sink, Verdict};
 use crossdock_format::Format;
 use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -160,6 +160,28 @@ struct Converter {
     tally: Arc<Tally>,
     between: Between,
     counters: HandlerCounters,
+    errors: Errors,
+}
+
+/// The records for which an expression of a query failed.
+#[derive(Default)]
+struct Errors {
+    /// Since they were last asked for, by why.
+    counts: RowErrorCounts,
+    /// The first of all, in words.
+    first: Option<String>,
+}
+
+impl Errors {
+    /// Takes in what a part's handler has counted since the last time.
+    #[cold]
+    fn take(&mut self, handler: &mut dyn Handler) {
+        let counts = handler.take_row_errors();
+        if self.first.is_none() && counts.iter().any(|count| *count > 0) {
+            self.first = handler.refusal();
+        }
+        self.counts.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
+    }
 }
 
 impl Converter {
@@ -186,7 +208,8 @@ impl Converter {
             let (to, out, made, selection) = (part.to().clone(), Vec::new(), Batch::new(), Selection::default());
             stages.push(Stage { work, then: None, to, out, made, selection });
         }
-        Some(Converter { stages, makes_one_of_one, tally, between, counters: HandlerCounters::default() })
+        let (counters, errors) = (HandlerCounters::default(), Errors::default());
+        Some(Converter { stages, makes_one_of_one, tally, between, counters, errors })
     }
 }
 
@@ -195,7 +218,8 @@ impl Handler for Converter {
         let records = selection.len() as u64;
         self.tally.records_in.add(records);
         let lost = self.tally.lost();
-        let mut output = Output { tally: &self.tally, between: &self.between, sink: out, made: 0, why: None };
+        let (tally, between, errors) = (&self.tally, &self.between, &mut self.errors);
+        let mut output = Output { tally, between, errors, sink: out, made: 0, why: None };
         run(&mut self.stages, batch, selection, &mut output);
         let Output { made, why, .. } = output;
         if why.is_some() {
@@ -212,6 +236,14 @@ impl Handler for Converter {
         self.counters
     }
 
+    fn refusal(&self) -> Option<String> {
+        self.errors.first.clone()
+    }
+
+    fn take_row_errors(&mut self) -> RowErrorCounts {
+        std::mem::take(&mut self.errors.counts)
+    }
+
     fn most_out_bytes(&self) -> Option<usize> {
         // One record becomes one, but that a message may hold several.
         self.makes_one_of_one.then_some(PIECE_BYTES)
@@ -222,6 +254,7 @@ impl Handler for Converter {
 struct Output<'a> {
     tally: &'a Tally,
     between: &'a Mutex<Pool>,
+    errors: &'a mut Errors,
     sink: &'a mut dyn Sink,
     /// Records that went out.
     made: usize,
@@ -273,10 +306,11 @@ fn run(stages: &mut [Stage], batch: &Batch, selection: &mut Selection, output: &
             }
             let errors = handler.counters().row_errors - errors;
             hand_on.output.tally.refused.add(errors);
-            if errors > 0
-                && let Some(text) = handler.refusal()
-            {
-                hand_on.output.why = Some(Why::Handler(text));
+            if errors > 0 {
+                hand_on.output.errors.take(&mut **handler);
+                if let Some(text) = handler.refusal() {
+                    hand_on.output.why = Some(Why::Handler(text));
+                }
             }
         }
     }

@@ -36,6 +36,13 @@ pub(crate) struct Publishing {
     pub(crate) has_records: bool,
 }
 
+impl Publishing {
+    /// Whether its publisher has a later session, in which the publication goes on.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.taken.as_ref().is_some_and(|taken| taken.count.is_closed())
+    }
+}
+
 /// A peer's carrier, in the table.
 #[expect(clippy::large_enum_variant, reason = "sessions over packets are looked up for every packet")]
 enum Stored {

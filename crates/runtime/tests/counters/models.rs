@@ -333,6 +333,12 @@ impl Modelled for HandlerInfo {
         ("bytes_out", |world, _, info| Expected::from(handler(world, info).bytes_out(world))),
         ("batches_in", |_, _, info| Expected::from(Range::new(info.records_in.min(1), info.records_in))),
         ("row_errors", |world, _, info| Expected::from(handler(world, info).outcome(world).all_errors())),
+        ("row_errors_by", |world, _, info| {
+            let errors = handler(world, info).outcome(world).errors;
+            Expected::ByReason(
+                errors.iter().map(|(cause, records)| (cause.word().to_owned(), (*records).into())).collect(),
+            )
+        }),
         ("dropped", |_, _, _| Expected::ByReason(BTreeMap::new())),
         ("faults", |_, _, _| Expected::from(0)),
         ("queued", |_, _, _| Expected::from(0)),

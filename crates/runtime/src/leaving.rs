@@ -1,0 +1,83 @@
+//! Clients that are gone without an end of what they published or subscribed to are noted as events.
+
+use crate::context::Context;
+use crate::managers::request::{ControlRequest, EventKind};
+use crossdock_transport::handshake::Close;
+use std::collections::BTreeSet;
+
+/// Whether a client that goes for this reason has not ended its subscriptions itself.
+fn is_sudden(why: &str) -> bool {
+    matches!(why, "gone" | "refused" | "silent")
+}
+
+impl Context {
+    /// A client goes: has the managers note an event if the daemon disconnects it, or if it has not ended what it did.
+    pub(crate) fn note_departure(&mut self, key: usize, why: &'static str, close: Option<&Close>) {
+        if matches!(why, "terminated" | "shutdown") {
+            return;
+        }
+        let Some(peer) = self.net.peer(key) else { return };
+        let published: BTreeSet<&str> = peer
+            .publishing
+            .iter()
+            .filter(|publishing| !publishing.goes_on())
+            .filter_map(|publishing| self.streams.get(publishing.stream))
+            .map(|stream| &*stream.name)
+            .collect();
+        let published =
+            (!published.is_empty()).then(|| format!("it published {} without finishing", listed(&published)));
+        let subscribed = if is_sudden(why) { self.subscribed(key) } else { None };
+        let left: Vec<String> = published.into_iter().chain(subscribed).collect();
+        let left = left.join(", and ");
+        let (kind, text) = match close {
+            Some(close) if left.is_empty() => (EventKind::Disconnected, format!("was disconnected: {}", close.reason)),
+            Some(close) => (EventKind::Disconnected, format!("was disconnected: {}; {left}", close.reason)),
+            None if left.is_empty() => return,
+            None => (EventKind::Gone, format!("is gone: {left}")),
+        };
+        let text = format!("{peer} {text}");
+        self.note_gone(kind, text);
+    }
+
+    /// A client is gone whose subscriptions end before it does.
+    pub(crate) fn note_subscriber_gone(&mut self, key: usize) {
+        let Some((peer, left)) = self.net.peer(key).zip(self.subscribed(key)) else { return };
+        let text = format!("{peer} is gone: {left}");
+        self.note_gone(EventKind::Gone, text);
+    }
+
+    /// The subscriptions of a client, in words, without those that still wait for their stream.
+    fn subscribed(&self, key: usize) -> Option<String> {
+        let subscriptions = self.net.peer(key)?.subscriptions.iter().filter_map(|of| self.subscriptions.get(*of));
+        let streams: Vec<&str> =
+            subscriptions.filter(|of| of.awaiting.is_none()).map(|of| of.select.stream()).collect();
+        let what = match streams.len() {
+            0 => return None,
+            1 => "its subscription".to_owned(),
+            number => format!("its {number} subscriptions"),
+        };
+        Some(format!("it left without ending {what} to {}", listed(&streams.into_iter().collect())))
+    }
+
+    fn note_gone(&mut self, kind: EventKind, text: String) {
+        self.tick_departures();
+        if kind == EventKind::Disconnected || self.departures.take() {
+            // The managers may have ended before.
+            let _ = self.to_managers.send(ControlRequest::Event(kind, self.graph.index(), text));
+        }
+    }
+
+    /// Has the managers note the number of clients that had no event of their own, once their interval is over.
+    pub(crate) fn tick_departures(&mut self) {
+        let others = self.departures.tick(self.net.now_ns());
+        if others > 0 {
+            let text = format!("{others} more clients went without finishing or without ending their subscriptions");
+            let _ = self.to_managers.send(ControlRequest::Event(EventKind::Gone, self.graph.index(), text));
+        }
+    }
+}
+
+/// Names of streams in a sentence.
+fn listed(names: &BTreeSet<&str>) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
