@@ -21,6 +21,11 @@ fn main() {
     write("FEATURES", &features());
     write("TARGET", &variable("TARGET"));
     write("PROFILE", &profile());
+    if profile() != "debug" && variable("TARGET") == "x86_64-unknown-linux-gnu" {
+        // Functions with the same code are there once, which makes the binary smaller by a fiftieth. Rust's linker for this target
+        // (LLD, as of Rust 1.90) knows the option; those of other targets may not.
+        println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+    }
     let rustc = Command::new(variable("RUSTC")).arg("--version").output();
     let rustc = rustc.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     write("RUSTC", &rustc);
