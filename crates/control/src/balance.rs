@@ -313,7 +313,7 @@ impl Balance {
         }
         if let Some(to) = now.emptiest_g_core(handler) {
             let why =
-                format!("{why}, and no g-core has room for it: it computes, and is least in the way at the emptiest");
+                format!("{why}, and no g-core has room for it: it goes to the g-core that has the most time left");
             now.send(handler, to, handler.arriving.crossing(), &why);
             return true;
         }
@@ -598,7 +598,9 @@ impl<'a> Now<'a> {
     /// handlers that may take long as well, and not from the network and from handlers of bounded steps.
     fn emptiest_g_core(&self, handler: &HandlerSample) -> Option<usize> {
         let may_go = handler.place == Place::Auto && handler.need.class == Class::Computation;
-        order(&self.contexts, None).into_iter().find(|at| may_go && self.is_g_core(*at))
+        // One that is lost leaves all of its time free, which nobody gets.
+        let is_lost = |at: usize| self.contexts.list()[at].capacity.margin_percent >= 100;
+        order(&self.contexts, None).into_iter().find(|at| may_go && self.is_g_core(*at) && !is_lost(*at))
     }
 
     fn stop(&mut self, handler: &'a HandlerSample, why: String) {

@@ -1,6 +1,6 @@
 //! `crossdock conversions` and `crossdock paths`: how records of one format become those of another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crossdock_format::convert::{Codec, Conversion};
@@ -87,7 +87,8 @@ fn keep(arguments: &AddConversion) -> Outcome {
         })?,
         (None, None, None, None) => rule.iter().map(|rule| format!("{rule}\n")).collect(),
     };
-    let (from, to) = (format_named(from)?, format_named(to)?);
+    let directories = &message.proto_path.directories;
+    let (from, to) = (format_named(from, directories)?, format_named(to, directories)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion };
     report(Client::new(&answer.control)?.post("/v1/conversions", &kept)?, answer.json)
 }
@@ -147,10 +148,14 @@ fn read_schemas(path: &Path, encoding: Encoding, proto_path: &[PathBuf]) -> Outc
         return RegisteredSchema::read_list(&text, encoding).map_err(|error| refuse(format!("{shown}: {error}")));
     };
     let directory = path.parent().unwrap_or(Path::new(""));
+    let mut ids = BTreeSet::new();
     let read = |(id, file): (String, String)| {
         let number = id.parse().map_err(|_| refuse(format!("{shown}: `{id}` is no schema id: one has 32 bits")))?;
+        if !ids.insert(number) {
+            return Err(refuse(format!("{shown}: there are two schemas with the id {number}")));
+        }
         // Each message says by its indexes which of the schema's messages it is.
-        let schema = Schema { message: None, ..schema::read_with(&directory.join(&file), proto_path)?.schema };
+        let schema = Schema { message: None, ..schema::read_text(&directory.join(&file), proto_path)? };
         let is_wanted = match encoding {
             Encoding::Protobuf => schema.language == SchemaLanguage::Protobuf,
             Encoding::Avro => schema.language == SchemaLanguage::Avro,
@@ -167,18 +172,19 @@ fn read_schemas(path: &Path, encoding: Encoding, proto_path: &[PathBuf]) -> Outc
 
 /// `crossdock conversions remove`.
 fn discard(arguments: &RemoveConversion) -> Outcome {
-    let RemoveConversion { stream, from, to, answer } = arguments;
-    let (from, to) = (format_named(from)?, format_named(to)?);
+    let RemoveConversion { stream, from, to, proto_path, answer } = arguments;
+    let directories = &proto_path.directories;
+    let (from, to) = (format_named(from, directories)?, format_named(to, directories)?);
     let kept = KeptConversion { stream: stream.clone(), from, to, conversion: String::new() };
     report(Client::new(&answer.control)?.delete("/v1/conversions", &kept)?, answer.json)
 }
 
 /// A format as the command line names it: a version, an id, or a schema file.
-pub(crate) fn format_named(text: &str) -> Outcome<FormatName> {
+pub(crate) fn format_named(text: &str, proto_path: &[PathBuf]) -> Outcome<FormatName> {
     match text.parse() {
         Ok(name) => Ok(name),
         Err(_) if std::path::Path::new(text).exists() => {
-            Ok(FormatName::Description(schema::read(text.as_ref())?.format.describe()))
+            Ok(FormatName::Description(schema::read_with(text.as_ref(), proto_path)?.format.describe()))
         }
         Err(why) => {
             Err(Failure::usage(why).hint("or the name of a schema file, for a format that was not announced yet"))
@@ -283,8 +289,8 @@ mod tests {
 
     #[test]
     fn a_format_is_a_version_an_id_or_a_file() {
-        assert_eq!(format_named("v2").ok(), Some(FormatName::Version(2)));
-        assert_eq!(format_named("00c0ffee00c0ffee").ok(), Some(FormatName::Id("00c0ffee00c0ffee".into())));
-        assert!(format_named("no-such-file.schema").is_err_and(|failure| failure.text().contains("v3")));
+        assert_eq!(format_named("v2", &[]).ok(), Some(FormatName::Version(2)));
+        assert_eq!(format_named("00c0ffee00c0ffee", &[]).ok(), Some(FormatName::Id("00c0ffee00c0ffee".into())));
+        assert!(format_named("no-such-file.schema", &[]).is_err_and(|failure| failure.text().contains("v3")));
     }
 }

@@ -128,7 +128,9 @@ fn text(findings: &[Finding], state: &State) -> String {
     }
     let mut merged: Vec<(&Finding, u64)> = Vec::new();
     for finding in findings {
-        let is_alike = |(first, _): &&mut (&Finding, u64)| finding.alike.is_some() && first.alike == finding.alike;
+        let is_alike = |(first, _): &&mut (&Finding, u64)| {
+            finding.alike.is_some() && (&first.alike, first.severity) == (&finding.alike, finding.severity)
+        };
         match merged.iter_mut().find(is_alike) {
             Some((_, others)) => *others += 1,
             None => merged.push((finding, 0)),

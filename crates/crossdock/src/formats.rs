@@ -203,9 +203,8 @@ fn find<'f>(formats: &'f [FormatInfo], text: &str, hint: &str) -> Outcome<&'f Fo
     }
     match &named(&|name| name.to_lowercase() == text.to_lowercase())[..] {
         [(only, _)] => Ok(only),
-        [(_, first), (_, second), ..] => {
-            Err(Failure::usage(format!("{text} may be {first} or {second}")).hint("write the stream's name as it is"))
-        }
+        [(_, first), (_, second), ..] => Err(Failure::usage(format!("{text} may be {first} or {second}"))
+            .hint("write the name as `crossdock streams` lists it")),
         [] => Err(Failure::usage(format!("the daemon knows no format {text}")).hint(nearest(formats, text, hint))),
     }
 }

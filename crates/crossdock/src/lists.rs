@@ -191,7 +191,7 @@ pub(crate) mod losses {
 
 /// `crossdock explain`.
 pub(crate) fn explain(arguments: &Explain) -> Outcome {
-    let accept = arguments.accept.iter().map(|format| format_named(format)).collect::<Outcome<_>>()?;
+    let accept = arguments.accept.iter().map(|format| format_named(format, &[])).collect::<Outcome<_>>()?;
     let question = ExplainRequest { sql: arguments.sql.clone(), accept };
     let plan: ExplainInfo = Client::new(&arguments.control)?.post("/v1/explain", &question)?;
     if arguments.json {

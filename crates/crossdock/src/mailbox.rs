@@ -166,7 +166,9 @@ fn put(arguments: &PutMessages) -> Outcome {
     let flushed = writer.flush().map_err(failure);
     let end = end.and(flushed);
     let time = started.elapsed();
-    drops.look_last(&node, &mut writer, interrupt.caught().is_some());
+    // Without the daemon, there is nobody to ask.
+    let is_cut_short = end.is_err() || interrupt.caught().is_some();
+    drops.look_last(&node, &mut writer, is_cut_short);
     let end = end.and_then(|()| drops.check(&arguments.mailbox));
     match arguments.json {
         true => out::print_json(&Report {

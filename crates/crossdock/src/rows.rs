@@ -9,8 +9,8 @@ use crossdock_format::registry::{Diff, Seen};
 use crate::failure::{Failure, Outcome};
 
 /// What helps where the output does not take a format of the stream.
-const OTHER_FORMAT: &str = "name the fields in the query, or the format that all records are to have with --accept, to which \
-                            `crossdock conversions add` registers a way (`crossdock formats` lists the stream's versions)";
+const OTHER_FORMAT: &str = "name the fields in the query; or name one format with --accept, and register a conversion to it with \
+                            `crossdock conversions add` (`crossdock formats` lists the stream's versions)";
 
 /// Writes rows. The output begins with the first record, since a stream may remember formats of which no record comes.
 pub(crate) struct Rows {

@@ -12,6 +12,9 @@ use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Rows};
 use crate::out;
 
+/// What a schema file can be.
+const WANTED: &str = "a schema has one field per line, `name type` or `name type null`, such as `dep_delay i16 null`; \
+                      or it is a .proto, an .avsc, a JSON Schema in .json, or a data file that contains its schema";
 /// Ignored parts of a schema that are listed.
 const SHOWN_IGNORED: usize = 5;
 
@@ -28,32 +31,24 @@ pub(crate) fn read(path: &Path) -> Outcome<SchemaFile> {
 
 /// The same, with further directories for the files that a `.proto` imports.
 pub(crate) fn read_with(path: &Path, proto_path: &[PathBuf]) -> Outcome<SchemaFile> {
-    let (path, message) = split(path);
-    let shown = path.display();
-    let wanted = "a schema has one field per line, `name type` or `name type null`, such as `dep_delay i16 null`; \
-                  or it is a .proto, an .avsc, a JSON Schema in .json, or a data file that contains its schema";
-    if let Some(encoding) = Encoding::of_name(&path.to_string_lossy()).filter(|encoding| says_fields(*encoding, path)) {
-        let format = of_data(path, encoding)?;
+    let (file, message) = split(path);
+    let shown = file.display();
+    if let Some(encoding) = Encoding::of_name(&file.to_string_lossy()).filter(|encoding| says_fields(*encoding, file)) {
+        let format = of_data(file, encoding)?;
         let schema = Schema::new("inferred", format.schema(), None);
         return Ok(SchemaFile { format, schema });
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("cannot read the schema {shown}: {error}")).hint(wanted))?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut schema = Schema::new(name, text, message.map(str::to_owned));
+    let schema = read_text(path, proto_path)?;
     if schema.language == SchemaLanguage::Crossdock {
-        refuse_message(path, message, "a schema of one field per line")?;
+        refuse_message(file, message, "a schema of one field per line")?;
         let format = Format::parse_schema(&schema.text).map_err(|error| match error.line {
-            Some(line) => Failure::usage(format!("{shown}:{line}: {}", error.problem)).hint(wanted),
-            None => Failure::usage(format!("{shown}: {error}")).hint(wanted),
+            Some(line) => Failure::usage(format!("{shown}:{line}: {}", error.problem)).hint(WANTED),
+            None => Failure::usage(format!("{shown}: {error}")).hint(WANTED),
         })?;
         return Ok(SchemaFile { format, schema });
     }
-    if schema.language == SchemaLanguage::Protobuf {
-        schema.imports = imports::imports(path.parent().unwrap_or(Path::new("")), proto_path, &schema.text);
-    }
     if schema.language == SchemaLanguage::JsonSchema {
-        refuse_message(path, message, "a JSON Schema")?;
+        refuse_message(file, message, "a JSON Schema")?;
     }
     let format = schema.format().map_err(|error| {
         let error = error.to_string();
@@ -61,8 +56,21 @@ pub(crate) fn read_with(path: &Path, proto_path: &[PathBuf]) -> Outcome<SchemaFi
         let own = error.strip_prefix(&*schema.name).filter(|rest| rest.starts_with(':'));
         Failure::usage(own.map_or_else(|| format!("{shown}: {error}"), |rest| format!("{shown}{rest}")))
     })?;
-    say_ignored(path, &schema.ignored());
+    say_ignored(file, &schema.ignored());
     Ok(SchemaFile { format, schema })
+}
+
+/// The text of a schema file, and of the files that it imports; which message of it is meant may be open.
+pub(crate) fn read_text(path: &Path, proto_path: &[PathBuf]) -> Outcome<Schema> {
+    let (path, message) = split(path);
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read the schema {}: {error}", path.display())).hint(WANTED))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut schema = Schema::new(name, text, message.map(str::to_owned));
+    if schema.language == SchemaLanguage::Protobuf {
+        schema.imports = imports::imports(path.parent().unwrap_or(Path::new("")), proto_path, &schema.text);
+    }
+    Ok(schema)
 }
 
 /// Refuses `FILE:MESSAGE` where the file has no messages with names.

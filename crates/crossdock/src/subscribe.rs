@@ -33,6 +33,8 @@ const LOOK: Duration = Duration::from_millis(250);
 enum End {
     /// It was asked to end here: by `--limit`, `--for` or `--until-end`.
     Done,
+    /// Nobody publishes the stream, and nobody is waited for.
+    Nobody,
     /// A signal.
     Signal(i32),
 }
@@ -47,13 +49,18 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     };
     let interrupt = Interrupt::install()?;
     let builder = builder_of(arguments)?;
+    // Before any wait: a file that cannot be written is found now.
+    let target = Target::new(arguments.to.as_deref())?;
     let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
     let connected = connecting::connect(&arguments.daemon, out::say, connect);
-    let subscriber = connected.map_err(|error| match (&error, arguments.wait) {
-        (Error::UnknownStream(_), None) => {
-            Failure::usage(format!("{error}\nto wait for its first publisher, add --wait"))
+    let subscriber = connected.map_err(|error| {
+        target.discard();
+        match (&error, arguments.wait) {
+            (Error::UnknownStream(_), None) => {
+                Failure::usage(format!("{error}\nto wait for its first publisher, add --wait"))
+            }
+            _ => link_failure(error),
         }
-        _ => link_failure(error),
     })?;
     if let Some(reason) = subscriber.not_attached() {
         out::say(slower_way(&reason));
@@ -69,7 +76,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         interrupt,
         deadline: arguments.duration.map(|duration| started + duration),
         waits_until: None,
-        target: Target::new(arguments.to.as_deref())?,
+        target,
         output,
         printer: Rows::new(output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
@@ -84,7 +91,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         run.tally.say(started.elapsed(), run.subscriber.transport());
     }
     match end? {
-        End::Done => Ok(()),
+        End::Done | End::Nobody => Ok(()),
         End::Signal(_) if arguments.has_no_end() => Ok(()),
         End::Signal(signal) => Err(Failure::Interrupted(signal)),
     }
@@ -107,7 +114,7 @@ fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
         builder = builder.unreadable(unreadable);
     }
     for format in &arguments.accept {
-        builder = match format_named(format)? {
+        builder = match format_named(format, &arguments.coding.proto_path.directories)? {
             FormatName::Description(text) => builder.accept(Format::parse(&text).map_err(Failure::usage)?),
             name => builder.accept(name.to_string().parse::<FormatRef>().map_err(Failure::usage)?),
         };
@@ -176,7 +183,7 @@ impl Run<'_> {
             self.printer.expect(format);
         }
         if !self.may_come() {
-            return Ok(End::Done);
+            return Ok(End::Nobody);
         }
         loop {
             if self.arguments.limit.is_some_and(|limit| self.tally.records >= limit) {
@@ -190,7 +197,7 @@ impl Run<'_> {
                 if has_passed(self.deadline) {
                     return Ok(End::Done);
                 }
-                if has_passed(self.waits_until) {
+                if has_passed(self.waits_until) && !self.is_published() {
                     return Err(Failure::usage(format!(
                         "nobody has published `{}` within the time of --wait",
                         stream_of(&self.arguments.sql)
@@ -198,7 +205,9 @@ impl Run<'_> {
                 }
                 continue;
             };
-            self.waits_until = None;
+            if !matches!(event, Event::Reconnected | Event::Missed { .. }) {
+                self.waits_until = None;
+            }
             match event {
                 Event::Records(records) => self.print(&records)?,
                 Event::Format(format) => self.printer.expect(format),
@@ -255,6 +264,15 @@ impl Run<'_> {
             self.waits_until = self.arguments.wait.and_then(|wait| Instant::now().checked_add(wait));
         }
         !ends
+    }
+
+    /// Whether somebody publishes the stream now, whose records have not come or do not meet the query's condition; asked once.
+    fn is_published(&mut self) -> bool {
+        self.waits_until = None;
+        let daemon = &self.arguments.daemon;
+        let asks = Subscriber::builder(&daemon.address).sql(&self.arguments.sql).transport(daemon.transport);
+        // Where nobody can be asked, records may come as well.
+        !asks.connect().is_ok_and(|other| other.activity().publishers == Some(0))
     }
 
     /// A publisher is gone. Whether that is the end that was asked for: not if one has gone that had not finished, but for
@@ -374,6 +392,10 @@ impl Run<'_> {
     /// A file gets its name if it came to its end.
     fn name(&self, end: Outcome<End>) -> Outcome<End> {
         let is_complete = match end {
+            Ok(End::Nobody) => {
+                self.target.discard();
+                return end;
+            }
             Ok(End::Done) => true,
             Ok(End::Signal(_)) => self.arguments.has_no_end(),
             Err(_) => false,

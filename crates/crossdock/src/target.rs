@@ -3,7 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
@@ -30,7 +34,7 @@ impl Target {
     /// Standard output, or the file of this path.
     ///
     /// # Errors
-    /// The file cannot be made, or is to be compressed.
+    /// The file cannot be made, another command writes it, or it is to be compressed.
     pub(crate) fn new(path: Option<&Path>) -> Outcome<Target> {
         let Some(path) = path else { return Ok(Target::Stdout) };
         if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
@@ -39,10 +43,7 @@ impl Target {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
-        let file = File::create(&part).map_err(|error| unwritten(&part, &error)).map_err(|failure| match failure {
-            Failure::Failed(complaint) => Failure::Usage(complaint),
-            other => other,
-        })?;
+        let file = open_alone(&part)?;
         Ok(Target::File(Incomplete { file, part, path: path.to_owned() }))
     }
 
@@ -70,10 +71,42 @@ impl Target {
         file.sync_all().and_then(|()| fs::rename(part, path)).map_err(|error| unwritten(path, &error))
     }
 
+    /// Nothing is to be written: no file of either name is made or changed.
+    pub(crate) fn discard(&self) {
+        if let Target::File(Incomplete { part, .. }) = self {
+            // Who cannot remove it finds it empty.
+            let _ = fs::remove_file(part);
+        }
+    }
+
     /// It ends before its end; reports the name of the part.
     pub(crate) fn leave(&self) {
         if let Target::File(Incomplete { part, path, .. }) = self {
             out::say(format_args!("the output is incomplete: it is in {}, not in {}", part.display(), path.display()));
+        }
+    }
+}
+
+/// Opens a file to write it from its beginning, unless another process writes it.
+fn open_alone(part: &Path) -> Outcome<File> {
+    let failed = |error: io::Error| Failure::usage(format!("cannot write to {}: {error}", part.display()));
+    loop {
+        let file = File::options().create(true).truncate(false).write(true).open(part).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let text = format!("another command writes {}", part.display());
+                return Err(Failure::usage(text).hint("wait for its end, or name another file"));
+            }
+            // A file system without locks.
+            Err(Errno::NOTSUP | Errno::NOSYS) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        // Its writer may have given it its name in the meantime.
+        let own = file.metadata().map_err(failed)?.ino();
+        if fs::metadata(part).is_ok_and(|there| there.ino() == own) {
+            file.set_len(0).map_err(failed)?;
+            return Ok(file);
         }
     }
 }

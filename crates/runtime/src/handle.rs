@@ -514,7 +514,10 @@ impl ContextHandle {
     /// [`Stopped`].
     pub fn version_count(&self, stream: &str) -> Result<Option<usize>, Stopped> {
         let stream = stream.to_owned();
-        self.shared.catalog.run(move |catalog| catalog.version_count(&stream))
+        self.shared.catalog.run(move |catalog| {
+            let stream = catalog.snapshot().meant(&stream).unwrap_or(stream);
+            catalog.version_count(&stream)
+        })
     }
 
     /// Makes a stream known before anybody publishes it.

@@ -5,6 +5,9 @@ use crate::managers::request::{ControlRequest, EventKind};
 use crossdock_transport::handshake::Close;
 use std::collections::BTreeSet;
 
+/// Streams that an event lists by name.
+const SHOWN: usize = 8;
+
 /// Whether a client that goes for this reason has not ended its subscriptions itself.
 fn is_sudden(why: &str) -> bool {
     matches!(why, "gone" | "refused" | "silent")
@@ -13,7 +16,8 @@ fn is_sudden(why: &str) -> bool {
 impl Context {
     /// A client goes: has the managers note an event if the daemon disconnects it, or if it has not ended what it did.
     pub(crate) fn note_departure(&mut self, key: usize, why: &'static str, close: Option<&Close>) {
-        if matches!(why, "terminated" | "shutdown") {
+        // What has been replaced goes on in a session of its own client.
+        if matches!(why, "terminated" | "shutdown" | "replaced") {
             return;
         }
         let Some(peer) = self.net.peer(key) else { return };
@@ -77,7 +81,25 @@ impl Context {
     }
 }
 
-/// Names of streams in a sentence.
+/// Names of streams in a sentence, the first few of many.
 fn listed(names: &BTreeSet<&str>) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_streams_the_first_few_are_listed() {
+        let names: Vec<String> = (10..30).map(|number| format!("s{number}")).collect();
+        let listed_of = |count: usize| listed(&names.iter().take(count).map(String::as_str).collect());
+        assert_eq!(listed_of(2), "`s10`, `s11`");
+        assert_eq!(listed_of(8).matches('`').count(), 16);
+        assert!(listed_of(20).ends_with("`s17` and 12 more"), "{}", listed_of(20));
+    }
 }

@@ -95,12 +95,12 @@ impl Losses {
     }
 }
 
-/// A cause in words, with the first of `records` row errors as a handler tells it, and where that was if it was not in the query or
+/// A cause in words, with the first of `records` row errors as a handler reports it, and where that was if it was not in the query or
 /// handler itself. `None` if the first error had another cause.
 pub(crate) fn with_example(cause: DropCause, records: u64, first: &str, place: &str) -> Option<String> {
     let Some(example) = first.strip_prefix(&cause.to_string()) else {
-        let is_told = cause == DropCause::NotAValue && first.starts_with("a text does not say");
-        return is_told.then(|| format!("{first}{place}"));
+        let is_reported = cause == DropCause::NotAValue && first.starts_with("a text does not say");
+        return is_reported.then(|| format!("{first}{place}"));
     };
     Some(match (records, place.is_empty()) {
         (1, true) => format!("{cause}{example}"),

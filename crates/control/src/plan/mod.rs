@@ -99,7 +99,7 @@ pub struct Current {
     pub published: BTreeMap<String, Published>,
     /// The handlers at work, by name: all, or those that a change concerns.
     pub handlers: BTreeMap<String, Deployed>,
-    /// The other handlers at work, which stay as they are.
+    /// The other handlers at work, which stay unchanged.
     pub others: Others,
 }
 

@@ -1,4 +1,4 @@
-//! The handlers that a change concerns. All others stay as they are, and a plan needs nothing of them but what they take.
+//! The handlers that a change concerns. All others stay unchanged, and a plan needs nothing of them but what they take.
 //!
 //! A change concerns the handlers that it names and those that read what they make, directly or not: their formats, rates and
 //! reservations may change with it. To plan these, all handlers are needed whose streams they read, directly or not. What a plan

@@ -283,5 +283,7 @@ pub(crate) struct RemoveConversion {
     /// The target format, named in the same way
     pub(crate) to: String,
     #[command(flatten)]
+    pub(crate) proto_path: ProtoPath,
+    #[command(flatten)]
     pub(crate) answer: Answer,
 }

@@ -35,13 +35,13 @@ impl Drops {
         }
     }
 
-    /// Takes what was reported, with what was dropped of the messages put last, unless a signal ended the command.
-    pub(super) fn look_last(&mut self, node: &Node, writer: &mut Writer, is_interrupted: bool) {
+    /// Takes what was reported, with what was dropped of the messages put last, unless the command was cut short.
+    pub(super) fn look_last(&mut self, node: &Node, writer: &mut Writer, is_cut_short: bool) {
         let mailbox = writer.mailbox().to_owned();
         // The daemon answers in order. It may refuse a second writer, which is an answer too.
         let round_trip = || drop(node.writer(&mailbox));
         let mut wait = Duration::ZERO;
-        if !is_interrupted {
+        if !is_cut_short {
             // Once the first is answered, the daemon has the messages, and a report of them is at most one interval away. The reports of
             // that time come before the answer to the last one.
             round_trip();

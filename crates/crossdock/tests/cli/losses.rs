@@ -233,6 +233,12 @@ fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
         // The time of --wait bounds the wait for a publisher as it does that for the stream.
         let ended = place.run(["subscribe", query, "--until-end", "--wait=1s"]).with_code(2);
         ended.saying(&["nobody has published `R` within the time of --wait"]);
+        // A publisher that has no record yet is one.
+        let subscriber = place.spawn(["subscribe", query, "--until-end", "--wait=5s", "--for", "6s"]);
+        place.wait_for_subscriptions(1);
+        let publisher = place.spawn_fed(["publish", "R", "--schema", "r.schema"]);
+        subscriber.end_by_itself().with_code(0).saying(&["0 records"]);
+        publisher.end();
     }
 }
 

@@ -160,6 +160,21 @@ fn a_file_has_its_name_when_it_is_complete() {
     subscriber.end_by_itself().with_code(0);
     assert_eq!(std::fs::read_to_string(place.path("few.csv")).unwrap(), HEADER);
     assert!(!exists("few.csv.part"));
+    // One that is to come has its file from the start, and no other command writes it.
+    let waits = place.spawn(["subscribe", "SELECT * FROM Later", "--wait", "--to", "later.csv"]);
+    place.wait_for_subscriptions(1);
+    let second = place.run(["subscribe", ALL, "--to", "later.csv"]).with_code(2);
+    second.saying(&["another command writes later.csv.part"]);
+    waits.signal(Signal::INT);
+    waits.end_by_itself();
+    // Where nobody publishes, the file that is there stays.
+    publish(&place, "A", "flights", "a");
+    let none = place.run(["subscribe", ALL, "--to", "few.csv", "--until-end"]).with_code(0);
+    none.saying(&["nobody publishes the stream"]);
+    assert_eq!(std::fs::read_to_string(place.path("few.csv")).unwrap(), HEADER);
+    assert!(!exists("few.csv.part"));
+    place.run(["subscribe", "SELECT * FROM None", "--to", "none.csv"]).with_code(2);
+    assert!(!exists("none.csv.part"));
     place.run(["subscribe", ALL, "--to", "x.csv.gz"]).with_code(2).saying(&["--to writes no gzip"]);
     place.run(["subscribe", ALL, "--to", "none/x.csv"]).with_code(2).saying(&["cannot write to none/x.csv.part"]);
 }

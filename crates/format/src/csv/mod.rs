@@ -163,12 +163,13 @@ impl std::error::Error for CsvError {
 /// What can be wrong with CSV.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvProblem {
-    /// A row has more or fewer columns than the header, or than was said.
-    #[error("found {found} columns, expected {expected}{}", if *found == 1 { "; perhaps another character separates them" } else { "" })]
+    /// A row has more or fewer columns than the header, or than the caller named.
+    #[error("found {found} column{}, expected {expected}{}", if *found == 1 { "" } else { "s" },
+        if *found == 1 { ": does another delimiter separate them?" } else { "" })]
     ColumnCount {
         /// Columns of the row.
         found: usize,
-        /// Columns of the header, or as many as were said.
+        /// Columns of the header, or the number that the caller named.
         expected: usize,
     },
     /// A field is no value of its column's type.

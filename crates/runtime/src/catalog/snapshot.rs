@@ -186,7 +186,9 @@ impl Snapshot {
             return Ok(());
         }
         let wanted = name.to_lowercase();
-        match self.known_names().find(|known| *known != name && known.to_lowercase() == wanted) {
+        // One that a handler makes has its name before it has a format.
+        let named = self.iter().filter(|entry| !entry.formats().is_empty() || entry.made_by().is_some());
+        match named.map(|entry| entry.name()).find(|known| *known != name && known.to_lowercase() == wanted) {
             None => Ok(()),
             Some(known) => {
                 let message = format!(

@@ -147,6 +147,8 @@ fn a_slow_handler_that_came_before_its_stream_gives_way_to_its_context_and_leave
     assert!(info.status == "running" && info.dropped.is_empty(), "{info:?}");
     let events = context.manager().events(0).unwrap();
     let moved = events.iter().find(|event| event.kind == "moved").unwrap();
-    assert!(moved.text.contains("exceeded its budget"), "{moved:?}");
+    // Which of the two is found first depends on what else the machine does.
+    let is_over = |how: &str| moved.text.contains(how);
+    assert!(is_over("takes far more than it was admitted with") || is_over("exceeded its budget"), "{moved:?}");
     context.stop();
 }

@@ -125,7 +125,8 @@ pub(super) async fn check_format(
     let (versions, checked) = match checked.await {
         Ok(Some((versions, checked))) => (versions, Ok(checked)),
         Ok(None) => return unknown_stream(streams, &name).await,
-        Err(response) => (0, Err(response)),
+        // There is no note beside an error.
+        Err(response) => (usize::MAX, Err(response)),
     };
     let note = (versions == 0).then(|| format!("stream `{name}` has no version yet: each format can be its first"));
     if let Ok(Err(why @ RegistryError::Incompatible { .. })) = &checked {

@@ -1,5 +1,7 @@
 //! Defaults of a schema's fields: what they are as defaults of a format's fields, and which no format has.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value as Json;
 
 use super::decode::big_endian;
@@ -20,6 +22,9 @@ impl AvroSchema {
         if self.format().is_ok() {
             self.find_ignored(self.root, "", &mut ignored);
         }
+        // One may be found with its own field and with the default of the record that it lies in.
+        let mut seen = BTreeSet::new();
+        ignored.retain(|phrase| seen.insert(phrase.clone()));
         ignored
     }
 

@@ -54,7 +54,6 @@ impl AvroEncoder {
     fn step(&self, step: &Step, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         match step {
             Step::Leaf(leaf) => self.leaf(leaf, record, out),
-            // For reading.
             // Plans for writing have no such steps.
             Step::Default(_) | Step::Refuse(..) => Ok(()),
             Step::Skip(ty) => {

@@ -132,7 +132,7 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn label(&mut self, path: &str, field: Option<&Field>) -> u32 {
         self.plan.labels.push(Label { path: path.to_owned(), field: field.cloned() });
-        // Fewer than there are types and fields.
+        // Fewer than there are steps, of which there are `MAX_WORK` at most.
         (self.plan.labels.len() - 1) as u32
     }
 
@@ -309,7 +309,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// A value for a union: its variant is the one of the type's name, else the first that goes with the type.
+    /// A value for a union: its variant is the one of the type's name, else the first that a type without a name can be promoted
+    /// to.
     fn variant(
         &mut self,
         ty: usize,
@@ -326,12 +327,21 @@ impl Compiler<'_> {
         if let Some(variant) = by_name.or_else(|| variants.iter().find(is_alias)) {
             return self.step(ty, variant, format);
         }
-        let mut promoted = variants.iter().filter(|_| self.is_read()).collect::<Vec<_>>().into_iter();
-        promoted.find_map(|variant| self.attempt(ty, variant, format).ok()).ok_or_else(|| {
-            let message =
-                format!("the schema has a type `{name}` for it, which goes with none of the format's variants");
-            EncodingError::schema(message).in_field(&target.path)
-        })
+        let found = self.schema.ty(ty);
+        let is_promotion = |variant: &&Named| match &variant.shape {
+            Shape::Leaf(_, field) => {
+                self.is_read() && found.logical == Logical::None && promotes(&found.kind, field.ty)
+            }
+            Shape::Record(..) | Shape::Union(..) => false,
+        };
+        match variants.iter().find(is_promotion) {
+            Some(variant) => self.step(ty, variant, format),
+            None => {
+                let message =
+                    format!("the schema has a type `{name}` for it, which goes with none of the format's variants");
+                Err(EncodingError::schema(message).in_field(&target.path))
+            }
+        }
     }
 
     /// A branch of a union whose value is the target's, whichever it is.
@@ -519,4 +529,23 @@ fn own_name(field: &AvroField) -> String {
     let noted = field.note.as_deref().and_then(|note| Format::parse_schema(note).ok());
     let spec = noted.and_then(|format| format.specs().into_iter().next());
     spec.map_or_else(|| field.name.clone(), |spec| spec.name)
+}
+
+/// Whether a value of a type without a name is one of a field's type, or can be promoted to it (Avro 1.12, "Schema Resolution").
+fn promotes(from: &Kind, to: FieldType) -> bool {
+    match from {
+        Kind::Boolean => to == FieldType::Bool,
+        Kind::Int => matches!(to, FieldType::I32 | FieldType::I64 | FieldType::F32 | FieldType::F64),
+        Kind::Long => matches!(to, FieldType::I64 | FieldType::F32 | FieldType::F64),
+        Kind::Float => matches!(to, FieldType::F32 | FieldType::F64),
+        Kind::Double => to == FieldType::F64,
+        Kind::Bytes | Kind::String => matches!(to, FieldType::Bytes | FieldType::String),
+        Kind::Null
+        | Kind::Fixed(_)
+        | Kind::Enum(_)
+        | Kind::Array(_)
+        | Kind::Map(_)
+        | Kind::Union(_)
+        | Kind::Record(_) => false,
+    }
 }

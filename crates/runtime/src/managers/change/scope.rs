@@ -64,7 +64,7 @@ impl Managers {
         let new = || nodes.values().flatten().map(HandlerSpec::derived);
         for (name, spec) in nodes.iter().filter_map(|(name, spec)| Some((name, spec.as_ref()?))) {
             let reads = match self.handlers.get(name).filter(|there| there.spec == *spec) {
-                // Nothing is parsed anew of those that stay as they are.
+                // Nothing is parsed anew of those that stay unchanged.
                 Some(there) => Ok(there.read_names()),
                 None => {
                     let known = catalog.iter().flat_map(|catalog| catalog.known_names());
