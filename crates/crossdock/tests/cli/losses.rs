@@ -392,7 +392,8 @@ fn doctor_says_who_is_slow_who_is_held_back_and_which_bound_is_near() {
     let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
     place.wait_for_subscriptions(1);
     subscriber.signal(Signal::STOP);
-    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(200_000));
+    // More than all queues on the way hold, that between two I/O contexts included.
+    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(2_000_000));
     place.write("r.schema", PAIRS_SCHEMA);
     let _publisher = place.spawn(["publish", "R", "many.csv", "--schema", "r.schema"]);
     place.wait_for("streams", |list| list.iter().any(|stream| stream["blocked"] == 1));

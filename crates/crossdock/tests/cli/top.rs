@@ -201,7 +201,8 @@ fn top_stays_when_the_daemon_goes_and_shows_the_next_one_s_figures() {
 fn drops_and_hold_backs_are_in_top_and_in_the_log() {
     let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\n";
     let (place, daemon) = Place::with_configured_daemon(bounds);
-    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(200_000));
+    // More than all queues on the way hold, that between two I/O contexts included.
+    place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(2_000_000));
     place.write("r.schema", "a i32\nb i32\n");
     let mut terminal = Terminal::run(&place.command(["top"]));
     let publish = |stream| ["publish", stream, "many.csv", "--schema", "r.schema"];
