@@ -13,8 +13,9 @@ use std::time::Duration;
 /// How a mailbox is opened for reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderOptions {
-    /// Over packets: how many messages are sent ahead of those that were ended; 16 unless set, at least 1. Those that were
-    /// sent and not ended are for the next reader of the mailbox when this one is closed or its session is lost.
+    /// Over packets: how many messages are sent ahead of those that were ended; 16 unless set, at least 1. From 4 MiB of messages
+    /// that were sent and not ended on, no further one is sent. They are for the next reader of the mailbox when this one is closed
+    /// or its session is lost.
     pub ahead: Option<u32>,
 }
 
