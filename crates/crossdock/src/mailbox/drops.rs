@@ -45,7 +45,7 @@ impl Drops {
             // Once the first is answered, the daemon has the messages, and a report of them is at most one interval away. The reports of
             // that time come before the answer to the last one.
             round_trip();
-            std::thread::sleep(INTERVAL);
+            self.take(writer, INTERVAL);
             round_trip();
             round_trip();
             wait = LOOK_AGAIN;
