@@ -631,7 +631,8 @@ impl Node {
 
     /// What a record takes is not known from now on: its handlers are others, or work otherwise.
     pub(crate) fn forget_cost(&mut self) {
-        (self.measured_records, self.may_be_long) = (0, true);
+        // A swap stops the stream for no system call: if the next run takes long, the one after it is timed in processor time.
+        (self.measured_records, self.may_be_long) = (0, false);
     }
 
     /// Whether output of its instances that waits for buffers may leave after its change: that of the next version, or in
