@@ -32,6 +32,8 @@ pub(crate) struct Steps<'a> {
     /// The workspace that the steps work on.
     pub(crate) place: &'a Place,
     verbose: bool,
+    /// Whether the name of the step that runs is shown on a terminal.
+    live: bool,
     /// Nobody watches (`CI=true`): a step that cannot run fails, and one that hangs is ended.
     unattended: bool,
     passed: usize,
@@ -43,21 +45,38 @@ impl<'a> Steps<'a> {
     /// No step ran yet. `verbose` shows each step's output as it comes.
     pub(crate) fn new(place: &'a Place, verbose: bool) -> Self {
         let unattended = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-        Steps { place, verbose, unattended, passed: 0, failed: Vec::new(), skipped: Vec::new() }
+        let live = !verbose && std::io::stderr().is_terminal();
+        Steps { place, verbose, live, unattended, passed: 0, failed: Vec::new(), skipped: Vec::new() }
+    }
+
+    /// Runs two series of steps side by side, which share no build directory: where one waits for a single compiler, the
+    /// other uses the processors that are left. Each line is printed when its step has ended.
+    pub(crate) fn side_by_side(&mut self, one: impl FnOnce(&mut Self) + Send, other: impl FnOnce(&mut Self) + Send) {
+        let mut lanes = [(); 2].map(|()| Steps { live: false, ..Steps::new(self.place, self.verbose) });
+        let [left, right] = &mut lanes;
+        // A series that panics ends this program, after the other.
+        std::thread::scope(|scope| {
+            scope.spawn(|| one(left));
+            other(right);
+        });
+        for lane in lanes {
+            self.passed += lane.passed;
+            self.failed.extend(lane.failed);
+            self.skipped.extend(lane.skipped);
+        }
     }
 
     /// Runs one step and prints its line.
     pub(crate) fn step(&mut self, name: &str, body: impl FnOnce(&Self) -> Outcome) {
-        let live = std::io::stderr().is_terminal();
         if self.verbose {
             eprintln!("--- {name}");
-        } else if live {
+        } else if self.live {
             eprint!("\r\x1b[K      … {name}");
         }
         let started = Instant::now();
         let outcome = body(self);
         let took_s = started.elapsed().as_secs_f64();
-        if live && !self.verbose {
+        if self.live {
             eprint!("\r\x1b[K");
         }
         match if self.unattended { must_run(outcome) } else { outcome } {
@@ -280,6 +299,24 @@ mod tests {
     fn the_last_line_names_the_skipped_only_where_there_are_any() {
         assert_eq!(tally(3, 1, 0), "3 passed, 1 failed");
         assert_eq!(tally(3, 0, 2), "3 passed, 0 failed, 2 skipped");
+    }
+
+    #[test]
+    fn two_series_side_by_side_count_as_one() {
+        let place = Place::find().unwrap();
+        let mut steps = Steps::new(&place, false);
+        // Each waits for the other: they do run at the same time.
+        let both = std::sync::Barrier::new(2);
+        let met = |_: &Steps<'_>| {
+            both.wait();
+            Outcome::Passed(String::new())
+        };
+        let fails = |steps: &mut Steps<'_>| {
+            steps.step("meets", met);
+            steps.step("fails", |_| Outcome::Failed("intended".into()));
+        };
+        steps.side_by_side(fails, |steps| steps.step("meets too", met));
+        assert_eq!((steps.passed, steps.failed), (2, vec!["fails".to_owned()]));
     }
 
     #[test]

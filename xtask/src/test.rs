@@ -87,10 +87,15 @@ fn everything(steps: &mut Steps<'_>) {
         tests.args(steps.place.test_targets(krate).flat_map(|target| ["--test", target]));
     }
     three_contexts(steps, &END_TO_END, tests);
-    loom(steps);
-    miri(steps);
-    fuzz::all(steps);
-    demo(steps);
+    let searches = |steps: &mut Steps<'_>| {
+        loom(steps);
+        fuzz::all(steps);
+    };
+    let others = |steps: &mut Steps<'_>| {
+        miri(steps);
+        demo(steps);
+    };
+    steps.side_by_side(searches, others);
 }
 
 /// Unit and integration tests of all but the benchmarks, whose peers take long to build.

@@ -1,8 +1,6 @@
 //! Records: what a builder writes passes the check and reads back, and no bytes whatever make a check or a read panic.
 
-mod arbitrary;
-
-use arbitrary::{Owned, format, payload, row, rows};
+use crate::arbitrary::{Owned, format, payload, row, rows};
 use crossdock_format::{
     FieldSpec, FieldType, Format, Record, RecordBuilder, RecordProblem, Value, ValueProblem, record_len,
 };

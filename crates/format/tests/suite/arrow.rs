@@ -2,14 +2,11 @@
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod any;
-mod arbitrary;
-
 use std::io::{BufReader, Cursor};
 use std::sync::Arc;
 
-use any::{payload as any_payload, records as any_records};
-use arbitrary::{Owned, payload, rows};
+use crate::any::{payload as any_payload, records as any_records};
+use crate::arbitrary::{Owned, payload, rows};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampNanosecondType, UInt8Type,
@@ -436,7 +433,7 @@ fn what_is_no_arrow_is_said_to_be_none() {
 
 #[test]
 fn what_the_library_panics_at_is_an_error() {
-    let damaged = include_bytes!("../../../fuzz/seeds/arrow_ipc/offsets_cut_short");
+    let damaged = include_bytes!("../../../../fuzz/seeds/arrow_ipc/offsets_cut_short");
     let (format, mut decoder) = ArrowDecoder::open(&mut &damaged[..], &options()).unwrap();
     let (records, errors) = read_all(&mut decoder, damaged, 64);
     assert!(format.check_records(&records, |_, _| {}).is_ok());

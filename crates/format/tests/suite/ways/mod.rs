@@ -1,8 +1,7 @@
 //! Ways from any format to another: drawn from a seed, with the rules that tell them, and with what they mean, which a naive
 //! conversion follows value by value.
-#![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
-pub mod naive;
+pub(crate) mod naive;
 
 use crate::any::Source;
 use crossdock_format::convert::{Rule, Rules, TimeUnit};
@@ -10,26 +9,26 @@ use crossdock_format::{FieldSpec, FieldType, Format, TypeSpec};
 
 /// A way from one format to another.
 #[derive(Clone, Debug)]
-pub struct Way {
-    pub to: Format,
-    pub rules: Rules,
-    pub nodes: Vec<Node>,
+pub(crate) struct Way {
+    pub(crate) to: Format,
+    pub(crate) rules: Rules,
+    pub(crate) nodes: Vec<Node>,
 }
 
 /// A field, nested record or union of the target.
 #[derive(Clone, Debug)]
-pub struct Node {
-    pub name: String,
-    pub nullable: bool,
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) nullable: bool,
     /// What it is made from: a path in the layout that the source's field lies in.
-    pub from: Option<String>,
-    pub has_default: bool,
-    pub unit: TimeUnit,
-    pub shape: Shape,
+    pub(crate) from: Option<String>,
+    pub(crate) has_default: bool,
+    pub(crate) unit: TimeUnit,
+    pub(crate) shape: Shape,
 }
 
 #[derive(Clone, Debug)]
-pub enum Shape {
+pub(crate) enum Shape {
     Leaf(TypeSpec),
     Record(Vec<Node>),
     /// The variants, and those of the source's union that are not among them, nor left out by a rule.
@@ -56,7 +55,7 @@ impl Node {
 }
 
 /// The text of a default, and what it is.
-pub fn default_text(ty: &TypeSpec) -> &'static str {
+pub(crate) fn default_text(ty: &TypeSpec) -> &'static str {
     match ty {
         TypeSpec::Scalar(FieldType::Bool) => "true",
         TypeSpec::Scalar(FieldType::F32 | FieldType::F64) => "1.5",
@@ -88,7 +87,7 @@ struct Draw {
 }
 
 /// A way from a format; new names begin with the letter.
-pub fn way(from: &Format, seed: u64, letter: char) -> Way {
+pub(crate) fn way(from: &Format, seed: u64, letter: char) -> Way {
     let mut draw = Draw { random: Source(seed), rules: Rules::none(), letter, names: 0 };
     let at = At { from: String::new(), layout: String::new(), to: String::new() };
     let (nodes, _) = draw.members(&from.specs(), &at, false);

@@ -1,19 +1,15 @@
 //! JSON lines: what is written reads back, serde_json reads it too, and what is wrong is named and skipped.
 
-mod any;
-mod arbitrary;
-mod tree;
-
 use std::collections::BTreeMap;
 use std::io::BufReader;
 
-use any::{payload as any_payload, records as any_records};
-use arbitrary::{Owned, payload, rows};
+use crate::any::{payload as any_payload, records as any_records};
+use crate::arbitrary::{Owned, payload, rows};
+use crate::tree::Tree;
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{Format, Record, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tree::Tree;
 
 fn encode(format: &Format, payload: &[u8]) -> Vec<u8> {
     let encoder = JsonEncoder::new(format);

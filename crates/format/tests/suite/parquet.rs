@@ -2,13 +2,10 @@
 #![cfg(feature = "arrow")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod any;
-mod arbitrary;
-
 use std::sync::Arc;
 
-use any::{payload as any_payload, records as any_records};
-use arbitrary::{payload, rows};
+use crate::any::{payload as any_payload, records as any_records};
+use crate::arbitrary::{payload, rows};
 use arrow_array::{
     ArrayRef, Date32Array, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampMillisecondArray,
 };

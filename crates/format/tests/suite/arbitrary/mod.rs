@@ -1,5 +1,4 @@
 //! Any format, and any values for it.
-#![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use proptest::collection::vec;
@@ -7,7 +6,7 @@ use proptest::prelude::*;
 
 /// A value that owns its bytes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Owned {
+pub(crate) enum Owned {
     Null,
     Bool(bool),
     Int(i64),
@@ -19,7 +18,7 @@ pub enum Owned {
 }
 
 impl Owned {
-    pub fn value(&self) -> Value<'_> {
+    pub(crate) fn value(&self) -> Value<'_> {
         match self {
             Self::Null => Value::Null,
             Self::Bool(value) => Value::Bool(*value),
@@ -33,7 +32,7 @@ impl Owned {
     }
 }
 
-pub fn field_type() -> impl Strategy<Value = FieldType> {
+pub(crate) fn field_type() -> impl Strategy<Value = FieldType> {
     prop_oneof![
         Just(FieldType::Bool),
         Just(FieldType::I8),
@@ -59,7 +58,7 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 /// A format of 1 to 20 fields.
-pub fn format() -> impl Strategy<Value = Format> {
+pub(crate) fn format() -> impl Strategy<Value = Format> {
     vec((name(), field_type(), any::<bool>()), 1..20).prop_map(|fields| {
         let mut specs: Vec<FieldSpec> = Vec::new();
         for (name, ty, nullable) in fields {
@@ -74,7 +73,7 @@ pub fn format() -> impl Strategy<Value = Format> {
 }
 
 /// Any value of a type; floats are never NaN, which equals nothing.
-pub fn value(ty: FieldType) -> BoxedStrategy<Owned> {
+pub(crate) fn value(ty: FieldType) -> BoxedStrategy<Owned> {
     let text = prop_oneof![
         "[a-zA-Z ]{0,12}",
         "\\PC{0,8}",
@@ -118,7 +117,7 @@ pub fn value(ty: FieldType) -> BoxedStrategy<Owned> {
 }
 
 /// Values for one record.
-pub fn row(format: &Format) -> BoxedStrategy<Vec<Owned>> {
+pub(crate) fn row(format: &Format) -> BoxedStrategy<Vec<Owned>> {
     let fields: Vec<BoxedStrategy<Owned>> = format
         .fields()
         .iter()
@@ -131,7 +130,7 @@ pub fn row(format: &Format) -> BoxedStrategy<Vec<Owned>> {
 }
 
 /// A format, and rows of values for it.
-pub fn rows() -> impl Strategy<Value = (Format, Vec<Vec<Owned>>)> {
+pub(crate) fn rows() -> impl Strategy<Value = (Format, Vec<Vec<Owned>>)> {
     format().prop_flat_map(|format| {
         let row = row(&format);
         (Just(format), vec(row, 0..6))
@@ -139,7 +138,7 @@ pub fn rows() -> impl Strategy<Value = (Format, Vec<Vec<Owned>>)> {
 }
 
 /// The rows as records, back to back.
-pub fn payload(format: &Format, rows: &[Vec<Owned>]) -> Vec<u8> {
+pub(crate) fn payload(format: &Format, rows: &[Vec<Owned>]) -> Vec<u8> {
     let mut builder = RecordBuilder::new(format);
     let mut payload = Vec::new();
     for row in rows {

@@ -1,9 +1,7 @@
 //! Plans: whatever the formats and the records, a plan does what reading every field, converting its value and setting
 //! it would do; two plans composed do what one and then the other do; and no bytes make one panic.
 
-mod arbitrary;
-
-use arbitrary::{Owned, field_type, format, payload, rows, value};
+use crate::arbitrary::{Owned, field_type, format, payload, rows, value};
 use crossdock_format::convert::{ConvertError, Plan, PlanProblem, Rule, Rules, TimeUnit};
 use crossdock_format::{FieldSpec, FieldType, Format, Record, RecordBuilder, Value};
 use proptest::collection::vec;

@@ -1,5 +1,4 @@
 //! What a record holds as a tree of named values, which libraries write, and with whose trees it is compared.
-#![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
 use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +8,7 @@ use serde_json::value::RawValue;
 
 /// A value, or several under names.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Tree {
+pub(crate) enum Tree {
     Null,
     Bool(bool),
     Int(i128),
@@ -24,7 +23,7 @@ pub enum Tree {
 
 impl Tree {
     /// All that a record holds.
-    pub fn of(record: &Record<'_>) -> Tree {
+    pub(crate) fn of(record: &Record<'_>) -> Tree {
         let format = record.format();
         members(record, format.tree(), &format.specs(), false)
     }

@@ -1,7 +1,6 @@
 //! CBOR against ciborium and MessagePack against rmpv, in both directions; what is documented of values; hostile bytes.
 
-mod any;
-
+use crate::any;
 use crossdock_format::encoding::cbor::{CborDecoder, CborEncoder};
 use crossdock_format::encoding::msgpack::{MessagePackDecoder, MessagePackEncoder};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};

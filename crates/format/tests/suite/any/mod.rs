@@ -1,5 +1,4 @@
 //! Any format with nested records, lists, enumerations, decimals and unions, and any records of it.
-#![allow(dead_code, unreachable_pub, reason = "each test binary takes what it needs")]
 
 use crossdock_format::{
     Count, ElementKind, Field, FieldSpec, FieldType, Format, Member, Record, RecordBuilder, TypeSpec, Value,
@@ -9,10 +8,10 @@ use proptest::prelude::*;
 
 /// Numbers out of a seed.
 #[derive(Clone, Debug)]
-pub struct Source(pub u64);
+pub(crate) struct Source(pub(crate) u64);
 
 impl Source {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,7 +19,7 @@ impl Source {
         word ^ word >> 31
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
@@ -111,17 +110,17 @@ fn ty(name: Name) -> impl Strategy<Value = TypeSpec> {
 }
 
 /// Any format of a few fields.
-pub fn format() -> impl Strategy<Value = Format> {
+pub(crate) fn format() -> impl Strategy<Value = Format> {
     format_named(|index| format!("f{index}"))
 }
 
 /// The same with other names.
-pub fn format_named(name: Name) -> impl Strategy<Value = Format> {
+pub(crate) fn format_named(name: Name) -> impl Strategy<Value = Format> {
     fields(ty(name), 8, name).prop_map(|specs| Format::natural(specs).expect("names differ"))
 }
 
 /// A format, and records of it, back to back; enumerations have numbers without a symbol as well.
-pub fn payload() -> impl Strategy<Value = (Format, Vec<u8>)> {
+pub(crate) fn payload() -> impl Strategy<Value = (Format, Vec<u8>)> {
     (format(), vec(any::<u64>(), 0..5)).prop_map(|(format, seeds)| {
         let record = |seed| made(&format, seed, true);
         let payload = seeds.into_iter().flat_map(record).collect();
@@ -130,7 +129,7 @@ pub fn payload() -> impl Strategy<Value = (Format, Vec<u8>)> {
 }
 
 /// The records of a payload.
-pub fn records<'a>(format: &'a Format, mut payload: &'a [u8]) -> Vec<Record<'a>> {
+pub(crate) fn records<'a>(format: &'a Format, mut payload: &'a [u8]) -> Vec<Record<'a>> {
     let mut records = Vec::new();
     while !payload.is_empty() {
         let record = Record::check(format, payload).expect("a sound record");
@@ -141,7 +140,7 @@ pub fn records<'a>(format: &'a Format, mut payload: &'a [u8]) -> Vec<Record<'a>>
 }
 
 /// A record of the format, made from a seed.
-pub fn record(format: &Format, seed: u64) -> Vec<u8> {
+pub(crate) fn record(format: &Format, seed: u64) -> Vec<u8> {
     made(format, seed, false)
 }
 

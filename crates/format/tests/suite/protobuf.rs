@@ -1,8 +1,7 @@
 //! Protobuf against prost-reflect, in both directions; what is documented of values; hostile bytes.
 
-mod arbitrary;
-
-use arbitrary::Owned;
+use crate::arbitrary;
+use crate::arbitrary::Owned;
 use crossdock_format::encoding::protobuf::{ProtobufDecoder, ProtobufEncoder, ProtobufSchema};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crossdock_format::{FieldType, Format, Record, RecordBuilder, Value};

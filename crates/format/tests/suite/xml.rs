@@ -2,20 +2,16 @@
 #![cfg(feature = "xml")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod any;
-mod arbitrary;
-mod tree;
-
 use std::io::BufReader;
 
-use any::{payload as any_payload, records as any_records};
-use arbitrary::{Owned, payload, rows};
+use crate::any::{payload as any_payload, records as any_records};
+use crate::arbitrary::{Owned, payload, rows};
+use crate::tree::Tree;
 use crossdock_format::encoding::xml::{XmlDecoder, XmlEncoder};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crossdock_format::{FieldSpec, Format, MAX_NESTING, Record, Value};
 use proptest::prelude::*;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
-use tree::Tree;
 
 const SCHEMA: &str = "id u32\nname string null\nprice f64 null\nok bool null\nat timestamp null\nraw bytes null";
 

@@ -1,7 +1,6 @@
 //! Avro against apache-avro, in both directions; what is documented of values; hostile bytes.
 
-mod any;
-
+use crate::any;
 use apache_avro::reader::datum::GenericDatumReader;
 use apache_avro::types::Value as Theirs;
 use apache_avro::writer::datum::GenericDatumWriter;

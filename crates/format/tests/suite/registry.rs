@@ -1,8 +1,6 @@
 //! The registry: what it refuses, what a reader would see, and that its log brings it back whatever became of its end.
 
-mod arbitrary;
-
-use arbitrary::format;
+use crate::arbitrary::format;
 use crossdock_format::convert::{Conversion, Plan, Rules};
 use crossdock_format::registry::{
     Diff, Entry, MAX_BYTES, MAX_ENTRY_BYTES, MAX_VERSIONS, Policy, Registry, RegistryError, Seen, replay,

@@ -1,9 +1,8 @@
 //! Plans between formats of nested records, unions, lists, enumerations and decimals, and from foreign layouts: what they
 //! do is what the naive conversion does, alone and composed, and no bytes make one panic.
 
-mod any;
-mod ways;
-
+use crate::any;
+use crate::ways::{Way, naive, way};
 use crossdock_format::convert::{Plan, Rules};
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{Format, Record, Value};
@@ -11,7 +10,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::fmt::Debug;
-use ways::{Way, naive, way};
 
 fn checked<'a>(format: &'a Format, bytes: &'a [u8]) -> Result<Record<'a>, TestCaseError> {
     Record::check(format, bytes)

@@ -1,10 +1,8 @@
 //! CSV: what is written reads back, what is read is what other readers read, and what is wrong is named and skipped.
 
-mod arbitrary;
-
 use std::io::{BufRead, BufReader, Read};
 
-use arbitrary::{Owned, format, payload, rows};
+use crate::arbitrary::{Owned, format, payload, rows};
 use crossdock_format::csv::{CsvDecoder, CsvEncoder, CsvError, CsvOptions};
 use crossdock_format::{Format, Record, Value};
 use proptest::collection::vec;

@@ -1,6 +1,5 @@
 //! Any foreign layout, in the text notation, and any records of it.
-
-#![allow(unreachable_pub, reason = "as in the other modules that tests share")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fmt::Write as _;
 
@@ -10,9 +9,9 @@ use crate::any::Source;
 
 /// A layout, with what its fields take.
 #[derive(Debug)]
-pub struct Layout {
-    pub text: String,
-    pub format: Format,
+pub(crate) struct Layout {
+    pub(crate) text: String,
+    pub(crate) format: Format,
     fields: Vec<Shape>,
 }
 
@@ -70,7 +69,7 @@ struct Writer<'s> {
     depth: usize,
 }
 
-pub fn layout(seed: u64) -> Layout {
+pub(crate) fn layout(seed: u64) -> Layout {
     let mut source = Source(seed);
     let has_pieces = source.below(3) == 0;
     let grows = source.below(3) > 0;
@@ -354,7 +353,7 @@ impl Writer<'_> {
 
 impl Layout {
     /// Gives the builder's fields values out of the source.
-    pub fn fill(&self, builder: &mut RecordBuilder, source: &mut Source) {
+    pub(crate) fn fill(&self, builder: &mut RecordBuilder, source: &mut Source) {
         let tree = self.format.tree();
         tree.iter().zip(&self.fields).for_each(|(member, shape)| fill(builder, member, shape, source));
     }

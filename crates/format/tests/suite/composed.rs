@@ -2,8 +2,7 @@
 //! as JSON; and hostile bytes for all of them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod any;
-
+use crate::any;
 use std::fmt::Write as _;
 
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};

@@ -265,7 +265,7 @@ fn a_message_without_an_end_ends_the_input_with_the_remedy() {
 /// Fuzzing starts from inputs that reach what these layouts have; `composed_records` has the same layouts.
 #[test]
 fn the_fuzz_seeds_are_records() {
-    let target = include_str!("../../../fuzz/src/targets/composed_records.rs");
+    let target = include_str!("../../../../fuzz/src/targets/composed_records.rs");
     let texts = target.split('"').filter(|text| text.starts_with("layout foreign"));
     let formats: Vec<Format> = texts
         .map(|text| {
@@ -274,8 +274,8 @@ fn the_fuzz_seeds_are_records() {
         })
         .collect();
     let seeds = [
-        (&include_bytes!("../../../fuzz/seeds/composed_records/sbe_groups")[..], 2),
-        (&include_bytes!("../../../fuzz/seeds/composed_records/pieces_in_sequence")[..], 1),
+        (&include_bytes!("../../../../fuzz/seeds/composed_records/sbe_groups")[..], 2),
+        (&include_bytes!("../../../../fuzz/seeds/composed_records/pieces_in_sequence")[..], 1),
     ];
     for (seed, records) in seeds {
         assert!(formats.iter().any(|format| format.check_records(seed, |_, _| {}) == Ok(records)), "{records}");

@@ -1,14 +1,11 @@
 //! Records of foreign layouts, written: held against what they were made of, and against bytes made by hand.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod any;
-mod foreign_any;
-
-use any::Source;
+use crate::any::Source;
+use crate::foreign_any::{Layout, layout};
 use crossdock_format::encoding::{self, Encoding, EncodingOptions, Loss};
 use crossdock_format::json::JsonEncoder;
 use crossdock_format::{Format, Member, Record, RecordBuilder, Value};
-use foreign_any::{Layout, layout};
 use proptest::prelude::*;
 
 /// Whether the two have the same values, but for those that `wanted` leaves to the layout.

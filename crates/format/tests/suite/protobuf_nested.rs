@@ -1,7 +1,6 @@
 //! Protobuf's messages in messages, lists, maps, enumerations and `oneof`, against prost-reflect.
 
-mod any;
-
+use crate::any;
 use crossdock_format::encoding::protobuf::{ProtobufDecoder, ProtobufEncoder, ProtobufSchema};
 use crossdock_format::encoding::{Decoder, Encoder, EncodingError, EncodingOptions, Loss};
 use crossdock_format::{Format, Record, RecordBuilder, Value};

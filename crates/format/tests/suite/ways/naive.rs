@@ -7,7 +7,7 @@ use crossdock_format::{
 };
 
 /// The new record; `None` where it is refused.
-pub fn convert(way: &Way, record: &Record<'_>) -> Option<Vec<u8>> {
+pub(crate) fn convert(way: &Way, record: &Record<'_>) -> Option<Vec<u8>> {
     let mut builder = RecordBuilder::new(&way.to);
     members(&mut builder, &way.to, way.to.tree(), &way.nodes, record)?;
     Some(builder.finish().expect("every field was set").to_vec())
@@ -270,7 +270,7 @@ fn decimal<'a>(unscaled: i128, scale: u8, to: FieldType) -> Option<Value<'a>> {
 }
 
 /// Whether all that lies in a nested record which is null is null: so it is where a builder wrote it, not in any bytes.
-pub fn is_canonical(record: &Record<'_>, members: &[Member]) -> bool {
+pub(crate) fn is_canonical(record: &Record<'_>, members: &[Member]) -> bool {
     let leaf_is = |field: usize| match record.get(field) {
         Value::List(list) => list.iter().all(|value| match value {
             Value::Record(record) => is_canonical(&record, record.format().tree()),

@@ -1,8 +1,6 @@
 //! Formats as text and their ids: one text for a format, one format for a text, one id for both.
 
-mod arbitrary;
-
-use arbitrary::format;
+use crate::arbitrary::format;
 use crossdock_format::{FieldSpec, FieldType, Format, FormatId, FormatProblem, MAX_FIELDS};
 use proptest::prelude::*;
 
