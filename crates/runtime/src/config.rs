@@ -142,8 +142,8 @@ pub struct PlatformConfig {
     /// Whether the queries of subscriptions are measured too; what an I/O context has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
-    /// The contexts beside the home context, which is `c-core-0` and an I/O context. Without any such setting: a g-core, and so
-    /// many further I/O contexts that there is one for each four CPUs.
+    /// The contexts beside the home context, which is `c-core-0` and an I/O context. Without any such setting: a g-core, and
+    /// further I/O contexts, one for each four CPUs.
     #[serde(rename = "context")]
     pub contexts: Vec<ContextSpec>,
 }
@@ -264,7 +264,7 @@ impl PlatformConfig {
     }
 }
 
-/// CPUs for each of which there is an I/O context where nothing else is said.
+/// CPUs per I/O context where nothing else is said.
 const CPUS_PER_IO_CONTEXT: usize = 4;
 
 /// The contexts beside the home context on a machine with this many CPUs, where nothing else is said.

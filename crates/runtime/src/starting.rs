@@ -75,7 +75,7 @@ struct Common {
 /// Starts all contexts of a daemon; they take no packets and no clients yet.
 ///
 /// # Errors
-/// What could not be had, and what would mend it.
+/// What could not be had, and what would correct it.
 pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<Shared, StartError> {
     check_cpus(&config)?;
     // The thread is declared before the services that it waits for: if anything below fails, these are dropped first.
@@ -315,7 +315,7 @@ fn complete(config: &mut ContextConfig, udp: UdpInfo) {
     }
 }
 
-/// Whether all contexts can be pinned as they are to be.
+/// Whether all contexts can be pinned as requested.
 fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     if let Some(cpu) = config.pin_cpu {
