@@ -18,7 +18,7 @@ COPY crates crates
 COPY xtask xtask
 COPY README.md ./
 COPY docs docs
-# There is no checkout in here: the program is told its commit.
+# There is no checkout in here: the program gets its commit from outside.
 ARG COMMIT=unknown
 ARG COMMIT_DATE=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -41,8 +41,8 @@ impl Cores {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let guest =
             info.lines().any(|line| line.starts_with("flags") && line.split(' ').any(|flag| flag == "hypervisor"));
-        let teller = if guest { ", as the hypervisor tells it" } else { "" };
-        format!("{relation}{teller}")
+        let source = if guest { ", as the hypervisor reports it" } else { "" };
+        format!("{relation}{source}")
     }
 }
 

@@ -87,7 +87,7 @@ impl Shared {
             }
             send(due)?;
             next += count;
-            // Who was held back does not make up for it: the rate is what is wanted, not a number of records.
+            // A publisher that was delayed does not make up for it: the rate is what is wanted, not a number of records.
             due_ns = due_ns.max(self.now_ns().saturating_sub(self.every_us * 1000));
         }
         Ok(())

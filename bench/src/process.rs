@@ -1,4 +1,4 @@
-//! Child processes that tell what they did in lines of JSON, and end with their parent.
+//! Child processes that report what they did in lines of JSON, and end with their parent.
 
 use crate::cpu::Error;
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ impl Drop for Process {
     }
 }
 
-/// Tells the benchmark something, as one of its roles.
+/// Reports something to the benchmark, as one of its roles.
 #[expect(clippy::print_stdout, reason = "standard output is how roles speak with the benchmark")]
 pub(crate) fn say(what: &Value) {
     println!("{what}");

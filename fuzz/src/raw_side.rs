@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use crossdock_mailbox::client::raw::RawDaemon;
 use crossdock_mailbox::host::raw::{RawClient, RawDescriptor};
 
-/// A side of the rings of which every byte is the caller's to choose.
+/// A side of the rings whose every byte is the caller's to choose.
 pub trait RawSide {
     fn push(&mut self, port: u16, entry: RawDescriptor);
     fn pushed(&self, port: u16) -> u32;

@@ -30,14 +30,14 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
         build.stdin(Stdio::null()).stdout(std::io::stderr());
         let status = build.status().map_err(|e| format!("{}: {e}", in_words(&build)))?;
         if !status.success() {
-            return Err(format!("{} failed; mend what the compiler says above", in_words(&build)));
+            return Err(format!("{} failed; correct what the compiler reports above", in_words(&build)));
         }
     }
     let built = place.target.join(PROFILE);
     let mut bench = Command::new(built.join("crossdock-bench"));
     bench.args(args).current_dir(&place.root).env("CROSSDOCK_BIN", built.join("crossdock"));
     let status = bench.status().map_err(|e| format!("{}: {e}", in_words(&bench)))?;
-    // As a shell tells it: 128 and the signal's number where a signal ended it.
+    // As a shell reports it: 128 and the signal's number where a signal ended it.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(Ended::Status(u8::try_from(code).unwrap_or(1)))
 }

@@ -355,7 +355,7 @@ impl Run<'_> {
         Ok(command)
     }
 
-    /// What a person needs to mend a crash: what the target printed, the input, and the commands that repeat it.
+    /// What a person needs to repair a crash: what the target printed, the input, and the commands that repeat it.
     fn crash(&self, call: &Call, input: Option<&str>, seed: Option<u32>) -> String {
         let (place, target) = (self.steps.place, self.target);
         let mut report = call.report(place);

@@ -1,4 +1,4 @@
-//! Where the workspace is and what is in it, as `cargo metadata` tells.
+//! Where the workspace is and what is in it, as `cargo metadata` reports.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

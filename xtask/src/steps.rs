@@ -114,7 +114,7 @@ impl<'a> Steps<'a> {
         run_logged(command, log, self.verbose, limit)
     }
 
-    /// Runs a command that must end well, or tells in one line the last that it said and what would mend it.
+    /// Runs a command that must end well, or reports in one line the last that it said and what would correct it.
     pub(crate) fn call_or_say(&self, name: &str, command: Command, remedy: &str) -> Result<(), String> {
         let call = self.call(name, command).map_err(|why| format!("{why} ({remedy})"))?;
         if call.ok() {

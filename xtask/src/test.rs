@@ -192,21 +192,21 @@ fn install_miri(steps: &Steps<'_>) -> Result<String, String> {
     Ok("installed with rustup".into())
 }
 
-/// A step that is `cargo test`: its line tells how many tests ran.
+/// A step that is `cargo test`: its line says how many tests ran.
 fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
     steps.step(name, |steps| match steps.call(name, command) {
         Ok(call) if call.ok() => match tests_passed(&call.output()) {
             0 => Outcome::Failed(format!("it ran no test\n{}", call.report(steps.place))),
             passed => Outcome::Passed(format!("{passed} tests")),
         },
-        // First of all what failed: where only the beginning is kept, that tells most.
+        // First of all what failed: where only the beginning is kept, that says most.
         Ok(call) => Outcome::Failed(failures(&call.output()) + &call.report(steps.place)),
         Err(why) => Outcome::Failed(why),
     });
 }
 
 /// What a person needs of the output of `cargo test`: of each test program with failures its name and what the failed
-/// tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output tells more.
+/// tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output says more.
 fn failures(output: &str) -> String {
     let mut shown = String::new();
     let (mut running, mut in_failures, mut in_error) = ("", false, false);

@@ -128,7 +128,7 @@ fn build(place: &Place, folder: &Path) -> Result<(BTreeMap<String, f64>, f64), S
     let before = children_ticks()?;
     let status = cargo.status().map_err(|e| format!("{}: {e}", in_words(&cargo)))?;
     if !status.success() {
-        return Err(format!("{} failed; mend what the compiler says above", in_words(&cargo)));
+        return Err(format!("{} failed; correct what the compiler reports above", in_words(&cargo)));
     }
     let total_s = seconds(children_ticks()? - before);
     let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -246,7 +246,7 @@ fn rows(own: &BTreeMap<String, f64>, graph: &Graph, groups: &[Group]) -> Result<
             packages.extend(own.keys().map(String::as_str).filter(|package| name_of(package) == name));
             if packages.len() == before {
                 return Err(format!(
-                    "{PAGE} has `{name}` in its table of packages, which was not built: mend the table"
+                    "{PAGE} has `{name}` in its table of packages, which was not built: correct the table"
                 ));
             }
         }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_weighs_what_would_go_with_it() {
+    fn a_dependency_counts_with_what_would_go_with_it() {
         let own = per_package("bytes 1.0.0 100\nhttp 1.0.0 200\nhyper 1.0.0 400\nours 1.0.0 800\n");
         let rows = rows(&own, &graph(), &[]).unwrap();
         let short: Vec<_> = rows.iter().map(|r| (r.package.as_str(), r.own_s, r.with_s, r.takers.join(","))).collect();

@@ -1,6 +1,6 @@
 //! The processes of the broker benchmark: publisher, subscriber, the two ends of a round trip, the relay.
 //!
-//! Each prints a line of JSON when it is ready and another when it is done; who has to start at a given moment waits for
+//! Each prints a line of JSON when it is ready and another when it is done; a role that has to start at a given moment waits for
 //! a line on standard input.
 
 use super::relay;
@@ -118,7 +118,7 @@ fn publish(publisher: PublisherBuilder, count: u64, rate: u64, sql: &str) -> Res
     }
 }
 
-/// Publishes `count` records, the same again and again, as fast as they are taken, and reports that.
+/// Publishes `count` records, the same again and again, as fast as the daemon takes them, and reports that.
 pub(crate) fn publish_unpaced(mut publisher: Publisher, records: &[u8], count: u64) -> Result<(), Error> {
     let mut left = count as usize;
     while left > 0 {

@@ -25,7 +25,7 @@ const AHEAD: usize = 4;
 /// Passes of one round; the middle one counts.
 const PASSES: u64 = 3;
 
-/// What the strong extraction leaves: 72 of some 750 bytes.
+/// What the strong extraction leaves: 72 of about 750 bytes.
 const STRONG: [&str; 11] = [
     "carrier",
     "flight",
@@ -40,8 +40,8 @@ const STRONG: [&str; 11] = [
     "minute",
 ];
 
-/// The fields of a format, as a select list: as they are.
-fn as_they_are(format: &Format, keep: impl Fn(&str) -> bool) -> String {
+/// The fields of a format, as a select list: unchanged.
+fn unchanged(format: &Format, keep: impl Fn(&str) -> bool) -> String {
     let names = format.fields().iter().map(|field| &*field.name).filter(|name| keep(name));
     names.collect::<Vec<_>>().join(", ")
 }
@@ -68,8 +68,8 @@ enum Step {
 impl Step {
     fn sql(self, input: &Format) -> String {
         match self {
-            Step::Strong => format!("SELECT {} FROM s", as_they_are(input, |name| STRONG.contains(&name))),
-            Step::Weak => format!("SELECT {} FROM s", as_they_are(input, |name| name != "blocked_seats")),
+            Step::Strong => format!("SELECT {} FROM s", unchanged(input, |name| STRONG.contains(&name))),
+            Step::Weak => format!("SELECT {} FROM s", unchanged(input, |name| name != "blocked_seats")),
             Step::Reformat => format!("SELECT {} FROM s", reformatted(input)),
             Step::ReformatIf(condition) => format!("SELECT {} FROM s WHERE {condition}", reformatted(input)),
         }

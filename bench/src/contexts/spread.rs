@@ -107,7 +107,7 @@ fn subscribed_at(daemon: &Daemon, stream: &str) -> Result<Option<String>, Error>
     Ok(latest.and_then(|one| one["context"].as_str()).map(str::to_owned))
 }
 
-/// Has a client connect until its session is at a context, by what `at` tells of the latest session.
+/// Has a client connect until its session is at a context, by what `at` says of the latest session.
 fn place(
     client: &mut Process,
     wanted: &str,
@@ -139,7 +139,7 @@ fn pairs(spread: Spread, daemon: &Daemon, count: u64) -> Result<Vec<Pair>, Error
         let mut before = traffic(daemon)?;
         let args = ["contexts", "publish", &daemon.addr, &stream, &count.to_string()];
         let mut publisher = Process::role(&args.map(str::to_owned))?;
-        // No list tells a publisher's context. Nothing else passes now, so the bytes of its handshake tell it.
+        // No list names a publisher's context. Nothing else passes now, so the bytes of its handshake show it.
         place(&mut publisher, wanted(0), || {
             let after = traffic(daemon)?;
             let there = busiest(&before, &after);

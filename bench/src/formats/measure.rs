@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// A pass over all records; what it gives is only there so that nothing is left out.
 pub(super) type Pass<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
-/// How long the passes of one round take, each side: many passes, of which the middle one counts.
+/// How long the passes of one round take, each side: many passes; the middle one counts.
 const ROUND: Duration = Duration::from_millis(40);
 
 /// The median time of a pass of each, in ns. They take turns, so that whatever else the machine does is shared.

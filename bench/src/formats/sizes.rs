@@ -1,6 +1,6 @@
 //! How reading, converting and writing grow with the format: the paper's question on the complexity of formats.
 //!
-//! Formats of 5, 20, 100 and 500 fields: `flat` ones; `nested` ones, the fields of which lie in records of five, and
+//! Formats of 5, 20, 100 and 500 fields: `flat` ones; `nested` ones, with fields in records of five, and
 //! those in one another; and `arrays`, in which two fields of five are lists of four. A later version of each has its
 //! fields turned round and the integers wider.
 

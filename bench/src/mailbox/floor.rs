@@ -14,7 +14,7 @@ struct Alone(AtomicU64);
 /// Set by the pinging side when it is done; no round trip reaches it.
 const END: u64 = u64::MAX;
 
-/// Bounces the word and tells how long a round trip takes.
+/// Bounces the word and reports how long a round trip takes.
 pub(super) fn run(client_cpu: usize, daemon_cpu: usize) -> Result<(), Error> {
     let word = Alone(AtomicU64::new(0));
     std::thread::scope(|scope| {

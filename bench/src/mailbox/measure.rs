@@ -19,7 +19,7 @@ const MEASURED: Duration = Duration::from_millis(300);
 /// How long single ones are timed for the slow ones.
 const SINGLES: Duration = Duration::from_millis(200);
 
-/// Times round trips and tells the benchmark: `rtt_ns_p50` is the middle of the means over `batch` round trips each,
+/// Times round trips and reports to the benchmark: `rtt_ns_p50` is the middle of the means over `batch` round trips each,
 /// `rtt_ns_p99` of single ones, so that it holds one look at the clock.
 pub(super) fn round_trips(batch: u32, mut trip: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
     timed(WARM_UP, batch, &mut trip)?;

@@ -211,7 +211,7 @@ fn figures(line: &Line, table: &Table) -> Vec<Figure> {
     [Some(line.metric), slow].into_iter().flatten().filter_map(figure).collect()
 }
 
-/// A step's values of a metric; roles tell round trips in ns.
+/// A step's values of a metric; roles report round trips in ns.
 fn samples(table: &Table, step: &'static str, metric: &str) -> Option<Samples> {
     let measured_as = metric.replace("rtt_us", "rtt_ns");
     let values = table.get(&(step, measured_as.clone()))?;

@@ -1,5 +1,5 @@
 //! `swap`: handlers replaced while messages flow. The gap that a swap leaves between two messages, against stopping the
-//! handler, compiling the next one where it runs, and starting it (what is done where there is no standby); whether every
+//! handler, compiling the next one where it runs, and starting it (what is done where there is no planner); whether every
 //! message comes through, once and in order; and what a request to the managers takes, and what subscribers notice of it.
 
 mod daemon;

@@ -520,7 +520,8 @@ impl<'a> Now<'a> {
             .retain(|decision| !matches!(decision, Decision::Move { handler: name, .. } if *name == handler.name));
     }
 
-    /// Sends handlers away from a context, and from those on its CPU, until it has its headroom again. Who was sent where.
+    /// Sends handlers away from a context, and from those on its CPU, until it has its headroom again. Each
+    /// handler with where it was sent.
     ///
     /// Computation-centric ones go first, then those with nothing reserved, then any that is enough by itself, then those whose
     /// messages cost least to be taken over. Who turns out not to be needed stays.
@@ -569,7 +570,7 @@ impl<'a> Now<'a> {
         needed
     }
 
-    /// Another context that has room: with more than its margin left if there is one, so that it does not have to give away in
+    /// Another context that has room: with more than its margin left if there is one, so that it does not have to offload in
     /// its turn.
     fn target(&self, handler: &HandlerSample, extra_percent: u8) -> Option<usize> {
         let order = order(&self.contexts, None);

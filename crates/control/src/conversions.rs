@@ -31,7 +31,7 @@ pub const MOVE_PS_PER_BYTE: u64 = 32;
 pub struct Cost {
     /// Time, in ps.
     pub ps: u64,
-    /// Length of the record that it reads, in bytes, as far as the format tells.
+    /// Length of the record that it reads, in bytes, as far as the format says.
     pub in_bytes: u32,
     /// Length of the record that it makes, in bytes.
     pub out_bytes: u32,

@@ -378,7 +378,7 @@ impl Contexts {
         self.commit_sum(at, Contexts::bounded(load));
     }
 
-    /// Adds the sum of several handlers' loads, each of which counts for no more than it does alone.
+    /// Adds the sum of several handlers' loads, where each counts for no more than it does alone.
     pub fn commit_sum(&mut self, at: usize, load: Load) {
         self.used[at] = self.used[at] + load;
         if let Some((time, _)) = self.list[at].capacity.cpu.and_then(|cpu| self.cpus.get_mut(&cpu)) {

@@ -54,7 +54,7 @@ pub struct Placed {
     pub is_cheapest: bool,
 }
 
-/// Places handlers, each of which comes after those that it reads. What is returned is within all headroom, margins
+/// Places handlers; each comes after those that it reads. What is returned is within all headroom, margins
 /// included. The same arguments give the same places.
 ///
 /// `None`: nothing fits, or nothing was found in time.
@@ -149,7 +149,7 @@ impl<'a> Search<'a> {
         }
         self.steps_left = self.steps_left.saturating_sub(self.order.len());
         let mut seen = Vec::new();
-        for (least, at, cost) in self.ways(node) {
+        for (least, at, cost) in self.candidates(node) {
             let is_worse = self.best.as_ref().is_some_and(|(best, _)| least >= *best);
             if is_worse || self.steps_left == 0 {
                 return;
@@ -176,15 +176,15 @@ impl<'a> Search<'a> {
 
     /// The contexts where a node can be: the least that the whole then costs, the context, what it costs up to there. The
     /// cheapest first.
-    fn ways(&self, node: usize) -> Vec<(u64, usize, u64)> {
+    fn candidates(&self, node: usize) -> Vec<(u64, usize, u64)> {
         let of_context = |&at: &usize| {
             let cost = self.cost.saturating_add(self.own[node][at]).saturating_add(self.taken_over(node, &self.at, at));
             let least = cost.saturating_add(self.later[node][at]);
             (least != NEVER).then_some((least, at, cost))
         };
-        let mut ways: Vec<(u64, usize, u64)> = self.order.iter().filter_map(of_context).collect();
-        ways.sort_by_key(|(least, ..)| *least);
-        ways
+        let mut candidates: Vec<(u64, usize, u64)> = self.order.iter().filter_map(of_context).collect();
+        candidates.sort_by_key(|(least, ..)| *least);
+        candidates
     }
 
     /// What the flows from other nodes cost.

@@ -37,7 +37,7 @@ fn an_accepted_format_needs_no_chain_and_an_unreachable_one_has_none() {
 
 #[test]
 fn extracting_first_is_cheaper_than_reformatting_first() {
-    // 1 is 20 fields of 8 bytes, 4 is 6 of them in another form; 2 extracts them as they are, 3 reformats all.
+    // 1 is 20 fields of 8 bytes, 4 is 6 of them in another form; 2 extracts them unchanged, 3 reformats all.
     let step = |ps, in_bytes, out_bytes| Cost { ps, in_bytes, out_bytes };
     let mut graph = Graph::default();
     graph.add(id(1), id(3), KEPT, step(40_000, 168, 168)).unwrap();

@@ -61,7 +61,7 @@ fn how(text: &str) -> String {
     match text.trim() {
         "" => "by name".to_owned(),
         sql if sql.len() >= 6 && sql.is_char_boundary(6) && sql[..6].eq_ignore_ascii_case("select") => sql.to_owned(),
-        // A schema is long, and its name tells enough.
+        // A schema is long, and its name says enough.
         codec if codec.starts_with("decode ") || codec.starts_with("encode ") => {
             codec.lines().filter(|line| !line.starts_with('|')).collect::<Vec<_>>().join("; ")
         }

@@ -61,7 +61,7 @@ struct Finding {
     severity: Severity,
     /// What is wrong, in a sentence.
     text: String,
-    /// What shows more of it, or mends it.
+    /// What shows more of it, or corrects it.
     hint: String,
     /// Findings about subscriptions that have the same are shown as one: the stream and the cause.
     #[serde(skip)]
@@ -203,7 +203,7 @@ impl State {
         findings
     }
 
-    /// The kinds of events of the last minutes that tell of something wrong, each with its latest.
+    /// The kinds of events of the last minutes that report something wrong, each with its latest.
     fn recent_events(&self, findings: &mut Vec<Finding>) {
         let is_recent = |event: &&EventInfo| event.at_ms + RECENT_MS >= self.now_ms;
         for kind in TROUBLES {

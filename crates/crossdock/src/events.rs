@@ -36,7 +36,7 @@ fn text(event: &EventInfo) -> String {
     format!("{} #{} {}\n", time(event.at_ms, "%Y-%m-%dT%H:%M:%S%.3fZ"), event.number, what(event))
 }
 
-/// An event in a line, for who has seen those before it: of the time only that of the day.
+/// An event in a line, for a reader of those before it: of the time only that of the day.
 pub(crate) fn brief(event: &EventInfo) -> String {
     format!("{} {}", time(event.at_ms, "%H:%M:%S"), what(event))
 }

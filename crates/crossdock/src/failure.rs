@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     OutputClosed,
 }
 
-/// What was wrong, where, and what would mend it.
+/// What was wrong, where, and what would correct it.
 #[derive(Debug)]
 pub(crate) struct Complaint {
     message: String,
@@ -40,7 +40,7 @@ impl Failure {
         Failure::Failed(Complaint::new(message))
     }
 
-    /// Adds what would mend it.
+    /// Adds what would correct it.
     pub(crate) fn hint(mut self, hint: impl Display) -> Failure {
         if let Failure::Usage(complaint) | Failure::Failed(complaint) = &mut self {
             complaint.hint = Some(hint.to_string());

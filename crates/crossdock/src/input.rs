@@ -191,7 +191,7 @@ impl Input {
     }
 
     /// The character that separates the names of a CSV header, where `delimiter` does not: `;`, a tab, `|` or a comma,
-    /// whichever stands in it most often outside of quotes. `is_field` tells whether a name is known to be a field's. The header
+    /// whichever stands in it most often outside of quotes. `is_field` says whether a name is known to be a field's. The header
     /// stays to be read.
     pub(crate) fn find_delimiter(&mut self, delimiter: u8, is_field: impl Fn(&str) -> bool) -> Outcome<Option<u8>> {
         let Header { start, line, plain } =

@@ -77,7 +77,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Outcome {
     print(line)
 }
 
-/// Whether whoever read standard output has gone. Writing would tell too, but only when there is something to write.
+/// Whether whoever read standard output has gone. Writing would show it too, but only when there is something to write.
 pub(crate) fn is_closed() -> bool {
     let stdout = io::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];

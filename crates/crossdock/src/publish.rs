@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
         }
     };
     let Opened { name, format, mut rows, is_inferred } = opened;
-    // The daemon remembers a stream's formats: one of which there is no record is not announced.
+    // The daemon remembers a stream's formats: a format without records is not announced.
     if (is_inferred || !may_wait(arguments.file.as_deref()))
         && let Err(error) = rows.read_ahead()
         && (arguments.on_error == OnError::Stop || !error.is_row)

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 const OTHER_FORMAT: &str = "name the fields in the query; or name one format with --accept, and register a conversion to it with \
                             `crossdock conversions add` (`crossdock formats` lists the stream's versions)";
 
-/// Writes rows. The output begins with the first record, since a stream may remember formats of which no record comes.
+/// Writes rows. The output begins with the first record, since a stream may remember formats without records.
 pub(crate) struct Rows {
     encoding: Encoding,
     schema: Option<Schema>,
@@ -33,7 +33,7 @@ impl Rows {
         Rows { encoding, schema, options, expected: None, writer: None, conversion: None, converted: Vec::new() }
     }
 
-    /// Checks that records of this format can be written, of which there may be none.
+    /// Checks that records of this format can be written; there may be none.
     pub(crate) fn check(&self, format: &Format) -> Outcome {
         self.writer_of(format).map(drop).map_err(|failure| failure.hint(OTHER_FORMAT))
     }

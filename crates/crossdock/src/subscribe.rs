@@ -142,7 +142,7 @@ impl Subscribe {
     }
 }
 
-/// Bytes that are no text do not go to a terminal, which they would spoil.
+/// Binary data does not go to a terminal, which it would spoil.
 fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
     if !output.is_binary() || !is_terminal {
         return Ok(());

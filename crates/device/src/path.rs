@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Destinations remembered; a daemon has at most some thousand peers, and asking again costs some 10 us.
+/// Destinations remembered; a daemon has about a thousand peers at most, and asking again costs about 10 us.
 const MAX_PATHS: usize = 1024;
 /// What an IPv4 header without options and a UDP header take, in bytes.
 const HEADERS_V4: usize = 28;
 /// What an IPv6 and a UDP header take, in bytes.
 const HEADERS_V6: usize = 48;
-/// What the kernel tells of Linux's loopback interface (65,536) over IPv4; any route that has it stays in the machine.
+/// What the kernel reports for Linux's loopback interface (65,536) over IPv4; any route that has it stays in the machine.
 const LOOPBACK_MTU: usize = 65_535;
 /// MTU assumed where the kernel will not say: the least that IPv6 allows.
 const LEAST_MTU: usize = 1280;

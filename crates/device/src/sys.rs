@@ -160,7 +160,7 @@ pub(crate) fn receive(
         header.msg_controllen = mem::size_of::<Control>() as _;
     }
     let got = retry_interrupted(|| {
-        // SAFETY: `count` headers, each of which points at a name, one part and control room that live until after the
+        // SAFETY: `count` headers, each pointing at a name, one part and control room that live until after the
         // call; the parts are the buffers' own bytes, borrowed mutably, with their true lengths.
         let got = unsafe {
             libc::recvmmsg(

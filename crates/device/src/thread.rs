@@ -20,7 +20,7 @@ thread_local! {
 }
 
 /// Makes this thread's timed waits precise to about 1 us; the first call on a thread costs a system call. Where the
-/// kernel refuses, waits stay as they are.
+/// kernel refuses, waits stay unchanged.
 pub(crate) fn be_punctual() {
     if !SLACK_IS_SET.replace(true) {
         let _refused = set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
@@ -106,7 +106,7 @@ const LOW: i32 = 10;
 const SHORT_SLICE_NS: u64 = 100_000;
 /// How often it is seen whether others leave it anything.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
-/// What is read of what the system tells of a thread: its number, its name of at most 15 bytes, its state, and some more.
+/// What is read of what the system reports about a thread: its number, its name of at most 15 bytes, its state, and some more.
 const STAT_BYTES: usize = 64;
 
 /// A thread that gives way to all others. It takes what they leave: who wakes finds its core as good as idle, and goes on
@@ -177,7 +177,7 @@ impl CpuTime {
         CpuTime { thread, looked: Instant::now(), had }
     }
 
-    /// What it has had since this was last asked, or began; all of the time if the system does not tell. What the thread is
+    /// What it has had since this was last asked, or began; all of the time if the system does not say. What the thread is
     /// doing now stands for the whole time, so ask often.
     pub fn since_last(&mut self) -> Duration {
         let now = Instant::now();
@@ -188,7 +188,7 @@ impl CpuTime {
     }
 }
 
-/// The processor time that the calling thread has had, in ns: a system call of some 100 ns.
+/// The processor time that the calling thread has had, in ns: a system call of about 100 ns.
 #[must_use]
 pub fn thread_time_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -233,7 +233,7 @@ impl Seen {
         let mut stat = [0; STAT_BYTES];
         let read =
             File::open(format!("/proc/self/task/{thread}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;
-        // The name before the state may have anything in it, and be no text.
+        // The name before the state may have anything in it, binary data too.
         let state = stat[..read].windows(2).rposition(|two| two == b") ")? + 2;
         Some(Seen { had: processor_time(thread)?, is_runnable: stat[..read].get(state) == Some(&b'R') })
     }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_off_cores_where_there_are_others() {
+    fn a_thread_excludes_cores_where_there_are_others() {
         let run = || {
             let before = sched_getaffinity(None).unwrap();
             let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();

@@ -475,7 +475,7 @@ fn bind_socket(addr: SocketAddr, share_port: bool) -> io::Result<UdpSocket> {
 }
 
 /// Carries the 64-bit count of a socket's drops on by the kernel's 32-bit one, which wraps, and gives what is new of them. Of two
-/// devices over one socket, either may see the other's news first.
+/// devices over one socket, either may see the other's change first.
 fn new_drops(count: &AtomicU64, low: u32) -> u64 {
     let seen = count.load(Ordering::Relaxed);
     let Ok(ahead) = u64::try_from(low.wrapping_sub(seen as u32).cast_signed()) else { return 0 };

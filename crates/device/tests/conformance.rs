@@ -36,7 +36,7 @@ fn without_offload() -> UdpOptions {
     UdpOptions { offload: false, ..UdpOptions::default() }
 }
 
-/// Bytes that tell their place and their message.
+/// Bytes that say their place and their message.
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31).wrapping_add(at.wrapping_mul(7)) >> (at & 3)) as u8).collect()
 }

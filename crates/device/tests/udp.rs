@@ -203,7 +203,7 @@ fn what_the_kernel_drops_is_reported() {
 }
 
 #[test]
-fn a_bound_device_learns_who_has_gone_and_still_speaks_with_the_others() {
+fn a_bound_device_learns_which_peer_has_gone_and_still_speaks_with_the_others() {
     for ip in ["127.0.0.1", "::1"] {
         let at = SocketAddr::new(ip.parse().unwrap(), 0);
         let mut device = UdpDevice::bind(at, UdpOptions::default()).unwrap();
@@ -286,7 +286,7 @@ fn devices_share_a_port_and_each_peers_packets_come_to_the_same_one() {
 }
 
 #[test]
-fn a_port_is_shared_only_with_who_was_meant() {
+fn a_port_is_shared_only_with_its_owner() {
     let any = "127.0.0.1:0".parse().unwrap();
     let taken = |addr, options: &UdpOptions| UdpDevice::bind_shared(addr, 2, options).unwrap_err().kind();
     let devices = UdpDevice::bind_shared(any, 2, &UdpOptions::default()).unwrap();

@@ -1,6 +1,6 @@
 //! Encodings as handlers: messages in some encoding to records, and records to such messages.
 //!
-//! A message travels as a record with a `bytes` (or text) field: that is what a publisher sends who has nothing but
+//! A message travels as a record with a `bytes` (or text) field: that is what a publisher sends that has nothing but
 //! encoded messages, and what a subscriber gets who wants them so. Of the format's other fields those are kept that the
 //! codec names.
 
@@ -219,7 +219,7 @@ impl EncodeHandler {
     /// A handler of records of format `input`, which makes messages as `codec` says; its field is that of the codec's caller.
     ///
     /// # Errors
-    /// Fields beside the messages are to be kept; messages of several records, which their framing cannot tell apart; what
+    /// Fields beside the messages are to be kept; messages of several records, which their framing cannot distinguish; what
     /// [`encoding::message_encoder`] refuses.
     pub fn new(input: &Format, codec: &Codec, messages: Messages) -> Result<EncodeHandler, EncodingError> {
         if let Some(field) = codec.keep.first() {

@@ -21,7 +21,7 @@ pub enum Verdict {
     Hold,
     /// Nothing leaves. Every handler gives it when no record passed.
     Drop,
-    /// The selected records are to go on to another place, a g-core or an application, as they are.
+    /// The selected records are to go on to another place, a g-core or an application, unchanged.
     HandOn,
 }
 

@@ -148,7 +148,7 @@ impl Bounds {
     }
 }
 
-/// The bounds of `value op point`, where values go from `least` to `most`; all in one order with keys as they are.
+/// The bounds of `value op point`, where values go from `least` to `most`; all in one order with keys unchanged.
 fn ordered(op: CompareOp, point: i128, least: i128, most: i128) -> Bounds {
     let within = |low: i128, high: i128| {
         let (low, high) = (low.max(least), high.min(most));

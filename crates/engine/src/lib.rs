@@ -8,7 +8,7 @@
 //!
 //! A [`HandlerProgram`] says what a handler is made from: a query, or the name of one of the [`Natives`], which are
 //! written in Rust, and the values of its parameters. For each format of what comes in, a handler of its own is
-//! [made](HandlerProgram::make) of it, off the core; what it then costs, [`measure`] tells. Between two batches a handler
+//! [made](HandlerProgram::make) of it, off the core; what it then costs, [`measure`] says. Between two batches a handler
 //! can hand its state over to the next version of it, and exchange its parameters' values.
 //!
 //! Handlers neither block nor allocate for a record once they are warm, and what they do for a record is bounded by the

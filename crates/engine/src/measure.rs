@@ -293,7 +293,7 @@ impl Records {
         Some(Records { buffer: buffer.freeze(), places, in_sample, format: format.id().0 })
     }
 
-    /// Fills a batch with up to `size` records, from a place on, behind the last of which the first comes again.
+    /// Fills a batch with up to `size` records, from a place on; after the last record the first comes again.
     fn fill(&self, batch: &mut Batch, next: &mut usize, size: usize) {
         batch.clear();
         batch.format = self.format;

@@ -16,7 +16,7 @@ use crate::warm::{own, touch_fields};
 /// Runs one program over batches of the format that it was planned for.
 ///
 /// Which records pass, and what their rows hold, is what the interpreter says; row errors are counted the same. The
-/// conditions run over the batch one after the other; cheap ones come first where no row error could tell.
+/// conditions run over the batch one after the other; cheap ones come first where no row error could show it.
 ///
 /// Verdicts: [`Verdict::Forward`] for `SELECT *`, [`Verdict::Emit`] for a select list, [`Verdict::Drop`] if nothing
 /// leaves.
@@ -64,7 +64,7 @@ impl Resolved {
     }
 }
 
-/// How a part of a program runs. `Display` gives one word, or `as they are`.
+/// How a part of a program runs. `Display` gives one word, or `unchanged`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Form {

@@ -72,7 +72,7 @@ fn nested_fields_are_columns() {
     assert!(refused("SELECT id FROM A WHERE pos.z = 1").contains("no column `pos.z`"), "a path that is none");
 }
 
-/// Fields of every kind, most of which no load reads.
+/// Fields of every kind; most of them no load reads.
 const FOREIGN: &str = "layout foreign big packed length len\nlen u8\nkind char[1]\na i24\nb u16 le\nc f64\nd char[3] pad space
 e char[2]\nf u8 bits 2..7\ng enum i16 { ONE = 1, TWO = -2 }\nh decimal(4, scale 1)\nok bool\nlist u16[] slot u8 u8
 msg union on kind { 'A' => add record { n i32; t timestamp size 6 unit ms }; 'D' => del record { s string slot u8 u8 } }";

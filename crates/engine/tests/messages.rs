@@ -67,7 +67,7 @@ fn shown(record: &[u8]) -> String {
 fn a_field_holds_one_bare_protobuf_message() {
     let (bare, length) = (protobuf(), Codec { framing: Framing::Length, ..protobuf() });
     assert_eq!(decode(&bare, &quotes(), QUOTE), (vec![shown(&quote(7, "AB"))], None));
-    // Nothing at all is a message, of which all fields have their defaults.
+    // Nothing at all is a message: all its fields have their defaults.
     assert_eq!(decode(&bare, &quotes(), b""), (vec![shown(&quote(0, ""))], None));
     let framed = [&[QUOTE.len() as u8], QUOTE].concat();
     assert_eq!(decode(&length, &quotes(), &framed), (vec![shown(&quote(7, "AB"))], None));
@@ -79,7 +79,7 @@ fn a_field_holds_one_bare_protobuf_message() {
 }
 
 #[test]
-fn protobuf_messages_are_made_as_they_are_read() {
+fn protobuf_messages_are_made_while_they_are_read() {
     for (framing, expected) in [(Framing::None, QUOTE.to_vec()), (Framing::Length, [&[6], QUOTE].concat())] {
         let codec = Codec { framing, ..protobuf() };
         let mut handler = EncodeHandler::new(&quotes(), &codec, Messages::EachRecord).unwrap();

@@ -60,7 +60,7 @@ fn pass_and_work_hand_everything_on() {
 }
 
 #[test]
-fn sample_hands_on_the_first_of_so_many() {
+fn sample_hands_on_the_first_of_n_records() {
     let records: Vec<Vec<u8>> = (0..7).map(|n| record("a", Some(n))).collect();
     let Made { mut handler, .. } = make(&native("sample").with("every", "3"));
     assert_eq!(run(&mut *handler, &records).1, [0, 3, 6]);

@@ -305,7 +305,7 @@ pub enum RecordProblem {
     )]
     ForeignLength {
         /// The length as the layout or a field has it, in bytes, without what is added to a field; `None` if no variant
-        /// tells.
+        /// says.
         stated: Option<u32>,
         /// Bytes that there are.
         available: usize,
@@ -386,7 +386,7 @@ pub enum RecordProblem {
         /// How many variants it has.
         found: usize,
     },
-    /// More payload than offsets of 32 bits can tell of.
+    /// More payload than offsets of 32 bits can express.
     #[error("a payload of {found} bytes, expected at most 4294967295")]
     PayloadTooLong {
         /// Its length in bytes.

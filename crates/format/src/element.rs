@@ -150,10 +150,10 @@ pub struct Group {
     pub path: String,
     /// Whether it may be null. The variants of a union always may.
     pub nullable: bool,
-    /// Which of the format's null tests tells whether it is null; `None` if it never is, and for a union, which is null
+    /// Which of the format's null tests says whether it is null; `None` if it never is, and for a union, which is null
     /// when all its variants are.
     pub optional: Option<usize>,
-    /// Set for a union: its members are variants, of which one is there.
+    /// Set for a union: its members are variants, and one is there.
     pub union: Option<Tag>,
     /// What is in it.
     pub members: Vec<Member>,
@@ -166,6 +166,6 @@ pub struct Group {
 /// How to see which variant of a union is there. In the natural layout each variant has its own null bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Tag {
-    /// The field whose value tells, in a foreign layout that has one.
+    /// The field whose value says, in a foreign layout that has one.
     pub discriminator: Option<usize>,
 }

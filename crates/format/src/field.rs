@@ -53,7 +53,7 @@ pub enum FieldType {
         /// Digits behind the point, 0 to 38.
         scale: u8,
     },
-    /// A number that stands for a symbol. Numbers without a symbol are kept as they are.
+    /// A number that stands for a symbol. Numbers without a symbol are kept unchanged.
     Enum {
         /// Bytes of the number: 1, 2, 4 or 8.
         bytes: u8,
@@ -253,7 +253,7 @@ pub struct Field {
     pub size: u32,
     /// Byte order of the value, or of its slot.
     pub byte_order: ByteOrder,
-    /// Which bit of the null bitmap tells of this field (bit `n` is bit `n % 8` of byte `4 + n / 8`, in elements of
+    /// Which bit of the null bitmap describes this field (bit `n` is bit `n % 8` of byte `4 + n / 8`, in elements of
     /// lists of byte `n / 8`); `None` if it is never null. Fields of a nested record that may be null share its bit,
     /// unless they are nullable themselves.
     pub null_bit: Option<u16>,

@@ -46,14 +46,14 @@ pub(crate) enum Frame {
     ForeignElement,
 }
 
-/// Where a record ends, as far as its first bytes tell.
+/// Where a record ends, as far as its first bytes say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Extent {
-    /// The record ends after this many bytes, all of which are there.
+    /// The record ends after this many bytes, and all are there.
     Whole(usize),
     /// There are not enough bytes; the record has at least `at_least`.
     Short { at_least: usize },
-    /// Nobody can tell: it is no record.
+    /// Nobody can say: it is no record.
     Unknown,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Extent {
 pub(crate) enum Specs {
     /// As they were declared.
     Declared,
-    /// As the natural format of a foreign layout has them: fields that others tell are nullable.
+    /// As the natural format of a foreign layout has them: fields that others say are nullable.
     Natural,
 }
 
@@ -214,7 +214,7 @@ impl Format {
         Ok(Format { inner: Arc::new(inner) })
     }
 
-    /// The same format under another id, for tests of what happens where two have the same: a pair of such formats takes some
+    /// The same format under another id, for tests of what happens where two have the same: a pair of such formats takes about
     /// 2^32 hashes to find. `None` if the format is shared.
     #[doc(hidden)]
     #[must_use]
@@ -332,7 +332,7 @@ impl Format {
         self.inner.id
     }
 
-    /// The whole hash of its description, of which the id is a part.
+    /// The whole hash of its description; the id is a part of it.
     #[must_use]
     pub fn digest(&self) -> FormatDigest {
         self.inner.digest
@@ -352,15 +352,15 @@ impl Format {
     }
 
     /// The format in which records are made before they get the bytes of a foreign layout: the same fields in the natural
-    /// layout. Those that tell of others (which variant is there, how many elements, how long the record is, what is
-    /// null) and those that share the bytes of others are nullable in it: null leaves them to what they tell of. Of a
+    /// layout. Those that describe others (which variant is there, how many elements, how long the record is, what is
+    /// null) and those that share the bytes of others are nullable in it: null leaves them to what they describe. Of a
     /// format that is not foreign, the format itself.
     #[must_use]
     pub fn natural_format(&self) -> &Format {
         self.inner.layout.foreign.as_ref().and_then(|foreign| foreign.natural_format.as_ref()).unwrap_or(self)
     }
 
-    /// Where the record ends that `bytes` start with, of which more may come.
+    /// Where the record ends that `bytes` start with; more may come.
     pub(crate) fn extent(&self, bytes: &[u8]) -> Extent {
         if let Some(foreign) = &self.inner.layout.foreign {
             return foreign.extent(self.fixed_bytes(), bytes);

@@ -13,7 +13,7 @@ pub struct FormatId(
     pub u64,
 );
 
-/// The SHA-256 of a canonical description: what tells two formats apart whose ids are the same.
+/// The SHA-256 of a canonical description: what distinguishes two formats whose ids are the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FormatDigest([u8; 32]);
 

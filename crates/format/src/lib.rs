@@ -18,7 +18,7 @@
 //! is zero.
 //!
 //! The fields of a nested record lie among the others, in declared order. One that may be null has a bit in the null
-//! bitmap, before those of its fields; it tells of its fields too, but for those that are nullable themselves, which have
+//! bitmap, before those of its fields; it describes its fields too, but for those that are nullable themselves, which have
 //! their own, set when the record is null. A union's variants lie side by side, and each has a bit. A list is a slot:
 //! the offset of its first element, a multiple of 8, and the number of elements; where that is fixed, the elements lie
 //! in the fixed part themselves. An element is laid out like a record with no length in front, at a distance

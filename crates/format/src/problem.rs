@@ -70,7 +70,7 @@ pub enum FormatProblem {
     Foreign {
         /// Its path.
         name: String,
-        /// What is wrong with it, and what would mend it.
+        /// What is wrong with it, and what would correct it.
         flaw: String,
     },
     /// A nested record or union has nothing in it.

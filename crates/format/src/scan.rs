@@ -124,7 +124,7 @@ impl<'a> Scan<'a> {
     /// Goes on with a text of JSON, which is put here without its escapes, up to its closing quote.
     ///
     /// # Errors
-    /// It ends, or is no text from where this stops: what was expected there.
+    /// It ends, or is not text from where this stops: what was expected there.
     #[inline(never)]
     pub(crate) fn escaped_text(&mut self, text: &mut Vec<u8>) -> Result<(), &'static str> {
         loop {
@@ -215,7 +215,7 @@ impl<'a> Scan<'a> {
         Ok(Digits { text: Run { bytes, ahead: start }, whole })
     }
 
-    /// Takes a fraction and an exponent, of which there may be both.
+    /// Takes a fraction and an exponent; there may be both.
     fn fraction(&mut self) -> Result<(), &'static str> {
         if self.take_byte(b'.') {
             self.any_digits()?;
@@ -487,7 +487,7 @@ const fn below_blank(word: u64) -> u64 {
     word.wrapping_sub(each(b' ')) & !word
 }
 
-/// Digits, of which there is at least one: what they come to, and how many there are. What is beyond 64 bits is `None`.
+/// Digits, at least one: what they come to, and how many there are. What is beyond 64 bits is `None`.
 #[inline]
 fn run_of_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     match bytes.first_chunk() {

@@ -93,7 +93,7 @@ pub enum TypeSpec {
     },
     /// Fields under one name.
     Record(Vec<FieldSpec>),
-    /// Fields of which a record has exactly one (or none, if the union is nullable).
+    /// Fields; a record has exactly one of them (or none, if the union is nullable).
     Union(Vec<FieldSpec>),
 }
 

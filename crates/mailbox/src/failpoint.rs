@@ -102,7 +102,7 @@ pub fn observe(observer: Option<Box<dyn FnMut(&'static str)>>) {
     OBSERVER.set(observer);
 }
 
-/// Tells the observer, which is not called for what it does itself and may set another.
+/// Notifies the observer, which is not called for what it does itself and may set another.
 #[cfg(feature = "failpoints")]
 fn notify_observer(name: &'static str) {
     // A thread that ends has none.
@@ -176,7 +176,7 @@ mod process_tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, Stdio};
 
-    /// Tells the test that is run again as a process of its own to pass failpoints.
+    /// Has the test that is run again as a process of its own pass failpoints.
     const PASSING: &str = "CROSSDOCK_TEST_PASSING";
 
     #[test]

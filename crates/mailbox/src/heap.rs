@@ -52,13 +52,13 @@ impl Slot {
         }
     }
 
-    /// Tells loom that the buffer's bytes are read.
+    /// Notifies loom that the buffer's bytes are read.
     #[cfg(loom)]
     pub(crate) fn reads(&self) {
         self.bytes.with(|_| ());
     }
 
-    /// Tells loom that the buffer's bytes are written.
+    /// Notifies loom that the buffer's bytes are written.
     #[cfg(loom)]
     pub(crate) fn writes(&self) {
         self.bytes.with_mut(|_| ());
@@ -392,7 +392,7 @@ impl Drop for HeapOwner {
         for (home, path) in self.homes.iter_mut().zip(&heap.returns) {
             let last = path.tickets.fetch_or(CLOSED, Ordering::AcqRel);
             home.collect(path);
-            // Who has a ticket from before is about to write its cell, and must not find the heap gone.
+            // A thread with a ticket from before is about to write its cell, and must not find the heap gone.
             while home.ticket != last {
                 yield_now();
                 home.collect(path);

@@ -12,7 +12,7 @@
 //! * [`client`]: an attached process's side of it.
 //!
 //! Every table that says who owns what (free lists, reference counts, generations, classes) is private memory of the
-//! daemon. A segment holds bytes of messages, or one client's rings and words to wait on, of which each is loaded once
+//! daemon. A segment holds bytes of messages, or one client's rings and words to wait on; each word is loaded once
 //! and checked; so a process that maps it can at worst spoil its own domain's messages.
 
 #![deny(unsafe_code)]

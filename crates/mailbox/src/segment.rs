@@ -47,7 +47,7 @@ pub(crate) struct Segment {
 }
 
 // SAFETY: a segment is an address range that this value owns; it has no thread-bound state. Who may touch which bytes
-// is settled by the buffers handed out over it.
+// is controlled by the buffers handed out over it.
 unsafe impl Send for Segment {}
 // SAFETY: `&Segment` only gives out addresses and copies; see `Send`.
 unsafe impl Sync for Segment {}

@@ -133,7 +133,7 @@ fn puts_may_be_ended_in_any_order_which_is_theirs(pair: &mut Pair) {
     }
 }
 
-fn messages_stay_as_they_are_until_they_are_ended_in_any_order(pair: &mut Pair) {
+fn messages_stay_unchanged_until_they_are_ended_in_any_order(pair: &mut Pair) {
     for turn in 0..6 {
         for seed in 0..5 {
             pair.writer.does(&format!("put m {} 100", turn * 5 + seed));
@@ -505,7 +505,7 @@ macro_rules! behaviours {
 behaviours! {
     content_of_every_size_comes_whole_and_in_order
     puts_may_be_ended_in_any_order_which_is_theirs
-    messages_stay_as_they_are_until_they_are_ended_in_any_order
+    messages_stay_unchanged_until_they_are_ended_in_any_order
     bytes_that_adjust_removed_are_gone_for_later_readers
     a_message_lies_still_within_a_domain_and_is_copied_once_on_its_way_to_another
     a_full_mailbox_holds_its_writer_up_until_messages_are_ended

@@ -247,7 +247,7 @@ fn loom_bell_loses_no_wake_up() {
 
 /// A sleeper that something else woke learns that it was rung too, and sees the work.
 #[test]
-fn loom_bell_shows_who_was_woken_otherwise() {
+fn loom_bell_shows_a_side_that_was_woken_otherwise() {
     loom::model(|| {
         let bell = Arc::new(Bell::new());
         let work = Arc::new(AtomicBool::new(false));

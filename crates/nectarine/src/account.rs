@@ -1,6 +1,6 @@
 //! What a subscriber has missed while its connection was lost.
 //!
-//! The daemon counts the records of each stream, and tells a subscriber the count where its subscription begins. The subscriber
+//! The daemon counts the records of each stream, and sends a subscriber the count where its subscription begins. The subscriber
 //! counts those that it gets from there on, so it knows its own place in the stream. If it comes back to the same count, the
 //! difference is what it has missed.
 //!
@@ -11,7 +11,7 @@
 use crossdock_transport::control::{Position, PublisherId};
 use std::collections::HashMap;
 
-/// What a subscriber has missed, as far as that is news.
+/// What a subscriber has missed and the application does not know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missed {
     /// How many records; none if that is not known.
@@ -68,7 +68,7 @@ impl Gap {
 
     /// What is not known to the application yet. What comes twice, since its publisher had no acknowledgement, counts against what
     /// is missed.
-    fn news(&mut self) -> Option<Missed> {
+    fn unreported(&mut self) -> Option<Missed> {
         let records = u64::try_from(self.records).unwrap_or(0).saturating_sub(self.reported);
         self.reported += records;
         (records > 0).then_some(Missed { records: Some(records), at_most: self.at_most })
@@ -107,7 +107,7 @@ impl Account {
                 self.gap.records += i128::from(position.passed) - i128::from(before.passed());
                 self.gap.at_most |= at_most;
                 self.gap.resolve(&position);
-                self.gap.news()
+                self.gap.unreported()
             }
         };
         self.place = Some(Place { began: position.passed, received: 0, last: position });
@@ -122,12 +122,12 @@ impl Account {
         }
     }
 
-    /// The daemon says how far the stream has come. What was missed, as far as that is news.
+    /// The daemon says how far the stream has come. What was missed and not yet reported.
     pub(crate) fn report(&mut self, position: Position) -> Option<Missed> {
         let place = self.place.as_mut()?;
         self.gap.resolve(&position);
         place.last = position;
-        self.gap.news()
+        self.gap.unreported()
     }
 
     /// Publishers that were there before the connection was lost and have not come back: what they published meanwhile is not

@@ -237,7 +237,7 @@ impl Interrupter {
         }
     }
 
-    /// Takes back an interruption that no call has met: for who has seen otherwise why it was interrupted, and goes on to calls
+    /// Withdraws an interruption that no call has met: for a caller that has seen otherwise why it was interrupted, and goes on to calls
     /// that may wait, such as [`Publisher::finish`](crate::Publisher::finish).
     pub fn withdraw(&self) {
         match &self.0 {

@@ -134,7 +134,7 @@ fn forget(inner: &mut Inner, stream: &str, between: (&FormatRef, &FormatRef)) {
     });
 }
 
-/// Has the daemon tell which conversions a stream's subscribers lack, in this session and in all that follow.
+/// Has the daemon report which conversions a stream's subscribers lack, in this session and in all that follow.
 pub(crate) fn listen(client: &mut Client, stream: &str) -> Result<(), Error> {
     let request = |id| Request::ListenForConverters { id, stream: stream.to_owned() };
     client.ask(|_, id| request(id))?;
@@ -234,7 +234,7 @@ impl Converter {
         register(&mut self.client, &self.stream, (&from.into(), &to.into()), conversion, true)
     }
 
-    /// Takes back a conversion that this converter registered.
+    /// Withdraws a conversion that this converter registered.
     ///
     /// # Errors
     /// It registered none between the two.

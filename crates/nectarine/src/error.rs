@@ -62,7 +62,7 @@ pub enum Error {
     /// The daemon knows no such format.
     #[error("{0}")]
     UnknownFormat(String),
-    /// The conversion does not lead from the one format to the other, or there is none to take back.
+    /// The conversion does not lead from the one format to the other, or there is none to withdraw.
     #[error("{0}")]
     Conversion(String),
     /// The daemon refused a request for another reason.

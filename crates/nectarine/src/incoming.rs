@@ -75,7 +75,7 @@ pub(crate) enum Incoming {
     Message { number: u32, bytes: Vec<u8> },
     /// A side of a mailbox is open under this number.
     Opened(Opened),
-    /// Something the daemon tells.
+    /// Something that the daemon reports.
     Notice(Notice),
     /// A subscription stands (again), with this format description; what is going on at its stream, and how far that has come.
     Subscribed { format: String, activity: Activity, position: Option<Box<Position>> },

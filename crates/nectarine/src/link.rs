@@ -41,7 +41,7 @@ const DIAL_NS: u64 = 2_000_000_000;
 /// How long each of a daemon's steps may take when this process tries to attach again.
 const ATTACH_AGAIN: Duration = Duration::from_secs(1);
 /// Arrivals that wait for the application before more are taken from a carrier where they wait as well. Of records there are
-/// fewer, so this holds up answers only where many notices wait.
+/// fewer, so this delays answers only where many notices wait.
 const INBOX: usize = 512;
 /// Notices that wait for the application before the daemon must wait with more.
 const MAX_NOTICES: usize = 256;
@@ -102,7 +102,7 @@ pub(crate) struct Link {
     pub(crate) most_record_bytes: usize,
     next_id: u32,
     answers: Vec<(u32, Result<Answer, Error>)>,
-    /// A control message, and a record or mailbox message, of which pieces have arrived.
+    /// A control message, and a record or mailbox message, with pieces that have arrived.
     joining_control: Joiner<Vec<u8>>,
     joining_data: Joiner<Vec<u8>>,
     pub(crate) inbox: VecDeque<Incoming>,

@@ -59,8 +59,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// The format of its records: the one that follows from a type ([`Format::of`]), of which [`Publisher::send`] then publishes
-    /// values. A type without a format is an error when the publisher connects.
+    /// The format of its records: the one that follows from a type ([`Format::of`]), whose values [`Publisher::send`] then publishes.
+    /// A type without a format is an error when the publisher connects.
     #[must_use]
     pub fn typed<T: Deserialize<'static>>(mut self) -> Self {
         self.format = Some(Format::of::<T>());
@@ -368,7 +368,7 @@ impl Publisher {
         conversions::register(&mut self.client, &self.stream, (&from.into(), &to.into()), conversion, false)
     }
 
-    /// Takes back a conversion that this publisher registered.
+    /// Withdraws a conversion that this publisher registered.
     ///
     /// # Errors
     /// It registered none between the two.
@@ -377,7 +377,7 @@ impl Publisher {
         conversions::unregister(&mut self.client, &self.stream, (&from.into(), &to.into()), false)
     }
 
-    /// Has the daemon say which conversions the stream's subscribers lack: [`Publisher::converter_wanted`] then tells.
+    /// Has the daemon say which conversions the stream's subscribers lack: [`Publisher::converter_wanted`] then says.
     ///
     /// # Errors
     /// The link has ended, or too many listen on the stream.
@@ -420,7 +420,7 @@ impl Publisher {
         self.client.interrupter()
     }
 
-    /// Sends everything, waits until the daemon has acknowledged it all, and tells the stream's subscribers that this
+    /// Sends everything, waits until the daemon has acknowledged it all, and notifies the stream's subscribers that this
     /// publisher is done.
     ///
     /// # Errors

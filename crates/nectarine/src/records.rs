@@ -111,7 +111,7 @@ impl IntoIterator for Records {
     }
 }
 
-/// The records of a [`Records`], each of which holds the buffer.
+/// The records of a [`Records`]; each holds the buffer.
 #[derive(Clone, Debug)]
 pub struct TakenRecords(Records);
 

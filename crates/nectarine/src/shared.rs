@@ -113,7 +113,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic while the lock was held has nothing half-done that drive does not mend: go on.
+        // A panic while the lock was held has nothing half-done that drive does not repair: go on.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

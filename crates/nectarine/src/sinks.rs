@@ -32,7 +32,7 @@ impl<R: AsRef<[u8]>> Sink<R> for Publisher {
     }
 }
 
-/// A publisher as a sink of values, each of which becomes a record as with [`Publisher::send`].
+/// A publisher as a sink of values; each becomes a record as with [`Publisher::send`].
 #[derive(Debug)]
 pub struct TypedSink<T, P> {
     publisher: P,

@@ -232,7 +232,7 @@ pub struct Subscriber {
     activity: Activity,
     /// What was taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
-    /// The rest of a batch of which some records were given out.
+    /// The rest of a batch whose first records were given out.
     open: Option<Records>,
     consumed: u64,
     on_event: Option<OnEvent>,
@@ -367,7 +367,7 @@ impl Subscriber {
     /// The next record; waits as long as it takes. `None` at the stream's end: its last publisher has gone. Should another one
     /// come, the next call goes on with its records if they have arrived; to wait for it, use [`Subscriber::next_event`] with a
     /// timeout, or [`Subscriber::events`]. Of a stream that nobody publishes, the first publisher is waited for;
-    /// [`Subscriber::activity`] tells how many there are. Events that are no records go to [`Subscriber::on_event`].
+    /// [`Subscriber::activity`] says how many there are. Events that are no records go to [`Subscriber::on_event`].
     ///
     /// # Errors
     /// [`Error::Unfinished`] once, in place of the end, if a publisher has gone that had not finished. The link has ended for good,
@@ -438,7 +438,7 @@ impl Subscriber {
         }
     }
 
-    /// The next record of the batch of which some were given out.
+    /// The next record of the batch that is partly given out.
     fn take_open(&mut self) -> Option<ReceivedRecord> {
         let record = self.open.as_mut()?.take_first();
         if self.open.as_ref().is_some_and(Records::is_empty) {

@@ -1,4 +1,4 @@
-//! What is wrong with a query, where, and what would mend it.
+//! What is wrong with a query, where, and what would correct it.
 
 use std::fmt;
 

@@ -64,7 +64,7 @@ impl Output {
 }
 
 impl Program {
-    /// Whether the record passes WHERE. A record with a row error does not; [`Interpreter::matches`] tells of the error.
+    /// Whether the record passes WHERE. A record with a row error does not; [`Interpreter::matches`] reports the error.
     pub fn matches(&self, record: &Record<'_>) -> bool {
         Interpreter::new().matches(self, record).unwrap_or(false)
     }
@@ -91,7 +91,7 @@ impl Program {
 
     /// The same program over records of a format that has the fields it then reads, by name and type, wherever they are;
     /// making only some of its fields: a flag a field. `None` if one that it reads is not there, if none is to be made, or
-    /// if it makes none but lets records pass as they are.
+    /// if it makes none but lets records pass unchanged.
     #[must_use]
     pub fn narrowed(&self, input: &Format, makes: &[bool]) -> Option<Program> {
         let other = |index: usize| {
@@ -147,7 +147,7 @@ impl Program {
         types
     }
 
-    /// The fields that are made; none where records leave as they are.
+    /// The fields that are made; none where records leave unchanged.
     fn outputs(&self) -> &[Output] {
         match &self.projection {
             Projection::All => &[],

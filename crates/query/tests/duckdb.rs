@@ -6,7 +6,7 @@
 //! The two differ on purpose where DuckDB differs from PostgreSQL: its whole numbers are computed as HUGEINT here, so
 //! that they leave the range of `i64` where ours are a row error; `/` is `//`; what it makes an error is NULL by TRY.
 //! Rows with a row error of ours are left out of the comparison of values, and looked at by a test of their own.
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test that fails may panic, and tells its seed
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test that fails may panic, and prints its seed
 
 mod generate;
 
@@ -213,7 +213,7 @@ fn row_errors_are_where_duckdb_leaves_the_range() {
         let rows = answer.as_array().unwrap_or_else(|| panic!("{ours}: {answer}"));
         let expected: Vec<&str> = rows.iter().map(|row| row[0].as_str().unwrap()).collect();
         assert_eq!(wrong, expected, "{ours}");
-        assert!(!expected.is_empty(), "{ours}: no row tells");
+        assert!(!expected.is_empty(), "{ours}: no row shows it");
     }
 }
 

@@ -27,7 +27,7 @@ struct Case {
     values: &'static [[(&'static str, &'static str); 2]],
 }
 
-/// Texts as they are given, and as they are written.
+/// Texts as given, and as written.
 const CASES: &[Case] = &[
     Case {
         sql: "SELECT * FROM s WHERE a > $x AND i <= $y",

@@ -1,4 +1,4 @@
-//! Random expressions: printed as SQL, read, planned and folded, they give what they give as they are.
+//! Random expressions: printed as SQL, read, planned and folded, they give what they give unchanged.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 mod generate;

@@ -142,8 +142,8 @@ pub struct PlatformConfig {
     /// Whether the queries of subscriptions are measured too; what an I/O context has no time for runs
     /// elsewhere, or is refused.
     pub admit_subscriptions: bool,
-    /// The contexts beside the home context, which is `c-core-0` and an I/O context. Without any such setting: a g-core, and so
-    /// many further I/O contexts that there is one for each four CPUs.
+    /// The contexts beside the [first](ContextConfig::first_context). Without any such setting: a g-core, and
+    /// further I/O contexts, one for each four CPUs.
     #[serde(rename = "context")]
     pub contexts: Vec<ContextSpec>,
 }
@@ -204,8 +204,6 @@ impl ContextKind {
 }
 
 impl PlatformConfig {
-    /// The name of the home context.
-    pub const HOME_CONTEXT: &'static str = "c-core-0";
     /// Most further contexts.
     pub const MAX_CONTEXTS: usize = 63;
 
@@ -214,57 +212,52 @@ impl PlatformConfig {
     pub fn bandwidth_bytes_per_s(&self, context: &ContextSpec) -> Option<u64> {
         context.bandwidth_mbit_per_s.or(self.bandwidth_mbit_per_s).map(|mbit| u64::from(mbit) * 125_000)
     }
+}
 
-    /// The contexts' names, in their order. Those that were given none are numbered by their kind: c-cores from 1,
-    /// g-cores from 0, past the names that others were given.
+impl ContextConfig {
+    /// The I/O context that the settings beside the further contexts describe; mailboxes and tasks are there.
+    #[must_use]
+    pub fn first_context(&self) -> ContextSpec {
+        let name = Some(format!("{}-0", ContextKind::CCore.name()));
+        let (io, cpu, nice) = (true, self.pin_cpu, self.nice);
+        ContextSpec { name, io, cpu, nice, ..ContextSpec::new(ContextKind::CCore) }
+    }
+
+    /// All contexts with their names, in the order of their numbers. Those that were given no name have that of their kind and
+    /// a number, past the names that others were given.
     ///
     /// # Errors
-    /// There are too many of them, or two have the same name; in words.
-    pub fn names(&self) -> Result<Vec<String>, String> {
-        if self.contexts.len() > Self::MAX_CONTEXTS {
-            return Err(format!(
-                "{} further contexts are configured; the bound is {}",
-                self.contexts.len(),
-                Self::MAX_CONTEXTS
-            ));
+    /// There are too many of them, two have the same name, or a g-core is to be an I/O context; in words.
+    pub fn contexts(&self) -> Result<Vec<(String, ContextSpec)>, String> {
+        let further = &self.platform.contexts;
+        if further.len() > PlatformConfig::MAX_CONTEXTS {
+            let most = PlatformConfig::MAX_CONTEXTS;
+            return Err(format!("{} further contexts are configured; the bound is {most}", further.len()));
         }
-        let mut taken = BTreeSet::from([Self::HOME_CONTEXT.to_owned()]);
-        for name in self.contexts.iter().filter_map(|context| context.name.as_ref()) {
+        let all: Vec<ContextSpec> = std::iter::once(self.first_context()).chain(further.iter().cloned()).collect();
+        let mut taken = BTreeSet::new();
+        for name in all.iter().filter_map(|context| context.name.as_ref()) {
             if !taken.insert(name.clone()) {
-                return Err(format!("two contexts are named `{name}` (the home context is `{}`)", Self::HOME_CONTEXT));
+                return Err(format!("two contexts are named `{name}`"));
             }
         }
-        let mut named = |context: &ContextSpec| match &context.name {
-            Some(name) => name.clone(),
-            None => {
-                let mut numbers = (0..=Self::MAX_CONTEXTS).map(|number| format!("{}-{number}", context.kind.name()));
-                // There are more numbers than contexts.
-                numbers.find(|name| taken.insert(name.clone())).unwrap_or_default()
-            }
+        let mut named = |context: ContextSpec| {
+            let mut numbers = (0..=PlatformConfig::MAX_CONTEXTS).map(|at| format!("{}-{at}", context.kind.name()));
+            // There are as many numbers as contexts.
+            let free = || numbers.find(|name| taken.insert(name.clone())).unwrap_or_default();
+            (context.name.clone().unwrap_or_else(free), context)
         };
-        let names: Vec<String> = self.contexts.iter().map(&mut named).collect();
-        let is_wrong = |(_, context): &(&String, &ContextSpec)| context.io && context.kind != ContextKind::CCore;
-        match names.iter().zip(&self.contexts).find(is_wrong) {
+        let named: Vec<(String, ContextSpec)> = all.into_iter().map(&mut named).collect();
+        match named.iter().find(|(_, context)| context.io && context.kind != ContextKind::CCore) {
             Some((name, _)) => {
                 Err(format!("context `{name}` is a g-core with `io = true`: only c-cores have sessions"))
             }
-            None => Ok(names),
+            None => Ok(named),
         }
-    }
-
-    /// All contexts with their names, the home context first, which is pinned to `home_cpu`.
-    ///
-    /// # Errors
-    /// As [`PlatformConfig::names`].
-    pub fn all(&self, home_cpu: Option<usize>) -> Result<Vec<(String, ContextSpec)>, String> {
-        let home = ContextSpec { io: true, cpu: home_cpu, ..ContextSpec::new(ContextKind::CCore) };
-        let home = (Self::HOME_CONTEXT.to_owned(), home);
-        let further = self.names()?.into_iter().zip(self.contexts.iter().cloned());
-        Ok(std::iter::once(home).chain(further).collect())
     }
 }
 
-/// CPUs for each of which there is an I/O context where nothing else is said.
+/// CPUs per I/O context where nothing else is said.
 const CPUS_PER_IO_CONTEXT: usize = 4;
 
 /// The contexts beside the home context on a machine with this many CPUs, where nothing else is said.
@@ -455,15 +448,29 @@ mod tests {
         let context =
             |name: Option<&str>, kind| ContextSpec { name: name.map(str::to_owned), ..ContextSpec::new(kind) };
         let (c, g) = (ContextKind::CCore, ContextKind::GCore);
-        let mut config = PlatformConfig::default();
-        assert_eq!(config.names(), Ok(vec!["g-core-0".to_owned()]));
-        config.contexts = vec![context(None, c), context(Some("g-core-0"), g), context(None, g), context(None, c)];
-        assert_eq!(config.names(), Ok(["c-core-1", "g-core-0", "g-core-1", "c-core-2"].map(str::to_owned).to_vec()));
-        config.contexts.push(context(Some("c-core-0"), c));
-        assert!(config.names().is_err_and(|why| why.contains("two contexts are named `c-core-0`")));
-        config.contexts = vec![context(None, g); PlatformConfig::MAX_CONTEXTS];
-        assert_eq!(config.names().map(|names| names.last().cloned()), Ok(Some("g-core-62".to_owned())));
-        config.contexts.push(context(None, c));
-        assert!(config.names().is_err_and(|why| why.contains("the bound is 63")));
+        let mut config = ContextConfig::default();
+        let names = |config: &ContextConfig| {
+            config.contexts().map(|all| all.into_iter().map(|(name, _)| name).collect::<Vec<String>>())
+        };
+        config.platform.contexts = default_contexts(1);
+        assert_eq!(names(&config), Ok(["c-core-0", "g-core-0"].map(str::to_owned).to_vec()));
+        config.platform.contexts =
+            vec![context(None, c), context(Some("g-core-0"), g), context(None, g), context(None, c)];
+        let wanted = ["c-core-0", "c-core-1", "g-core-0", "g-core-1", "c-core-2"];
+        assert_eq!(names(&config), Ok(wanted.map(str::to_owned).to_vec()));
+        config.platform.contexts.push(context(Some("c-core-0"), c));
+        assert_eq!(names(&config), Err("two contexts are named `c-core-0`".to_owned()));
+        config.platform.contexts = vec![context(None, g); PlatformConfig::MAX_CONTEXTS];
+        assert_eq!(names(&config).map(|names| names.last().cloned()), Ok(Some("g-core-62".to_owned())));
+        config.platform.contexts.push(context(None, c));
+        assert!(names(&config).is_err_and(|why| why.contains("the bound is 63")));
+    }
+
+    #[test]
+    fn the_first_context_is_as_its_settings_say() {
+        let config = ContextConfig { pin_cpu: Some(1), nice: Some(-2), ..ContextConfig::default() };
+        let (name, first) = config.contexts().unwrap().swap_remove(0);
+        assert_eq!((&*name, first.kind, first.io), ("c-core-0", ContextKind::CCore, true));
+        assert_eq!((first.cpu, first.nice, first.bandwidth_mbit_per_s), (Some(1), Some(-2), None));
     }
 }

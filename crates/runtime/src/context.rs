@@ -457,7 +457,7 @@ impl Context {
         self.report_closed_sides();
     }
 
-    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent, and tells them whether it has
+    /// A peer no longer publishes a stream: notifies the subscribers, after the records that it sent, with whether it has
     /// said that it is finished.
     pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize, is_finished: bool) {
         let Some(stream) = self.streams.present_mut(stream_key) else { return };

@@ -155,7 +155,7 @@ pub(crate) struct Counters {
     /// Attached clients that have gone.
     pub(crate) gone: ClientTotals,
     dropped: [u64; NAMES.len()],
-    /// Attached clients that left or were sent away, by reason.
+    /// Attached clients that left or were disconnected, by reason.
     detached: BTreeMap<&'static str, u64>,
 }
 

@@ -231,7 +231,7 @@ impl Context {
         publishing.iter_mut().find(|p| p.number == header.stream && p.format.id().0 == header.format)
     }
 
-    /// There is no memory for a message: who has begun one long ago and not ended it is sent away.
+    /// There is no memory for a message: a peer that has begun one long ago and not ended it is disconnected.
     pub(crate) fn make_memory(&mut self) {
         let patience_ns = u64::from(self.config.idle_timeout_ms) * 1_000_000;
         if let Some(slow) = self.net.slowest_joining(patience_ns) {
@@ -240,7 +240,7 @@ impl Context {
         }
     }
 
-    /// A peer whose message cannot be taken is sent away; for good, if that is its own fault.
+    /// A peer whose message cannot be taken is disconnected; for good, if that is its own fault.
     #[cold]
     fn refuse_piece(&mut self, key: usize, refused: Refused) {
         let (why, close) = match refused {

@@ -34,7 +34,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A conversion that the daemon keeps: between which formats of which stream, and how it goes.
+/// A conversion that the daemon keeps: between which formats, for which stream, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeptConversion {
@@ -146,7 +146,7 @@ impl ContextHandle {
     /// Opens the socket, makes the buffers and starts the context's thread; it takes packets when this returns.
     ///
     /// # Errors
-    /// What could not be had, and what would mend it.
+    /// What could not be had, and what would correct it.
     pub fn start(config: ContextConfig) -> Result<ContextHandle, StartError> {
         let context = ContextHandle::prepare(config, PassedSockets::default())?;
         context.open()?;
@@ -158,7 +158,7 @@ impl ContextHandle {
     /// address.
     ///
     /// # Errors
-    /// What could not be had, and what would mend it.
+    /// What could not be had, and what would correct it.
     pub fn prepare(config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
         Ok(ContextHandle { shared: Arc::new(starting::start(config, passed)?) })
     }
@@ -317,7 +317,7 @@ impl ContextHandle {
     }
 
     /// Makes a kind of task known: from now on sessions can have it read mailboxes, under this name. A kind of the same
-    /// name is replaced; tasks that run go on as they are.
+    /// name is replaced; tasks that run go on unchanged.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -410,7 +410,7 @@ impl ContextHandle {
         self.ask_all(|context| context.conversion_infos()).map(sum::conversions)
     }
 
-    /// How formats come to subscriptions that do not accept them as they are, and where nothing leads there.
+    /// How formats come to subscriptions that do not accept them unchanged, and where nothing leads there.
     ///
     /// # Errors
     /// [`Stopped`].

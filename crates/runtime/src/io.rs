@@ -10,8 +10,6 @@ use std::net::SocketAddr;
 
 /// Frames that may wait to be taken over by another context; more are dropped, as on the way.
 const FRAMES: usize = 64;
-/// The home context's place among the I/O contexts.
-const HOME: usize = 0;
 
 /// An I/O context's place among all of the daemon's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +18,11 @@ pub(crate) struct IoPlace {
     pub(crate) index: usize,
     /// How many there are.
     pub(crate) of: usize,
+    /// Which of them is the home context.
+    pub(crate) home: usize,
 }
 
 impl IoPlace {
-    /// The home context's, of `of`.
-    pub(crate) fn home(of: usize) -> IoPlace {
-        IoPlace { index: HOME, of }
-    }
-
     /// Whether there is no other.
     pub(crate) fn is_only(self) -> bool {
         self.of == 1
@@ -35,7 +30,7 @@ impl IoPlace {
 
     /// Whether mailboxes and tasks are here, and the records of derived streams are counted here.
     pub(crate) fn is_home(self) -> bool {
-        self.index == HOME
+        self.index == self.home
     }
 
     /// Bits that name one of them.
@@ -161,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_place_is_named_by_as_many_bits_as_are_needed() {
-        let bits = |of| IoPlace::home(of).bits();
+        let bits = |of| IoPlace { index: 0, of, home: 0 }.bits();
         assert_eq!([1, 2, 3, 4, 5, 64].map(bits), [0, 1, 2, 2, 3, 6]);
     }
 }

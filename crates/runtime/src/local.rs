@@ -202,7 +202,7 @@ impl Context {
         }
     }
 
-    /// Whether a subscription takes a publisher's packets of a format as they are, and may have them in place: behind
+    /// Whether a subscription takes a publisher's packets of a format unchanged, and may have them in place: behind
     /// all that came before, and as far as its queue has room.
     fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
         let Some(subscription) = self.subscriptions.present(key) else { return false };
@@ -230,7 +230,7 @@ impl Context {
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
     /// but the subscriptions in `passed`. `is_first` is what
-    /// [`Context::count_taken`] said. False if it is not what its header says; its publisher is sent away then.
+    /// [`Context::count_taken`] said. False if it is not what its header says; its publisher is disconnected then.
     fn distribute_copy(
         &mut self,
         (peer, is_first): (usize, bool),

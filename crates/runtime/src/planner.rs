@@ -1,5 +1,5 @@
 //! The planner: threads beside the contexts, for work that would take long on a core (c-core 3.1, hot-swap through a
-//! standby context). They parse and plan the queries of subscriptions, measure their cost ([`crate::admission`]),
+//! planner context). They parse and plan the queries of subscriptions, measure their cost ([`crate::admission`]),
 //! compile conversions, and hand the results back. There are several, so that a request need not wait for what another
 //! one has measured or compiled.
 //!
@@ -54,7 +54,7 @@ pub(crate) struct PlannerThreads(Vec<JoinHandle<()>>);
 pub(crate) struct Panicked;
 
 impl Planner {
-    /// Starts the threads, which end with their side and keep off the cores that contexts are tied to.
+    /// Starts the threads, which end with their side and exclude the cores that contexts are tied to.
     ///
     /// # Errors
     /// The system's.

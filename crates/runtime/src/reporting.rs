@@ -88,7 +88,7 @@ impl Context {
                 continue;
             }
             self.report_dropped(key, false);
-            self.tell_losses(key, false);
+            self.report_subscription_losses(key, false);
             let Some(subscription) = self.subscriptions.get(key) else { continue };
             if subscription.losses.is_unreported() || subscription.elsewhere.is_some() {
                 self.subscriptions.look_again(key, now_ns + REPORT_INTERVAL_NS);
@@ -97,7 +97,7 @@ impl Context {
     }
 
     /// Has the managers note an event of what a subscription lost since the last such event; unless it `ends`, not too often.
-    pub(crate) fn tell_losses(&mut self, key: usize, ends: bool) {
+    pub(crate) fn report_subscription_losses(&mut self, key: usize, ends: bool) {
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let now_ns = self.net.now_ns();
         let known = &mut subscription.losses;

@@ -170,7 +170,7 @@ impl Context {
     pub(crate) fn remove_subscription(&mut self, key: usize) {
         // Its policy says no more: it goes.
         self.note_losses(key);
-        self.tell_losses(key, true);
+        self.report_subscription_losses(key, true);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s);
         if subscription.asked.is_some() {

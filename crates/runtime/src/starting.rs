@@ -60,7 +60,8 @@ struct Opened {
     commands: Receiver<Command>,
     host: HostInterface,
     bell: Arc<DoorbellPage>,
-    services: Services,
+    /// Of the home context.
+    services: Option<Services>,
 }
 
 /// What the I/O contexts share.
@@ -75,22 +76,23 @@ struct Common {
 /// Starts all contexts of a daemon; they take no packets and no clients yet.
 ///
 /// # Errors
-/// What could not be had, and what would mend it.
+/// What could not be had, and what would correct it.
 pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<Shared, StartError> {
     check_cpus(&config)?;
+    let all = config.contexts().map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
     // The thread is declared before the services that it waits for: if anything below fails, these are dropped first.
-    let (service_thread, opened) = open_all(&mut config, passed.udp)?;
+    let (service_thread, opened) = open_all(&mut config, &all, passed.udp)?;
     let first = opened.first().map(|home| (home.device.info(), home.device.local_addr()));
     let (udp, local_addr) = first.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has sessions")))?;
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
-    let mut complaints = refused_priorities(&config);
+    let mut complaints = refused_priorities(&all);
     let views = Views::new(config.platform.history_s as usize);
     // The state thread ends once the catalog's has ended.
     let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &views.events, &mut complaints)?;
     let clock = Clock::start();
     let large = |context: &Opened| context.pool.buffers_for(MAX_SUPER_BYTES);
     let doorbells: Vec<Doorbell> = opened.iter().map(|context| context.poller.doorbell()).collect();
-    let ends = (&doorbells[..], config.pin_cpu, opened.iter().map(large).min().unwrap_or_default());
+    let ends = (&all[..], &doorbells[..], opened.iter().map(large).min().unwrap_or_default());
     let Platform { io: graphs, overlay, mut seats, threads } =
         start_platform(&config.platform, ends, config.spin_us, clock).map_err(system(CONTEXTS))?;
     for (seat, context) in seats.iter_mut().filter(|seat| seat.is_io).zip(&opened) {
@@ -102,7 +104,9 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         gauges: Arc::clone(&seat.gauges),
         bell: Arc::clone(&context.bell),
     });
-    let attach = attach(&config, passed.attach, local_addr, (targets.collect(), views.events.clone()))?;
+    // Where the services are.
+    let home = opened.iter().position(|context| context.services.is_some()).unwrap_or_default();
+    let attach = attach(&config, passed.attach, local_addr, (targets.collect(), home, views.events.clone()))?;
     let handles = inboxes.iter().zip(&io_seats);
     let handles =
         handles.map(|(inbox, (at, _))| IoHandle { inbox: inbox.clone(), at: ContextIndex(*at as u8) }).collect();
@@ -111,7 +115,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let requests = Arc::new(RequestQueue::default());
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
     let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
-    let io_threads = run_contexts(opened, graphs, HandOver::between(&doorbells), &common)?;
+    let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
     let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
     let kept = Kept::new(config.morph.state_dir.clone());
     let (manager, manager_thread) =
@@ -135,12 +139,14 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     })
 }
 
-/// Opens the sockets of the I/O contexts and makes their memory; completes the configuration. Only the home context has
-/// services, since only it has tasks.
-fn open_all(config: &mut ContextConfig, passed: Option<UdpSocket>) -> Result<(ServiceThread, Vec<Opened>), StartError> {
-    let all = config.platform.all(config.pin_cpu);
-    let all = all.map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
-    let specs: Vec<(String, ContextSpec)> = all.into_iter().filter(|(_, spec)| spec.io).collect();
+/// Opens the sockets of the I/O contexts among `all` and makes their memory; completes the configuration. The first of them is
+/// the home context: only it has services, since only it has tasks.
+fn open_all(
+    config: &mut ContextConfig,
+    all: &[(String, ContextSpec)],
+    passed: Option<UdpSocket>,
+) -> Result<(ServiceThread, Vec<Opened>), StartError> {
+    let specs: Vec<&(String, ContextSpec)> = all.iter().filter(|(_, spec)| spec.io).collect();
     let devices = open_devices(config, passed, specs.len())?;
     if let Some(home) = devices.first() {
         complete(config, home.info());
@@ -149,22 +155,22 @@ fn open_all(config: &mut ContextConfig, passed: Option<UdpSocket>) -> Result<(Se
     // Declared before its work: if anything below fails, it is stopped before its end is waited for.
     let (thread, services) =
         services::start(&config.services, home.doorbell()).map_err(system("the services of tasks ([services])"))?;
-    let mut home = Some((home, services, (config.pin_cpu, config.nice)));
+    let mut home = Some((home, Some(services)));
     let mut opened = Vec::new();
     for ((name, spec), device) in specs.into_iter().zip(devices) {
-        let (poller, services, (pin_cpu, nice)) = match home.take() {
+        let (poller, services) = match home.take() {
             Some(home) => home,
-            None => (Poller::new().map_err(system("epoll"))?, Services::absent(), (spec.cpu, spec.nice)),
+            None => (Poller::new().map_err(system("epoll"))?, None),
         };
-        let own = ContextConfig { pin_cpu, nice, ..config.clone() };
-        opened.push(open(name, own, device, poller, services)?);
+        let own = ContextConfig { pin_cpu: spec.cpu, nice: spec.nice, ..config.clone() };
+        opened.push(open(name.clone(), own, device, poller, services)?);
     }
     Ok((thread, opened))
 }
 
 /// Starts the threads of the I/O contexts.
 fn run_contexts(
-    opened: Vec<Opened>,
+    (opened, home): (Vec<Opened>, usize),
     graphs: Vec<(Graph, Workspace)>,
     hand_overs: Vec<HandOver>,
     common: &Common,
@@ -178,12 +184,12 @@ fn run_contexts(
             config,
             name,
             inboxes: Arc::clone(&common.inboxes),
-            net: NetParts { place: IoPlace { index, of }, hand_over, clock: common.clock, device, pool, poller },
+            net: NetParts { place: IoPlace { index, of, home }, hand_over, clock: common.clock, device, pool, poller },
             morph_pool,
             inbox,
             commands,
             host,
-            services,
+            services: services.unwrap_or_else(Services::absent),
             graph,
             workspace,
             to_managers: Arc::clone(&common.requests),
@@ -201,7 +207,7 @@ fn open(
     config: ContextConfig,
     device: UdpDevice,
     poller: Poller,
-    services: Services,
+    services: Option<Services>,
 ) -> Result<Opened, StartError> {
     let pool = Pool::new(pool_config(&config)).map_err(system("buffers"))?;
     let (inbox, commands) = Inbox::new(poller.doorbell());
@@ -292,15 +298,14 @@ fn attach(
     config: &ContextConfig,
     passed: Option<AttachListener>,
     local_addr: SocketAddr,
-    (contexts, events): (Vec<AttachTarget>, Events),
+    (contexts, home, events): (Vec<AttachTarget>, usize, Events),
 ) -> Result<Option<AttachThread>, StartError> {
     if !config.attach.enabled {
         return Ok(None);
     }
     let configured = || config.attach.address.clone().unwrap_or_else(|| AttachAddr::for_listen(local_addr));
     let address = passed.as_ref().map_or_else(configured, |passed| passed.address().clone());
-    let (config, host) = (config.attach.clone(), config.host.clone());
-    let (home, of) = (IoPlace::home(1).index, address.clone());
+    let (config, host, of) = (config.attach.clone(), config.host.clone(), address.clone());
     let parts = AttachParts { config, host, address: of, passed, contexts, home, events };
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
@@ -315,7 +320,7 @@ fn complete(config: &mut ContextConfig, udp: UdpInfo) {
     }
 }
 
-/// Whether all contexts can be pinned as they are to be.
+/// Whether all contexts can be pinned as requested.
 fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     if let Some(cpu) = config.pin_cpu {
@@ -327,12 +332,9 @@ fn check_cpus(config: &ContextConfig) -> Result<(), StartError> {
 
 /// The contexts that cannot have the priority that they are to have, in words: they have the daemon's. Tried on threads
 /// of their own.
-fn refused_priorities(config: &ContextConfig) -> Vec<String> {
-    let names = config.platform.names().unwrap_or_default();
-    let further = names.into_iter().zip(&config.platform.contexts).map(|(name, context)| (name, context.nice));
-    let wanted = std::iter::once((PlatformConfig::HOME_CONTEXT.to_owned(), config.nice)).chain(further);
-    let refused = |(name, nice): (String, Option<i32>)| {
-        let nice = nice?;
+fn refused_priorities(all: &[(String, ContextSpec)]) -> Vec<String> {
+    let refused = |(name, spec): &(String, ContextSpec)| {
+        let nice = spec.nice?;
         let tried = std::thread::spawn(move || set_nice(nice)).join();
         let why = tried.unwrap_or_else(|_| Err(io::Error::other("the try failed"))).err()?;
         Some(format!(
@@ -341,7 +343,7 @@ fn refused_priorities(config: &ContextConfig) -> Vec<String> {
              limit that allows it (`ulimit -e`)"
         ))
     };
-    wanted.filter_map(refused).collect()
+    all.iter().filter_map(refused).collect()
 }
 
 /// How the socket is to be.

@@ -28,7 +28,7 @@ pub(crate) struct Sample {
     pieces: VecDeque<Vec<u8>>,
     bytes: usize,
     taken_ns: Option<u64>,
-    /// Batches of which some were taken.
+    /// Batches that were taken in part.
     taken: usize,
     /// The records in one piece, once somebody has asked for them since the last change.
     records: OnceCell<Arc<[u8]>>,
@@ -252,7 +252,7 @@ pub(crate) struct Stream {
     pub(crate) delivery: Delivery,
     /// Sessions here that are about to publish it.
     pub(crate) announcing: u32,
-    /// Subscriptions and others here because of which it has to stay; the catalog counts all of them as one use.
+    /// Subscriptions and others here because of whom it has to stay; the catalog counts all of them as one use.
     uses: u32,
     /// The handler that makes it, if one does.
     pub(crate) made_by: Option<Box<str>>,
@@ -312,7 +312,7 @@ impl Stream {
         self.morphing.formats = self.morphing.formats.min(same);
     }
 
-    /// Its routes stay as they are, whatever has changed: none are needed, or they could not be planned.
+    /// Its routes stay unchanged, whatever has changed: none are needed, or they could not be planned.
     pub(crate) fn adopt_routes(&mut self) {
         let (morphing, entry) = (&mut self.morphing, &self.entry);
         morphing.conversions = Arc::clone(entry.conversions());

@@ -453,7 +453,7 @@ impl Context {
         Ok(subscription)
     }
 
-    /// Takes the plans for the formats that are accepted, as far as they are known. All of these must fit.
+    /// Takes the plans for the formats that are accepted, as far as known. All of these must fit.
     fn take_accepted(
         &self,
         subscription: &mut Subscription,
@@ -481,7 +481,7 @@ impl Context {
     }
 }
 
-/// The formats that a subscription's query has to be planned for, as far as they are known: those of its stream, or those
+/// The formats that a subscription's query has to be planned for, as far as known: those of its stream, or those
 /// that it accepts.
 fn wanted_formats(snapshot: &Snapshot, stream: &str, request: &SubscriptionRequest) -> Result<Vec<Format>, Refusal> {
     if request.accept.is_empty() {

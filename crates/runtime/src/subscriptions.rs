@@ -481,7 +481,7 @@ impl Subscriptions {
         std::mem::take(&mut self.opened)
     }
 
-    /// Takes back the subscriptions whose packet stays open.
+    /// Puts back the subscriptions whose packet stays open.
     #[inline]
     pub(crate) fn keep_opened(&mut self, opened: Vec<usize>) {
         self.opened = opened;

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const WAYS: [Transport; 2] = [Transport::Shm, Transport::Udp];
+const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Udp];
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 struct Flight {
@@ -86,7 +86,7 @@ async fn close<T, S: Sink<T, Error = Error> + Unpin>(sink: &mut S) {
 #[test]
 fn what_goes_into_a_sink_comes_out_of_streams_that_end() {
     let (_context, addr) = start(anywhere(), |_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let publisher = publisher(&addr, way);
         let [mut records, batches, values] = [(); 3].map(|()| subscriber(&addr, way));
         // Nothing is there yet: the task waits, and is woken.
@@ -115,7 +115,7 @@ fn what_goes_into_a_sink_comes_out_of_streams_that_end() {
 #[test]
 fn a_sink_waits_for_credit_and_loses_nothing() {
     let (_context, addr) = start(anywhere(), |config| config.queue_bytes = 1 << 20);
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (mut publisher, subscriber) = (publisher(&addr, way), subscriber(&addr, way));
         let mut writer = crossdock_format::typed::RecordWriter::new(&Format::of::<Flight>().unwrap());
         // Nobody takes anything, so that at some number the sink is not ready.
@@ -147,7 +147,7 @@ fn a_sink_waits_for_credit_and_loses_nothing() {
 
 #[test]
 fn a_task_that_waits_is_woken_by_a_daemon_that_comes_back() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (context, addr) = start(anywhere(), |_| {});
         let listen = context.local_addr();
         // It does not come back: the stream would end with it.
@@ -206,7 +206,7 @@ impl Wake for Ends {
 #[test]
 fn a_task_may_end_its_link_when_it_is_woken() {
     let (_context, addr) = start(anywhere(), |_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (mut publisher, mut subscriber) = (publisher(&addr, way), subscriber(&addr, way));
         let (give, ended) = mpsc::channel();
         let ends = Arc::new(Ends(Mutex::new(None), give));
@@ -224,7 +224,7 @@ fn a_task_may_end_its_link_when_it_is_woken() {
 #[test]
 fn a_descriptor_is_readable_when_there_is_something_to_be_taken() {
     let (_context, addr) = start(anywhere(), |_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (mut publisher, mut subscriber) = (publisher(&addr, way), subscriber(&addr, way));
         assert!(subscriber.try_next_event().unwrap().is_none());
         let descriptor = subscriber.descriptor().unwrap();
@@ -232,7 +232,7 @@ fn a_descriptor_is_readable_when_there_is_something_to_be_taken() {
             let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: 0 };
             poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).unwrap() > 0
         };
-        assert!(wait(PATIENCE), "who has not looked yet looks first");
+        assert!(wait(PATIENCE), "a thread that has not looked yet looks first");
         assert!(subscriber.try_next_event().unwrap().is_none());
         let mut found = Vec::new();
         for round in 0..3 {

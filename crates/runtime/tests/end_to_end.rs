@@ -141,7 +141,7 @@ fn a_slow_subscriber_that_blocks_holds_the_publisher_and_loses_nothing(way: Tran
     publishing.join().unwrap();
 }
 
-/// Records that a query makes many times as long wait for buffers and room, of which there are few.
+/// Records that a query makes many times as long wait for buffers and room, and there is little.
 fn output_much_longer_than_its_input_is_not_lost_where_that_blocks(way: Transport) {
     let (context, addr) = start(|c| (c.buffer_bytes, c.queue_bytes) = (4 << 20, 1 << 20));
     let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const WAYS: [Transport; 2] = [Transport::Shm, Transport::Udp];
+const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Udp];
 
 fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -66,7 +66,7 @@ fn within<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
 #[test]
 fn a_loop_gives_the_records_of_all_publishers_and_ends_with_the_last() {
     let (_context, addr) = start(|_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (mut first, mut second) = (publisher(&addr, way), publisher(&addr, way));
         let subscribers = [(); 3].map(|()| subscriber(&addr, way));
         publish(&mut first, 0..1);
@@ -98,7 +98,7 @@ fn a_loop_gives_the_records_of_all_publishers_and_ends_with_the_last() {
 #[test]
 fn after_the_end_nothing_waits_without_end_and_another_publisher_is_heard() {
     let (_context, addr) = start(|_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let mut first = publisher(&addr, way);
         let mut subscriber = subscriber(&addr, way);
         publish(&mut first, 0..3);
@@ -132,7 +132,7 @@ fn after_the_end_nothing_waits_without_end_and_another_publisher_is_heard() {
 #[test]
 fn a_loop_that_is_left_early_loses_nothing() {
     let (_context, addr) = start(|_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let mut publisher = publisher(&addr, way);
         let mut subscriber = subscriber(&addr, way);
         publish(&mut publisher, 0..100);
@@ -231,7 +231,7 @@ fn values_of_a_type_are_published_and_come_back_by_their_names() {
         legs: vec![leg(Some(3983)), leg(None)],
     };
     let flights: Vec<Flight> = [1, 2, 300].map(flight).to_vec();
-    for way in WAYS {
+    for way in TRANSPORTS {
         let mut publisher = Publisher::builder(&addr).transport(way).stream("T").typed::<Flight>().connect().unwrap();
         let connect = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
         let mut whole = connect("SELECT * FROM T");
@@ -255,7 +255,7 @@ fn values_of_a_type_are_published_and_come_back_by_their_names() {
 #[test]
 fn an_end_that_no_publisher_has_said_is_an_error() {
     let (_context, addr) = start(|_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (mut lost, mut finished) = (publisher(&addr, way), publisher(&addr, way));
         let mut reader = subscriber(&addr, way);
         publish(&mut lost, 0..3);

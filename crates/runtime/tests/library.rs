@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const WAYS: [Transport; 2] = [Transport::Shm, Transport::Udp];
+const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Udp];
 
 fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -91,8 +91,8 @@ fn a_daemon_on_this_machine_is_attached_to_unless_it_says_no() {
 #[test]
 fn records_leave_by_themselves_and_each_way_reaches_the_other() {
     let (_context, addr) = start(|_| {});
-    for from in WAYS {
-        for to in WAYS {
+    for from in TRANSPORTS {
+        for to in TRANSPORTS {
             let mut publisher = publisher(&addr, from);
             let mut subscriber = subscriber(&addr, to);
             publish(&mut publisher, 0..3);
@@ -107,10 +107,10 @@ fn records_leave_by_themselves_and_each_way_reaches_the_other() {
 }
 
 #[test]
-fn records_in_hand_stay_as_they_are_after_their_subscriber_and_its_daemon() {
+fn records_in_hand_stay_unchanged_after_their_subscriber_and_its_daemon() {
     let (context, addr) = start(|_| {});
     let mut held = Vec::new();
-    for (at, way) in WAYS.into_iter().enumerate() {
+    for (at, way) in TRANSPORTS.into_iter().enumerate() {
         let mut publisher = publisher(&addr, Transport::Shm);
         let mut subscriber = subscriber(&addr, way);
         let from = at as u64 * 100;
@@ -172,7 +172,7 @@ fn a_publisher_comes_back_by_the_way_there_is_and_loses_nothing() {
 #[test]
 fn waiting_calls_are_interrupted_by_either_way() {
     let (_context, addr) = start(|_| {});
-    for way in WAYS {
+    for way in TRANSPORTS {
         let _publisher = publisher(&addr, way);
         let mut subscriber = subscriber(&addr, way);
         let interrupter = subscriber.interrupter();
@@ -200,7 +200,7 @@ fn get(reader: &mut Reader) -> Vec<u8> {
 fn mailboxes_are_the_same_by_either_way() {
     let (_context, addr) = start(|_| {});
     for implementation in [Implementation::Rings, Implementation::SignalQueue] {
-        for (from, to) in WAYS.into_iter().flat_map(|from| WAYS.map(|to| (from, to))) {
+        for (from, to) in TRANSPORTS.into_iter().flat_map(|from| TRANSPORTS.map(|to| (from, to))) {
             let node = |way| Node::builder(&addr).transport(way).connect().unwrap();
             let (writes, reads) = (node(from), node(to));
             let options = MailboxOptions { implementation, ..MailboxOptions::default() };
@@ -250,7 +250,7 @@ fn mailboxes_are_the_same_by_either_way() {
 fn nodes_are_known_by_name_and_only_what_is_local_shares_memory() {
     let (_there, far) = start(|config| config.node = "there".to_owned());
     let (_here, addr) = start(|config| config.nodes = vec![("there".to_owned(), far.parse().unwrap())]);
-    for way in WAYS {
+    for way in TRANSPORTS {
         let node = Node::builder(&addr).transport(way).connect().unwrap();
         assert_eq!(node.name().unwrap(), "here");
         assert_eq!(node.named("here").unwrap().name().unwrap(), "here");
@@ -279,7 +279,7 @@ fn nodes_are_known_by_name_and_only_what_is_local_shares_memory() {
 
 #[test]
 fn a_node_can_be_used_again_when_its_daemon_is_back() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (context, addr) = start(|_| {});
         let node = Node::builder(&addr).transport(way).connect().unwrap();
         node.create_mailbox("m", MailboxOptions::default()).unwrap();

@@ -13,7 +13,7 @@ use crossdock_runtime::{ByName, ContextConfig, ContextHandle};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-const WAYS: [Transport; 2] = [Transport::Udp, Transport::Shm];
+const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Shm];
 const SOON: Option<Duration> = Some(Duration::from_secs(20));
 const ALL: &str = "SELECT * FROM F";
 
@@ -116,7 +116,7 @@ fn dropped(context: &ContextHandle, reason: &str) -> u64 {
 
 #[test]
 fn records_come_through_the_chain_that_was_registered_and_lose_their_names_in_its_first_step() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (context, addr) = start(|_| {});
         let mut publisher = publisher(&addr, way, &v1());
         let mut converter = Converter::builder(&addr).transport(way).stream("F").connect().unwrap();
@@ -155,7 +155,7 @@ fn a_chain_leads_from_one_foreign_layout_through_lists_to_another() {
         "layout foreign little packed length size\nsize u32\nn u8\nflight u64\nlegs record { metres u32 }[] count n";
     let formats = [feed, "flight u64\nlegs record { metres i64; to string null }[]", packed];
     let [feed, natural, packed] = formats.map(|schema| Format::parse_schema(schema).unwrap());
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (context, addr) = start(|_| {});
         let mut publisher = publisher(&addr, way, &feed);
         let rules = "rename legs[].km legs[].metres";
@@ -369,7 +369,7 @@ fn accepted_and_converted_records_arrive_in_order() {
 
 #[test]
 fn a_converter_that_comes_while_traffic_flows_loses_nothing() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (context, addr) = start(|_| {});
         let mut publisher = publisher(&addr, way, &v1());
         let mut subscriber = subscriber(&addr, way).accept(v3()).connect().unwrap();
@@ -565,7 +565,7 @@ fn an_accepted_version_may_come_later() {
     let mut old = publisher(&addr, Transport::Udp, &v1());
     let refused = subscriber(&addr, Transport::Udp).accept(FormatRef::Version(2)).connect().unwrap_err();
     assert!(matches!(&refused, Error::UnknownFormat(words) if words.contains("has v1 only")), "{refused}");
-    // Accepting the first version too, it stands at once; records of the second come as they are from its announcement on.
+    // Accepting the first version too, it stands at once; records of the second come unchanged from its announcement on.
     let both = subscriber(&addr, Transport::Udp).accept(FormatRef::Version(1)).accept(FormatRef::Version(2));
     let mut both = both.connect().unwrap();
     let waits = std::thread::spawn({

@@ -51,23 +51,23 @@ struct Relay {
     publisher: Mutex<Option<SocketAddr>>,
 }
 
-/// The way of one session to the daemon.
-struct Way {
+/// The path of one session to the daemon.
+struct Path {
     relay: Arc<Relay>,
     up: UdpSocket,
     /// The publisher's number for its session.
     session: Mutex<u32>,
-    /// Whether acks get lost on this way.
+    /// Whether acks get lost on this path.
     is_deaf: AtomicBool,
 }
 
-impl Way {
-    fn open(relay: &Arc<Relay>) -> (Arc<Way>, JoinHandle<()>) {
+impl Path {
+    fn open(relay: &Arc<Relay>) -> (Arc<Path>, JoinHandle<()>) {
         let up = socket(Some(relay.daemon));
         let (session, is_deaf) = (Mutex::new(0), AtomicBool::new(false));
-        let way = Arc::new(Way { relay: Arc::clone(relay), up, session, is_deaf });
-        let back = Arc::clone(&way);
-        (way, std::thread::spawn(move || back.pass_back()))
+        let path = Arc::new(Path { relay: Arc::clone(relay), up, session, is_deaf });
+        let back = Arc::clone(&path);
+        (path, std::thread::spawn(move || back.pass_back()))
     }
 
     /// Passes on what the daemon sends, as long as the test goes on.
@@ -93,44 +93,44 @@ impl Way {
 /// Passes on what the publisher sends. Of each of the first sessions the daemon gets some packets of records; the acks of the
 /// later ones are lost, and then the session is. What it has sent on top arrives when the next session has begun.
 fn pass_on(relay: &Arc<Relay>) -> u32 {
-    let (mut way, thread) = Way::open(relay);
+    let (mut path, thread) = Path::open(relay);
     let mut threads = vec![thread];
     let (mut lost, mut late) = (0, 0);
     // Packets of records of the session that stands, without those that are sent again, and the number of the next one.
     let (mut packets, mut next_seq) = (0, 0);
-    let mut held: Vec<(Arc<Way>, Vec<u8>)> = Vec::new();
+    let mut held: Vec<(Arc<Path>, Vec<u8>)> = Vec::new();
     // The daemon's number for the session that is lost.
     let mut old = None;
     while let Some((header, packet, from)) = next(&relay.front, &relay.over) {
         *relay.publisher.lock().unwrap() = Some(from);
         if header.kind == Kind::Data && old == Some(header.session) {
-            let before: &(Arc<Way>, Vec<u8>) = held.first().unwrap();
+            let before: &(Arc<Path>, Vec<u8>) = held.first().unwrap();
             held.push((Arc::clone(&before.0), packet));
             continue;
         }
         if header.kind == Kind::Data {
-            for (way, packet) in held.drain(..) {
-                way.up.send(&packet).unwrap();
+            for (path, packet) in held.drain(..) {
+                path.up.send(&packet).unwrap();
                 late += 1;
             }
             let is_new = header.seq >= next_seq;
             packets += u64::from(is_new);
             next_seq = next_seq.max(header.seq + 1);
             if lost < LOST && packets == PACKETS / 2 {
-                way.is_deaf.store(true, Ordering::Relaxed);
+                path.is_deaf.store(true, Ordering::Relaxed);
             }
             if lost < LOST && packets == PACKETS && is_new {
                 (packets, next_seq) = (0, 0);
                 (lost, old) = (lost + 1, Some(header.session));
-                held.push((Arc::clone(&way), packet));
-                way.lose();
-                let (next, thread) = Way::open(relay);
-                way = next;
+                held.push((Arc::clone(&path), packet));
+                path.lose();
+                let (next, thread) = Path::open(relay);
+                path = next;
                 threads.push(thread);
                 continue;
             }
         }
-        way.up.send(&packet).unwrap();
+        path.up.send(&packet).unwrap();
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(lost, LOST);

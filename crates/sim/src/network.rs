@@ -143,7 +143,7 @@ impl Network {
         });
     }
 
-    /// Sends a super-packet: datagrams of `stride` bytes (the last may be shorter), each with a fate of its own.
+    /// Sends a super-packet: datagrams of `stride` bytes (the last may be shorter), each with its own delay, loss or copies.
     pub fn send_super(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8], stride: usize) {
         for datagram in bytes.chunks(stride.max(1)) {
             self.send(from, to, datagram);

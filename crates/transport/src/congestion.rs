@@ -91,7 +91,7 @@ impl Congestion {
         if self.window_bytes < self.threshold_bytes { self.window_bytes * 2 } else { self.window_bytes * 5 / 4 }
     }
 
-    /// Takes back that the pace holds something; the next [`Congestion::admit`] says it anew.
+    /// Withdraws that the pace holds something; the next [`Congestion::admit`] says it anew.
     pub(crate) fn clear_hold(&mut self) {
         self.held_until_ns = None;
     }

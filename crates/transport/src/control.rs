@@ -1,4 +1,4 @@
-//! The control messages of a session: what a client asks, what the daemon answers, what it tells unasked.
+//! The control messages of a session: what a client asks, what the daemon answers, what it reports unasked.
 //!
 //! They travel in the same reliable sequence as the data, but do not wait for the data's credit ([`crate::credit`]): they are
 //! sent before the data that waits, except for the records that a message ends or describes ([`ControlMessage::class`],
@@ -192,7 +192,7 @@ pub enum Request {
     },
     /// Over packets only: a reader takes `messages` more messages of a mailbox that it has open, beyond those it has
     /// asked for before (`ahead` of [`Request::OpenMailbox`] to begin with). The daemon sends no more than that, so a
-    /// reader that is slow on one mailbox holds up nothing else of its session. Nothing answers.
+    /// reader that is slow on one mailbox delays nothing else of its session. Nothing answers.
     ///
     /// The reader has ended this number of messages: the oldest of those that it was sent and has not reported so before, except
     /// the ones in `held`. What it has not reported when it goes is for the next reader.
@@ -283,7 +283,7 @@ pub enum Reply {
         /// wants. Absent if the request named no publication.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         taken: Option<u64>,
-        /// Subscriptions to the stream, at all contexts; absent from a daemon that does not tell.
+        /// Subscriptions to the stream, at all contexts; absent from a daemon that does not report it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subscriptions: Option<u32>,
     },
@@ -344,7 +344,7 @@ pub enum Reply {
     },
 }
 
-/// What the daemon tells a client unasked; what concerns records or messages, in order with them.
+/// What the daemon reports to a client unasked; what concerns records or messages, in order with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "snake_case")]
 pub enum Notice {

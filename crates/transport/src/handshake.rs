@@ -5,7 +5,7 @@
 
 use crate::header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
 
-/// A client's wish for a session.
+/// A client's request for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Random; names this attempt, so that a repeated hello finds the session it already made.

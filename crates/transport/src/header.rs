@@ -170,7 +170,7 @@ impl Header {
         }
     }
 
-    /// The same for a packet of `packet_bytes` of which only the header is at hand: of one in memory that others may write, that
+    /// The same for a packet of `packet_bytes` with only the header at hand: of one in memory that others may write, that
     /// is the part that has to be copied before it is checked.
     ///
     /// # Errors

@@ -179,7 +179,7 @@ impl<B> Default for Joiner<B> {
 }
 
 impl<B: DerefMut<Target = [u8]>> Joiner<B> {
-    /// Bytes of the message of which pieces are missing; 0 when there is none.
+    /// Bytes of the message with pieces missing; 0 when there is none.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.begun.as_ref().map_or(0, |begun| begun.bytes)
@@ -191,7 +191,7 @@ impl<B: DerefMut<Target = [u8]>> Joiner<B> {
         self.begun.is_some()
     }
 
-    /// Forgets the message of which pieces are missing.
+    /// Forgets the message with pieces missing.
     pub fn clear(&mut self) {
         self.begun = None;
     }
@@ -297,7 +297,7 @@ mod tests {
     use crate::header::Kind;
     use proptest::prelude::*;
 
-    /// The packets of a message, as they are sent.
+    /// The packets of a message, as sent.
     fn packets(message: &[u8], cut: Cut) -> Vec<Vec<u8>> {
         let template = Header { stream: 3, format: 9, records: 1, ..Header::new(Kind::Data, 7) };
         let packet = |index| [&cut.head(index, &template, 100), &message[cut.range(index)]].concat();

@@ -19,7 +19,7 @@ impl<P> Queue<P> {
         Queue { control: VecDeque::new(), line: VecDeque::new(), bytes: 0 }
     }
 
-    /// `begun`: data of which a part was sent, and the rest precedes the line.
+    /// `begun`: data that was sent in part, and the rest precedes the line.
     pub(crate) fn push(&mut self, queued: Queued<P>, begun: Option<TrafficClass>) {
         self.bytes += queued.bytes;
         let class = queued.class;

@@ -227,7 +227,7 @@ impl<R> Receiver<R> {
         }
     }
 
-    /// Takes packets, of which the caller has `handle`. What is now in order goes to `deliver`: a handle, and how many packets at its
+    /// Takes packets that the caller has as `handle`. What is now in order goes to `deliver`: a handle, and how many packets at its
     /// front were delivered before and must be left out.
     pub fn arrive(
         &mut self,
@@ -621,7 +621,7 @@ mod tests {
         assert_eq!(receiver.arrive(long(4, 4 * PACKET_BYTES), (), 0, |(), _| panic!()), Arrival::Held);
         receiver.arrive(long(3, 0), (), 0, |(), _| {});
         assert_eq!((receiver.data_delivered(), receiver.next_seq()), (20, 5));
-        // Long ones that came together, of which the last is shorter; the first was there before.
+        // Long ones that came together, the last one shorter; the first was there before.
         receiver.consumed_to(u64::MAX);
         let run = Arriving { longest_bytes: 3 * PACKET_BYTES, last_bytes: 100, ..data(4, 3) };
         receiver.arrive(run, (), 0, |(), skip| assert_eq!(skip, 1));

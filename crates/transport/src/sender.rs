@@ -1,8 +1,8 @@
 //! The sending half of a session: a queue, what is in flight, and when to send it again.
 //!
 //! The unit is what leaves with one system call: a super-packet of up to 64 packets. Packets get their sequence numbers
-//! when they are first sent, in the order that [`crate::order`] states: where control precedes the rest of a unit of which only a
-//! part was sent, the unit is divided. What is sent is bounded by the receiver's credit, of which data and control have their
+//! when they are first sent, in the order that [`crate::order`] states: where control precedes the rest of a unit that was sent in
+//! part, the unit is divided. What is sent is bounded by the receiver's credit; data and control have their
 //! own ([`crate::credit`]), and by a congestion window.
 //!
 //! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
@@ -430,8 +430,8 @@ impl<P> Sender<P> {
         outcome
     }
 
-    /// A packet that was acknowledged ahead of a hole, and is awaited all the same, has found no room at the receiver, which may take
-    /// back what it said (RFC 2018, 8): it is sent again.
+    /// A packet that was acknowledged ahead of a hole, and is awaited all the same, has found no room at the receiver, which may
+    /// revoke what it said (RFC 2018, 8): it is sent again.
     fn note_not_taken(&mut self) {
         let Some(unit) = self.flight.front_mut() else { return };
         let Some(at) = self.awaited.checked_sub(unit.first_seq) else { return };
@@ -722,7 +722,7 @@ mod tests {
         // A packet that arrived long ago and is acknowledged only now was not on its way for so long.
         sender.on_ack(&Ack::new(3, 100).with_ranges([5..6]), 6000 * MS, |_| panic!()).unwrap();
         assert_eq!(sender.rtt_ns(), MS);
-        // Nor does the second part of a unit tell when its first part left.
+        // Nor does the second part of a unit say when its first part left.
         let mut sender = Sender::new(1472, 2);
         sender.enqueue(0, 4, 400, STREAM, true);
         send_all(&mut sender, 0);

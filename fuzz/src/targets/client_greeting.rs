@@ -1,4 +1,4 @@
-//! The client's side of attaching, against whatever answers: refused in words, or an attachment of which every use ends.
+//! The client's side of attaching, against whatever answers: refused in words, or an attachment whose every use ends.
 //!
 //! An input's first byte is the number of descriptors, then come two bytes for each of them, then the packet.
 
@@ -34,7 +34,7 @@ pub fn fuzz(input: &[u8]) {
     attachment.arm();
 }
 
-/// Lengths are in steps of 4 KiB, of which a bell's page has one.
+/// Lengths are in steps of 4 KiB; a bell's page has one.
 fn file(kind: u8, pages: u8) -> RawFile {
     let bytes = u32::from(pages) * 4096;
     match kind % 9 {

@@ -95,7 +95,7 @@ fn examine(sql: &str, values: &BTreeMap<String, String>, (format, records): &Sam
     assert!(matches!(program.projection, Projection::All) || !program.output.fields().is_empty());
 }
 
-/// The program of the conditions as they are printed. A parameter is printed by its name, and brackets that are printed
+/// The program of the conditions as printed. A parameter is printed by its name, and brackets that are printed
 /// count for the bounds.
 fn printed(program: &Program, format: &Format) -> Option<Program> {
     if program.filter.is_empty() || !program.parameters.is_empty() {

@@ -37,7 +37,7 @@ impl Build {
         let mut cargo = self.cargo(release)?;
         let status = cargo.status().map_err(|e| format!("{}: {e}", in_words(&cargo)))?;
         if !status.success() {
-            return Err(format!("{} failed; mend what the compiler says above", in_words(&cargo)));
+            return Err(format!("{} failed; correct what the compiler reports above", in_words(&cargo)));
         }
         Ok(self.target.join(&release.target).join(PROFILE).join(NAME))
     }

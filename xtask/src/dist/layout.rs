@@ -191,7 +191,7 @@ pub(crate) fn items(table: &[Row], package: Package, roots: &Roots<'_>) -> Resul
     }
     items.sort();
     match items.windows(2).find(|pair| pair[0].to == pair[1].to) {
-        Some(pair) => Err(format!("dist: two files would be {}; mend the table in layout.rs", pair[0].to)),
+        Some(pair) => Err(format!("dist: two files would be {}; correct the table in layout.rs", pair[0].to)),
         None => Ok(items),
     }
 }

@@ -4,7 +4,7 @@
 //! (data-compatibility-2005, 4.2). Here it compares the wanted state with the current one; what comes out is the smallest
 //! list of changes, in an order in which each may be made, or a list of refusals, and then nothing changes.
 //!
-//! Handlers that are wanted as they are stay where they are, also where a better place exists or another one would fit in
+//! Handlers that are wanted unchanged stay where they are, also where a better place exists or another one would fit in
 //! their stead: to move what nobody asked about is the business of balance. A handler that changes stays too, if it fits.
 //!
 //! A handler's load is what it takes at its context, with what it costs to take its input over from others. It is predicted
@@ -40,7 +40,7 @@ pub struct Definition {
     pub takes: Option<BTreeSet<FormatId>>,
     /// The formats that it makes, as far as known.
     pub gives: BTreeSet<FormatId>,
-    /// The handler of which it is a replica, if it is one. A replica reads what is published or made at its own context, and
+    /// The handler that it is a replica of, if it is one. A replica reads what is published or made at its own context, and
     /// all replicas of a handler make one stream.
     pub replica_of: Option<String>,
 }
@@ -215,7 +215,7 @@ pub enum Note {
         /// The stream.
         stream: String,
     },
-    /// A stream is published in formats of which the handler can read none.
+    /// A stream is published in formats that the handler cannot read.
     TakesNone {
         /// The handler.
         handler: String,

@@ -186,7 +186,7 @@ impl<'a> Streams<'a> {
         refusals
     }
 
-    /// Whether no state is lost of which nobody said that it may be.
+    /// Whether no state is lost unless somebody said that it may be.
     fn states(&self, current: &Current, wanted: &Wanted) -> Vec<Refusal> {
         let lost = |(name, difference): (&&'a str, &Difference)| {
             let (deployed, handler) = (current.handlers.get(*name)?, wanted.get(*name)?);

@@ -356,7 +356,7 @@ fn where_batches_wait_handlers_go_by_their_rules_one_after_the_other() {
     world.handlers[useless] = ruled("useless", 600, 600);
     assert_eq!(world.pass_for(100), [at(105, "some by its rule")], "what gains nothing by its rule is left alone");
     world.handlers[useless].need.load = time(150);
-    // 650 of 1000, of which 35 percent are to be left; first the one that takes least, then the one that fits with it.
+    // 650 of 1000, with 35 percent to be left; first the one that takes least, then the one that fits with it.
     assert_eq!(world.pass_for(100), [], "100 more would be too many");
     world.handlers[useless].need.load = time(40);
     assert_eq!(world.pass_for(100), [at(332, "some whole")], "and 200 more with that one");

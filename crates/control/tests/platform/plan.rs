@@ -89,7 +89,7 @@ fn a_chain_is_deployed_from_its_end_and_goes_from_its_start() {
     assert_eq!(
         lines(&removed),
         ["late", "counts", "a"].map(|name| format!("remove {name}: it is no longer wanted")),
-        "who is fed goes after who feeds it"
+        "a handler goes after the one that feeds it"
     );
     assert!(current.handlers.is_empty());
 }

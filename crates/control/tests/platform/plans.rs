@@ -116,7 +116,7 @@ struct World {
     wanted: Wanted,
 }
 
-/// The handlers that can be deployed are; of those some are wanted as they are, others changed in one or all respects, others
+/// The handlers that can be deployed are; of those some are wanted unchanged, others changed in one or all respects, others
 /// no longer. Then all take `percent` of what was predicted.
 fn world() -> impl Strategy<Value = World> {
     let drafts = prop::collection::vec((draft(), draft(), 0..10u8), 1..=MANY);
@@ -236,7 +236,7 @@ fn is_within(load: Load, other: Load) -> bool {
     load.max(other) == other
 }
 
-/// Resources of which a context has too much to do, of those that a load takes some of.
+/// Resources that a load takes some of, and that a context has too little of.
 fn too_much(contexts: &Contexts, at: usize, load: Load) -> bool {
     let over = contexts.excess(at);
     (load.time_ns_per_s > 0 && over.time_ns_per_s > 0)
@@ -447,13 +447,13 @@ proptest! {
         prop_assert_eq!(plan(&world.current, &world.wanted).is_ok(), some_placement_fits(&world));
     }
 
-    /// One handler that changes, with all others as they are: refused if it fits at no single context.
+    /// One handler that changes, with all others unchanged: refused if it fits at no single context.
     #[test]
     fn one_is_refused_only_if_no_context_has_room(world in world(), which in any::<Index>()) {
         let World { current, wanted } = world;
         prop_assume!(!wanted.is_empty());
         let name = which.get(&wanted.keys().cloned().collect::<Vec<_>>()).clone();
-        // The others just as they are.
+        // The others unchanged.
         let mut one: Wanted = current.handlers.iter().map(|(name, at_work)| (name.clone(), as_it_is(at_work))).collect();
         one.insert(name.clone(), wanted[&name].clone());
         let world = World { current, wanted: one };

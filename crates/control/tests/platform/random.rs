@@ -28,7 +28,7 @@ pub(crate) fn capacity() -> impl Strategy<Value = Capacity> {
     })
 }
 
-/// Up to five contexts, named as they are in a daemon.
+/// Up to five contexts, named as in a daemon.
 pub(crate) fn contexts() -> impl Strategy<Value = Vec<Context>> {
     let system = (0..100u64, 0..8u64).prop_map(|(ms, buffers)| Load { buffers, ..time(ms) });
     prop::collection::vec((capacity(), system), 1..6).prop_map(|all| {
@@ -82,7 +82,7 @@ pub(crate) fn need() -> impl Strategy<Value = Need> {
     })
 }
 
-/// Flows whose crossing takes up to some 180 ms per s.
+/// Flows whose crossing takes up to about 180 ms per s.
 pub(crate) fn flow() -> impl Strategy<Value = Flow> {
     (0..200_000u64, 0..50_000_000u64, 0..3_000_000_000u64)
         .prop_map(|(batches_per_s, messages_per_s, bytes_per_s)| Flow { batches_per_s, messages_per_s, bytes_per_s })

@@ -16,7 +16,7 @@ const ESTIMATE: Cost = Cost {
     is_provisional: false,
 };
 
-/// A second in which this many messages came, of which an eighth was measured.
+/// A second in which this many messages came, and an eighth of them was measured.
 fn second(messages: f64, messages_per_batch: f64, ns: f64) -> Worked {
     Worked {
         batches: messages / messages_per_batch,

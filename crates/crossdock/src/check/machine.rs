@@ -48,7 +48,7 @@ pub(crate) enum Place {
     Absent,
     /// Something of another kind has the name.
     Taken,
-    /// It is there or in a folder that is there, and belongs to this user, who is neither root nor this process's.
+    /// It is there or in a folder that is there, and belongs to this user, which is neither root nor this process's.
     Foreign(String),
     /// This folder is there and may not be written to.
     Refused(PathBuf),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crossdock_mailbox::attach::AttachAddr;
-use crossdock_runtime::{ContextConfig, ContextKind, ContextSpec, PlatformConfig};
+use crossdock_runtime::{ContextConfig, ContextKind, ContextSpec};
 
 use crate::config::Config;
 use crate::http::connections::MOST as MOST_CONNECTIONS;
@@ -126,41 +126,40 @@ impl Wanted {
 
     /// Buffers and segments, in bytes, when all of them are in use.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let contexts = 1 + self.context.platform.contexts.len() as u64;
+        let contexts = self.contexts().len() as u64;
         // Each I/O context has buffers of its own, and segments of the domains of its clients.
         // As much again for records that are longer than a packet.
         let of_io_context = 2 * self.context.buffer_bytes + self.domains() * self.domain_bytes();
         contexts * CONTEXT_BYTES + self.io_contexts() * of_io_context
     }
 
+    /// The contexts with their names; none where they contradict one another, which has been refused before.
+    fn contexts(&self) -> Vec<(String, ContextSpec)> {
+        self.context.contexts().unwrap_or_default()
+    }
+
     /// Contexts with sessions.
     fn io_contexts(&self) -> u64 {
-        1 + self.context.platform.contexts.iter().filter(|context| context.io).count() as u64
+        self.contexts().iter().filter(|(_, context)| context.io).count() as u64
     }
 
     /// Contexts that are tied to a CPU: name and CPU. c-cores of one CPU share a thread.
     pub(crate) fn pinned(&self) -> Vec<(String, usize)> {
-        let platform = &self.context.platform;
-        let names = platform.names().unwrap_or_default();
-        let io = self.context.pin_cpu.map(|cpu| (PlatformConfig::HOME_CONTEXT.to_owned(), cpu));
-        let further =
-            names.into_iter().zip(&platform.contexts).filter_map(|(name, context)| Some((name, context.cpu?)));
-        io.into_iter().chain(further).collect()
+        self.contexts().into_iter().filter_map(|(name, context)| Some((name, context.cpu?))).collect()
     }
 
     /// Threads of contexts: each g-core and each I/O context has one, and so have the c-cores of each CPU.
     pub(crate) fn threads(&self) -> usize {
-        let contexts = &self.context.platform.contexts;
+        let contexts: Vec<ContextSpec> = self.contexts().into_iter().map(|(_, context)| context).collect();
         let shares =
             |context: &&ContextSpec| context.kind == ContextKind::CCore && context.cpu.is_some() && !context.io;
         let shared: BTreeSet<Option<usize>> = contexts.iter().filter(shares).map(|context| context.cpu).collect();
-        1 + shared.len() + contexts.iter().filter(|context| !shares(context)).count()
+        shared.len() + contexts.iter().filter(|context| !shares(context)).count()
     }
 
     /// The highest priority that a context is to have, if one is to be above the ordinary one.
     pub(crate) fn highest_nice(&self) -> Option<i32> {
-        let further = self.context.platform.contexts.iter().filter_map(|context| context.nice);
-        self.context.nice.into_iter().chain(further).min().filter(|nice| *nice < 0)
+        self.contexts().iter().filter_map(|(_, context)| context.nice).min().filter(|nice| *nice < 0)
     }
 }
 

@@ -161,7 +161,8 @@ impl Config {
             return Some("[[handler]]: two handlers have the same name".to_owned());
         }
         let handler = self.handler.iter().find_map(HandlerSection::contradiction);
-        let contexts = || self.platform.names().err().map(|why| format!("[[platform.context]]: {why}"));
+        let contexts =
+            || self.of_context(Path::new("")).contexts().err().map(|why| format!("[[platform.context]]: {why}"));
         handler.or_else(contexts).or_else(|| self.host.contradiction())
     }
 }
@@ -400,9 +401,10 @@ mod tests {
                     reserve = \"50ms/s, 8 buffers\"\nreserve_path_rate = \"1k\"\noverload_parameters = { limit = 60 }\nweight = 2\nwhen_full = \"drop\"\nmax_sampling = 8\nbudget = \"5us\"\nstuck_after = \"1m\"\n\
                     over_budget = \"stop\"\non_fault = \"stop\"\n[[handler]]\nname = \"n\"\nnative = \"count\"\ninput_streams = [\"A\"]\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_else(|failure| panic!("{}", failure.text()));
-        let platform = config.of_context(Path::new("")).platform;
+        let context = config.of_context(Path::new(""));
+        let (all, platform) = (context.contexts().unwrap(), context.platform);
         assert_eq!((platform.margin_percent, platform.queue_batches, platform.slice_us), (30, 64, 200));
-        assert_eq!(platform.names(), Ok(vec!["c-core-1".to_owned(), "slow".to_owned()]));
+        assert_eq!(all.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), ["c-core-0", "c-core-1", "slow"]);
         assert_eq!((platform.contexts[0].kind, platform.contexts[0].cpu), (ContextKind::CCore, Some(1)));
         assert_eq!((platform.contexts[0].nice, platform.contexts[1].nice), (Some(-3), None));
         let bandwidths = platform.contexts.iter().map(|context| platform.bandwidth_bytes_per_s(context));

@@ -44,7 +44,7 @@ pub(super) fn in_words<'de, D: Deserializer<'de>, T>(
     read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-/// A table of texts, in which numbers and truth values are taken as they are written.
+/// A table of texts, in which numbers and truth values are taken as written.
 pub(super) fn scalars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let values = BTreeMap::<String, AnyScalar>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|(name, AnyScalar(value))| (name, value)).collect())

@@ -98,7 +98,7 @@ impl Rows {
         self.hash.update((cells as u64).to_le_bytes());
     }
 
-    /// A tag, then a value whose length the tag or the value itself tells: two different rows cannot look alike.
+    /// A tag, then a value whose length the tag or the value itself says: two different rows cannot look alike.
     fn cell(&mut self, cell: Cell<'_>) {
         match cell {
             Cell::Null => self.hash.update([0]),

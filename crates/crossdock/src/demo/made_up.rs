@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// What tells a flight from all others.
+/// What distinguishes a flight from all others.
 #[derive(Clone, Copy)]
 pub(crate) struct FlightKey<'a> {
     /// Day of departure: year, month, day.

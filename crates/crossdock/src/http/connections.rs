@@ -51,7 +51,7 @@ pub(super) enum Peer {
     Address(Option<IpAddr>),
 }
 
-/// A connection that tells whose it is.
+/// A connection that says whose it is.
 pub(super) trait Peered {
     /// Whose it is.
     fn peer(&self) -> Peer;

@@ -38,12 +38,12 @@ pub(crate) struct ErrorBody {
     pub(crate) plan: Option<PlanInfo>,
 }
 
-/// What is wrong, and what would mend it.
+/// What is wrong, and what would correct it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ApiError {
     /// What is wrong, in a sentence.
     pub(crate) message: String,
-    /// What would mend it.
+    /// What would correct it.
     pub(crate) hint: Option<String>,
     /// The whole error on several lines, with the place in the query, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,7 @@ impl Token {
     /// Reads a token from a file that not everybody may read.
     ///
     /// # Errors
-    /// It cannot be read, is not kept secret, or is no token; and what would mend it.
+    /// It cannot be read, is not kept secret, or is no token; and what would correct it.
     pub(crate) fn read(path: &Path) -> Outcome<Token> {
         let refused = |why: String| Failure::usage(format!("cannot use the token in {}: {why}", path.display()));
         let unreadable = |error: std::io::Error| {

@@ -139,7 +139,7 @@ impl App {
     pub(super) fn take(&mut self, mut next: Snapshot) {
         self.lost = None;
         (self.rates, self.sent, self.total) = Default::default();
-        // Another daemon's counters tell nothing of this one's.
+        // Another daemon's counters say nothing of this one's.
         if let Some(before) = self.latest.as_ref().filter(|before| before.started_at_ms == next.started_at_ms) {
             let s = next.at.saturating_duration_since(before.at).as_secs_f64();
             let rate = |now: u64, before: u64| if s > 0.0 { (now.saturating_sub(before) as f64 / s) as u64 } else { 0 };

@@ -221,7 +221,7 @@ fn draw_contexts(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buffer) 
     frame(app, List::Contexts, area, title, "").draw(&columns, &latest.platform, buffer);
 }
 
-/// A bar of `columns` columns, of which a share is full.
+/// A bar of `columns` columns, full for a share of them.
 fn bar(share: f64, columns: usize) -> String {
     let full = ((share.clamp(0.0, 1.0) * columns as f64).round() as usize).min(columns);
     "█".repeat(full) + &"░".repeat(columns - full)

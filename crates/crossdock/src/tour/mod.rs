@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         "\nThat was the tour; its daemon ends now. To go on:\n  \
          crossdock serve       runs a daemon of your own\n  \
          crossdock demo        lists demonstrations that check their results\n  \
-         crossdock --help      lists all commands, each of which has examples\n",
+         crossdock --help      lists all commands, each with examples\n",
     )
 }
 

@@ -1,4 +1,4 @@
-//! Processes that exchange messages with the daemon by shared memory: who is, who may, what is left of them.
+//! Processes that exchange messages with the daemon by shared memory: which are attached, which may be, what is left of them.
 
 use std::path::Path;
 

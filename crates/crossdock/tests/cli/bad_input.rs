@@ -1,4 +1,4 @@
-//! What is wrong is said: what, where, and what would mend it, with the right exit status.
+//! What is wrong is said: what, where, and what would correct it, with the right exit status.
 
 use crate::place::{FLIGHTS_CSV, Place};
 

@@ -1,6 +1,6 @@
-//! Records as bytes: layouts of other programs, in and out as they are, queried in place, and to and from other encodings.
+//! Records as bytes: layouts of other programs, in and out unchanged, queried in place, and to and from other encodings.
 
-use crate::place::{Place, WAYS};
+use crate::place::{Place, TRANSPORTS};
 
 /// Messages as an exchange sends them.
 const FEED: &str = "\
@@ -43,7 +43,7 @@ const LINES: &str = r#"{"time":"1970-01-01T00:00:00.000000258Z","venue":7,"msg":
 
 #[test]
 fn a_feed_goes_through_as_it_is_and_is_queried_in_place() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         place.write("feed.layout", FEED);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
-use crate::place::{Place, Process, WAYS};
+use crate::place::{Place, Process, TRANSPORTS};
 use rustix::process::{Pid, Signal, kill_process};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
@@ -26,7 +26,7 @@ fn a_daemon_says_goodbye_and_takes_its_socket_away() {
 
 #[test]
 fn an_interrupted_publisher_hands_over_what_it_has() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
@@ -49,7 +49,7 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
 
 #[test]
 fn a_publisher_that_ends_before_its_first_row_reports_its_end() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         for input in [None, Some("no,such,columns\n")] {
@@ -76,7 +76,7 @@ fn a_publisher_that_ends_before_its_first_row_reports_its_end() {
 
 #[test]
 fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         // A subscriber that is stopped says nothing: it must not be given up as gone, which would let the publisher go on.
         let config = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 600000\n";
         let (place, daemon) = Place::with_configured_daemon(config);
@@ -109,7 +109,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
 
 #[test]
 fn an_interrupted_subscriber_prints_its_tally() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         let endless = place.spawn(["subscribe", "SELECT * FROM A"]);
@@ -164,7 +164,7 @@ fn read_one_line(place: &Place, arguments: &[&str]) -> (Child, BufReader<ChildSt
 }
 
 #[test]
-fn a_reader_who_has_enough_ends_a_subscriber_quietly() {
+fn a_reader_that_has_enough_ends_a_subscriber_quietly() {
     let (place, _daemon) = Place::with_daemon();
     let (mut child, mut stdout) = read_one_line(&place, &["subscribe", "SELECT flight FROM A"]);
     place.wait_for_subscriptions(1);
@@ -182,7 +182,7 @@ fn a_reader_who_has_enough_ends_a_subscriber_quietly() {
 }
 
 #[test]
-fn a_reader_who_is_gone_ends_any_command_quietly() {
+fn a_reader_that_is_gone_ends_any_command_quietly() {
     let (place, _daemon) = Place::with_daemon();
     place.write("one.csv", HEADER.to_owned() + "UA,1,EWR,IAH,2,\n");
     let commands: [&[&str]; 6] = [

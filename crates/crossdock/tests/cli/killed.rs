@@ -106,7 +106,7 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     });
 }
 
-/// Three handlers of a state, each of which tells by its parameter and by what it reads which state that is.
+/// Three handlers of a state; each says by its parameter and by what it reads which state that is.
 fn state(number: u32) -> Value {
     let handler = |name: &str, native: &str, on: &str| {
         json!({ "name": format!("{name}{}", number % 2), "native": native, "input_streams": [on],
@@ -115,7 +115,7 @@ fn state(number: u32) -> Value {
     json!([handler("first", "sample", "A"), handler("second", "sample", "first"), handler("third", "sample", "second")])
 }
 
-/// What is wanted, as the daemon tells it: the names and parameters.
+/// What is wanted, as the daemon reports it: the names and parameters.
 fn wanted(place: &Place) -> Vec<(Value, Value)> {
     let (status, answer) = place.http("GET /v1/wanted HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 200, "{answer}");

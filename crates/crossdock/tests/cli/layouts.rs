@@ -57,8 +57,8 @@ fn messages_come_out_as_they_went_in() {
         assert_eq!(std::fs::read(place.path("same.bin")).unwrap(), bytes);
         let lines = lines.end().with_code(0).stdout;
         place.wait_for_subscriptions(0);
-        // Messages of types that the layouts list, and of this version of the schema: the others have bytes of which
-        // nothing is known, so JSON lacks them.
+        // Messages of types that the layouts list, and of this version of the schema: the others have bytes that
+        // no field describes, so JSON lacks them.
         let known = |line: &str| !line.contains("\"msg\":null") && !line.contains("\"version\":13");
         let messages: Vec<(&str, &[u8])> = lines.split_inclusive('\n').zip(split(&bytes, name == "itch")).collect();
         let (known, wanted): (String, Vec<u8>) = messages

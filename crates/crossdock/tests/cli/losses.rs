@@ -1,13 +1,13 @@
 //! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
 
-use crate::place::{Place, Process, WAYS, io_count};
+use crate::place::{Place, Process, TRANSPORTS, io_count};
 use crate::top::Terminal;
 use rustix::process::Signal;
 
 const PAIRS: &str = "a,b\n6,3\n1,0\n8,2\n5,0\n";
 const PAIRS_SCHEMA: &str = "a i32\nb i32\n";
 
-/// A place with a daemon, and rows of which a query has to divide by zero.
+/// A place with a daemon, and rows where a query has to divide by zero.
 fn with_pairs(way: &'static str) -> (Place, crate::place::Daemon) {
     let (place, daemon) = Place::with_daemon();
     place.write("r.csv", PAIRS);
@@ -30,7 +30,7 @@ fn peer_name(way: &str, client: &Process) -> String {
 
 #[test]
 fn rows_that_a_query_cannot_compute_are_counted_by_cause_and_shown() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_pairs(way);
         let subscriber = place.spawn(["subscribe", QUERY, "--wait", "--until-end"]);
         let other = place.spawn(["subscribe", QUERY, "--wait"]);
@@ -85,7 +85,7 @@ fn rows_that_a_handler_cannot_compute_are_named_with_their_cause() {
 
 #[test]
 fn rows_that_a_conversion_cannot_compute_are_named_with_their_cause() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_pairs(way);
         place.write("old.csv", "c,s,d\n1,6,3\n2,1,0\n3,8,2\n");
         place.write("old.schema", "c i32\ns i32\nd i32\n");
@@ -118,7 +118,7 @@ fn rows_that_a_conversion_cannot_compute_are_named_with_their_cause() {
 
 #[test]
 fn a_row_error_can_be_null_or_the_end() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_pairs(way);
         let query = "SELECT a / b AS x, a FROM R WHERE a < 8 OR 10 / b > 3";
         let of = |policy| place.spawn(["subscribe", query, "--wait", "--until-end", "--on-row-error", policy]);
@@ -136,7 +136,7 @@ fn a_row_error_can_be_null_or_the_end() {
 
 #[test]
 fn an_end_that_no_publisher_has_said_is_another_end() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, daemon) = with_pairs(way);
         let follow = ["subscribe", "SELECT * FROM R", "--wait", "--until-end"];
         let subscriber = place.spawn(follow);
@@ -172,7 +172,7 @@ fn an_end_that_no_publisher_has_said_is_another_end() {
 
 #[test]
 fn a_subscriber_that_is_killed_is_an_event_and_one_that_ends_is_none() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_pairs(way);
         place.run(PUBLISH).with_code(0);
         let subscribe = ["subscribe", "SELECT * FROM R", "--wait"];
@@ -220,7 +220,7 @@ fn an_earlier_loss_concerns_nobody_who_comes_later() {
 
 #[test]
 fn a_stream_that_nobody_publishes_is_not_waited_for_unless_that_is_asked_for() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_pairs(way);
         place.run(PUBLISH).with_code(0);
         let query = "SELECT * FROM R";
@@ -255,7 +255,7 @@ fn in_a_terminal_it_says_what_it_waits_for() {
 
 #[test]
 fn a_subscriber_that_stops_at_a_row_error_prints_all_rows_before_it() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_pairs(way);
         // Two rows, and more than a packet and a batch hold.
         for before in [1, 50_000] {
@@ -275,7 +275,7 @@ fn a_subscriber_that_stops_at_a_row_error_prints_all_rows_before_it() {
 
 #[test]
 fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let config = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 3000\n";
         let (place, _daemon) = Place::with_configured_daemon(config);
         let place = place.by(way);
@@ -305,7 +305,7 @@ fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
 
 #[test]
 fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_bytes = 131072\n");
         let place = place.by(way);
         let subscriber = place.spawn([
@@ -339,7 +339,7 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
 }
 
 #[test]
-fn a_stopped_subscriber_is_told_the_daemon_s_reason_when_it_goes_on() {
+fn a_stopped_subscriber_gets_the_daemon_s_reason_when_it_goes_on() {
     // Longer than a client waits for a packet.
     let (place, _daemon) = Place::with_configured_daemon("idle_timeout_ms = 6000\n");
     let place = place.by("udp");
@@ -385,7 +385,7 @@ fn the_list_of_subscriptions_has_the_main_cause_of_what_they_lost() {
 }
 
 #[test]
-fn doctor_says_who_is_slow_who_is_held_back_and_which_bound_is_near() {
+fn doctor_names_slow_and_delayed_clients_and_which_bound_is_near() {
     let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\nmax_sessions = 2\n";
     let (place, _daemon) = Place::with_configured_daemon(bounds);
     let place = place.by("udp");

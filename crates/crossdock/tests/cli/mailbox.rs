@@ -1,6 +1,6 @@
 //! The library's example, against a daemon as users run it.
 
-use crate::place::{Place, WAYS};
+use crate::place::{Place, TRANSPORTS};
 
 #[path = "../../../nectarine/examples/mailbox.rs"]
 #[allow(dead_code, reason = "its `main` is for users")]
@@ -9,7 +9,7 @@ mod example;
 #[test]
 fn the_example_with_mailboxes_does_what_it_says() {
     let (place, daemon) = Place::with_configured_daemon("[node]\nname = \"west\"\n");
-    for way in WAYS {
+    for way in TRANSPORTS {
         // By packets where that is requested, else by shared memory.
         let address = if way == "udp" { format!("udp://{}", daemon.address) } else { daemon.address.clone() };
         let seen = example::run(&address).unwrap();

@@ -1,6 +1,6 @@
 //! `crossdock mailbox`, as a user tries a mailbox without a program.
 
-use crate::place::{Place, WAYS};
+use crate::place::{Place, TRANSPORTS};
 use rustix::process::Signal;
 use std::fs;
 
@@ -67,7 +67,7 @@ fn what_a_killed_reader_over_packets_had_not_ended_is_there_for_the_next_one() {
 
 #[test]
 fn messages_that_were_dropped_are_reported_to_the_command_that_put_them() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         place.run(["mailbox", "create", "src"]).with_code(0);
         place.run(["mailbox", "create", "full", "--bound-messages", "1"]).with_code(0);
@@ -109,7 +109,7 @@ fn a_whole_file_is_one_message_by_either_way() {
     let (place, _daemon) = with_mailboxes();
     let bytes: Vec<u8> = (0..60_000_u32).map(|at| ((at * 31) >> 3) as u8).collect();
     fs::write(place.path("image"), &bytes).unwrap();
-    for way in WAYS {
+    for way in TRANSPORTS {
         let image = place.path("image");
         let put = ["mailbox", "put", "requests", image.to_str().unwrap(), "--whole", "--transport", way];
         place.run(put).with_code(0);
@@ -167,7 +167,7 @@ fn a_sync_is_written_by_another_command() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_would_mend_it() {
+fn what_is_wrong_is_named_with_what_would_correct_it() {
     let (place, _daemon) = with_mailboxes();
     let cases: [(&[&str], i32, &str); 8] = [
         (&["mailbox", "get", "nothing"], 2, "`crossdock mailbox create NAME` creates one"),

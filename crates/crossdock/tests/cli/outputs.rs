@@ -64,7 +64,7 @@ fn an_output_with_one_header_takes_records_that_lose_nothing() {
 }
 
 #[test]
-fn a_format_of_which_no_record_came_does_not_count() {
+fn a_format_without_records_does_not_count() {
     let (place, _daemon) = place();
     for (stream, encoding) in [("A", "parquet"), ("New", "parquet"), ("A", "csv"), ("New", "arrow-file")] {
         let mut bad = place.spawn_fed(["publish", stream, "--schema", "more.schema"]);

@@ -41,7 +41,7 @@ note      string null
 ";
 
 /// The ways by which commands reach a daemon.
-pub(crate) const WAYS: [&str; 2] = ["shm", "udp"];
+pub(crate) const TRANSPORTS: [&str; 2] = ["shm", "udp"];
 
 /// A directory, and the address and socket of a daemon, whether or not it runs.
 pub(crate) struct Place {

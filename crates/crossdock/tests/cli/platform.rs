@@ -216,7 +216,7 @@ fn events_are_followed_until_ctrl_c() {
     follower.end().with_code(0);
     let events = place.run(["events", "--json"]).with_code(0).json();
     assert!(!events.is_empty() && events.iter().all(|event| event["text"].is_string()));
-    // The daemon has not been kept waiting by one who has gone.
+    // The daemon has not been kept waiting by a client that has gone.
     place.run(["events", "--after", "1000000"]).with_code(0).saying(&["no events"]);
 }
 

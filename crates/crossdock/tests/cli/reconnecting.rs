@@ -1,6 +1,6 @@
 //! `--reconnect`: what follows when the daemon is killed and started again, or is not there yet.
 
-use crate::place::{Daemon, Place, Process, WAYS};
+use crate::place::{Daemon, Place, Process, TRANSPORTS};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,8 @@ const SUBSCRIBE: [&str; 4] = ["subscribe", "SELECT * FROM R", "--reconnect", "--
 /// The first daemon knows a publisher and a subscriber that are quiet when it is killed. The second is there before either has
 /// asked for the first.
 #[test]
-fn who_is_quiet_is_back_soon_after_a_kill() {
-    for way in WAYS {
+fn a_quiet_client_is_back_soon_after_a_kill() {
+    for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let subscriber = place.spawn(SUBSCRIBE);
         place.wait_for_subscriptions(1);
@@ -58,7 +58,7 @@ fn who_is_quiet_is_back_soon_after_a_kill() {
 
 #[test]
 fn a_daemon_that_is_not_there_yet_is_waited_for() {
-    for way in WAYS.into_iter().chain(["auto"]) {
+    for way in TRANSPORTS.into_iter().chain(["auto"]) {
         let place = Place::new().by(way);
         place.write("a.schema", crate::place::FLIGHTS_SCHEMA);
         place.write("r.schema", SCHEMA);
@@ -111,7 +111,7 @@ fn taken(place: &Place, records: u64) {
 /// The subscriber does not run when the daemon is killed, and comes back when records have passed at the next one.
 #[test]
 fn what_passes_while_a_subscriber_is_away_is_counted_and_said() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let subscriber = place.spawn(TO_THE_END);
         let filtered = ["subscribe", "SELECT a FROM R WHERE a < 100", "--reconnect", "--wait", "--until-end"];
@@ -185,7 +185,7 @@ fn a_publisher_that_does_not_come_back_is_not_counted_and_a_new_one_is() {
 #[test]
 fn a_kill_under_load_loses_what_was_within_the_daemon_and_this_is_counted() {
     const RECORDS: usize = 400_000;
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let rows: String = (0..RECORDS).map(|number| format!("{number}\n")).collect();
         place.write("rows.csv", rows);
@@ -212,7 +212,7 @@ fn a_kill_under_load_loses_what_was_within_the_daemon_and_this_is_counted() {
 
 #[test]
 fn a_publisher_waits_for_the_subscribers_that_were_there() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let subscriber = place.spawn(TO_THE_END);
         place.wait_for_subscriptions(1);
@@ -236,7 +236,7 @@ fn a_publisher_waits_for_the_subscribers_that_were_there() {
 
 #[test]
 fn a_publisher_waits_for_subscribers_for_a_time_only() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let subscriber = place.spawn(TO_THE_END);
         place.wait_for_subscriptions(1);
@@ -254,7 +254,7 @@ fn a_publisher_waits_for_subscribers_for_a_time_only() {
 
 #[test]
 fn a_publisher_may_wait_for_subscribers_at_its_start() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = with_daemon(way);
         let mut publisher = place.spawn_fed(awaiting(&["2m", "--min-subscribers", "2"]));
         publisher.feed("1\n");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::place::{Daemon, PATIENCE, Place, WAYS, argument, exchange, get, skip, with_io_contexts, word_after};
+use crate::place::{Daemon, PATIENCE, Place, TRANSPORTS, argument, exchange, get, skip, with_io_contexts, word_after};
 
 /// Opens sockets as systemd does, and becomes the program. Each of its first arguments is NAME|KIND|ADDRESS; the others are the
 /// program and its arguments, behind `--`.
@@ -87,7 +87,7 @@ fn sockets_that_are_passed_are_used_and_stay() {
     assert_eq!((status, health["address"].as_str()), (200, Some(daemon.address.as_str())));
 
     place.write("a.csv", "n\n1\n2\n");
-    for way in WAYS {
+    for way in TRANSPORTS {
         let reach = |words: &[&str]| {
             let mut command = place.command(words);
             command.env("CROSSDOCK_ADDRESS", &daemon.address).env("CROSSDOCK_TRANSPORT", way);

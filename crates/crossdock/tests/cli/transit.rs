@@ -1,11 +1,11 @@
 //! Records through the daemon: publish on one side, subscribe on the other.
 
-use crate::place::{FLIGHTS_CSV, Place, WAYS, gzip};
+use crate::place::{FLIGHTS_CSV, Place, TRANSPORTS, gzip};
 use rustix::process::Signal;
 
 #[test]
 fn csv_goes_in_and_the_selected_rows_come_out_as_csv() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         place.write("flights.csv", FLIGHTS_CSV);
@@ -26,7 +26,7 @@ fn csv_goes_in_and_the_selected_rows_come_out_as_csv() {
 
 #[test]
 fn json_goes_in_from_standard_input_and_comes_out_the_same() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         let lines = concat!(
@@ -70,7 +70,7 @@ fn without_a_schema_one_is_inferred_and_shown_from_a_gzip_file_too() {
 
 #[test]
 fn a_subscriber_may_wait_for_its_stream() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         let (place, _daemon) = Place::with_daemon();
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT flight FROM B", "--wait", "--limit", "1"]);
@@ -118,8 +118,8 @@ fn a_rate_is_kept_to_and_loses_nothing() {
 
 #[test]
 fn a_subscriber_that_is_killed_costs_the_others_nothing() {
-    for way in WAYS {
-        // Small bounds, so that the one who is gone would hold up the stream if nothing were done about it.
+    for way in TRANSPORTS {
+        // Small bounds, so that the client that is gone would delay the stream if nothing were done about it.
         let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nidle_timeout_ms = 500\n");
         let place = place.by(way);
         let survivor = place.spawn(["subscribe", "SELECT flight, note FROM A", "--until-end", "--wait"]);

@@ -14,7 +14,7 @@ pub(super) fn kind() -> NativeKind {
     let fields =
         |name, about, default| Parameter { name, about, kind: ParameterKind::Fields, default, is_tunable: false };
     let parameters = [
-        fields("fields", "the fields of which one has to differ from the last record with the same key", None),
+        fields("fields", "the fields where one has to differ from the last record with the same key", None),
         fields("key", "the fields that say which records belong together; none: all do", Some("")),
         MAX_KEYS_PARAMETER,
     ];

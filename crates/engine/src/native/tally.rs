@@ -11,7 +11,7 @@ use crate::kernel::Records;
 use crate::program::MakeError;
 use crate::warm::{own, touch, touch_fields};
 
-/// The most keys that a handler keeps something for. Each takes 64 to 72 bytes, so this is some 70 MB; there is room for a power of two.
+/// The most keys that a handler keeps something for. Each takes 64 to 72 bytes, so this is about 70 MB; there is room for a power of two.
 pub const MAX_KEYS: u64 = 1 << 20;
 
 /// How many keys a handler keeps something for, unless it is said.

@@ -8,8 +8,8 @@ use crate::format::{Layout, RECORD_ALIGN};
 use crate::record::{List, Record, Value, slot};
 
 impl RecordBuilder {
-    /// Gives a list field the elements of another list. Where both lay their elements out alike these are copied as
-    /// they are; else one by one, which takes elements with the same fields in the same order.
+    /// Gives a list field the elements of another list. Where both lay their elements out alike these are copied
+    /// unchanged; else one by one, which takes elements with the same fields in the same order.
     ///
     /// # Errors
     /// As [`RecordBuilder::set`]; the elements are of other types, or not as many as are fixed. Unless the types are at

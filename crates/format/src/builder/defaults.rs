@@ -103,7 +103,7 @@ impl RecordBuilder {
     }
 
     /// The number for a symbol that an enumeration lacks, if it has one for those here. A number written as text is none, and neither
-    /// is no text.
+    /// is not text.
     pub(super) fn unknown_number(&self, place: Place, symbol: &[u8]) -> Option<i64> {
         let field = self.format.fields().get(place.index()).filter(|_| self.fills_in)?;
         let is_number = str::from_utf8(symbol).is_ok_and(|symbol| symbol.trim().parse::<i64>().is_ok());

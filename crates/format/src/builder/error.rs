@@ -111,7 +111,7 @@ pub enum ValueProblem {
         room: u16,
     },
     /// A text that is ambiguous with its padding.
-    #[error("found a text that ends in NUL, which char[N] cannot tell from padding; use string")]
+    #[error("found a text that ends in NUL, which char[N] cannot distinguish from padding; use string")]
     EndsInNul,
     /// A text that is no symbol of the enumeration.
     #[error("found a text that is no symbol of the enumeration")]
@@ -167,7 +167,7 @@ pub enum ValueProblem {
         /// Whether the place has a sign.
         signed: bool,
     },
-    /// A timestamp between two that the layout's unit can tell.
+    /// A timestamp between two that the layout's unit can express.
     #[error("found a timestamp of {found} ns, expected a multiple of {unit} ns")]
     Unit {
         /// The timestamp, in nanoseconds.
@@ -176,7 +176,7 @@ pub enum ValueProblem {
         unit: i64,
     },
     /// A text that is ambiguous with its padding.
-    #[error("found a text that ends in a blank, expected none: `pad space` cannot tell it from padding")]
+    #[error("found a text that ends in a blank, expected none: `pad space` cannot distinguish it from padding")]
     EndsInBlank,
     /// A text with a NUL where NUL ends it.
     #[error("found a text with a NUL in it, expected none: `until nul` reads it up to there")]
@@ -238,7 +238,7 @@ pub enum ValueProblem {
     NullBit,
     /// Values that cannot all be there.
     #[error(
-        "found a value that would read back otherwise, expected what the fields say that share its bytes or tell whether \
+        "found a value that would read back otherwise, expected what the fields say that share its bytes or say whether \
          it is there"
     )]
     Contradiction,

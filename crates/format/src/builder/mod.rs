@@ -28,7 +28,7 @@ use put::{store, store_char, store_integer, store_run};
 /// [`end_element`](RecordBuilder::end_element), `set…` speaks of the fields of that element.
 ///
 /// Records of a foreign layout are made in the same way, and get their bytes when they are finished. Of their fields,
-/// those that tell of others may be left unset: which variant is there, how many elements a list has, how long the
+/// those that describe others may be left unset: which variant is there, how many elements a list has, how long the
 /// record is, what is null. Those that are set must say what is so.
 ///
 /// ```
@@ -59,7 +59,7 @@ pub struct RecordBuilder {
     bytes: Vec<u8>,
     /// One bit a field of the innermost open record: those that must be set and have not been.
     missing: Vec<u64>,
-    /// A record of which nothing is set: its fixed part, and its fields' defaults if they have them here.
+    /// A record with nothing set: its fixed part, and its fields' defaults if they have them here.
     blank: Box<[u8]>,
     /// One bit a field of the record: those that must be set.
     required: Box<[u64]>,
@@ -304,7 +304,7 @@ impl RecordBuilder {
     ///
     /// # Errors
     /// A field that is not nullable was never set. Of a foreign layout: a value that it has no way to hold, or that is not
-    /// what fields say that tell of it.
+    /// what fields say that describe it.
     #[inline]
     pub fn finish(&mut self) -> Result<&[u8], ValueError> {
         if self.depth > 0 {

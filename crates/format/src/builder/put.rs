@@ -110,7 +110,7 @@ impl RecordBuilder {
     /// Stores a text or bytes in a `char[N]`, `string` or `bytes` field.
     ///
     /// # Errors
-    /// There is no room for it, or a `char[N]` could not tell it from its padding.
+    /// There is no room for it, or a `char[N]` could not distinguish it from its padding.
     #[inline]
     pub(crate) fn put_run(&mut self, place: Place, run: Run<'_>) -> Result<(), ValueProblem> {
         if let FieldType::Char(room) = place.ty() {
@@ -175,7 +175,7 @@ impl RecordBuilder {
         Ok(())
     }
 
-    /// Makes all variants of a union null, of which one is to come.
+    /// Makes all variants of a union null; one is to come.
     ///
     /// # Errors
     /// The format has no such field.
@@ -292,7 +292,7 @@ fn store_if<const N: usize>(record: &mut [u8], cell: Cell, value: [u8; N], is_sa
     is_same
 }
 
-/// Stores the text of a `char[N]`, if it has room for it and can tell it from its padding.
+/// Stores the text of a `char[N]`, if it has room for it and can distinguish it from its padding.
 #[inline]
 pub(super) fn store_char(record: &mut [u8], cell: Cell, room: u16, text: &[u8]) -> bool {
     let (at, room) = (cell.offset as usize, usize::from(room));

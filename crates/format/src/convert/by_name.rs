@@ -35,11 +35,11 @@ struct Names<'a> {
     flaws: Vec<PlanFlaw>,
 }
 
-/// Two layouts of which one is made from the other: those of records, or of the elements of two lists.
+/// Two layouts, one made from the other: those of records, or of the elements of two lists.
 struct Pair<'a> {
     from: &'a Format,
     to: &'a Format,
-    /// What is laid out in the end: the target itself, or the foreign layout of which it is the natural format.
+    /// What is laid out in the end: the target itself, or the foreign layout whose natural format it is.
     laid: &'a Format,
     /// The path of each: empty for a record, `legs[]` for the elements of `legs`.
     from_path: &'a str,

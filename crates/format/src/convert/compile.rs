@@ -27,7 +27,7 @@ pub(super) struct Variable {
     /// Place of its slot, or of a list's elements.
     pub(super) to: u32,
     pub(super) to_null: NullBit,
-    /// The bit of the row that tells whether the nested record which it lies in is null.
+    /// The bit of the row that says whether the nested record which it lies in is null.
     pub(super) within: NullBit,
     /// Most bytes that the record may have once this is in it.
     pub(super) most: usize,
@@ -74,7 +74,7 @@ pub(super) struct Code {
     pub(super) blanks: Box<[u8]>,
     /// Records of a chunk.
     pub(super) chunk_records: usize,
-    /// What tells which nested records are there, where the variable part asks: it comes before that.
+    /// What says which nested records are there, where the variable part asks: it comes before that.
     pub(super) heads: Box<[Step]>,
     pub(super) variable: Box<[Variable]>,
     pub(super) steps: Box<[Step]>,
@@ -164,7 +164,7 @@ impl From<Bit> for NullBit {
     }
 }
 
-/// The bit that tells whether a field is null: its own, or that of the nested record that it lies in.
+/// The bit that says whether a field is null: its own, or that of the nested record that it lies in.
 fn null_bit(format: &Format, field: usize) -> NullBit {
     let cell = format.layout().cells.get(field);
     cell.map_or(NullBit::default(), |cell| NullBit { byte: cell.null_byte, mask: cell.null_mask })
@@ -176,7 +176,7 @@ fn group_bit(format: &Format, group: Option<usize>) -> NullBit {
 }
 
 impl Compiler<'_> {
-    /// What tells which nested records are there, and how many variants unions have. Bits of nested records come first, an
+    /// What says which nested records are there, and how many variants unions have. Bits of nested records come first, an
     /// outer one before those in it: what follows looks at them in the row.
     fn groups(&mut self) {
         let (body, layout) = (self.body, self.body.to.layout());
@@ -218,7 +218,7 @@ impl Compiler<'_> {
         let group = body.nesting.1.innermost(index);
         let own = body.to.layout().cells.get(index).is_some_and(|cell| !cell.is_shared());
         let to_null = if own { null_bit(&body.to, index) } else { NullBit::default() };
-        // Where nothing but the source's null tells that a nested record is not there, no step has to look.
+        // Where nothing but the source's null says that a nested record is not there, no step has to look.
         let is_guarded = |from: Option<usize>| match from {
             Some(from) => !body.follows(index, from),
             None => !body.is_sure(group),

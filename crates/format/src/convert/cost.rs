@@ -13,7 +13,7 @@ pub struct Cost {
     pub ns_per_record: u32,
     /// Bytes of a record that comes in: see [`expected_bytes`].
     pub bytes_in: u32,
-    /// Bytes of a record that goes out, reckoned alike.
+    /// Bytes of a record that goes out, computed alike.
     pub bytes_out: u32,
 }
 

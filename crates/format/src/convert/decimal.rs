@@ -23,7 +23,7 @@ fn range(bytes: u8) -> (i128, i128) {
     }
 }
 
-/// Whether a number may be refused on its way from one type to another, of which at least one is a decimal.
+/// Whether a number may be refused on its way from one type to another, at least one of them a decimal.
 pub(super) fn may_refuse(from: FieldType, to: FieldType) -> bool {
     let bounds = |ty: FieldType| match ty {
         FieldType::Decimal { bytes, scale } => Some((range(bytes), scale)),

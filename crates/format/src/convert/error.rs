@@ -8,7 +8,7 @@ use crate::element::Member;
 use crate::field::FieldType;
 use crate::format::Format;
 
-/// Why records of one format are not converted to another: every field that is in the way, and what would mend it.
+/// Why records of one format are not converted to another: every field that is in the way, and what would correct it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanError {
     /// The flaws: those of nested records, then those of fields in the target's order, of unions, and of the rules. There is
@@ -101,7 +101,7 @@ pub enum PlanProblem {
         to: FieldType,
     },
     /// A rule speaks of a field that is not there.
-    #[error("`{rule}` speaks of a field that the {side} does not have; take it out or mend the name")]
+    #[error("`{rule}` speaks of a field that the {side} does not have; take it out or correct the name")]
     NoSuchField {
         /// The rule.
         rule: String,
@@ -273,9 +273,9 @@ pub enum ConvertProblem {
         room: u16,
     },
     /// A text that is ambiguous with its padding.
-    #[error("found a text that ends in NUL, which char[N] cannot tell from padding")]
+    #[error("found a text that ends in NUL, which char[N] cannot distinguish from padding")]
     EndsInNul,
-    /// Bytes that are no text.
+    /// Binary data.
     #[error("found bytes that are not UTF-8, expected text")]
     NotUtf8,
     /// A number that the decimal, or the integer, does not hold exactly.

@@ -9,7 +9,7 @@ use crate::format::{Format, RECORD_ALIGN};
 use crate::record::{List, Value};
 
 impl Code {
-    /// Tells which nested records of a part are there, and appends what is in its variable part; whether it could. The row
+    /// Says which nested records of a part are there, and appends what is in its variable part; whether it could. The row
     /// starts at `start` of `out`, and the part `at` bytes further on, where it is blank. `format` is the source's.
     pub(super) fn fill(&self, format: &Format, source: Part<'_>, out: &mut Vec<u8>, start: usize, at: usize) -> bool {
         let mut refused = false;

@@ -95,7 +95,7 @@ impl InPlace {
             return Err(inner.why(record));
         }
         let length = if self.kept.is_empty() { fixed } else { record.len() };
-        // No record is longer than 32 bits tell.
+        // No record is longer than 32 bits can express.
         put(row, 0, (length as u32).to_le_bytes());
         if let Some((new, rest)) = record.split_at_mut_checked(fixed) {
             new.copy_from_slice(row);

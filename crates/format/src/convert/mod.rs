@@ -122,7 +122,7 @@ impl Plan {
     ///
     /// # Errors
     /// Every field of `to` that cannot be had, and every rule that speaks of a field which is not there, with what would
-    /// mend it.
+    /// correct it.
     pub fn by_name(from: &Format, to: &Format, rules: &Rules) -> Result<Plan, PlanError> {
         match by_name::body(from, to, rules) {
             (body, flaws) if flaws.is_empty() => {
@@ -202,7 +202,7 @@ impl Plan {
         if next.from() == next.to() && next.is_identity() {
             return Some(self.clone());
         }
-        // What a foreign layout refuses, and how it tells of values, is seen only once a record is written.
+        // What a foreign layout refuses, and how it describes values, is seen only once a record is written.
         if self.inner.foreign.is_some() {
             return None;
         }

@@ -43,7 +43,7 @@ impl Plan {
     #[must_use]
     pub fn narrowed(&self, from: &Format, makes: &[bool]) -> Option<Plan> {
         let body = &self.inner.body;
-        // Fields of a foreign layout tell of one another.
+        // Fields of a foreign layout describe one another.
         if self.inner.foreign.is_some() && makes.contains(&false) {
             return None;
         }
@@ -67,7 +67,7 @@ impl Plan {
         for path in &body.checks {
             checks.push(other.path(path)?);
         }
-        // Nested records and unions are numbered in the order of what is in them, of which some is gone.
+        // Nested records and unions are numbered in the order of what is in them, and some of that is gone.
         let fields = (0..body.groups.len()).map(|group| body.nesting.1.first_field(group));
         let groups = body.groups.iter().zip(fields).filter(|(_, field)| field.is_some_and(is_made));
         let mut own_unions = Vec::new();
@@ -92,7 +92,7 @@ impl Plan {
 }
 
 impl Body {
-    /// Fields of the source that tell whether a nested record is there.
+    /// Fields of the source that say whether a nested record is there.
     fn add_reads(&self, presence: &Presence, reads: &mut Vec<usize>) {
         match presence {
             Presence::Always | Presence::Never => {}

@@ -18,7 +18,7 @@ impl Plan {
         self.inner.make(record, out)
     }
 
-    /// Appends the new records for many, one behind the other, and tells of those that are refused: the record's number,
+    /// Appends the new records for many, one behind the other, and reports those that are refused: the record's number,
     /// counted from 0, and why. Returns how many were appended.
     pub fn run_all<'r>(
         &self,
@@ -90,7 +90,7 @@ impl Plan {
         appended
     }
 
-    /// As [`Plan::run_payload`], where only a record's format tells where the next one starts, or they go one by one.
+    /// As [`Plan::run_payload`], where only a record's format says where the next one starts, or they go one by one.
     fn run_records(&self, payload: &[u8], out: &mut Vec<u8>, refused: &mut dyn FnMut(usize, ConvertError)) -> usize {
         let (mut rest, mut done) = (payload, 0);
         let records = std::iter::from_fn(|| {
@@ -215,7 +215,7 @@ impl Inner {
         }
     }
 
-    /// Rows of one length, of which the first step may have begun.
+    /// Rows of one length, which the first step may have begun.
     fn fixed(&self, (records, begun): (&[&[u8]], bool), flaws: &mut [u8], out: &mut Vec<u8>) {
         let (code, length) = (&self.code, self.code.blank.len() * records.len());
         if !begun {
@@ -256,7 +256,7 @@ impl Inner {
         Some(length)
     }
 
-    /// Takes the rows of records with flaws out again, and tells of them; how many are left.
+    /// Takes the rows of records with flaws out again, and reports them; how many are left.
     #[cold]
     fn take_out(
         &self,

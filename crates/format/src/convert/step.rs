@@ -209,7 +209,7 @@ pub(super) trait Over<'r>: Sized {
     /// Does something for each.
     fn each(self, change: impl FnMut(Self::Record, &mut [u8]));
 
-    /// Does something for each that tells whether the record is refused.
+    /// Does something for each, which says whether the record is refused.
     fn check(self, change: impl FnMut(Self::Record, &mut [u8]) -> bool);
 }
 

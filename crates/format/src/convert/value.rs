@@ -86,7 +86,7 @@ impl Constant {
         })
     }
 
-    /// As a value; null for a list, of which there is none without a record.
+    /// As a value; null for a list, which needs a record.
     pub(super) fn value(&self) -> Value<'_> {
         match self {
             Self::Bool(value) => Value::Bool(*value),

@@ -91,7 +91,7 @@ impl CsvEncoder {
         Err(NotText::of(record))
     }
 
-    /// Appends a row; whether text in it had to be mended.
+    /// Appends a row; whether text in it had to be repaired.
     #[inline]
     fn push(&self, record: &Record<'_>, out: &mut Vec<u8>) -> bool {
         let mut is_repaired = false;

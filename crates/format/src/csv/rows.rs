@@ -158,7 +158,7 @@ impl RowReader {
         }
     }
 
-    /// Gathers a row of which the buffer holds a part; `search` has come to the end of that part.
+    /// Gathers a row that the buffer holds a part of; `search` has come to the end of that part.
     fn gather<R: BufRead + ?Sized>(&mut self, reader: &mut R, search: &mut Search) -> Result<(), CsvError> {
         self.gathered.clear();
         loop {
@@ -267,7 +267,7 @@ impl Splitter {
         }
     }
 
-    /// Takes text up to the quote that closes it, of which a row that was found whole has one; what follows it.
+    /// Takes text up to the quote that closes it: a row that was found whole has one; what follows it.
     fn take_quoted<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         loop {
             let end = memchr::memchr(b'"', bytes).unwrap_or(bytes.len());
@@ -446,7 +446,7 @@ mod tests {
             input.push_str("\nlast,row\n");
             let (lines, found, errors) = read_all(input.as_bytes(), buffer_bytes, &options);
             prop_assert_eq!(&(lines.clone(), found.clone(), errors.clone()), &read_all(input.as_bytes(), 1 << 16, &options));
-            // An open quote before it is within reach of swallowing it, and is then what the error tells of.
+            // An open quote before it is within reach of swallowing it, and is then what the error reports.
             let is_there = found.last() == Some(&vec![b"last".to_vec(), b"row".to_vec()]);
             prop_assert!(is_there || input.contains('"'));
             if is_there {

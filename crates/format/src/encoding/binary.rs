@@ -63,7 +63,7 @@ impl Decoder for BinaryDecoder {
     }
 }
 
-/// Writes records as they are.
+/// Writes records unchanged.
 #[derive(Debug, Default)]
 pub struct BinaryEncoder;
 

@@ -15,7 +15,7 @@
 //!
 //! Other tags are passed over. A value that does not fit its field, a member twice, a name that the format does not have
 //! (unless [`EncodingOptions::ignore_unknown`] is set), text that is no UTF-8 (unless
-//! [`Loss::InvalidText`](super::Loss::InvalidText) is allowed, then it is mended): an error of that item, behind which
+//! [`Loss::InvalidText`](super::Loss::InvalidText) is allowed, then it is repaired): an error of that item, behind which
 //! reading goes on. Bytes that are no CBOR end it. NaN and the infinities are kept, NaN to the bit where the sizes are
 //! the same.
 

@@ -28,7 +28,7 @@ pub fn decoder(
     Ok(Box::new(ForeignDecoder::new(format, natural_format)))
 }
 
-/// A decoder to records of `format`, of inputs as they are written of records of `declared`.
+/// A decoder to records of `format`, of inputs as written of records of `declared`.
 fn natural_decoder(
     encoding: Encoding,
     format: &Format,

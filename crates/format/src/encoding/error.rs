@@ -82,7 +82,7 @@ impl EncodingError {
 impl fmt::Display for EncodingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let EncodingProblem::Json(_) | EncodingProblem::Csv(_) = self.problem {
-            // They tell of lines and columns.
+            // They report lines and columns.
             return write!(f, "{}", self.problem);
         }
         let mut place = Vec::new();
@@ -236,7 +236,7 @@ pub enum EncodingProblem {
     /// The encoding cannot hold the field at all, or the schemas do not go together.
     #[error("{message}")]
     Schema {
-        /// What is wrong, and what would mend it.
+        /// What is wrong, and what would correct it.
         message: String,
     },
     /// An item is longer than allowed.

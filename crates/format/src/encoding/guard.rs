@@ -1,4 +1,4 @@
-//! Libraries that may panic at bytes which they did not expect. The process's panic hook still tells of it, on standard error
+//! Libraries that may panic at bytes which they did not expect. The process's panic hook still reports it, on standard error
 //! unless somebody set another; with `panic = "abort"` there is nothing to be caught.
 
 use std::fmt::Display;

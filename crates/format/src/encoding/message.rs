@@ -156,7 +156,7 @@ fn refuse_files(encoding: Encoding) -> Result<(), EncodingError> {
     }
 }
 
-/// A decoder of messages of Protobuf, each of which is all of its input.
+/// A decoder of messages of Protobuf, each being all of its input.
 #[cfg(feature = "protobuf")]
 fn bare_protobuf(
     format: &Format,

@@ -11,17 +11,17 @@
 //!
 //! | | an enumeration's number without a symbol | NaN, the infinities | text that is no UTF-8, written | text that is no UTF-8, read | a number beyond its field, read |
 //! |---|---|---|---|---|---|
-//! | JSON | the number | `"NaN"`, `"inf"`, `"-inf"` | refused, or mended | an error, or mended | an error |
-//! | CSV | the number | `NaN`, `inf`, `-inf` | refused, or mended | an error | an error |
-//! | XML | the number | `NaN`, `INF`, `-INF` | refused, or mended | ends the input | an error |
-//! | CBOR, MessagePack | the number | as they are | refused, or mended | an error, or mended | an error |
-//! | Avro | an error | as they are | refused, or mended | an error, or mended | an error |
-//! | Protobuf | the number | as they are | refused, or mended | an error, or mended | an error; its own `int32` and the like are cut |
-//! | Arrow, Parquet | the number | as they are | refused, or mended | an error | an error |
-//! | binary | the number | as they are | as it is | as it is | an error: a foreign layout's time beyond the years 1677 to 2262 |
+//! | JSON | the number | `"NaN"`, `"inf"`, `"-inf"` | refused, or repaired | an error, or repaired | an error |
+//! | CSV | the number | `NaN`, `inf`, `-inf` | refused, or repaired | an error | an error |
+//! | XML | the number | `NaN`, `INF`, `-INF` | refused, or repaired | ends the input | an error |
+//! | CBOR, MessagePack | the number | unchanged | refused, or repaired | an error, or repaired | an error |
+//! | Avro | an error | unchanged | refused, or repaired | an error, or repaired | an error |
+//! | Protobuf | the number | unchanged | refused, or repaired | an error, or repaired | an error; its own `int32` and the like are cut |
+//! | Arrow, Parquet | the number | unchanged | refused, or repaired | an error | an error |
+//! | binary | the number | unchanged | as it is | as it is | an error: a foreign layout's time beyond the years 1677 to 2262 |
 //!
-//! *Mended*: its wrong bytes are replaced by U+FFFD, where [`Loss::InvalidText`] is allowed. *An error* is one of the
-//! item, which tells the field; what follows is read or written. A symbol that is unknown is an error everywhere, and so
+//! *Repaired*: its wrong bytes are replaced by U+FFFD, where [`Loss::InvalidText`] is allowed. *An error* is one of the
+//! item, which names the field; what follows is read or written. A symbol that is unknown is an error everywhere, and so
 //! is an element of a list that is null, except where the elements are declared as `record { value TYPE null }`, records of
 //! one nullable field of that name: JSON, CBOR, MessagePack, Avro, Arrow and Parquet are read so that the field is the
 //! element itself, or null.
@@ -206,7 +206,7 @@ impl Encoding {
         }
     }
 
-    /// Endings of file names that tell of it, without the dot.
+    /// Endings of file names that indicate it, without the dot.
     #[must_use]
     pub const fn endings(self) -> &'static [&'static str] {
         match self {
@@ -227,7 +227,7 @@ impl Encoding {
 }
 
 impl Encoding {
-    /// The encoding that a file's name tells of by its ending, behind which there may be a `.gz`.
+    /// The encoding that a file's name indicates by its ending, behind which there may be a `.gz`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
@@ -235,13 +235,13 @@ impl Encoding {
         Self::ALL.into_iter().find(|encoding| encoding.endings().contains(&ending))
     }
 
-    /// Whether its bytes are no text.
+    /// Whether it is binary data.
     #[must_use]
     pub const fn is_binary(self) -> bool {
         !matches!(self, Self::Json | Self::Csv | Self::Xml)
     }
 
-    /// Whether an input says itself which fields it has, and of which types: [`open`] reads it without a format.
+    /// Whether an input says itself which fields it has, and their types: [`open`] reads it without a format.
     #[must_use]
     pub const fn carries_schema(self) -> bool {
         matches!(self, Self::AvroFile | Self::ArrowStream | Self::ArrowFile | Self::Parquet)
@@ -293,13 +293,13 @@ pub enum Loss {
     /// An enumeration becomes the text of its symbol, so that what reads it back has another type. Arrow and Parquet,
     /// written.
     Enum,
-    /// Lists become JSON inside of a text, which is a list again only for who has the schema. CSV, written.
+    /// Lists become JSON inside of a text, which is a list again only for a reader with the schema. CSV, written.
     ListAsJson,
     /// Integers become the nearest float, where a field of floats has none equal to them. All that are read by a format
     /// with such a field, except Avro and Protobuf, which have no integers for it.
     Rounding,
     /// Text that is no UTF-8, or has characters that the encoding lacks, has these replaced by U+FFFD. All that write text
-    /// or read it, as [the table](self#what-is-hard-to-say) says; `binary` has bytes as they are.
+    /// or read it, as [the table](self#what-is-hard-to-say) says; `binary` has bytes unchanged.
     InvalidText,
 }
 

@@ -15,7 +15,7 @@
 //!
 //! A value that does not fit its field, a member twice, a name that the format does not have (unless
 //! [`EncodingOptions::ignore_unknown`] is set), text that is no UTF-8 (unless
-//! [`Loss::InvalidText`](super::Loss::InvalidText) is allowed, then it is mended), an extension that is no time: an error
+//! [`Loss::InvalidText`](super::Loss::InvalidText) is allowed, then it is repaired), an extension that is no time: an error
 //! of that item, behind which reading goes on. The byte `c1`, which MessagePack does not have, ends it. NaN and the
 //! infinities are kept, NaN to the bit where the sizes are the same.
 

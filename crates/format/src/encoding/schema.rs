@@ -17,7 +17,7 @@ pub enum SchemaLanguage {
 }
 
 impl SchemaLanguage {
-    /// The language that a file's name tells of by its ending: Crossdock's own unless it is known to be another.
+    /// The language that a file's name indicates by its ending: Crossdock's own unless it is known to be another.
     #[must_use]
     pub fn of_name(name: &str) -> Self {
         match name.rsplit_once('.').map(|(_, ending)| ending) {
@@ -45,7 +45,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// A schema that imports nothing, in the language that its name tells of.
+    /// A schema that imports nothing, in the language that its name indicates.
     #[must_use]
     pub fn new(name: impl Into<String>, text: impl Into<String>, message: Option<String>) -> Self {
         let name = name.into();

@@ -32,7 +32,7 @@ impl Decoder for JsonDecoder {
     }
 }
 
-/// JSON lines that are refused where text is not UTF-8, unless it may be mended.
+/// JSON lines that are refused where text is not UTF-8, unless it may be repaired.
 pub(super) struct JsonOutput {
     encoder: JsonEncoder,
     repairs_text: bool,
@@ -121,7 +121,7 @@ pub(super) struct CsvOutput {
     encoder: CsvEncoder,
     header: bool,
     repairs_text: bool,
-    /// Nested records that may be there with nothing in them, which their columns do not tell; none where that is allowed.
+    /// Nested records that may be there with nothing in them, which their columns do not show; none where that is allowed.
     bare: Vec<Group>,
 }
 
@@ -151,7 +151,7 @@ impl CsvOutput {
     }
 }
 
-/// The nested records that may be null and of which all fields may be.
+/// The nested records that may be null, with all their fields.
 fn find_bare(format: &Format, members: &[Member], bare: &mut Vec<Group>) {
     for member in members {
         let Member::Group(group) = member else { continue };

@@ -16,7 +16,7 @@ pub(crate) struct ForeignLayout {
     pub(crate) access: Box<[Option<std::sync::Arc<Access>>]>,
     /// By field: how it is written.
     pub(crate) puts: Box<[Put]>,
-    /// Whether some fields tell of others, or share their bytes: what is written has to be looked at again.
+    /// Whether some fields describe others, or share their bytes: what is written has to be looked at again.
     pub(crate) has_ties: bool,
     /// The natural layout of the same fields, in which records are made that are then written in this one; `None` for
     /// elements.
@@ -78,7 +78,7 @@ impl ForeignLayout {
         }
     }
 
-    /// Where the record ends that `bytes` start with, of which more may come.
+    /// Where the record ends that `bytes` start with; more may come.
     pub(crate) fn extent(&self, fixed: usize, bytes: &[u8]) -> Extent {
         let len = match self.rule {
             LengthRule::Fixed(len) => Ok(len as usize),
@@ -117,7 +117,7 @@ impl ForeignLayout {
         for spot in &self.tails {
             end = end.max(tail(spot, &mut starts)?);
         }
-        // Unions come before those that lie in their variants, so what tells of a variant was found to be there.
+        // Unions come before those that lie in their variants, so what describes a variant was found to be there.
         for (index, within) in self.unions.iter().enumerate() {
             let place = At { bytes, base: 0, pieces: &self.pieces, starts: &starts };
             if any_null(within, &place) {
@@ -167,7 +167,7 @@ impl ForeignLayout {
         let refuse = |problem| RecordError { at, path: ElementPath::default(), problem };
         let len = self.record_len(fixed, bytes).filter(|len| *len >= fixed);
         let found = len.and_then(|len| bytes.get(..len));
-        // Of a record whose length is what its fields need, these tell why it has none.
+        // Of a record whose length is what its fields need, these say why it has none.
         let whole = if self.rule == LengthRule::Variant { Some(bytes) } else { found };
         match whole.map(|record| (record, self.needed(fixed, record))) {
             Some((record, Err((flaw, Some(piece))))) => return refuse(self.piece_problem(piece, flaw, record)),

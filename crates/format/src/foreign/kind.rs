@@ -24,7 +24,7 @@ pub(super) struct Kind {
     /// Whether there is more than one byte to put in order.
     pub(super) has_order: bool,
     pub(super) read: Template,
-    /// The type, and what stands behind the place, as they are written down.
+    /// The type, and what stands behind the place, as written down.
     pub(super) text: String,
     pub(super) attributes: String,
 }
@@ -344,7 +344,7 @@ impl Kind {
 }
 
 impl Attributes {
-    /// As they are written down, but for the place, the order, null and the count.
+    /// As written down, but for the place, the order, null and the count.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.

@@ -36,7 +36,7 @@ pub enum ReadCost {
     Load,
     /// Bytes are swapped, cut out of others, or compared first; the interpreter does it, value by value.
     Converted,
-    /// As [`ReadCost::Converted`], after a look at the field that tells which variant is there.
+    /// As [`ReadCost::Converted`], after a look at the field that says which variant is there.
     Guarded,
     /// As [`ReadCost::Converted`], after a walk over what lies in front of the field and has no constant length.
     Walked,
@@ -76,7 +76,7 @@ impl Access {
         }
     }
 
-    /// Whether the value, or what tells that it is null, has no constant place.
+    /// Whether the value, or what says that it is null, has no constant place.
     fn walks(&self) -> bool {
         let spot = match &self.read {
             Read::Number { load, .. } | Read::Float(load) | Read::Slot { start: load, .. } => load.at,
@@ -177,7 +177,7 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// Its bits as they are; zeros where the bytes end.
+    /// Its bits unchanged; zeros where the bytes end.
     #[inline]
     pub(crate) fn raw(&self, place: &At<'_>) -> u64 {
         self.load(place.bytes, place.spot(self.at)).unwrap_or(0)
@@ -202,7 +202,7 @@ impl Number {
         Some(if self.bits == 64 { cut } else { cut & ((1 << self.bits) - 1) })
     }
 
-    /// Its bits as they are.
+    /// Its bits unchanged.
     ///
     /// # Errors
     /// Not all its bytes are there; a varint of more than 64 bits.

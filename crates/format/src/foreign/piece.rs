@@ -1,7 +1,7 @@
 //! Pieces: what has no constant length, and where the fields behind it are.
 //!
 //! A field's place is a [`Spot`]: bytes from an anchor on. Anchor 0 is the start of the record, and needs nothing; anchor
-//! `n` is the end of piece `n`, which is found by walking over the pieces in front of it, each of which is one step: its
+//! `n` is the end of piece `n`, which is found by walking over the pieces in front of it; each is one step: its
 //! length stands in the record, but for a text that ends with NUL. A record has at most [`MAX_PIECES`], so a walk is
 //! bounded, and its steps are kept in an array: no piece is walked over twice.
 

@@ -231,7 +231,7 @@ impl<'a> Placer<'a> {
         self.go_to(node, &path, attributes, scope)?;
         let Some(on) = on else {
             let flaw =
-                "a union of a foreign layout names the field that tells the variant: `union on FIELD { 1 => … }`";
+                "a union of a foreign layout names the field that selects the variant: `union on FIELD { 1 => … }`";
             return Err(self.refuse(node, &path, flaw));
         };
         let (leaf, load) = self.find_number(node, on, scope)?;
@@ -286,7 +286,7 @@ impl<'a> Placer<'a> {
         })
     }
 
-    /// The values of a union's field `on` that tell of a variant; those of others are `taken`.
+    /// The values of a union's field `on` that select a variant; those of others are `taken`.
     fn variant_values(
         &self,
         variant: &Node<'_>,
@@ -301,7 +301,7 @@ impl<'a> Placer<'a> {
             values.push(value.ok_or_else(|| self.refuse(variant, path, flaw()))?);
         }
         if values.is_empty() {
-            let flaw = "a variant has the values that tell of it: `VALUE => name type`";
+            let flaw = "a variant has the values that select it: `VALUE => name type`";
             return Err(self.refuse(variant, path, flaw));
         }
         if matches!(variant.ty, Ty::Union(_)) {
@@ -364,7 +364,7 @@ impl<'a> Placer<'a> {
         Ok((Test::Bit { of: leaf, load, bit: *bit, when: *when }, text))
     }
 
-    /// What tells that a field is null, which is written down behind it.
+    /// What says that a field is null, which is written down behind it.
     fn null_test(
         &mut self,
         node: &Node<'_>,
@@ -696,7 +696,7 @@ impl Placer<'_> {
             .map_err(|problem| FormatError { line: Some(line), problem })
     }
 
-    /// Marks the fields that others tell: variants, null bits, counts, the record's length. Gives whether there are
+    /// Marks the fields that others say: variants, null bits, counts, the record's length. Gives whether there are
     /// such, here or in elements.
     fn derive(&mut self, rule: LengthRule) -> bool {
         let tests = self.access.iter().flatten().flat_map(|access| access.tests.iter());

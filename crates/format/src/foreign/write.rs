@@ -1,6 +1,6 @@
 //! Writing records of a foreign layout. A record is made in the natural layout of the same fields, the format's natural format,
 //! and then gets the foreign bytes: each field its place, what is nowhere declared zero, and the variable parts behind the
-//! fixed one, in the order of their fields. What tells of other fields is worked out unless it was set.
+//! fixed one, in the order of their fields. What describes other fields is worked out unless it was set.
 
 use super::check::{ForeignLayout, LengthRule};
 use super::piece::{At, Flaw, Head, MAX_PIECES, PieceLen, Spot, Starts, Stride, varint_bytes, zigzag};
@@ -21,7 +21,7 @@ pub(crate) struct Put {
     pub(super) null: Option<Test>,
     /// Whether it may be null by itself, or as a variant.
     pub(super) is_nullable: bool,
-    /// Whether others tell its value, or lie in the same bytes.
+    /// Whether others say its value, or lie in the same bytes.
     pub(super) is_derived: bool,
     /// Bytes in its place, at least.
     pub(super) size: u32,
@@ -282,7 +282,7 @@ impl Writer<'_> {
         self.end_block(part, group)
     }
 
-    /// Has the discriminator tell which variant is there.
+    /// Has the discriminator say which variant is there.
     fn union(&mut self, part: &Part<'_>, union: &Group) -> Result<(), ValueError> {
         let there = part.values.variant(union);
         match there.and_then(|variant| determined_by(part, variant)) {
@@ -343,7 +343,7 @@ impl Writer<'_> {
         if value.is_null() {
             return match &put.null {
                 Some(test) => self.put_null(part, field, test),
-                // How many bytes it takes has to be known before what it tells of is written.
+                // How many bytes it takes has to be known before what it describes is written.
                 None if put.is_derived && put.piece != 0 => match counted_by(part, field) {
                     Some(count) => self.value(part, field, &put.read, Value::Uint(count as u64)),
                     None => Err(part.refuse(field, ValueProblem::DerivedVarint)),
@@ -477,7 +477,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Room for a variable part, of which the slot then tells: where it is.
+    /// Room for a variable part; the slot then says where it is.
     fn append(
         &mut self,
         part: &Part<'_>,
@@ -656,7 +656,7 @@ fn counted_by(part: &Part<'_>, field: usize) -> Option<usize> {
     }
 }
 
-/// The field that tells whether a variant is there, as a number, and its values that say so.
+/// The field that says whether a variant is there, as a number, and its values that say so.
 fn determined_by<'a>(part: &Part<'a>, variant: &Member) -> Option<(usize, &'a Number, &'a [i128])> {
     let test = match variant {
         Member::Leaf(field) => {
@@ -686,7 +686,7 @@ fn number(value: Value<'_>, unit: i64) -> Result<i128, ValueProblem> {
     })
 }
 
-/// The first field in which two records differ, of which the second may leave open what others tell.
+/// The first field in which two records differ; the second may leave open what others say.
 fn difference(members: &[Member], found: &Record<'_>, wanted: &Record<'_>) -> Option<usize> {
     let foreign = found.format().layout().foreign.as_ref()?;
     members.iter().find_map(|member| match member {

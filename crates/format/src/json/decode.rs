@@ -146,7 +146,7 @@ impl Convert {
 /// Where a value starts that is given by itself.
 const ALONE: Start = Start { line: 1, column: 0 };
 
-/// What is wrong with a value, of which the last `left` bytes have not been read.
+/// What is wrong with a value whose last `left` bytes have not been read.
 #[cold]
 fn explain(stop: Stop, start: Start, bytes: &[u8], left: usize) -> JsonError {
     let (before, rest) = bytes.split_at(bytes.len().saturating_sub(left));

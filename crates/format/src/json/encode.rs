@@ -29,7 +29,7 @@ enum What {
     Group(Group, Vec<Member>),
 }
 
-/// How a value is written, where the value alone does not tell.
+/// How a value is written, where the value alone does not say.
 #[derive(Clone, Debug)]
 enum Kind {
     Scalar(FieldType),
@@ -48,7 +48,7 @@ impl JsonValue {
         Self(Kind::of(field))
     }
 
-    /// Appends a value of the field; whether text in it had to be mended.
+    /// Appends a value of the field; whether text in it had to be repaired.
     pub(crate) fn push(&self, value: Value<'_>, out: &mut Vec<u8>) -> bool {
         let mut line = Line { bytes: out, is_repaired: false };
         push_value(&self.0, value, &mut line);
@@ -124,7 +124,7 @@ impl JsonEncoder {
         Err(NotText::of(record))
     }
 
-    /// Appends a line; whether text in it had to be mended.
+    /// Appends a line; whether text in it had to be repaired.
     #[inline]
     fn push(&self, record: &Record<'_>, out: &mut Vec<u8>) -> bool {
         let mut line = Line { bytes: out, is_repaired: false };

@@ -7,7 +7,7 @@ use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
 
 /// The JSON Schema (draft 2020-12) of the objects that records of a format are written as. Read by
-/// [`import_json_schema`](super::import_json_schema), it gives the same fields as far as JSON Schema tells types apart, in the
+/// [`import_json_schema`](super::import_json_schema), it gives the same fields as far as JSON Schema distinguishes types, in the
 /// order of their names.
 #[must_use]
 pub fn export_json_schema(format: &Format) -> String {

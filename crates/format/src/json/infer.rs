@@ -118,7 +118,7 @@ fn syntax_error(start: Start, error: &serde_json::Error) -> JsonError {
     JsonError::at(line, JsonProblem::Syntax { column, message })
 }
 
-/// A value of the sample: numbers as they are written, members in their order, and what is in it not looked into yet.
+/// A value of the sample: numbers as written, members in their order, and what is in it not looked into yet.
 enum Json<'a> {
     Null,
     Bool,
@@ -274,7 +274,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The type that holds all that was seen; `None` for objects without members, of which there is nothing to keep.
+    /// The type that holds all that was seen; `None` for objects without members, where there is nothing to keep.
     fn type_spec(&self, options: &JsonInferOptions) -> Option<TypeSpec> {
         Some(match &self.kind {
             Kind::Nothing | Kind::Text => FieldType::String.into(),

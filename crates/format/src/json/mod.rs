@@ -44,7 +44,7 @@ pub struct JsonOptions {
     pub null_words: Vec<String>,
     /// Whether an integer becomes the nearest float where its field has none equal to it; by default it is an error.
     pub rounds_integers: bool,
-    /// Whether text that is no UTF-8 is mended; by default it is an error.
+    /// Whether text that is no UTF-8 is repaired; by default it is an error.
     pub repairs_text: bool,
     /// Longest line in bytes, 1 MiB by default.
     pub max_line_bytes: usize,

@@ -14,7 +14,7 @@ use crate::{MAX_FIELDS, MAX_NESTING, nesting};
 pub struct JsonSchemaError {
     /// The path of the property; empty for the schema itself.
     pub path: String,
-    /// What is wrong, and what would mend it.
+    /// What is wrong, and what would correct it.
     pub message: String,
 }
 

@@ -19,7 +19,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// The layout of an input that starts with these bytes; `None` while they do not tell. An object whose first line ends
+    /// The layout of an input that starts with these bytes; `None` while they do not say. An object whose first line ends
     /// where more of it has to come (behind `{`, `[`, `:` or `,`) goes on in the next. Any other line is one that is wrong where
     /// it is no whole object, so that the lines behind it can still be read.
     pub(super) fn of(start: &[u8]) -> Option<Self> {
@@ -248,7 +248,7 @@ fn shown(byte: u8) -> String {
     format!("`{}`", crate::text::shorten(&[byte]))
 }
 
-/// How far a value reaches, of which not all bytes need be there. What it is made of is not judged.
+/// How far a value reaches; not all its bytes need be there. What it is made of is not judged.
 #[derive(Default)]
 struct Extent {
     /// Arrays and objects that are open.

@@ -161,7 +161,7 @@ pub struct Replayed {
 }
 
 /// Reads a log back. Whatever the bytes, this neither fails nor panics: what is torn is left out, and said. A format whose
-/// version or conversion is no longer there is forgotten.
+/// version or conversion is gone is forgotten.
 #[must_use]
 pub fn replay(log: &[u8]) -> Replayed {
     let mut replayed = Replayed { registry: Registry::default(), whole_bytes: 0, passed_over: Vec::new() };

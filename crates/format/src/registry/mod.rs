@@ -139,7 +139,7 @@ impl Registry {
         self.streams.iter().map(|(name, stream)| (name.as_str(), stream))
     }
 
-    /// The conversions that are kept: of which stream, from, to, and how.
+    /// The conversions that are kept: stream, from, to, and how.
     pub fn conversions(&self) -> impl Iterator<Item = (&str, FormatId, FormatId, &Conversion)> {
         self.conversions.iter().map(|((stream, from, to), conversion)| (stream.as_str(), *from, *to, conversion))
     }

@@ -13,7 +13,7 @@ use crate::text::{self, Rounding, Unfit};
 pub(crate) struct Rules {
     /// Whether members that the format has no field for are passed over.
     pub(crate) ignore_unknown: bool,
-    /// Whether text that is no UTF-8 is mended.
+    /// Whether text that is no UTF-8 is repaired.
     pub(crate) repairs_text: bool,
     pub(crate) rounding: Rounding,
     /// Texts that are null in a nullable field.
@@ -102,8 +102,8 @@ impl Rules {
         match place.ty() {
             FieldType::String | FieldType::Char(_) if run.is_text() => return Ok(builder.put_run(place, run)?),
             FieldType::String | FieldType::Char(_) if self.repairs_text => {
-                let mended = String::from_utf8_lossy(run.bytes);
-                return Ok(builder.put_run(place, Run::alone(mended.as_bytes()))?);
+                let repaired = String::from_utf8_lossy(run.bytes);
+                return Ok(builder.put_run(place, Run::alone(repaired.as_bytes()))?);
             }
             FieldType::String | FieldType::Char(_) => return Err(Misfit::NotText),
             FieldType::Timestamp | FieldType::Enum { .. } | FieldType::Decimal { .. } => {}

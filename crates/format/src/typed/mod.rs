@@ -41,7 +41,7 @@
 //! tuple has is an error.
 //!
 //! An alias of an enum's variant (`#[serde(alias = "…")]`) is a further symbol of the enumeration, and shifts the numbers of the
-//! symbols behind it: serde lists a variant's name and its aliases in alphabetical order, and does not tell them apart. A number
+//! symbols behind it: serde lists a variant's name and its aliases in alphabetical order, and does not distinguish them. A number
 //! that has no symbol in the record's format goes into the variant with `#[serde(other)]`, and is an error if there is none.
 //!
 //! Maps, enums with data, `flatten` and 128-bit

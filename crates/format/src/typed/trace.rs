@@ -17,7 +17,7 @@ use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
 
-/// Texts of which one is accepted by types that are written as text: any, a number, a time, a day, an address, an id, a URL.
+/// Texts; at least one is accepted by types that are written as text: any, a number, a time, a day, an address, an id, a URL.
 const TEXTS: [&str; 8] = [
     "",
     "0",

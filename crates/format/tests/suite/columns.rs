@@ -38,7 +38,7 @@ fn parquet(batch: &RecordBatch) -> Vec<u8> {
     bytes
 }
 
-/// The format that the input says, and its records as JSON; errors as they are reported.
+/// The format that the input says, and its records as JSON; errors as reported.
 fn show(encoding: Encoding, mut bytes: &[u8]) -> Result<(Format, Vec<String>), EncodingError> {
     let (format, mut decoder) = encoding::open(encoding, &mut bytes, &EncodingOptions::default())?;
     let encoder = JsonEncoder::new(&format);
@@ -215,7 +215,7 @@ fn unions_of_both_modes_are_unions() {
         let (fields, ids, rows, mut children) = union.into_parts();
         let variants: Vec<Field> = fields.iter().map(|(_, field)| field.as_ref().clone().with_nullable(true)).collect();
         let text: ArrayRef = Arc::new(StringArray::from(vec![None, Some("x"), Some("y")]));
-        // A third variant, of which one is null.
+        // A third variant, one of them null.
         children.push(text);
         let names: Vec<(i8, Field)> = fields.iter().map(|(id, _)| id).zip(variants).collect();
         let all = names.into_iter().chain([(7, Field::new("t", DataType::Utf8, true))]);

@@ -12,7 +12,7 @@ use crossdock_format::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Names, of which some are no plain words.
+/// Names, some of them no plain words.
 fn name(index: usize) -> String {
     if index % 3 == 2 { format!("a field \"{index}\"") } else { format!("f{index}") }
 }
@@ -261,7 +261,7 @@ proptest! {
                 .map_err(|error| TestCaseError::fail(format!("{error}: {:?}", error.field_path(&format))))?;
             prop_assert_eq!(text_of(&checked), text.clone());
             prop_assert!(nulls_agree(&checked, format.tree()));
-            // Over the record before, of which nothing stays behind.
+            // Over the record before: nothing of it stays behind.
             again.copy(&checked).unwrap();
             let copied = again.finish().unwrap().to_vec();
             let copy = Record::check(&format, &copied).unwrap();

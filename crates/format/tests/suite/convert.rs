@@ -8,9 +8,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// A way from one format to another, drawn for a source: what becomes of each field, and what is new.
+/// A conversion from one format to another, drawn for a source: what becomes of each field, and what is new.
 #[derive(Clone, Debug)]
-struct Way {
+struct Conversion {
     to: Format,
     rules: Rules,
 }
@@ -51,11 +51,11 @@ fn default_text(ty: FieldType, value: &Owned) -> String {
     }
 }
 
-/// What is drawn for one field of the source: its fate, target's type and name, whether that is nullable, a unit, and a
+/// What is drawn for one field of the source: its end, target's type and name, whether that is nullable, a unit, and a
 /// default.
 type FieldCompat = (u8, Index, bool, TimeUnit, Option<Index>);
 
-fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
+fn conversion(from: &Format) -> impl Strategy<Value = Conversion> + use<> {
     let names: Vec<(String, FieldType)> = from.fields().iter().map(|field| (field.name.clone(), field.ty)).collect();
     let fates = vec((0_u8..10, any::<Index>(), any::<bool>(), unit(), any::<Option<Index>>()), names.len());
     let new = vec((field_type().prop_flat_map(|ty| (Just(ty), value(ty))), any::<bool>(), any::<bool>()), 1..4);
@@ -114,7 +114,7 @@ fn way(from: &Format) -> impl Strategy<Value = Way> + use<> {
         specs.rotate_left(turn);
         // As text and back, which every rule must survive.
         let rules = rules.to_string().parse().expect("what rules print, they read");
-        Way { to: Format::natural(specs).expect("names differ"), rules }
+        Conversion { to: Format::natural(specs).expect("names differ"), rules }
     })
 }
 
@@ -229,10 +229,10 @@ fn set_default(builder: &mut RecordBuilder, index: usize, ty: FieldType, text: &
     .expect("a value of the type");
 }
 
-fn rows_and_way() -> impl Strategy<Value = (Format, Vec<Vec<Owned>>, Way)> {
+fn rows_and_conversion() -> impl Strategy<Value = (Format, Vec<Vec<Owned>>, Conversion)> {
     rows().prop_flat_map(|(format, rows)| {
-        let way = way(&format);
-        (Just(format), Just(tame(rows)), way)
+        let conversion = conversion(&format);
+        (Just(format), Just(tame(rows)), conversion)
     })
 }
 
@@ -261,7 +261,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_plan_is_the_naive_conversion((from, rows, Way { to, rules }) in rows_and_way()) {
+    fn a_plan_is_the_naive_conversion((from, rows, Conversion { to, rules }) in rows_and_conversion()) {
         let plan = Plan::by_name(&from, &to, &rules).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let payload = payload(&from, &rows);
         let records = records(&from, &payload);
@@ -289,7 +289,7 @@ proptest! {
 
     #[test]
     fn many_records_are_as_few(
-        (from, rows, Way { to, rules }) in rows_and_way(),
+        (from, rows, Conversion { to, rules }) in rows_and_conversion(),
         times in 1_usize..300,
         short in vec((any::<Index>(), any::<Index>()), 0..4),
     ) {
@@ -318,8 +318,8 @@ proptest! {
 
     #[test]
     fn composed_plans_are_one_after_the_other(
-        (from, rows, first, second) in rows_and_way().prop_flat_map(|(format, rows, first)| {
-            let second = way(&first.to);
+        (from, rows, first, second) in rows_and_conversion().prop_flat_map(|(format, rows, first)| {
+            let second = conversion(&first.to);
             (Just(format), Just(rows), Just(first), second)
         })
     ) {
@@ -345,7 +345,7 @@ proptest! {
 
     #[test]
     fn hostile_records_make_nothing_panic(
-        (from, rows, Way { to, rules }) in rows_and_way(),
+        (from, rows, Conversion { to, rules }) in rows_and_conversion(),
         changes in vec((any::<Index>(), any::<u8>()), 0..8),
         cut in any::<Index>(),
         noise in vec(any::<u8>(), 0..300),

@@ -2,7 +2,7 @@
 //! do is what the naive conversion does, alone and composed, and no bytes make one panic.
 
 use crate::any;
-use crate::ways::{Way, naive, way};
+use crate::conversions::{Conversion, conversion, naive};
 use crossdock_format::convert::{Plan, Rules};
 use crossdock_format::json::{JsonDecoder, JsonEncoder, JsonOptions};
 use crossdock_format::{Format, Record, Value};
@@ -16,29 +16,31 @@ fn checked<'a>(format: &'a Format, bytes: &'a [u8]) -> Result<Record<'a>, TestCa
         .map_err(|error| TestCaseError::fail(format!("{error}: {:?} of {}", error.field_path(format), format.schema())))
 }
 
-fn plan(from: &Format, way: &Way) -> Result<Plan, TestCaseError> {
-    let about = || format!("\n{}\n{}\n{}", from.schema(), way.to.schema(), way.rules);
-    Plan::by_name(from, &way.to, &way.rules).map_err(|error| TestCaseError::fail(format!("{error}{}", about())))
+fn plan(from: &Format, conversion: &Conversion) -> Result<Plan, TestCaseError> {
+    let about = || format!("\n{}\n{}\n{}", from.schema(), conversion.to.schema(), conversion.rules);
+    Plan::by_name(from, &conversion.to, &conversion.rules)
+        .map_err(|error| TestCaseError::fail(format!("{error}{}", about())))
 }
 
 /// Holds a plan against the naive conversion; whether the record was refused.
-fn hold(plan: &Plan, way: &Way, record: &Record<'_>, out: &mut Vec<u8>) -> Result<bool, TestCaseError> {
+fn hold(plan: &Plan, conversion: &Conversion, record: &Record<'_>, out: &mut Vec<u8>) -> Result<bool, TestCaseError> {
     out.clear();
     let outcome = plan.run(record.bytes(), out);
-    let wanted = naive::convert(way, record);
-    let about = || format!("\n{record:?}\n{}\n{}\n{}", record.format().schema(), way.to.schema(), way.rules);
+    let wanted = naive::convert(conversion, record);
+    let about =
+        || format!("\n{record:?}\n{}\n{}\n{}", record.format().schema(), conversion.to.schema(), conversion.rules);
     match (&outcome, &wanted) {
         (Ok(()), Some(wanted)) => {
-            let (found, wanted) = (checked(&way.to, out)?, checked(&way.to, wanted)?);
+            let (found, wanted) = (checked(&conversion.to, out)?, checked(&conversion.to, wanted)?);
             prop_assert!(is_same(&found, &wanted), "{found:?}\n{wanted:?}{}", about());
-            prop_assert!(naive::is_canonical(&found, way.to.tree()), "{found:?}{}", about());
+            prop_assert!(naive::is_canonical(&found, conversion.to.tree()), "{found:?}{}", about());
             prop_assert_eq!(found.bytes().len(), out.len());
         }
         (Err(error), None) => {
             prop_assert!(out.is_empty() && plan.may_refuse());
             prop_assert!(error.path().is_some() && !error.to_string().is_empty(), "{error}{}", about());
         }
-        (Ok(()), None) => prop_assert!(false, "not refused: {:?}{}", Record::check(&way.to, out), about()),
+        (Ok(()), None) => prop_assert!(false, "not refused: {:?}{}", Record::check(&conversion.to, out), about()),
         (Err(error), Some(_)) => prop_assert!(false, "refused: {error}{}", about()),
     }
     Ok(outcome.is_err())
@@ -109,7 +111,7 @@ const FOREIGN: [&str; 6] = [
     "layout foreign big aligned\nf u8\ng record { x i32; y char[3] pad space } null bit 0 of f\nh i24 null if = -1",
 ];
 
-/// The same fields in two foreign layouts, and those of them that are not the same in both: sizes, and bits that tell of nulls.
+/// The same fields in two foreign layouts, and those of them that are not the same in both: sizes, and bits that mark nulls.
 const RELAID: [(&str, &str, &[&str]); 4] = [
     (
         FOREIGN[0],
@@ -135,21 +137,21 @@ proptest! {
 
     #[test]
     fn a_plan_is_the_naive_conversion(from in any::format(), seed in any::<u64>(), seeds in vec(any::<u64>(), 1..8)) {
-        let way = way(&from, seed, 'n');
-        let plan = plan(&from, &way)?;
+        let conversion = conversion(&from, seed, 'n');
+        let plan = plan(&from, &conversion)?;
         let (payload, ends) = payload(&from, &seeds);
         let records = records(&payload, &ends);
         let mut out = Vec::new();
         for record in &records {
-            hold(&plan, &way, &checked(&from, record)?, &mut out)?;
+            hold(&plan, &conversion, &checked(&from, record)?, &mut out)?;
         }
         hold_many(&plan, &payload, &records)?;
     }
 
     #[test]
     fn composed_plans_are_one_after_the_other(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
-        let first = way(&from, seeds.0, 'n');
-        let second = way(&first.to, seeds.1, 'm');
+        let first = conversion(&from, seeds.0, 'n');
+        let second = conversion(&first.to, seeds.1, 'm');
         let plans = (plan(&from, &first)?, plan(&first.to, &second)?);
         let Some(composed) = plans.0.compose(&plans.1) else { return Ok(()) };
         for seed in rows {
@@ -169,8 +171,8 @@ proptest! {
 
     #[test]
     fn in_place_is_as_elsewhere(from in any::format(), seeds in any::<(u64, u64)>(), changes in vec((any::<Index>(), any::<u8>()), 0..3)) {
-        let way = way(&from, seeds.0, 'n');
-        let Some(plan) = plan(&from, &way)?.in_place() else { return Ok(()) };
+        let conversion = conversion(&from, seeds.0, 'n');
+        let Some(plan) = plan(&from, &conversion)?.in_place() else { return Ok(()) };
         let mut bytes = any::record(&from, seeds.1);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -187,7 +189,7 @@ proptest! {
         };
         prop_assert!(length <= bytes.len());
         if Record::check(&from, &before).is_ok_and(|record| record.bytes().len() == before.len()) {
-            let (found, wanted) = (checked(&way.to, &bytes[..length])?, checked(&way.to, &wanted)?);
+            let (found, wanted) = (checked(&conversion.to, &bytes[..length])?, checked(&conversion.to, &wanted)?);
             prop_assert_eq!(found.bytes().len(), length);
             prop_assert!(found == wanted, "{found:?}\n{wanted:?}");
         }
@@ -195,12 +197,12 @@ proptest! {
 
     #[test]
     fn a_narrowed_plan_makes_the_same_for_less(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
-        let way = way(&from, seeds.0, 'n');
-        let plan = plan(&from, &way)?;
+        let conversion = conversion(&from, seeds.0, 'n');
+        let plan = plan(&from, &conversion)?;
         let mut random = any::Source(seeds.1);
         let dependencies = plan.dependencies();
         // What may refuse a record is made in any case.
-        let members = way.to.members();
+        let members = conversion.to.members();
         let mut makes = vec![false; members.len()];
         for (field, (_, may_refuse)) in dependencies.iter().take(members.len()).enumerate() {
             let is_wanted = *may_refuse || random.below(3) == 0;
@@ -222,7 +224,7 @@ proptest! {
             let outcome = plan.run(&record, &mut all);
             prop_assert_eq!(whole.run(&record, &mut out).is_ok(), outcome.is_ok());
             if outcome.is_ok() {
-                same_fields(&checked(whole.to(), &out)?, &checked(&way.to, &all)?)?;
+                same_fields(&checked(whole.to(), &out)?, &checked(&conversion.to, &all)?)?;
             }
             if let Some((_, shorten, narrowed)) = &narrowed {
                 let (mut short, mut made) = (Vec::new(), Vec::new());
@@ -240,8 +242,8 @@ proptest! {
         changes in vec((any::<Index>(), any::<u8>()), 0..8),
         noise in vec(any::<u8>(), 0..300),
     ) {
-        let way = way(&from, seeds.0, 'n');
-        let plan = plan(&from, &way)?;
+        let conversion = conversion(&from, seeds.0, 'n');
+        let plan = plan(&from, &conversion)?;
         let mut bytes = any::record(&from, seeds.1);
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -255,7 +257,7 @@ proptest! {
             if let Ok(record) = Record::check(&from, bytes) {
                 let mut out = Vec::new();
                 if plan.run(record.bytes(), &mut out).is_ok() {
-                    prop_assert_eq!(checked(&way.to, &out)?.bytes().len(), out.len());
+                    prop_assert_eq!(checked(&conversion.to, &out)?.bytes().len(), out.len());
                 }
             }
         }
@@ -268,11 +270,11 @@ proptest! {
         bytes in vec(prop_oneof![0_u8..24, any::<u8>(), 65_u8..67], 0..160),
     ) {
         let from = Format::parse_schema(schema).expect("a sound one");
-        let way = way(&from, seed, 'n');
-        let plan = plan(&from, &way)?;
+        let conversion = conversion(&from, seed, 'n');
+        let plan = plan(&from, &conversion)?;
         let (mut rest, mut found, mut out) = (&bytes[..], Vec::new(), Vec::new());
         while let Ok(record) = Record::check(&from, rest) {
-            hold(&plan, &way, &record, &mut out)?;
+            hold(&plan, &conversion, &record, &mut out)?;
             found.push(record.bytes());
             rest = &rest[record.bytes().len()..];
         }

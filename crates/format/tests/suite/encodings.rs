@@ -226,7 +226,7 @@ fn what_is_hard_to_say_is_kept_or_refused_by_every_encoding() {
 }
 
 /// What is written by the default schema is read by the one that is exported, and that is the same format as far as the notation
-/// tells types apart.
+/// distinguishes types.
 #[test]
 fn the_schema_of_what_is_written_can_be_had() {
     let schema = "a i16 null\nb string null\nc record { d bool; e timestamp null } null\nf f32 null\ng bytes\n\

@@ -108,7 +108,7 @@ fn an_integer_between_two_floats_is_refused_unless_rounding_is_allowed() {
     const NARROW: i64 = (1 << 24) + 1;
     for encoding in Encoding::ALL {
         if matches!(encoding, Encoding::Avro | Encoding::AvroFile | Encoding::Protobuf | Encoding::Binary) {
-            // Their schemas tell integers from floats.
+            // Their schemas distinguish integers from floats.
             continue;
         }
         for (ty, between, rounded) in [("f64", BETWEEN, "9007199254740992.0"), ("f32", NARROW, "16777216.0")] {

@@ -312,9 +312,9 @@ fn times_that_no_timestamp_holds_are_refused() {
     }
 }
 
-/// A short text that tells a variant is described with all that reading the description does not add again.
+/// A short text that selects a variant is described with all that reading the description does not add again.
 #[test]
-fn a_variant_may_be_told_by_a_space() {
+fn a_variant_may_be_selected_by_a_space() {
     for (kind, tags) in [("char[1]", "' ' 'D'"), ("char[2]", "\"x \" x"), ("char[2] pad space", "\"\" xy")] {
         parse(&format!(
             "layout foreign big packed\nkind {kind}\nmsg union on kind {{ 'A' => add u8; {tags} => del u16 }}\n"

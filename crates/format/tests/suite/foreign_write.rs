@@ -58,7 +58,7 @@ fn check(Layout { text, format, .. }: &Layout, written: &[u8], natural_format: &
     prop_assert_eq!(found.bytes().len(), written.len());
     let wanted = Record::check(format.natural_format(), natural_format).unwrap();
     same(format.tree(), &found, &wanted).map_err(|flaw| TestCaseError::fail(format!("{flaw}\n{text}")))?;
-    // With all that the layout tells set to what it tells: the same bytes.
+    // With all that the layout says set to what it says: the same bytes.
     let mut row = RecordBuilder::new(format);
     row.copy(&found).map_err(|error| TestCaseError::fail(format!("copy: {error}\n{text}")))?;
     let again = row.finish().map_err(|error| TestCaseError::fail(format!("again: {error}\n{text}")))?;

@@ -417,9 +417,9 @@ fn an_end_of_nothing_is_none_whatever_the_buffer() {
     }
 }
 
-/// A name that is no text makes the item wrong, and the next one is read.
+/// A name that is not text makes the item wrong, and the next one is read.
 #[test]
-fn names_that_are_no_text_cost_their_item() {
+fn names_that_are_not_text_cost_their_item() {
     let format = Format::parse_schema("a record { value record { s string } null }[] null").unwrap();
     let options = EncodingOptions { ignore_unknown: true, ..EncodingOptions::default() };
     let bytes = b"\xa1\x61a\x81\xa1\x9f\xff\x01\xa1\x61a\x80";

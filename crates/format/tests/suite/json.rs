@@ -160,7 +160,7 @@ mod oracle {
     }
 }
 
-/// A line with any members, some of which are fields.
+/// A line with any members, some of them fields.
 fn any_line() -> impl Strategy<Value = Vec<u8>> {
     let text = "[ -~é\\\\\\x00]{0,20}|NA|red|blue|2013-01-01T10:00:00(\\.[0-9]{1,9})?(Z|z|\\+00:00)";
     let value = prop_oneof![

@@ -13,7 +13,7 @@ use crossdock_format::json::{JsonEncoder, JsonInferOptions, infer_json_sample};
 use crossdock_format::{Format, Record};
 use parquet::arrow::ArrowWriter;
 
-/// The records that are read, as JSON; errors as they are reported.
+/// The records that are read, as JSON; errors as reported.
 fn read(encoding: Encoding, schema: &str, mut bytes: &[u8], by: Option<&Schema>) -> Vec<String> {
     let format = Format::parse_schema(schema).unwrap();
     let mut decoder = encoding::decoder(encoding, &format, by, &EncodingOptions::default()).unwrap();
@@ -207,7 +207,7 @@ fn a_record_around_its_value_is_seen_whatever_else_is_there() {
         read("a record { value record { value record { x i32 } null; y i32 null } null }[]", element, false)
     };
     assert_eq!(strict(r#"{"value":{"x":1},"y":2}"#), strict(r#"{"value":{"value":{"x":1},"y":2}}"#));
-    // Text is mended in them as anywhere else.
+    // Text is repaired in them as anywhere else.
     let format = Format::parse_schema("a record { value record { s string } null }[]").unwrap();
     let options =
         EncodingOptions { allow: vec![Loss::InvalidText], ignore_unknown: true, ..EncodingOptions::default() };

@@ -182,7 +182,7 @@ fn values_that_do_not_fit_are_named() {
         (
             0,
             Value::Text(b"U\0"),
-            "field `carrier`: found a text that ends in NUL, which char[N] cannot tell from padding; use string",
+            "field `carrier`: found a text that ends in NUL, which char[N] cannot distinguish from padding; use string",
         ),
         (0, Value::Null, "field `carrier`: found null, and the field is not nullable"),
         (1, Value::Int(-1), "field `flight`: found -1, expected u16 (0 to 65535)"),

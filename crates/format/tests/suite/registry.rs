@@ -311,7 +311,7 @@ fn conversions_that_are_kept_count_where_a_policy_is_checked() {
 }
 
 #[test]
-fn two_formats_of_one_id_are_told_apart_by_their_digests() {
+fn two_formats_of_one_id_are_distinguished_by_their_digests() {
     let known = schema("a i32");
     let other = schema("b i32").with_id(known.id()).unwrap();
     assert!(known.id() == other.id() && known != other && known.digest() != other.digest());

@@ -163,7 +163,7 @@ fn text_is_borrowed_from_the_record() {
 #[test]
 fn fields_go_by_their_names_and_what_is_missing_has_its_default() {
     #[derive(Deserialize, Debug, PartialEq)]
-    struct Some3 {
+    struct Departure {
         dep_delay: Option<f64>,
         carrier: String,
         missing: Option<u8>,
@@ -184,19 +184,19 @@ fn fields_go_by_their_names_and_what_is_missing_has_its_default() {
             builder.set_i64(3, delay).unwrap();
         }
         let record = Record::check(&format, builder.finish().unwrap()).unwrap();
-        let expected = Some3 {
+        let expected = Departure {
             dep_delay: delay.map(|delay| delay as f64),
             carrier: "UA".to_owned(),
             missing: None,
             defaulted: 0,
             number: 1545,
         };
-        assert_eq!(reader.read::<Some3>(&record), Ok(expected));
+        assert_eq!(reader.read::<Departure>(&record), Ok(expected));
         let names: HashMap<String, serde::de::IgnoredAny> = reader.read(&record).unwrap();
         assert_eq!(names.len(), 4);
     }
     // Of a field's names its own is the one in the format.
-    let names = Format::of::<Some3>().unwrap();
+    let names = Format::of::<Departure>().unwrap();
     assert_eq!(names.schema(), "dep_delay f64 null\ncarrier string\nmissing u8 null\ndefaulted u8\nnumber u32\n");
 }
 

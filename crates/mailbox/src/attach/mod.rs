@@ -2,7 +2,7 @@
 //!
 //! The socket is of type `SOCK_SEQPACKET`. The client says in one packet what it will use ([`AttachRequest`]), and the daemon
 //! answers: a welcome with the descriptors of everything that the two share, or a refusal with its reason. After that the socket
-//! only tells each side that the other is gone, and a daemon that ends an attachment says why. The daemon waits for a request in
+//! only notifies each side that the other is gone, and a daemon that ends an attachment says why. The daemon waits for a request in
 //! its poller, never for one client, and who a client is the kernel says.
 
 mod address;

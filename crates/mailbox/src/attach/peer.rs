@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, from the kernel.
+//! The process at the other end of a Unix socket, from the kernel.
 
 #![allow(unsafe_code)]
 

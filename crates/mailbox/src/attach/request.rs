@@ -1,6 +1,6 @@
 //! What a process that attaches says first: what it will use.
 //!
-//! A packet is the head of a greeting's, then flags (4 bytes, lowest byte first), of which bit 0 says that mailboxes are used and the
+//! A packet is the head of a greeting's, then flags (4 bytes, lowest byte first); bit 0 says that mailboxes are used and the
 //! others are zero.
 
 use super::greeting::{HEAD_BYTES, MAGIC, REQUEST, VERSION, head};

@@ -41,7 +41,7 @@ type Unused = Arc<dyn Fn(u16) + Send + std::marker::Sync>;
 /// This process as a client of a daemon: what both share, for as long as this value, a clone of it, or anything had from it is
 /// there. All of it may be used from any thread.
 ///
-/// When the last of them is dropped the daemon takes back all that the process had.
+/// When the last of them is dropped the daemon reclaims all that the process had.
 #[derive(Clone)]
 pub struct Attachment(Arc<Inner>);
 
@@ -341,7 +341,7 @@ impl Drop for Inner {
     }
 }
 
-/// Refuses a descriptor of another type, which could end or hold up whoever writes or reads it; and has it never block.
+/// Refuses a descriptor of another type, which could end or block whoever writes or reads it; and has it never block.
 fn check_file(file: &OwnedFd, wanted: FileType, wrong: &str) -> std::io::Result<()> {
     if FileType::from_raw_mode(fstat(file)?.st_mode) != wanted {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, wrong));

@@ -38,7 +38,7 @@ impl Interrupter {
         }
     }
 
-    /// Takes back an interruption that no call has met.
+    /// Withdraws an interruption that no call has met.
     pub fn withdraw(&self) {
         if let Some(claim) = self.0.upgrade() {
             claim.interrupt.clear();

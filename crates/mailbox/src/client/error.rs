@@ -1,4 +1,4 @@
-//! What can go wrong for a client, in words that say what would mend it.
+//! What can go wrong for a client, in words that say what would correct it.
 
 use crate::shared::Reason;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub enum MailboxError {
     #[error("this put or message is of another mailbox; hand it to the writer or reader that it comes from")]
     Foreign,
     /// This process serves upcalls already.
-    #[error("upcalls are served already: one function serves them all, and tells them apart by the procedure")]
+    #[error("upcalls are served already: one function serves them all, and distinguishes them by the procedure")]
     UpcallsServed,
     /// The sync was read already.
     #[error("the sync was read already; allocate another one for another value")]

@@ -157,7 +157,7 @@ impl Granted {
         // SAFETY: as in `capacity`.
         let slip = unsafe { &*self.0.as_ref().slip.get() };
         for line in 0..bytes.min(slip.len).div_ceil(LINE_BYTES).min(MOST_LINES) {
-            // SAFETY: less than `len` bytes from `data` on, all of which lie in the segment.
+            // SAFETY: less than `len` bytes from `data` on, and all of them lie in the segment.
             racy::prefetch(unsafe { slip.data.add((line * LINE_BYTES) as usize) });
         }
     }

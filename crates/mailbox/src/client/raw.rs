@@ -29,7 +29,7 @@ const MOST_FILES: usize = 10;
 /// How long a greeting may take; it was sent before it is waited for.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A daemon of which every byte is the caller's to choose, with one client.
+/// A daemon whose every byte is the caller's to choose, with one client.
 pub struct RawDaemon {
     control: Arc<Segment>,
     domain: Arc<DomainSegments>,

@@ -18,7 +18,7 @@ const FIRST_LOOKS: u32 = 256;
 ///
 /// A message is read in place: [`Reader::begin_get`] gives the next one, [`Reader::end_get`] releases its memory. Several may be
 /// begun before one is ended. A message that is not ended counts towards the mailbox's bound, so a reader that keeps messages
-/// holds up the writers.
+/// blocks the writers.
 pub struct Reader(Side);
 
 enum Side {
@@ -38,7 +38,7 @@ impl Reader {
     /// The next message. Waits as `wait` says while there is none.
     ///
     /// # Errors
-    /// `Closed` and `Gone`, once all that came before was had; `TimedOut` and `Interrupted`, and then no message was taken; for a signal-queue
+    /// `Closed` and `Gone`, after the preceding messages; `TimedOut` and `Interrupted`, and then no message was taken; for a signal-queue
     /// mailbox `TooManyHeld`, if that was so until the time was up.
     #[inline(always)]
     pub fn begin_get(&mut self, wait: Wait) -> Result<Message, MailboxError> {
@@ -86,7 +86,7 @@ impl Reader {
     }
 
     /// Moves a message, as it is now, to another mailbox, one that this process has open for writing as number `to`, without
-    /// copying it. Never waits: the bound of the other mailbox does not hold up a message that is there already.
+    /// copying it. Never waits: the bound of the other mailbox does not delay a message that is there already.
     ///
     /// # Errors
     /// `Closed`, `Gone`; `Foreign` if the message is of another reader. It is ended then.

@@ -22,7 +22,7 @@ pub(crate) fn call(inner: &Arc<Inner>, procedure: u16, argument: u64, wait: Wait
     Ok(value)
 }
 
-/// Starts the thread that serves upcalls with `serve`, and tells the core that it may make some.
+/// Starts the thread that serves upcalls with `serve`, and notifies the core that it may make some.
 pub(crate) fn serve(
     inner: &Arc<Inner>,
     serve: impl FnMut(u16, u64) -> u64 + Send + 'static,

@@ -55,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// Tells the daemon that nothing of its memory is in use here any more. Not before: a daemon that lives on hands it to others.
+    /// Notifies the daemon that nothing of its memory is in use here any more. Not before: a daemon that lives on hands it to others.
     pub(crate) fn hang_up(&self) {
         let _closed = shutdown(&self.socket, Shutdown::Both);
     }

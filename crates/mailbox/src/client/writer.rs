@@ -244,8 +244,8 @@ struct Sent {
 }
 
 impl Sent {
-    /// Notes a put; forgets those that were taken. False if there are more than the ring holds, of which the daemon has
-    /// granted buffers without taking what was put in them.
+    /// Notes a put; forgets those that were taken. False if there are more than the ring holds: the daemon has
+    /// granted buffers for them without taking what was put in them.
     #[inline]
     fn note(&mut self, number: u64, entry: Descriptor) -> bool {
         let taken = self.taken.load();

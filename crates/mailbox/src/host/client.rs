@@ -87,7 +87,7 @@ impl Port {
         vacant > self.control_slots && fits
     }
 
-    /// Takes back what a descriptor of a put names.
+    /// Reclaims what a descriptor of a put names.
     #[inline]
     pub(crate) fn take_put(&mut self, entry: &Descriptor) -> Result<super::message::Message, ProtocolViolation> {
         if self.side == Side::Read {

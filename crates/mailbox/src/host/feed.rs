@@ -137,7 +137,7 @@ impl HostInterface {
         self.has_given = false;
     }
 
-    /// The same without the fence, and without forgetting who was given something.
+    /// The same without the fence, and without forgetting which ports were given something.
     #[inline]
     pub(super) fn wake_sleepers(&mut self) {
         for &index in &self.notified {
@@ -150,7 +150,7 @@ impl HostInterface {
         }
     }
 
-    /// Tells a port's client that its mailbox is gone, unless that is because the client has left.
+    /// Notifies a port's client that its mailbox is gone, unless that is because the client has left.
     pub(super) fn notify_closed(&mut self, key: PortKey, reason: Reason) {
         let Some(port) = self.clients.port_at(key) else { return };
         port.down.push(Descriptor { op: down::CLOSED, target: reason as u16, ..Descriptor::default() });

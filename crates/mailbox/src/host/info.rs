@@ -1,4 +1,4 @@
-//! What the host interface tells of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
+//! What the host interface reports of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
 
 use super::client::{Client, ClientKey};
 use super::losses::{Losses, MessageLoss};
@@ -102,7 +102,7 @@ pub struct MailboxStatus {
     pub gets: u64,
     /// Times that a writer was left waiting because it was full.
     pub waits: u64,
-    /// Messages dropped: of this mailbox, and of deleted ones of its name as far as they are remembered.
+    /// Messages dropped: of this mailbox, and of deleted ones of its name as far as remembered.
     pub losses: Losses,
 }
 
@@ -214,8 +214,8 @@ impl HostInterface {
         all
     }
 
-    /// The names of deleted mailboxes that lost messages, with the losses, in the order of the names: the latest deleted ones of
-    /// which there is none of the same name now.
+    /// The names of deleted mailboxes that lost messages, with the losses, in the order of the names: the latest deleted ones,
+    /// without one of the same name now.
     pub fn deleted_mailboxes(&self) -> Vec<(String, Losses)> {
         let mut all = BTreeMap::<&str, Losses>::new();
         for buried in self.losses.deleted.iter().filter(|buried| !self.names.contains_key(&buried.name)) {

@@ -153,7 +153,7 @@ impl HostInterface {
         Ok(())
     }
 
-    /// What to watch of a client. The descriptors stay open as long as they are held.
+    /// What to watch of a client. The descriptors stay open while they are held.
     pub fn watched(&self, client: ClientKey) -> Option<Watched> {
         let client = self.client(client)?;
         Some(Watched {
@@ -206,7 +206,7 @@ impl HostInterface {
     /// The same for one ring.
     pub(super) fn finish_ring(&mut self, client: u32, port: u16) {
         for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
-            // Looked up anew each time: a breach ends the client, and with it its rings.
+            // Looked up anew each time: a violation ends the client, and with it its rings.
             let Some(taken) = self.rings.take_of(client, port) else { break };
             let arrival = match taken {
                 Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
@@ -319,7 +319,7 @@ impl HostInterface {
         over
     }
 
-    /// Tells clients that wait for a message that none will come.
+    /// Notifies clients that wait for a message that none will come.
     fn refuse_gets(&mut self, gets: impl IntoIterator<Item = Get>, reason: Reason) {
         for Get { client, tag, .. } in gets {
             if let Some(holder) = self.clients.present(client) {

@@ -143,7 +143,7 @@ pub(crate) struct MailboxCounters {
     pub(crate) waits: u64,
     /// Messages that were dropped.
     pub(crate) losses: Losses,
-    /// Those of which its writers were not notified.
+    /// Those that its writers were not notified of.
     pub(crate) unreported: Losses,
 }
 

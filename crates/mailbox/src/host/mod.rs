@@ -100,7 +100,7 @@ impl Default for HostConfig {
     }
 }
 
-/// Why something was refused: in words that say what would mend it.
+/// Why something was refused: in words that say what would correct it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// A table is full.
@@ -356,7 +356,7 @@ impl HostInterface {
         self.arrivals.pop_front()
     }
 
-    /// Entries taken from clients' rings so far: that it grew tells that something came, also where none of it was for the context.
+    /// Entries taken from clients' rings so far: that it grew shows that something came, also where none of it was for the context.
     #[inline]
     pub fn taken(&self) -> u64 {
         self.taken
@@ -367,7 +367,7 @@ impl HostInterface {
         self.finished.is_empty() && self.arrivals.is_empty() && self.rings.is_quiet()
     }
 
-    /// Tells clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be
+    /// Notifies clients that the core is about to sleep: from here on whoever puts something rings its doorbell. The rings must be
     /// looked at once more before sleeping.
     pub fn before_sleep(&mut self) {
         self.top_up();
@@ -377,7 +377,7 @@ impl HostInterface {
         }
     }
 
-    /// Tells clients that the core is awake.
+    /// Notifies clients that the core is awake.
     pub fn after_sleep(&mut self) {
         self.bell.after_sleep();
     }
@@ -656,7 +656,7 @@ impl HostInterface {
         reader.or(owner).map_or(CORE_DOMAIN, |client| client.domain)
     }
 
-    /// Takes back the buffers of drafts that were dropped unfinished; to be called now and then.
+    /// Reclaims the buffers of drafts that were dropped unfinished; to be called now and then.
     pub fn collect_dropped(&mut self) {
         let dropped = std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner));
         for message in dropped {

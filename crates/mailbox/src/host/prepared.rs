@@ -59,7 +59,7 @@ impl DomainSegments {
         kept.unwrap_or_else(|| Heap::of_domain(&self.shared, &self.inbox))
     }
 
-    /// Keeps heaps of which nothing is in use any more for the domain's next client.
+    /// Keeps heaps that are no longer in use for the domain's next client.
     pub(crate) fn keep_heaps(&self, heaps: Heaps) {
         *self.heaps.lock().unwrap_or_else(PoisonError::into_inner) = Some(heaps);
     }
@@ -153,7 +153,7 @@ impl Prepared {
 }
 
 impl AttachReply {
-    /// Tells the client that it is admitted, and hands it its descriptors. Does not wait for it.
+    /// Notifies the client that it is admitted, and hands it its descriptors. Does not wait for it.
     ///
     /// # Errors
     /// The system's: the client is gone, or has too many descriptors on their way to it.

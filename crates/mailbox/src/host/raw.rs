@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// One entry of a port's ring: operation, slot, generation, target, offset, length.
 pub type RawDescriptor = (u8, u16, u16, u16, u32, u32);
 
-/// A client of which every byte is the caller's to choose.
+/// A client whose every byte is the caller's to choose.
 pub struct RawClient {
     control: Arc<Segment>,
     domain: Arc<DomainSegments>,

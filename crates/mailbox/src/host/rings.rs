@@ -94,7 +94,7 @@ impl SignalReader {
         entry
     }
 
-    /// Tells the client how far it got: to be called when there is nothing more.
+    /// Reports to the client how far it got: to be called when there is nothing more.
     #[inline]
     pub(super) fn report_progress(&mut self) {
         let taken = self.ring.position();

@@ -41,7 +41,7 @@ pub(crate) struct Slots {
     delivered_bytes: u64,
 }
 
-/// Why a descriptor is refused; each is a breach of the protocol, since no correct client can send it.
+/// Why a descriptor is refused; each is a violation of the protocol, since no correct client can send it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ProtocolViolation {
     #[error("slot {0} does not exist")]
@@ -149,7 +149,7 @@ impl Slots {
         Ok(descriptor)
     }
 
-    /// Takes back what a descriptor names: with `range`, as the part of it that the descriptor says.
+    /// Reclaims what a descriptor names: with `range`, as the part of it that the descriptor says.
     ///
     /// # Errors
     /// The client does not hold it, or it does not lie in its buffer; nothing has changed then.

@@ -136,7 +136,7 @@ impl CoreLane {
 
 /// The client's side, for all its threads.
 ///
-/// Without an atomic exchange, each of which would cost half of what the lane saves: what the core passed is taken by the one
+/// Without an atomic exchange, which would cost half of what the lane saves: what the core passed is taken by the one
 /// thread that it is for (the owner of the port, or of the sync), and only the thread that took the last entry passes the next
 /// one. To the others the lane is not there; they have the rings.
 pub(crate) struct ClientLane {

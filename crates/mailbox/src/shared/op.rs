@@ -36,7 +36,7 @@ pub(crate) mod up {
     pub(crate) const LISTEN_ERRORS: u64 = 1;
     /// In `b` of [`LISTEN`]: an UPCALL.
     pub(crate) const LISTEN_UPCALLS: u64 = 2;
-    /// A slot of port `target` is given back from outside the port's ring, by whatever thread dropped it. No breach if it is not
+    /// A slot of port `target` is given back from outside the port's ring, by whatever thread dropped it. No violation if it is not
     /// held any more: it may cross the closing of the port.
     pub(crate) const FREE_OF_PORT: u8 = 28;
 }

@@ -16,7 +16,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Tells the test that is run again as a process of its own where to attach.
+/// Says to the test that is run again as a process of its own where to attach.
 const ADDRESS: &str = "CROSSDOCK_TEST_ATTACH";
 const ROUNDS: u32 = 300;
 /// Long enough for the slowest machine: only a broken test waits so long.

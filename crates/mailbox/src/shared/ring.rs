@@ -50,7 +50,7 @@ pub(crate) struct Signal {
     pub b: u64,
 }
 
-/// What can be an entry of a ring: a few words, of which the lowest byte of the first is left to the ring.
+/// What can be an entry of a ring: a few words; the lowest byte of the first is left to the ring.
 pub(crate) trait Entry: Copy {
     /// How many words: a power of two, and at most four.
     const WORDS: usize;
@@ -191,14 +191,14 @@ impl<E: Entry> RingWriter<E> {
 pub(crate) struct RingReader<E>(Place<E>);
 
 impl<E: Entry> RingReader<E> {
-    /// The reader of the ring of `entries` (a power of two) that begins `at` bytes into `segment`, of which nothing was
+    /// The reader of the ring of `entries` (a power of two) that begins `at` bytes into `segment`; nothing was
     /// read yet; none if it is not inside.
     #[cfg(not(loom))]
     pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingReader<E>> {
         Place::in_segment(segment, at, entries).map(RingReader)
     }
 
-    /// The reader of the ring in `words`, of which nothing was read yet.
+    /// The reader of the ring in `words`; nothing was read yet.
     #[cfg(loom)]
     pub(crate) fn over(words: Words) -> Option<RingReader<E>> {
         Place::new(words).map(RingReader)

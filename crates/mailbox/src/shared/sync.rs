@@ -2,7 +2,7 @@
 //! syncs and host conditions are named across processes.
 //!
 //! Reader and writer may meet at any point: the one that cancels and the one that writes settle by one exchange on the
-//! state who frees the cell. There is no lock, so nobody's death or sleep holds up the other side.
+//! state who frees the cell. There is no lock, so nobody's death or sleep blocks the other side.
 //!
 //! A cell has one reader, the client's process, and one writer, the daemon, whoever asks it to write. The core's own
 //! syncs need no cell: they are written by a signal to the core, which is where they are read.

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Tells a process of its own where to attach; see [`start_process`].
+/// Says to a process of its own where to attach; see [`start_process`].
 const ADDRESS: &str = "CROSSDOCK_TEST_ADDRESS";
 
 /// The test that is what a process of its own runs.

@@ -65,7 +65,7 @@ impl Client {
         Ok((number.parse().unwrap(), port.parse().ok()))
     }
 
-    /// Closes a side of which nothing is left.
+    /// Closes a side without anything left.
     pub(crate) fn close(&mut self, number: u16) {
         self.ask(&format!("close {number}")).unwrap();
     }

@@ -54,7 +54,7 @@ fn a_client_that_was_silent_is_heard_beside_two_that_never_pause() {
 }
 
 #[test]
-fn upcalls_that_put_to_one_another_for_ever_do_not_keep_the_core_from_the_rings() {
+fn upcalls_that_put_to_one_another_indefinitely_do_not_keep_the_core_from_the_rings() {
     let mut world = World::new(1);
     let (mut client, key) = world.attach(0);
     for (name, upcall) in [("a", 0), ("b", 1)] {

@@ -1,4 +1,4 @@
-//! The daemon's side of the host interface, driven by raw clients: every operation, every bound, every breach, and that
+//! The daemon's side of the host interface, driven by raw clients: every operation, every bound, every violation, and that
 //! nothing is ever lost of what a client held.
 
 #![cfg(not(any(loom, miri)))]
@@ -525,7 +525,7 @@ fn large_buffers_are_asked_for_and_refused_with_a_reason() {
     assert_eq!((grant.0, grant.5), (GRANT, 1 << 20));
     let refused = request(&mut world, &mut client, (1 << 20) + 1, 0).unwrap();
     assert_eq!((refused.0, refused.3, refused.5), (REFUSED, Reason::TooLong as u16, 1 << 20));
-    // The quota is 4 MiB, of which the session and the small grants hold a part.
+    // The quota is 4 MiB; the session and the small grants hold a part of it.
     let grants: Vec<_> =
         std::iter::from_fn(|| request(&mut world, &mut client, 1 << 20, 1).filter(|e| e.0 == GRANT)).collect();
     assert_eq!(grants.len(), 2);

@@ -1,4 +1,4 @@
-//! Who has nothing to do with those that die: its messages go on and come in order, whatever happens beside it.
+//! A process that has nothing to do with those that die: its messages go on and come in order, whatever happens beside it.
 
 use crate::daemon::client::{Client, soon};
 use crate::daemon::{Daemon, Upcall};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 /// Its ways: where it writes, and where it reads what it wrote.
-const WAYS: [(&str, &str); 3] = [("by-rings", "by-rings"), ("by-queue", "by-queue"), ("by-asked", "by-answered")];
+const ROUTES: [(&str, &str); 3] = [("by-rings", "by-rings"), ("by-queue", "by-queue"), ("by-asked", "by-answered")];
 /// Messages that it writes on one way before it reads them.
 const BATCH: u64 = 3;
 
@@ -25,7 +25,7 @@ struct Shared {
     gate: Gate,
     is_over: AtomicBool,
     /// Messages that came back, by way.
-    moved: [AtomicU64; WAYS.len()],
+    moved: [AtomicU64; ROUTES.len()],
 }
 
 /// Lets the threads go on from one batch to the next, or holds them where they have nothing in hand.
@@ -62,7 +62,7 @@ impl Bystander {
         daemon.attach_upcall("by-asked", Upcall::Echo, "by-answered");
         let shared = Arc::new(Shared::default());
         let mut threads = Vec::new();
-        for (way, (to, from)) in WAYS.into_iter().enumerate() {
+        for (way, (to, from)) in ROUTES.into_iter().enumerate() {
             let (mut writer, _) = client.writer(to).unwrap();
             let (mut reader, _) = client.reader(from).unwrap();
             let shared = shared.clone();

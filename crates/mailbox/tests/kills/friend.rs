@@ -137,7 +137,7 @@ fn feed(writer: &mut Writer, is_over: &AtomicBool) -> u64 {
     next
 }
 
-/// Reads numbers, none of which may be missing, until the end; how many there were.
+/// Reads numbers, with none missing, until the end; how many there were.
 fn collect(reader: &mut Reader, heard: &AtomicU64) -> u64 {
     let mut next = 0;
     loop {

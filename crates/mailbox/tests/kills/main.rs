@@ -220,7 +220,7 @@ fn a_process_killed_at_any_moment_leaves_nothing() {
 }
 
 #[test]
-fn a_stopped_process_holds_up_nobody_and_goes_on_without_loss() {
+fn a_stopped_process_blocks_nobody_and_goes_on_without_loss() {
     let scene = Scene::new();
     for domain in [0, 1] {
         let mut victim = scene.start(domain, None);
@@ -243,7 +243,7 @@ fn a_stopped_process_holds_up_nobody_and_goes_on_without_loss() {
     scene.end();
 }
 
-/// The socket does not hang up while anyone has it, so it is the end of the process that tells.
+/// The socket does not hang up while anyone has it, so it is the end of the process that shows it.
 #[test]
 fn a_dead_process_whose_socket_somebody_keeps_is_known_to_be_dead() {
     let scene = Scene::new();

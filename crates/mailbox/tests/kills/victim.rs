@@ -32,7 +32,7 @@ struct Ends {
     /// Messages that it got, and that it put.
     got: u64,
     put: u64,
-    /// A file that says how many it put, for who outlives it: a word for each implementation, of which this is one.
+    /// A file that says how many it put, for the process that outlives it: a word for each implementation, this one included.
     said: (OwnedFd, u64),
 }
 

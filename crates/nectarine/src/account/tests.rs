@@ -81,7 +81,7 @@ fn after_a_restart_all_publishers_are_summed_up_as_they_come_back() {
     (1..=3).for_each(|id| daemon.publish(id, 100));
     account.note(300);
     assert_eq!(account.report(daemon.position()), None);
-    // After the last report 60 pass, of which 40 came; then the daemon is killed.
+    // After the last report 60 pass, and 40 of them came; then the daemon is killed.
     daemon.publish(1, 30);
     daemon.publish(2, 30);
     account.note(40);
@@ -139,7 +139,7 @@ fn what_came_and_what_was_missed_are_all() {
         (0..rng.u128(1..5)).for_each(|id| daemon.come(id, 0));
         account.begin(Some(daemon.position()));
         let (mut published, mut came, mut missed) = (0, 0, 0);
-        let mut count = |news: Option<Missed>| missed += news.map_or(0, |news| news.records.unwrap());
+        let mut count = |more: Option<Missed>| missed += more.map_or(0, |more| more.records.unwrap());
         for epoch in 2..2 + rng.u64(1..5) {
             for _ in 0..rng.u32(..20) {
                 let (id, records) = (rng.u128(..daemon.publishers.len() as u128), rng.u64(..1000));

@@ -386,7 +386,7 @@ fn messages_of_any_length_are_taken_whole_and_in_order<D: Daemon>() {
     assert!(pair.heard.is_empty(), "{:?}", pair.heard);
 }
 
-fn a_lost_session_leaves_a_record_whole_of_which_pieces_were_taken<D: Daemon>() {
+fn a_lost_session_leaves_a_record_whole_whose_pieces_were_taken<D: Daemon>() {
     let mut pair = Pair::<D>::new();
     let record = |number: u64| number.to_le_bytes().repeat(40_000);
     assert!(pair.carrier.send(Message::record(record(1), 7, 77)).is_ok());
@@ -544,7 +544,7 @@ macro_rules! conforms {
 conforms!(
     everything_sent_is_taken_once_and_in_order,
     messages_of_any_length_are_taken_whole_and_in_order,
-    a_lost_session_leaves_a_record_whole_of_which_pieces_were_taken,
+    a_lost_session_leaves_a_record_whole_whose_pieces_were_taken,
     everything_that_the_daemon_sends_is_heard_once_and_in_order,
     a_daemon_that_takes_nothing_bounds_what_is_sent,
     a_lost_session_leaves_the_records_that_the_daemon_did_not_take,

@@ -65,7 +65,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// What of it goes into the next session when this one is lost; `message`: the last one of which a part was.
+    /// What of it goes into the next session when this one is lost; `message`: the last one that was begun.
     fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
         match self {
             Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
@@ -232,7 +232,7 @@ impl Udp {
                             heard.push(Heard::Packets(Arrived { data_end, ..arrived }));
                         }
                     }
-                    // A malformed ack is dropped; the next one tells the same.
+                    // A malformed ack is dropped; the next one says the same.
                     Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
                     Kind::Ping => session.receiver.ack_soon(),
                     Kind::Close => heard.push(Heard::Close(Close::decode(payload))),

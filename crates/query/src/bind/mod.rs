@@ -53,7 +53,7 @@ pub(crate) fn plan(
     })
 }
 
-/// A select list that says no more than `*` does leaves the records as they are.
+/// A select list that says no more than `*` does leaves the records unchanged.
 fn projection(outputs: Vec<Output>, format: &Format) -> Result<(Projection, Format), QueryError> {
     let fields = outputs.iter().map(|output| {
         let name = output.name.clone();
@@ -67,8 +67,8 @@ fn projection(outputs: Vec<Output>, format: &Format) -> Result<(Projection, Form
     });
     let output = Format::natural(fields)
         .map_err(|error| QueryError::new(format!("the select list makes no format: {error}"), None))?;
-    let as_they_are = outputs.iter().enumerate().all(|(index, output)| output.expr.node == Node::Field(index));
-    if as_they_are && output.id() == format.id() {
+    let unchanged = outputs.iter().enumerate().all(|(index, output)| output.expr.node == Node::Field(index));
+    if unchanged && output.id() == format.id() {
         return Ok((Projection::All, output));
     }
     Ok((Projection::Fields(outputs), output))
@@ -182,7 +182,7 @@ impl<'a> Binder<'a> {
         self.index_of(name).map_or_else(|_| name.value.clone(), |index| self.format.fields()[index].name.clone())
     }
 
-    /// An operand: any expression but a list, of which nothing can be computed.
+    /// An operand: any expression but a list, since nothing can be computed from a list.
     fn bind(&mut self, source: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
         let bound = self.bind_any(source)?;
         if bound.expr.ty == FieldType::List {

@@ -46,7 +46,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Clients are given to contexts with these gauges, each of which takes `most_clients`, and the `home`-th of which has the
+    /// Clients are given to contexts with these gauges; each takes `most_clients`, and the `home`-th has the
     /// mailboxes.
     pub(crate) fn new(
         gauges: impl IntoIterator<Item = Arc<ContextGauges>>,

@@ -83,7 +83,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// An empty catalog for this many streams, of which one origin may announce `max_streams_per_peer`.
+    /// An empty catalog for this many streams; one origin may announce `max_streams_per_peer` of them.
     pub(crate) fn new(max_streams: usize, max_streams_per_peer: u32) -> Catalog {
         Catalog {
             now: Arc::default(),

@@ -53,7 +53,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Forgets the newest formats of an unused stream that sessions brought and of which no record came. One with a newer format that
+    /// Forgets the newest formats of an unused stream that sessions brought and that no record came in. One with a newer format that
     /// stays does too, so that the numbers of versions stay. So does one that a kept conversion needs or that a conversion ever left,
     /// since what is made of it by name alone depends on that; and all stay while the disk is behind.
     pub(super) fn forget_unproven(&mut self, number: u32) {

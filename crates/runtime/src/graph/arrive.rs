@@ -112,7 +112,7 @@ impl Graph {
         self.port(stream)?.publishers
     }
 
-    /// A stream's publishers here, as they are reported to other contexts.
+    /// A stream's publishers here, as reported to other contexts.
     pub(super) fn publishers_here(&self, stream: u32) -> Publishers {
         let losses = self.losses.get(stream as usize).copied().unwrap_or_default();
         Publishers { count: self.publishers_of(stream), losses }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const LONG_RECORD_BYTES: usize = 16 << 10;
 
 /// The longest record that may be made of one of a batch, in bytes. One that is longer than a packet is made only of records that
-/// are long themselves, of which a run then takes one at a time: so the output of a run has a bound.
+/// are long themselves; a run then takes one at a time: so the output of a run has a bound.
 pub(crate) fn longest_made(batch: &Batch) -> usize {
     let bytes = batch.payload_bytes() / batch.len().max(1);
     if bytes >= LONG_RECORD_BYTES { MAX_MESSAGE_BYTES } else { PIECE_BYTES }

@@ -178,7 +178,7 @@ pub(crate) struct Receiver {
     spent: Producer<Batch>,
 }
 
-/// A queue with room for `batches` items, of which `limit` may wait in it now.
+/// A queue with room for `batches` items; `limit` may wait in it now.
 pub(crate) fn edge((batches, limit): (usize, usize), to: ContextIndex, overflow: Overflow) -> (Sender, Receiver) {
     let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
     let pending = VecDeque::new();

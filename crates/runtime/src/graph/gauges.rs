@@ -129,7 +129,7 @@ pub(crate) struct NodeGauges {
     pub(crate) overruns: Gauge,
     /// Panics, and batches from which it did not return.
     pub(crate) faults: Gauge,
-    /// Batches of which records were left out, since the context was behind.
+    /// Batches whose records were left out, since the context was behind.
     pub(crate) batches_shed: Gauge,
     /// It processes one record in this number, as of its last batch.
     pub(crate) one_in: Gauge,

@@ -337,7 +337,7 @@ pub(crate) struct ConvertEnd {
     /// The formats that it takes from its stream's port, by id, each [`Take::Direct`] or [`Take::Convert`]; none where its
     /// records wait for a conversion.
     pub(super) takes: Vec<(u64, Take)>,
-    /// Formats that it takes no more, and of which some waits.
+    /// Formats that it takes no more, while some of their records wait.
     pub(super) left: Vec<(u64, Take)>,
     /// The nodes of the sessions that get what it makes.
     pub(super) readers: Vec<NodeId>,
@@ -524,7 +524,7 @@ impl Node {
         None
     }
 
-    /// A batch of which the first `done` records were worked on goes back to the front of its input.
+    /// A batch whose first `done` records were worked on goes back to the front of its input.
     pub(crate) fn put_back(&mut self, input: usize, batch: Queued, done: usize) {
         if let Some(input) = self.present_input(input) {
             if is_long(&batch) {

@@ -214,7 +214,7 @@ impl World {
         World::with_buffers(contexts, seed, queue, 256)
     }
 
-    /// Contexts with this many large buffers, of which three quarters may be in queues.
+    /// Contexts with this many large buffers; three quarters may be in queues.
     fn with_buffers(contexts: usize, seed: u64, queue: usize, large: usize) -> (World, Overlay) {
         let (mut graphs, mut ports) = (Vec::new(), Vec::new());
         for index in 0..contexts {

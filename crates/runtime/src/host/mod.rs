@@ -62,7 +62,7 @@ impl Host {
         &mut self.interface
     }
 
-    /// Ends a turn: takes back the messages that others have dropped, and wakes the clients that have something to take.
+    /// Ends a turn: reclaims the messages that others have dropped, and wakes the clients that have something to take.
     pub(crate) fn end_turn(&mut self) {
         self.interface.collect_dropped();
         self.interface.end_turn();

@@ -1,5 +1,5 @@
 //! Mailboxes that sessions over packets have open: each message is one packet, and each open side has its own credit,
-//! so that a full mailbox or a slow reader holds up nothing else of its session.
+//! so that a full mailbox or a slow reader delays nothing else of its session.
 
 use super::Host;
 use super::remote::Line;

@@ -167,7 +167,7 @@ impl Core<'_> {
         self.host.lose(self.mailbox, message, MessageLoss::Full);
     }
 
-    /// The same for one of which nothing could be made for want of memory.
+    /// The same for one that nothing could be made of for want of memory.
     pub fn drop_for_memory(&mut self, message: Message) {
         self.report_error(Reason::NoBuffers, message.len() as u64);
         self.host.lose(self.mailbox, message, MessageLoss::NoMemory);

@@ -54,7 +54,7 @@ pub struct About {
     pub title: Option<&'static str>,
     /// The field that bounds it, by name.
     pub bound: Option<&'static str>,
-    /// The label that tells the parts of a number by reason apart.
+    /// The label that distinguishes the parts of a number by reason.
     pub by: &'static str,
 }
 

@@ -48,7 +48,7 @@ reports! {
         pub is_fixed: bool = listed().title("fixed place"),
         /// `communication` or `computation`: the class that its measurement gave; empty before.
         pub class: String = info(HANDLER_INFO).title("class"),
-        /// The handler of which it is the replica at its context, if it is one.
+        /// The handler that it is the replica of at its context, if it is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub replica_of: Option<String> = listed().title("replica of"),
         /// The kind of state that it keeps between batches, if any: a name and version.

@@ -148,7 +148,7 @@ pub(crate) fn paths(of: Vec<Vec<PathInfo>>) -> Vec<PathInfo> {
     all
 }
 
-/// All conversions, of which each context names the owners that have their sessions there.
+/// All conversions; each context names those owners that have their sessions there.
 pub(crate) fn conversions(of: Vec<Vec<ConversionInfo>>) -> Vec<ConversionInfo> {
     let mut contexts = of.into_iter();
     let mut all = contexts.next().unwrap_or_default();

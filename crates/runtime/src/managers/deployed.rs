@@ -217,7 +217,7 @@ pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     Ok(HandlerProgram { source, parameters: spec.parameters.clone(), null_for_errors })
 }
 
-/// The streams that a specification's handler reads, of which these are known.
+/// The streams that a specification's handler reads: those that are known.
 pub(crate) fn reads<'a>(
     spec: &HandlerSpec,
     natives: &Natives,
@@ -397,7 +397,7 @@ impl HandlerCompiler {
         let Facts { output, form, is_metered, parameters, state } = facts;
         if let Some(state) = state.as_ref().filter(|_| spec.replicas) {
             let why = format!(
-                "it keeps state `{state}`, of which each replica would have a part: deploy it without replicas"
+                "it keeps state `{state}`, and each replica would have a part of it: deploy it without replicas"
             );
             entry.why = Some(why);
             return Ok(CompiledEntry { entry, is_metered });

@@ -84,7 +84,7 @@ impl Kept {
         }
     }
 
-    /// Keeps handlers as they are to be from now on, or no longer; the others stay. When it returns, that is on disk. Returns
+    /// Keeps handlers in their new form from now on, or no longer; the others stay. When it returns, that is on disk. Returns
     /// what was kept before, to [be kept again](Kept::undo).
     ///
     /// # Errors

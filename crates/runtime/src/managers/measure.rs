@@ -300,7 +300,7 @@ impl Measured {
     }
 }
 
-/// Waits for what a thread finds out, for at most `patience` of the time that `look` tells: that of the thread since it was last
+/// Waits for what a thread finds out, for at most `patience` of the time that `look` reports: that of the thread since it was last
 /// asked. The time in which others leave it no processor is not its own.
 fn waited<T>(
     wait: &oneshot::Receiver<T>,
@@ -341,7 +341,7 @@ struct Measurement {
     program: HandlerProgram,
     natives: Natives,
     format: Format,
-    /// The handlers for each of which it is to be made.
+    /// The handlers that it is to be made for, once for each.
     names: Vec<String>,
     /// The records that it is to be measured on, if it is.
     on: Option<Vec<u8>>,

@@ -153,7 +153,7 @@ pub(crate) enum EventKind {
     Dropped,
     /// A subscriber has come back, and has missed records.
     Missed,
-    /// A peer was sent away.
+    /// A peer was disconnected.
     Disconnected,
     /// A subscriber that takes nothing has a stream's publishers wait.
     Blocked,

@@ -117,7 +117,7 @@ impl Views {
         }
     }
 
-    /// All handlers, with their figures as they are.
+    /// All handlers, with their current figures.
     ///
     /// # Errors
     /// [`Stopped`].

@@ -185,7 +185,7 @@ impl Errors {
 }
 
 impl Converter {
-    /// A chain of parts, each of which makes what the next one reads.
+    /// A chain of parts; each makes what the next one reads.
     fn new(parts: &[Part], tally: Arc<Tally>, between: Between) -> Option<Converter> {
         let mut stages: Vec<Stage> = Vec::with_capacity(parts.len());
         let makes_one_of_one = !parts.iter().any(|part| matches!(part, Part::Messages(_)));
@@ -431,7 +431,7 @@ impl Trial {
 }
 
 /// Makes a batch of whole records at the beginning of `rows`, as many as fit one piece, or a longer one; how many bytes they take. How
-/// long a record is, `len_of` tells.
+/// long a record is, `len_of` says.
 fn fill(
     batch: &mut Batch,
     pool: &mut Pool,

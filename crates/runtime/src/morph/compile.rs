@@ -221,7 +221,7 @@ impl Part {
                 let costly = |index: &&usize| fields.get(**index).is_some_and(|f| f.read_cost() != ReadCost::Load);
                 match read.iter().filter(costly).count() {
                     0 => format!("by name, {} of {} fields", read.len(), fields.len()),
-                    // Of a foreign layout; what that costs the path's measure tells.
+                    // Of a foreign layout; what that costs the path's measure says.
                     some => format!(
                         "by name, {} of {} fields, {some} that cost more than a plain load",
                         read.len(),

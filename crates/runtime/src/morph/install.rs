@@ -106,7 +106,7 @@ impl Context {
         Some(peer)
     }
 
-    /// The planning of a stream's routes has panicked, which is a flaw in it: they stay as they are, and subscriptions
+    /// The planning of a stream's routes has panicked, which is a flaw in it: they stay unchanged, and subscriptions
     /// without any are refused.
     pub(crate) fn give_up_routes(&mut self, stream_key: usize, panicked: Panicked) {
         // It may have gone while they were planned.

@@ -139,7 +139,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// The paths that a stream's formats would take to one of the accepted ones, of which no more is read than this.
+    /// The paths that a stream's formats would take to one of the accepted ones; no more is read of it than this.
     pub(crate) fn all(stream: &Stream, accept: &[Format], by_name: ByName, reads: &Reads) -> Vec<Planned> {
         let versions = stream.formats.iter().map(|known| known.format.clone()).collect();
         let (conversions, plans) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));

@@ -58,7 +58,7 @@ pub(crate) struct Morphing {
     pub(crate) conversions: Arc<Conversions>,
     /// The stream's first formats, to which there are routes or none.
     pub(crate) formats: usize,
-    /// How often the subscriptions that accept certain formats have changed, and as of which time there are routes.
+    /// How often the subscriptions that accept certain formats have changed, and the value at which there are routes.
     pub(crate) changes: u64,
     pub(crate) routed: u64,
     pub(crate) by_name: ByNamePlans,

@@ -171,7 +171,7 @@ impl Context {
         self.withdraw_conversions();
     }
 
-    /// Withdraws the conversions of sessions that have gone, once all that came of their streams here has crossed to other
+    /// Withdraws the conversions of sessions that have gone, after the preceding records of their streams here have crossed to other
     /// contexts.
     pub(crate) fn withdraw_conversions(&mut self) {
         for (serial, streams) in std::mem::take(&mut self.morph.gone) {

@@ -225,7 +225,7 @@ struct Chains {
 }
 
 impl Chains {
-    /// The route of each format of the stream to one of the accepted ones, of which no more is read than this.
+    /// The route of each format of the stream to one of the accepted ones; no more is read of it than this.
     fn routes_to(&mut self, accept: &[Format], reads: &Reads) -> Vec<(u64, Route)> {
         let mut routes = Vec::with_capacity(self.finder.versions.len());
         for from in self.finder.versions.clone() {

@@ -59,7 +59,7 @@ impl Context {
         let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
         let Some(stream) = self.streams.present(stream_key) else { return };
         let missed = stream.formats.iter().find(|known| known.format.id().0 == format);
-        debug_assert!(missed.is_some(), "format {format:x}, of which records came, is known");
+        debug_assert!(missed.is_some(), "format {format:x}, in which records came, is known");
         let Some(missed) = missed else { return };
         let missed = missed.format.clone();
         let accepted: Vec<String> = accept.names.iter().map(short).collect();

@@ -31,7 +31,7 @@ pub(crate) struct Recipient {
     pub(crate) droppable: bool,
 }
 
-/// How a batch leaves of which every record does, unchanged.
+/// How a batch leaves when each of its records does, unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
     /// In its own buffer, which the peer's queue shares.

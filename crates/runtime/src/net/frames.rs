@@ -2,7 +2,7 @@
 
 use super::Net;
 use crate::counters::DropReason;
-use crate::io::{Handed, IoPlace, Received};
+use crate::io::{Handed, Received};
 use crate::net::payload::{Arrived, Content, Payload};
 use crossdock_device::Frame;
 use crossdock_mailbox::{Batch, Buffer};
@@ -102,8 +102,8 @@ impl Net {
         let place = match run.header.kind {
             Kind::Hello => {
                 let hello = Hello::decode(&buffer[spans[run.first].range()]).ok();
-                let place = hello.filter(|hello| hello.uses_mailboxes).map(|_| IoPlace::home(self.place.of));
-                place.unwrap_or(self.place).index
+                let home = hello.filter(|hello| hello.uses_mailboxes).map(|_| self.place.home);
+                home.unwrap_or(self.place.index)
             }
             _ => self.peers.place_of(run.header.session),
         };

@@ -2,7 +2,7 @@
 //!
 //! Records are joined in buffers of the context's pool, where nodes read them. Control and mailbox messages are joined in memory of
 //! their own, which has a bound for the context. A peer that begins a message and does not end it holds that memory, so when there
-//! is none left, peers whose message has not grown whole for as long as a session may be silent are sent away.
+//! is none left, peers whose message has not grown whole for as long as a session may be silent are disconnected.
 
 use super::Net;
 use crossdock_mailbox::{Buffer, BufferMut};
@@ -14,7 +14,7 @@ const MAX_JOINING_BYTES: usize = 64 << 20;
 /// Buffers of a class that stay free when a record begins: what nodes make of one finds memory.
 const SPARE_LONG: usize = 1;
 
-/// A peer's messages of which pieces are missing. Of each kind of traffic, one at a time can be.
+/// A peer's messages with pieces missing. Of each kind of traffic, one at a time can be.
 #[derive(Debug, Default)]
 pub(crate) struct Joining {
     control: Joiner<Vec<u8>>,
@@ -82,7 +82,7 @@ impl Net {
     /// Takes a packet of control or mailbox messages: the message, when it is whole.
     ///
     /// # Errors
-    /// Why it is not taken; the peer is to be sent away.
+    /// Why it is not taken; the peer is to be disconnected.
     pub(crate) fn join<'a>(
         &mut self,
         key: usize,
@@ -151,7 +151,7 @@ impl Net {
         })
     }
 
-    /// Whether a peer has begun a record of which pieces are missing: then no other data may come.
+    /// Whether a peer has begun a record with pieces missing: then no other data may come.
     #[inline]
     pub(crate) fn has_begun_record(&self, key: usize) -> bool {
         self.peers.get(key).is_some_and(|peer| peer.joining.has_record())

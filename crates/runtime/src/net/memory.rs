@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_tell_clients_from_everything_else() {
+    fn keys_distinguish_clients_from_everything_else() {
         assert_eq!(watched(crate::net::SOCKET), None);
         assert_eq!(watched(Poller::DOORBELL), None);
         for number in [0, 1, u32::MAX] {

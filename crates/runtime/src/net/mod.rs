@@ -82,7 +82,7 @@ pub(crate) struct Net {
     lagging: Vec<usize>,
     /// When peers with full queues are looked for next, in ns.
     holding_due_ns: u64,
-    /// Whether there may be any whose queue is full and of which that has not been noted.
+    /// Whether there may be any whose queue is full without that having been noted.
     has_full: bool,
     /// Bound of a peer's queue now, in bytes: the configured one, or its share of the buffers if that is less.
     queue_bytes: u64,
@@ -91,7 +91,7 @@ pub(crate) struct Net {
     needed_buffers: usize,
     /// The longest record that is taken, in bytes.
     most_record_bytes: usize,
-    /// Bytes of control and mailbox messages of which pieces are missing.
+    /// Bytes of control and mailbox messages with pieces missing.
     joining_bytes: usize,
     /// A record found no memory since this was last asked.
     lacks_memory: bool,

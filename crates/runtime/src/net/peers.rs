@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     pub(crate) serial: u64,
     /// Whether a request of its is with the planner or the catalog, and what it sends meanwhile waits.
     pub(crate) is_paused: bool,
-    /// Its messages of which pieces are missing.
+    /// Its messages with pieces missing.
     pub(super) joining: Joining,
 }
 

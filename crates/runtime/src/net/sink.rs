@@ -81,7 +81,7 @@ impl<'a> SessionSink<'a> {
         SessionSink { output, carrier, wire, to, format, longest, spill, taken: 0, bytes: 0, no_buffer: 0, too_long: 0 }
     }
 
-    /// Takes a batch of which every record leaves unchanged. Whether it is to join the queue by reference instead,
+    /// Takes a batch whose records all leave unchanged. Whether it is to join the queue by reference instead,
     /// behind all that was pushed before.
     pub(crate) fn take_whole(&mut self, batch: &Batch) -> bool {
         match self.carrier.whole(batch) {

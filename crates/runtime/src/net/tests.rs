@@ -373,7 +373,7 @@ fn push(rig: &mut impl Rig, output: &mut Output, to: Recipient, format: u64, rec
     pushed
 }
 
-/// The same for records of which some may have to wait for buffers.
+/// The same for records that may have to wait for buffers.
 fn push_all<'r>(
     rig: &mut impl Rig,
     output: &mut Output,

@@ -22,7 +22,7 @@ const HOLDING_NS: u64 = 1_000_000_000;
 const NOTED_EVERY_NS: u64 = 10_000_000_000;
 
 impl Net {
-    /// From here on the packets of a peer wait, of which one is being taken.
+    /// From here on the packets of a peer wait, except the one that is being taken.
     pub(crate) fn pause(&mut self, key: usize) -> Option<PeerRef> {
         let peer = self.peers.present_mut(key)?;
         peer.is_paused = true;
@@ -208,7 +208,7 @@ impl Net {
         (!self.lagging.is_empty()).then(|| std::mem::take(&mut self.lagging))
     }
 
-    /// Takes back the peers that are still behind: those that were noted meanwhile come after them.
+    /// Puts back the peers that are still behind: those that were noted meanwhile come after them.
     pub(crate) fn keep_lagging(&mut self, mut lagging: Vec<usize>) {
         lagging.append(&mut self.lagging);
         self.lagging = lagging;

@@ -50,18 +50,17 @@ pub(crate) fn pool() -> io::Result<Pool> {
     Pool::new(bounds::pool())
 }
 
-/// Makes the contexts and starts the threads of all that have no sessions. `io` are the doorbells of the I/O contexts, in the
-/// order of their places, and `incoming_buffers` how many large buffers each of them has for what comes in.
+/// Makes `all` contexts, with their names, and starts the threads of those that have no sessions. `io` are the doorbells of the
+/// I/O contexts, in the order of their places, and `incoming_buffers` how many large buffers each of them has for what comes in.
 ///
 /// # Errors
-/// The system refuses memory, descriptors or threads; two contexts have the same name.
+/// The system refuses memory, descriptors or threads.
 pub(crate) fn start(
     config: &PlatformConfig,
-    (io, home_cpu, incoming_buffers): (&[Doorbell], Option<usize>, usize),
+    (all, io, incoming_buffers): (&[(String, ContextSpec)], &[Doorbell], usize),
     spin_us: u32,
     clock: Clock,
 ) -> io::Result<Started> {
-    let all = config.all(home_cpu).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let mut seats: Vec<Seat> = all.iter().map(|(name, spec)| seat(config, name, spec)).collect();
 
     // Contexts of one thread have one poller.

@@ -54,7 +54,7 @@ fn a_killed_client_leaves_everything_behind_it_to_the_others() {
 }
 
 #[test]
-fn a_stopped_client_holds_up_nobody_else() {
+fn a_stopped_client_delays_nobody_else() {
     let (context, _) = start(|c| c.queue_bytes = 1 << 20);
     let mut publisher = Session::attach(&context);
     publisher.announce(1, "N");

@@ -172,7 +172,7 @@ fn whatever_a_session_says_nobody_else_notices() {
     good.announce(1, "N");
     good.create("m", Implementation::SignalQueue);
     let mut random = fastrand::Rng::with_seed(7);
-    let mut sent_away = 0;
+    let mut disconnected = 0;
     for round in 0..30u64 {
         let mut odd = Session::attach(&context);
         for _ in 0..200 {
@@ -185,7 +185,7 @@ fn whatever_a_session_says_nobody_else_notices() {
             // It takes its answers, mostly.
             while random.u32(0..10) != 0 && odd.reader.try_begin_get().is_ok_and(|message| message.is_some()) {}
         }
-        sent_away += u32::from(odd.attachment.is_gone());
+        disconnected += u32::from(odd.attachment.is_gone());
         let mut reader = Session::attach(&context);
         let format = reader.subscribe(1, "SELECT * FROM N WHERE number >= 0", None);
         good.announce(1, "N");
@@ -193,6 +193,6 @@ fn whatever_a_session_says_nobody_else_notices() {
         good.finish(1);
         assert_eq!(reader.collect(1, &format).0, (round * 100..(round + 1) * 100).collect::<Vec<_>>());
     }
-    assert!(sent_away > 10, "{sent_away}");
+    assert!(disconnected > 10, "{disconnected}");
     crate::session::await_that("their ends", || context.clients().unwrap().len() == 1);
 }

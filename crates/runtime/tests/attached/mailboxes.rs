@@ -212,7 +212,7 @@ fn what_cannot_be_is_refused_in_words() {
 }
 
 #[test]
-fn a_task_begins_and_ends_at_the_wish_of_the_mailboxs_owner() {
+fn a_task_begins_and_ends_at_the_request_of_the_mailboxs_owner() {
     let (context, _) = start(|_| {});
     let (mut one, mut two) = (Session::attach(&context), Session::attach(&context));
     for name in ["mine", "replies"] {

@@ -220,7 +220,7 @@ fn disconnect_ends_the_slow_attached_one_with_a_reason() {
 }
 
 #[test]
-fn an_attached_publisher_whose_records_are_none_is_sent_away() {
+fn an_attached_publisher_whose_records_are_none_is_disconnected() {
     let (context, addr) = start(|_| {});
     let mut good = Session::attach(&context);
     good.announce(1, "N");

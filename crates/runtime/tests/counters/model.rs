@@ -1,4 +1,4 @@
-//! What the queries make of rows, by this test's own reckoning, and ranges of counts.
+//! What the queries make of rows, as this test computes it, and ranges of counts.
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::DropCause;

@@ -26,7 +26,7 @@ impl Subscribing {
         self.dropped.get(&DropCause::QueueFull).copied().unwrap_or_default()
     }
 
-    /// A number of records, some of which may have been dropped.
+    /// A number of records; some may have been dropped.
     fn perhaps(&self, records: u64) -> Range {
         match self.overflow {
             Overflow::Block => records.into(),
@@ -186,7 +186,7 @@ impl Modelled for ContextInfo {
         ("batches_whole", |_, _, info| Expected::from(Range::new(0, info.records_queued))),
         ("dropped", |world, reports, info| {
             let mut wanted: BTreeMap<String, Range> = BTreeMap::new();
-            // The network may do anything, and the clients mend it.
+            // The network may do anything, and the clients make up for it.
             let network = info.dropped.iter().filter(|(reason, _)| !reason.starts_with("record_"));
             wanted.extend(network.map(|(reason, _)| (reason.clone(), Range::at_least(0))));
             let unclaimed = world.streams.values().map(Stream::unclaimed).sum::<Range>();

@@ -265,7 +265,7 @@ impl World {
         Some((name.clone(), stream.has_fields, stream.rows.len()))
     }
 
-    /// A subscription ends, quietly or while records come, of which it may still see some.
+    /// A subscription ends, quietly or while records come; it may still see some of them.
     fn unsubscribe(&mut self, at: usize, is_quiet: bool) {
         let gone = self.subscribers.swap_remove(at);
         self.left += u64::from(gone.way == Transport::Shm);

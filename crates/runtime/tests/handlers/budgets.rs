@@ -114,7 +114,7 @@ fn a_handler_counts_with_what_it_takes_at_work() {
     publish_until((&context, &mut publisher, &mut next), "late", has("measured"));
     let info = until(&context, "late", |_| true);
     assert!(info.predicted.time_ns_per_s < 100_000_000, "the estimate stays, to be compared: {info:?}");
-    // 20,000 records of 20 us by the clock, of which the handler has its processor for a part only where others want that too: at
+    // 20,000 records of 20 us by the clock; the handler has its processor for only a part of that where others want it too: at
     // the least a quarter is not there for others, more than what it was admitted with.
     let there = io_context();
     assert!(there.headroom_ns_per_s + 100_000_000 < there.capacity_ns_per_s, "{there:?}");

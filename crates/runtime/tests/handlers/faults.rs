@@ -257,7 +257,7 @@ static LET_GO_C_CORE: AtomicBool = AtomicBool::new(false);
 
 /// A c-core cannot be replaced: it is noticed, and what needs it is refused at once until it is back.
 #[test]
-fn a_c_core_that_does_not_come_back_is_told_of_and_left_alone_until_it_does() {
+fn a_c_core_that_does_not_come_back_is_reported_and_left_alone_until_it_does() {
     let (context, addr) = start(|config| config.platform.stuck_after_ms = 200);
     let stuck: fn(u64) = |_| {
         // Where it is measured it comes back.
@@ -404,7 +404,7 @@ impl Handler for Unsound {
 }
 
 #[test]
-fn a_c_core_whose_thread_has_ended_is_told_of() {
+fn a_c_core_whose_thread_has_ended_is_reported() {
     let (context, addr) = start(|_| {});
     let kind = NativeKind::new("unsound", "ends its context", &[], |format, _| {
         let counters = HandlerCounters { records_in: 999_000, ..HandlerCounters::default() };

@@ -26,7 +26,7 @@ mod resources;
 /// What has not come after this long does not come at all.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const WAYS: [Transport; 2] = [Transport::Udp, Transport::Shm];
+const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Shm];
 
 fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
@@ -65,7 +65,7 @@ fn no_packet_is_taken_before_the_context_is_opened() {
     let config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     let context = ContextHandle::prepare(config, PassedSockets::default()).unwrap();
     let addr = context.local_addr().to_string();
-    let publishers = WAYS.map(|way| {
+    let publishers = TRANSPORTS.map(|way| {
         let addr = addr.clone();
         std::thread::spawn(move || {
             let mut publisher =
@@ -145,7 +145,7 @@ fn change(context: &ContextHandle, change: ChangeRequest) {
 
 #[test]
 fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
-    for way in WAYS {
+    for way in TRANSPORTS {
         for place in PLACES {
             let (context, addr) = start(|_| {});
             let mut publisher =

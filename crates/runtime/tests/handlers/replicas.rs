@@ -33,7 +33,7 @@ fn placed(context: &ContextHandle) -> Vec<(String, String)> {
 /// Publishers of `N` over packets and shared memory: of the latter each I/O context has the same number.
 fn publishers(addr: &str) -> Vec<Publisher> {
     let connect = |number: u64| {
-        let way = WAYS[number as usize % 2];
+        let way = TRANSPORTS[number as usize % 2];
         Publisher::builder(addr).transport(way).stream("N").format(&numbers()).connect().unwrap()
     };
     (0..PUBLISHERS).map(connect).collect()
@@ -86,8 +86,10 @@ fn replicas_are_swapped_under_traffic_and_each_publishers_records_come_once_and_
         change(&context, ChangeRequest::Deploy(replicated("behind", "SELECT * FROM clean")));
         let place = Some("g-core-0".to_owned());
         change(&context, ChangeRequest::Deploy(HandlerSpec { place, ..sql("all", "SELECT * FROM behind") }));
-        let readers: Vec<_> =
-            ["clean", "behind", "all"].iter().flat_map(|stream| WAYS.map(|way| take_all(&addr, way, stream))).collect();
+        let readers: Vec<_> = ["clean", "behind", "all"]
+            .iter()
+            .flat_map(|stream| TRANSPORTS.map(|way| take_all(&addr, way, stream)))
+            .collect();
         let wanted = Arc::new(AtomicU64::new(0));
         let publishing = publish_all(publishers, &wanted, ROUNDS * RECORDS);
         for round in 1..=ROUNDS {

@@ -147,7 +147,7 @@ fn a_rule_that_does_not_suit_its_handler_is_refused() {
     context.stop();
 }
 
-/// Handlers at a context that is near its limit, one of which has a rule for that.
+/// Handlers at a context that is near its limit, one of them with a rule for that.
 #[test]
 fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit() {
     let (context, addr) = start(|config| config.platform.queue_batches = 8);
@@ -210,7 +210,7 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     context.stop();
 }
 
-/// A thread's name and priority, from what the kernel tells of it.
+/// A thread's name and priority, from what the kernel reports of it.
 fn name_and_nice(stat: &str) -> Option<(&str, i32)> {
     let (head, fields) = stat.rsplit_once(") ")?;
     // The 19th of all: two are in front.

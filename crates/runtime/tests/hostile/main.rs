@@ -203,7 +203,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
 }
 
 #[test]
-fn a_publisher_whose_records_are_none_is_sent_away_with_the_reason() {
+fn a_publisher_whose_records_are_none_is_disconnected_with_the_reason() {
     let (context, addr) = start();
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
@@ -388,7 +388,7 @@ fn a_record_that_is_begun_and_not_ended_holds_memory_only_for_a_while() {
             // They are there, and say so.
             while !is_over.load(Ordering::Relaxed) {
                 for raw in &mut begun {
-                    // One that was sent away has nobody to speak to.
+                    // One that was disconnected has nobody to speak to.
                     let ping = Header::new(Kind::Ping, raw.session).packet(&[]).unwrap();
                     let _ = raw.socket.send(&ping);
                 }
@@ -566,11 +566,11 @@ fn blocked_before_the_publishers_end(is_at_home: bool) -> u32 {
 fn a_client_that_never_reads_replies_is_disconnected() {
     let (_context, addr) = start();
     // The one packet that says so may find no room in the asker's own socket; then once more.
-    assert!((0..5).any(|_| is_sent_away_for_asking(&addr)));
+    assert!((0..5).any(|_| is_disconnected_for_asking(&addr)));
 }
 
 /// Sends requests and reads no replies; whether it was disconnected for that.
-fn is_sent_away_for_asking(addr: &str) -> bool {
+fn is_disconnected_for_asking(addr: &str) -> bool {
     let mut raw = Raw::connect(addr);
     raw.greet().unwrap();
     raw.socket.set_nonblocking(true).unwrap();

@@ -131,7 +131,7 @@ fn a_query_that_the_core_has_no_time_for_runs_elsewhere_as_long_as_its_subscript
     };
     let shown = elsewhere(&context).unwrap();
     assert_eq!((&*shown.stream, &shown.sql), ("N", &sql));
-    // It is there like any handler, but nobody's wish: it is not listed as one, and one for all that is to be leaves it.
+    // It is there like any handler, but at nobody's request: it is not listed as one, and one for all that is to be leaves it.
     let manager = context.manager();
     let name = shown.handler.unwrap();
     let handlers = || manager.handlers().unwrap();

@@ -132,7 +132,7 @@ impl Packets {
         self.leave(&header.packet(payload).unwrap());
     }
 
-    /// A packet joins the others, all of which are as long but the last.
+    /// A packet joins the others, all as long but the last.
     fn leave(&mut self, packet: &[u8]) {
         if packet.len() > self.stride || self.leaving.len() > 16 * self.stride {
             self.flush();

@@ -1,6 +1,6 @@
 //! The traffic class of each control message: which data it follows. See [`crate::order`] for the rule.
 //!
-//! A request follows the data that it ends, or that needs what it takes back. A notice about a subscription's records keeps its
+//! A request follows the data that it ends, or that needs what it withdraws. A notice about a subscription's records keeps its
 //! place among them, and so does the reply that begins or ends a subscription or a side of a mailbox, since its number may be
 //! used again. Nothing else follows data.
 

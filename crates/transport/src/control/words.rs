@@ -42,7 +42,7 @@ impl std::str::FromStr for Implementation {
     }
 }
 
-/// The id of a publisher: 128 random bits, of which no two are alike. On the wire, 32 hexadecimal digits.
+/// The id of a publisher: 128 random bits, no two alike. On the wire, 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct PublisherId(pub u128);
@@ -203,7 +203,7 @@ impl std::str::FromStr for Unreadable {
 pub struct Refusal {
     /// What kind of refusal it is, for programs.
     pub code: RefusalCode,
-    /// What is wrong, where, and what would mend it, for people.
+    /// What is wrong, where, and what would correct it, for people.
     pub message: String,
 }
 
@@ -233,6 +233,6 @@ pub enum RefusalCode {
     Busy,
     /// The request names a format, by its id or version, that the daemon does not know.
     UnknownFormat,
-    /// The conversion does not make its one format of the other, or there is none to take back.
+    /// The conversion does not make its one format of the other, or there is none to withdraw.
     Conversion,
 }

@@ -168,7 +168,7 @@ fn a_consumer_that_stops_and_goes_on_gets_everything_even_if_the_new_credit_is_l
         assert!(world.client.peer().session.sender.is_starved(), "{}", world.report());
         let (client, server) = (world.client.address, world.server.address);
         world.network.cut_one_way(server, client, resumes_ns + 20 * MS);
-        // Mended by the first ping after the cut, 100 ms later at most; and the rest takes its time.
+        // Repaired by the first ping after the cut, 100 ms later at most; and the rest takes its time.
         let (messages, window) = (20_000, world.server.peer().window);
         let rounds = messages / 4 / window + 10;
         world.finish(resumes_ns + 150 * MS + rounds * 20 * MS + 3 * SECOND);

@@ -124,11 +124,11 @@ fn a_window_in_bytes_fills_a_long_path_with_packets_of_any_size() {
 }
 
 #[test]
-fn the_loss_of_the_last_packet_is_mended_in_one_time_out() {
-    check("the_loss_of_the_last_packet_is_mended_in_one_time_out", 30, |seed| {
+fn the_loss_of_the_last_packet_is_repaired_in_one_time_out() {
+    check("the_loss_of_the_last_packet_is_repaired_in_one_time_out", 30, |seed| {
         let mut rng = Rng::with_seed(seed);
         let delay_ns = rng.u64(50_000..100 * MS);
-        // One record every half a second, of which the last is lost.
+        // One record every half a second; the last is lost.
         let source = SourcePlan { interval_ns: 500 * MS, unit_records: 1..=1, ..bulk(20) };
         let client = HostPlan::new(source, SinkPlan::default());
         let server = HostPlan::new(SourcePlan::nothing(), SinkPlan::default());

@@ -324,8 +324,8 @@ impl Peer {
         }
         let due_ns = self.session.deadline_ns();
         assert!(due_ns > now_ns, "something is still due after everything was polled");
-        let held_up = !self.source.plan.drops && self.session.sender.backlog_bytes() >= self.source.plan.backlog_bytes;
-        let source = self.source.next_ns().filter(|_| !held_up);
+        let is_full = !self.source.plan.drops && self.session.sender.backlog_bytes() >= self.source.plan.backlog_bytes;
+        let source = self.source.next_ns().filter(|_| !is_full);
         let applications = [source, self.sink.next_ns(now_ns)];
         applications.into_iter().flatten().fold(next_ns.min(due_ns), u64::min)
     }

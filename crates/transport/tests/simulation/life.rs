@@ -37,7 +37,7 @@ fn taken(world: &World) -> [u64; 2] {
 
 #[test]
 fn a_short_partition_heals() {
-    check("a_short_partition_mends", 25, |seed| {
+    check("a_short_partition_repairs_itself", 25, |seed| {
         let mut rng = Rng::with_seed(seed);
         let link = slow_link(&mut rng);
         let mut world = world(seed, &mut rng, &link);

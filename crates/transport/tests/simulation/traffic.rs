@@ -306,7 +306,7 @@ pub(crate) struct Sink {
     taken_units: u64,
     /// Bytes that came.
     pub(crate) bytes: u64,
-    /// Long messages of which pieces are missing: control, and records.
+    /// Long messages with pieces missing: control, and records.
     joining: [Joiner<Vec<u8>>; 2],
 }
 

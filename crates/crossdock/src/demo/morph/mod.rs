@@ -233,7 +233,7 @@ fn convert(
     let Some(wanted) = wanted.filter(|wanted| wanted.from == *first && wanted.to == *third) else {
         return Err(Some("the converter: nobody asked for a conversion from version 1 to version 3".to_owned()));
     };
-    // The publisher has gone if nothing comes, and tells why.
+    // The publisher has gone if nothing comes, and says why.
     let _ = part_sent.recv_timeout(STALL);
     let started = Instant::now();
     for (from, to, text) in [(first, second, STRIP), (second, &wanted.to, COMPUTE)] {

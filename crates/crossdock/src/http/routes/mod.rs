@@ -248,7 +248,7 @@ fn query_error(refusal: &QueryError) -> Response {
     refused(StatusCode::BAD_REQUEST, ApiError { message: refusal.message.clone(), hint: refusal.hint.clone(), text })
 }
 
-/// An error with what would mend it.
+/// An error with what would correct it.
 pub(super) fn error(status: StatusCode, message: String, hint: &str) -> Response {
     refused(status, ApiError { message, hint: Some(hint.to_owned()), text: None })
 }

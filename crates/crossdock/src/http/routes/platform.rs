@@ -346,7 +346,7 @@ fn conflict(plan: PlanInfo) -> Response {
         false => "the change is refused, so nothing has changed",
     };
     let text = Some(format!("{what}:{}", indented(&plan.refusals)));
-    // Each reason says what would mend it.
+    // Each reason says what would correct it.
     let error = ApiError { message, hint: None, text };
     respond(StatusCode::CONFLICT, &ErrorBody { error, plan: Some(plan) })
 }

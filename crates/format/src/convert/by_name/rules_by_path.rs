@@ -41,7 +41,7 @@ impl<'a> RulesByPath<'a> {
     }
 
     /// The source's path of what the target calls `path`, and whether a rule says so. Without a rule that is its own name
-    /// in what its parent is made from, unless that is used otherwise. `is_group` tells whether the source has a nested
+    /// in what its parent is made from, unless that is used otherwise. `is_group` says whether the source has a nested
     /// record at a path: names may have dots of their own.
     pub(super) fn source(
         &self,

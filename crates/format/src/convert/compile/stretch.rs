@@ -1,4 +1,4 @@
-//! Stretches of bytes that are copied as they are, cut into widths that have loops of their own.
+//! Stretches of bytes that are copied unchanged, cut into widths that have loops of their own.
 
 use crate::convert::step::{NullBit, Op, Step};
 

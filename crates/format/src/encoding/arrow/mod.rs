@@ -9,7 +9,7 @@
 //! | `decimal` | Decimal128 | of 32, 64 and 256 bits, as far as 128 bits hold the number |
 //! | enumerations | the number, or the symbol as Utf8 with [`Loss::Enum`] | any number that fits, text |
 //! | a nested record | Struct | – |
-//! | a union | Struct of its variants, of which one is not null | Union, dense and sparse; a null in it is no variant |
+//! | a union | Struct of its variants, one not null | Union, dense and sparse; a null in it is no variant |
 //! | a list | List, FixedSizeList | large, views, Map as a list of `key` and `value`; a null element is an error of the row |
 //!
 //! Run-end encoded columns are read as their values are. Intervals, and decimals with a negative scale or more than 38

@@ -312,7 +312,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 
 /// Writes records of one format as an object container file.
 ///
-/// Records are kept until a block of some 64 KiB is full, or until [`Encoder::finish`].
+/// Records are kept until a block of about 64 KiB is full, or until [`Encoder::finish`].
 #[derive(Debug)]
 pub struct AvroFileEncoder {
     encoder: AvroEncoder,

@@ -4,7 +4,7 @@
 //! compiled for a schema and a format, for datums behind each other with nothing in between; [`AvroFileDecoder`] and
 //! [`AvroFileEncoder`] are for object container files, which have their schema in them.
 //!
-//! The decoder is Crossdock's own, because it writes records at once. `arrow-avro` makes columns, of which records would have to be
+//! The decoder is Crossdock's own, because it writes records at once. `arrow-avro` makes columns, and records would have to be
 //! made: the columns alone take 2.5 times as long in batches of 1024 data, and 40 times as long for a single datum.
 //!
 //! # Which field is which
@@ -42,8 +42,8 @@
 //! | a field that the format lacks | refused beforehand, or passed over ([`EncodingOptions::ignore_unknown`](super::EncodingOptions::ignore_unknown)) | null where it may be, else refused beforehand |
 //! | an integer, decimal or time beyond the field | an error | an error, also for times that the schema's unit would round |
 //! | a symbol, or a number without one, that the other side lacks | an error | an error |
-//! | text that is no UTF-8 | an error, or mended where [`Loss::InvalidText`](super::Loss::InvalidText) is allowed | the same |
-//! | NaN and the infinities | as they are, to the bit | the same |
+//! | text that is no UTF-8 | an error, or repaired where [`Loss::InvalidText`](super::Loss::InvalidText) is allowed | the same |
+//! | NaN and the infinities | unchanged, to the bit | the same |
 //!
 //! An error in a value is of one record, with the field's path; reading goes on behind it. Bytes that are none of the
 //! schema (a branch that a union does not have, an `int` of 40 bits) end it: what follows cannot be found.

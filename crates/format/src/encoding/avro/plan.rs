@@ -132,7 +132,7 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn label(&mut self, path: &str, field: Option<&Field>) -> u32 {
         self.plan.labels.push(Label { path: path.to_owned(), field: field.cloned() });
-        // Fewer than there are steps, of which there are `MAX_WORK` at most.
+        // Fewer than there are steps, and there are `MAX_WORK` steps at most.
         (self.plan.labels.len() - 1) as u32
     }
 

@@ -1,6 +1,6 @@
 //! Encodings that say of each value in its first byte what it is: CBOR and MessagePack.
 //!
-//! Both are the same once their bytes are [`Head`]s, of which the tokens are made that records are read from; a [`Dialect`] is
+//! Both are the same once their bytes are [`Head`]s, the source of the tokens that records are read from; a [`Dialect`] is
 //! what makes them so, and back.
 //!
 //! The heads are read by code of ours: a byte that says what comes, and a length. The libraries for it read on while all is well;

@@ -1,4 +1,4 @@
-//! A format's fields with their names, as they are written.
+//! A format's fields with their names, as written.
 
 use crate::element::Group;
 use crate::field::{Field, FieldType};

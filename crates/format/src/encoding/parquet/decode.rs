@@ -23,7 +23,7 @@ use crate::nesting::MAX_NESTING;
 
 /// Most rows of a batch: what is held of a file at once, in columns.
 const BATCH_ROWS: usize = 1024;
-/// Bytes at a file's end: the length of its metadata, and four that tell what it is.
+/// Bytes at a file's end: the length of its metadata, and four that say what it is.
 const FOOT_BYTES: u64 = 8;
 /// Bytes that are read at a time where a length is not known.
 const CHUNK_BYTES: usize = 16 << 10;

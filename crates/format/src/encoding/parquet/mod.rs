@@ -1,5 +1,5 @@
 //! Parquet files in and out, by way of Arrow's columns: types, metadata and values are as with
-//! [`arrow`](super::arrow), and what Crossdock wrote has its format back to the word.
+//! [`arrow`](super::arrow), and what Crossdock wrote has exactly its format back.
 //!
 //! A Parquet file says at its end what is in it, so that it is not read from the front: [`ParquetDecoder::open`] takes
 //! anything that can be read at any place ([`ReadAt`]) and holds a batch and a page a column. From a mere stream, the
@@ -10,7 +10,7 @@
 //!
 //! The headers of a group's pages are looked at before the library reads them, so that none has it make room for more
 //! than [`EncodingOptions::max_block_bytes`](super::EncodingOptions::max_block_bytes); where a page says how many lengths of texts
-//! it has, that is held against the number of its values. So is the schema, of which the library makes a tree by recursion: it may
+//! it has, that is held against the number of its values. So is the schema: the library makes a tree of it by recursion: it may
 //! nest [`MAX_NESTING`](crate::MAX_NESTING) levels deep. Should the library panic over damaged bytes, that ends in an error like
 //! any other.
 

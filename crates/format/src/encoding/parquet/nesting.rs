@@ -1,4 +1,4 @@
-//! How deep the schema of a file nests. The file has it as a list, each group with the number of its children, of which the
+//! How deep the schema of a file nests. The file has it as a list, each group with the number of its children, and the
 //! library makes a tree by recursion.
 
 use std::io::{self, Read};

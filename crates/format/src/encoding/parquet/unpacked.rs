@@ -1,5 +1,5 @@
-//! Row groups with columns that are packed with Zstandard, for which the library needs one in C: it is given their pages as
-//! they are, and they are unpacked on the way out.
+//! Row groups with columns that are packed with Zstandard, for which the library needs one in C: it is given their pages
+//! packed, and they are unpacked on the way out.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ struct Unpacked {
 }
 
 impl Unpacked {
-    /// A page's bytes, of which those before `start` are not packed.
+    /// A page's bytes; those before `start` are not packed.
     fn unpack(&self, bytes: &Bytes, start: usize) -> Result<Bytes> {
         let Some((plain, packed)) = bytes.split_at_checked(start) else {
             return Err(ParquetError::General("the levels of a page are longer than the page".to_owned()));

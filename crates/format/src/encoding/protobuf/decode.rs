@@ -27,7 +27,7 @@ pub struct ProtobufDecoder {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) plan: Plan,
-    /// Whether text that is no UTF-8 is mended, and not refused.
+    /// Whether text that is no UTF-8 is repaired, and not refused.
     repairs_text: bool,
 }
 

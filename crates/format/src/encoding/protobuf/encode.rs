@@ -196,7 +196,7 @@ impl ProtobufEncoder {
         })
     }
 
-    /// Appends what a message or group has in it, and what tells of its end.
+    /// Appends what a message or group has in it, and what marks its end.
     fn body(
         &self,
         step: &Step,

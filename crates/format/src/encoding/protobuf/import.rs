@@ -61,7 +61,7 @@ impl ProtobufSchema {
         Importer::import(&choose(&pool, first, message)?)
     }
 
-    /// The message types that the first of these files declares, as far as they are no entries of maps: by which indexes each
+    /// The message types that the first of these files declares, unless they are entries of maps: by which indexes each
     /// is found, among those of the file and of the types that it lies in, and the type, or why it cannot be read.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ struct SchemaBuilder {
     names: Identifiers,
 }
 
-/// The fields of a message, as they are made.
+/// The fields of a message, while they are made.
 struct Fields<'a> {
     message: usize,
     /// The message's name.

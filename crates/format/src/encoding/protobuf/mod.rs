@@ -45,8 +45,8 @@
 //! | a number that the message type lacks | passed over, groups too | – |
 //! | another wire type than the field's | an error | – |
 //! | an integer beyond the field | an error; `int32`, `uint32` and `sint32` themselves are cut to 32 bits, as everywhere | an error |
-//! | text that is no UTF-8 | an error, or mended where [`Loss::InvalidText`](super::Loss::InvalidText) is allowed | the same |
-//! | NaN and the infinities | as they are, to the bit | the same |
+//! | text that is no UTF-8 | an error, or repaired where [`Loss::InvalidText`](super::Loss::InvalidText) is allowed | the same |
+//! | NaN and the infinities | unchanged, to the bit | the same |
 //! | a time beyond the years 1678 to 2261, or with nanoseconds beyond a second | an error | all can be written |
 //!
 //! An error is of one message, with the field's name; reading goes on behind it. Only a length that is none, or beyond

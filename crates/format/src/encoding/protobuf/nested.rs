@@ -1,4 +1,4 @@
-//! Messages in messages, lists, and fields of which the last one counts.
+//! Messages in messages, lists, and fields where the last one counts.
 
 use super::decode::{Table, What, Wrong};
 use super::plan::{ListPlan, MAX_MARKS, MessagePlan, Nested, Op, Step};

@@ -38,7 +38,7 @@ pub(super) struct MessagePlan {
     pub(super) oneofs: Box<[OneOfPlan]>,
 }
 
-/// Fields of which the last one counts.
+/// Fields where the last one counts.
 #[derive(Clone, Debug)]
 pub(super) struct OneOfPlan {
     pub(super) group: Group,
@@ -56,7 +56,7 @@ pub(super) struct Step {
     pub(super) op: Op,
     pub(super) place: Place,
     pub(super) label: u32,
-    /// Where it is noted that there was such a field, for those of which that is of interest.
+    /// Where it is noted that there was such a field, for those where that is of interest.
     pub(super) mark: u16,
     /// The group that it is one of, and one more.
     pub(super) oneof: u16,

@@ -30,7 +30,7 @@ pub(super) struct Message {
     pub(super) oneofs: Vec<OneOf>,
 }
 
-/// Fields of which one is there.
+/// Fields, one of them there.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct OneOf {
     pub(super) name: String,

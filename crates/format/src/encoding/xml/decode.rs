@@ -226,7 +226,7 @@ impl Around {
 }
 
 /// Skips a byte order mark, in however many pieces it comes; how many bytes there were of it. What is only its beginning is
-/// no text, and what follows it no document.
+/// not text, and what follows it no document.
 fn skip_byte_order_mark(input: &mut dyn BufRead) -> io::Result<u64> {
     let mut skipped = 0;
     for byte in BYTE_ORDER_MARK {
@@ -261,7 +261,7 @@ pub(super) fn too_deep() -> Flaw {
     Flaw::Syntax(format!("found {TOO_DEEP}"))
 }
 
-/// Only UTF-8 is read, of which ASCII is a part.
+/// Only UTF-8 is read; ASCII is a part of it.
 fn check_declaration(encoding: Option<Result<Cow<'_, str>, AttrError>>) -> Result<(), Flaw> {
     let Some(encoding) = encoding else { return Ok(()) };
     let encoding = encoding.map_err(XmlError::from)?;

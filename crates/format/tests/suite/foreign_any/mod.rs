@@ -91,7 +91,7 @@ pub(crate) fn layout(seed: u64) -> Layout {
     };
     writer.text += "head record { len u32 be; flags u16; kind u8 bits 0..4; spare u8 bits 4..8 }\nn u8\n";
     let head = ["len", "flags", "kind", "spare"].map(|_| Shape { nullable: false, kind: Kind::Derived });
-    // Nobody tells these two of the fixed layouts, so they are set.
+    // Nobody sets these two of the fixed layouts, so the test does.
     let mut head = head.to_vec();
     if !grows {
         head[0].kind = Kind::Number { least: 0, greatest: 1000, null: None };
@@ -258,7 +258,7 @@ impl Writer<'_> {
         Shape { nullable: false, kind: Kind::List { element: element.into(), count, is_record } }
     }
 
-    /// A union on `head.kind`, of which the second variant has two values.
+    /// A union on `head.kind`; its second variant has two values.
     fn union(&mut self) -> Shape {
         self.text += "msg union on head.kind {\n";
         self.depth += 1;

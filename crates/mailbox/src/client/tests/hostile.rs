@@ -109,7 +109,7 @@ fn welcomed(doorbell: RawFile, wake: RawFile) -> Result<Attachment, AttachError>
 }
 
 #[test]
-fn descriptors_that_could_hold_up_or_end_this_process_are_refused() {
+fn descriptors_that_could_block_or_end_this_process_are_refused() {
     let (bell, pipe) = (RawFile::Eventfd(false), RawFile::Pipe(true));
     for (doorbell, wake, says) in [
         (RawFile::Pipe(false), pipe, "its doorbell is no eventfd"),

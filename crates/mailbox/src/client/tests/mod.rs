@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const SEGMENT_BYTES: u32 = 1 << 20;
 
-/// A daemon of which every byte is the test's to choose.
+/// A daemon whose every byte is the test's to choose.
 struct Fake {
     prepared: Prepared,
     domain: Arc<DomainSegments>,

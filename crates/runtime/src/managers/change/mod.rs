@@ -97,7 +97,7 @@ pub(super) enum Failed {
 struct Prepared {
     steps: Vec<Step>,
     report: PlanInfo,
-    /// The handlers that change, as they are asked for.
+    /// The handlers that change, as asked for.
     wanted: WantedSpecs,
     /// How many handlers the change concerns.
     handlers_planned: u32,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Concerned = (HandlerSpec, Vec<String>);
 
 impl Managers {
-    /// The handlers that a change of these concerns, and as they are to be: in an order in which each comes behind those whose
+    /// The handlers that a change of these concerns, in their new form: in an order in which each comes behind those whose
     /// streams it reads. Those in a cycle come last: planning refuses them. `is_whole`: all handlers are looked at.
     pub(super) fn concerned(
         &self,

@@ -7,7 +7,7 @@ use crate::managers::request::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The specifications of handlers that change, as they are asked for, by name; none for a handler that goes.
+/// The specifications of handlers that change, as asked for, by name; none for a handler that goes.
 pub(super) type WantedSpecs = BTreeMap<String, Option<HandlerSpec>>;
 
 impl Managers {

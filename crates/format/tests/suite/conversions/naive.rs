@@ -1,15 +1,15 @@
-//! What a way means, value by value, with a builder: nothing of it is shared with plans.
+//! What a conversion means, value by value, with a builder: nothing of it is shared with plans.
 
-use super::{Node, Shape, Way};
+use super::{Conversion, Node, Shape};
 use crossdock_format::convert::TimeUnit;
 use crossdock_format::{
     Element, ElementKind, Field, FieldType, Format, Group, Member, Record, RecordBuilder, TypeSpec, Value,
 };
 
 /// The new record; `None` where it is refused.
-pub(crate) fn convert(way: &Way, record: &Record<'_>) -> Option<Vec<u8>> {
-    let mut builder = RecordBuilder::new(&way.to);
-    members(&mut builder, &way.to, way.to.tree(), &way.nodes, record)?;
+pub(crate) fn convert(conversion: &Conversion, record: &Record<'_>) -> Option<Vec<u8>> {
+    let mut builder = RecordBuilder::new(&conversion.to);
+    members(&mut builder, &conversion.to, conversion.to.tree(), &conversion.nodes, record)?;
     Some(builder.finish().expect("every field was set").to_vec())
 }
 

@@ -1,4 +1,4 @@
-//! Ways from any format to another: drawn from a seed, with the rules that tell them, and with what they mean, which a naive
+//! Conversions from any format to another: drawn from a seed, with their rules, and with what these mean, which a naive
 //! conversion follows value by value.
 
 pub(crate) mod naive;
@@ -7,9 +7,9 @@ use crate::any::Source;
 use crossdock_format::convert::{Rule, Rules, TimeUnit};
 use crossdock_format::{FieldSpec, FieldType, Format, TypeSpec};
 
-/// A way from one format to another.
+/// A conversion from one format to another.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Conversion {
     pub(crate) to: Format,
     pub(crate) rules: Rules,
     pub(crate) nodes: Vec<Node>,
@@ -86,15 +86,15 @@ struct Draw {
     names: usize,
 }
 
-/// A way from a format; new names begin with the letter.
-pub(crate) fn way(from: &Format, seed: u64, letter: char) -> Way {
+/// A conversion from a format; new names begin with the letter.
+pub(crate) fn conversion(from: &Format, seed: u64, letter: char) -> Conversion {
     let mut draw = Draw { random: Source(seed), rules: Rules::none(), letter, names: 0 };
     let at = At { from: String::new(), layout: String::new(), to: String::new() };
     let (nodes, _) = draw.members(&from.specs(), &at, false);
     let to = Format::natural(nodes.iter().map(Node::spec)).expect("names differ");
     // As text and back, which every rule must survive.
     let rules = draw.rules.to_string().parse().expect("what rules print, they read");
-    Way { to, rules, nodes }
+    Conversion { to, rules, nodes }
 }
 
 impl Draw {
@@ -111,7 +111,7 @@ impl Draw {
         format!("{}{}", self.letter, self.names)
     }
 
-    /// Members of the target made from these of the source, and those of which nothing is.
+    /// Members of the target made from these of the source, and those that nothing is made of.
     fn members(&mut self, specs: &[FieldSpec], at: &At, are_variants: bool) -> (Vec<Node>, Vec<String>) {
         let (mut nodes, mut lost) = (Vec::new(), Vec::new());
         for spec in specs {
