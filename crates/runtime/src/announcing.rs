@@ -105,10 +105,24 @@ impl Context {
     pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>, changed: &[u32]) {
         self.streams.take_snapshot(snapshot);
         for &number in changed {
-            if self.streams.take_entry(number) {
-                self.take_formats(number as usize, Plans::default());
-            } else {
-                self.finish_awaited(number as usize);
+            match self.streams.take_entry(number) {
+                Some(gone) => {
+                    self.forget_plans(number as usize, &gone);
+                    self.take_formats(number as usize, Plans::default());
+                }
+                None => self.finish_awaited(number as usize),
+            }
+        }
+    }
+
+    /// The queries on a stream are no longer planned for these formats of it. What a subscription accepts stays.
+    fn forget_plans(&mut self, key: usize, gone: &[FormatId]) {
+        let Some(stream) = self.streams.get(key).filter(|_| !gone.is_empty()) else { return };
+        for key in stream.subscriptions.clone() {
+            let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept.is_none());
+            if let Some(subscription) = subscription {
+                subscription.forget_formats(gone);
+                self.update_node(key);
             }
         }
     }

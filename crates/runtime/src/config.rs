@@ -45,7 +45,8 @@ pub struct ContextConfig {
     /// Bound on the streams that sessions of one IP address, or attached clients of one user, have announced first.
     #[serde(deserialize_with = "within::<_, u32, 1, 1_048_576>")]
     pub max_streams_per_peer: u32,
-    /// After how many seconds an unused stream is removed, with its versions; 0: never. One with a policy or a kept conversion stays.
+    /// After how many seconds an unused stream is removed, with its versions, and of other streams the versions that are unused and
+    /// not the newest; 0: never. A stream with a policy or a kept conversion stays.
     #[serde(deserialize_with = "within::<_, u32, 0, 315_360_000>")]
     pub unused_stream_expiry_s: u32,
     /// Bound on the mailboxes of sessions of one IP address, or of attached clients of one user.

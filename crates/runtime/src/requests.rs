@@ -179,7 +179,7 @@ impl Context {
         }
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream) {
-            stream.entry.activity().end_subscription();
+            stream.entry.activity().end_subscription(subscription.accept.is_some());
             stream.subscriptions.retain(|&s| s != key);
             stream.accepting -= u32::from(subscription.accept.is_some());
             stream.served.add(&subscription);

@@ -280,9 +280,13 @@ fn start_catalog(
     complaints.append(&mut catalog.restore(&registry, side));
     if let Some(after_s) = NonZero::new(config.unused_stream_expiry_s) {
         let events = events.clone();
-        let report = move |stream: &str| {
-            let text = format!("stream `{stream}` was unused for {after_s} s (`unused_stream_expiry_s`)");
-            events.note("stream-removed", About::default(), text);
+        let report = move |stream: &str, version: Option<u32>| {
+            let (kind, of) = match version {
+                None => ("stream-removed", String::new()),
+                Some(version) => ("version-removed", format!("v{version} of ")),
+            };
+            let text = format!("{of}stream `{stream}` was unused for {after_s} s (`unused_stream_expiry_s`)");
+            events.note(kind, About::default(), text);
         };
         catalog.expire_unused(Duration::from_secs(after_s.get().into()), Instant::now(), report);
     }

@@ -304,12 +304,17 @@ impl Stream {
         !self.is_routed() || self.morphing.routed != self.morphing.changes
     }
 
-    /// Forgets the formats that the catalog has no longer, which are the newest ones. The samples of the others stay.
-    fn forget_formats(&mut self) {
-        let both = self.formats.iter().zip(self.entry.formats());
+    /// Forgets the formats that the catalog has no longer, and returns them. The samples of the others stay.
+    fn forget_formats(&mut self) -> Vec<FormatId> {
+        let entry = &self.entry;
+        let gone = self.formats.extract_if(.., |known| !entry.has_format(known.format.id()));
+        let mut gone: Vec<FormatId> = gone.map(|known| known.format.id()).collect();
+        // One that went and came again between two snapshots is the newest now, and the first ones are to be the catalog's.
+        let both = self.formats.iter().zip(entry.formats());
         let same = both.take_while(|(known, format)| known.format == **format).count();
-        self.formats.truncate(same);
+        gone.extend(self.formats.drain(same..).map(|known| known.format.id()));
         self.morphing.formats = self.morphing.formats.min(same);
+        gone
     }
 
     /// Its routes stay unchanged, whatever has changed: none are needed, or they could not be planned.
@@ -536,27 +541,27 @@ impl Streams {
         self.by_name.get(name).copied()
     }
 
-    /// Takes in what the snapshot has under a number. Whether a stream is there that may have changed.
-    pub(crate) fn take_entry(&mut self, number: u32) -> bool {
+    /// Takes in what the snapshot has under a number. The formats that the stream there has no longer; `None` if there is none.
+    pub(crate) fn take_entry(&mut self, number: u32) -> Option<Vec<FormatId>> {
         let entry = self.snapshot.get(number);
         let key = number as usize;
         if self.all.len() <= key {
             self.all.resize_with(key + 1, || None);
         }
-        let Some(slot) = self.all.get_mut(key) else { return false };
+        let slot = self.all.get_mut(key)?;
         // A number is given again when its stream has gone.
         let is_other = |stream: &&mut Stream| entry.is_none_or(|entry| entry.name() != stream.name);
         if let Some(gone) = slot.as_mut().filter(is_other) {
             self.by_name.remove(&gone.name);
             *slot = None;
         }
-        let Some(entry) = entry else { return false };
+        let entry = entry?;
         let stream = slot.get_or_insert_with(|| Stream::new(entry));
         stream.entry = Arc::clone(entry);
-        stream.forget_formats();
+        let gone = stream.forget_formats();
         stream.made_by = entry.made_by().map(Into::into);
         self.by_name.insert(entry.name().to_owned(), key);
-        true
+        Some(gone)
     }
 }
 

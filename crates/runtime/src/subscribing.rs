@@ -373,7 +373,7 @@ impl Context {
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.present_mut(stream_key) {
-            stream.entry.activity().begin_subscription();
+            stream.entry.activity().begin_subscription(accepts);
             stream.subscriptions.push(subscription_key);
             stream.accepting += u32::from(accepts);
         }

@@ -13,7 +13,7 @@ use crate::planner::Panicked;
 use crate::present::present;
 use crossdock_control::load::Cost;
 use crossdock_engine::SelectHandler;
-use crossdock_format::Format;
+use crossdock_format::{Format, FormatId};
 use crossdock_query::{Program, Projection, QueryError, Select};
 use crossdock_transport::control::Overflow;
 use slab::Slab;
@@ -282,6 +282,12 @@ impl Subscription {
         self.entries.push(planned.entry);
         self.instances.push(planned.instance);
         planned.outcome
+    }
+
+    /// Forgets what was planned for these formats. The handlers go with them, as soon as no record waits for one.
+    pub(crate) fn forget_formats(&mut self, gone: &[FormatId]) {
+        self.entries.retain(|entry| gone.iter().all(|id| id.0 != entry.format));
+        self.instances.retain(|instance| gone.iter().all(|id| id.0 != instance.format));
     }
 
     /// Whether the query is planned for a format, or found not to fit it.

@@ -1,11 +1,15 @@
 //! Processes that exchange messages with the daemon by shared memory: which are attached, which may be, what is left of them.
 
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getgid, getrlimit, getuid, prlimit};
 use serde_json::Value;
 
-use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument, io_count, with_io_contexts};
+use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument, io_count, skip, with_io_contexts};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 
@@ -164,6 +168,54 @@ fn a_client_that_may_not_attach_gets_the_reason_and_uses_packets() {
     subscriber.stderr_line(|line| line.contains("may not attach here"));
     let user = getuid().as_raw().to_string();
     place.run(["subscribe", "SELECT * FROM A", "--transport", "shm"]).with_code(1).saying(&[&user, "uids"]);
+}
+
+/// A daemon of user `uid` that listens on a free port and whose attach socket has this address. `None`, with the reason
+/// reported, where this process may not become another user.
+fn of_another_user(uid: u32, attach: &str) -> Option<(Place, Daemon)> {
+    let mut place = Place::new();
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.write("a.schema", FLIGHTS_SCHEMA);
+    let config = format!(
+        "[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n\
+         [attach]\naddress = \"{attach}\"\nuids = \"any\"\n"
+    );
+    place.write("crossdock.toml", with_io_contexts(&config));
+    if std::os::unix::fs::chown(place.path("."), Some(uid), Some(uid)).is_err() {
+        skip("this process may not become another user");
+        return None;
+    }
+    // By this name also a user can run it who may not enter the folders that lead to it.
+    let binary = std::fs::File::open(env!("CARGO_BIN_EXE_crossdock")).unwrap();
+    let mut command = Command::new(format!("/proc/self/fd/{}", binary.as_raw_fd()));
+    command.args(["serve", "--config", "crossdock.toml"]).current_dir(place.path("."));
+    command.env("CROSSDOCK_SOCKET", place.socket()).env_remove("CROSSDOCK_ADDRESS").stdin(Stdio::null());
+    let daemon = Daemon::start(command.uid(uid).gid(uid));
+    place.uses(&daemon.address);
+    Some((place, daemon))
+}
+
+#[test]
+fn a_process_of_another_user_that_took_the_attach_address_is_refused() {
+    const NOBODY: u32 = 65_534;
+    let publish = ["publish", "A", "flights.csv", "--schema", "a.schema", "--transport", "shm"];
+    // A port that is the other user's, so its daemon is too.
+    let Some((place, _daemon)) = of_another_user(NOBODY, "auto") else { return };
+    place.run(publish).with_code(0).saying(&["published 4 records (", ", by shared memory"]);
+
+    // A port that is nobody's, and one that is this user's.
+    let own = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for taken in [own, bound.local_addr().unwrap().to_string()] {
+        let attach = format!("unix:@crossdock-shm-{taken}");
+        let Some((mut place, _daemon)) = of_another_user(NOBODY, &attach) else { return };
+        place.uses(&taken);
+        let refused = place.run(publish).with_code(1);
+        refused.saying(&["a process of user id 65534 answers", "not the daemon"]);
+        // An address that was given by name is not checked.
+        place.uses(&attach);
+        place.run(publish).with_code(0).saying(&["published 4 records (", ", by shared memory"]);
+    }
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub enum Entry {
         stream: String,
         /// The format.
         format: FormatId,
+        /// Its number, where it is not the next after the newest one's: versions between them were removed.
+        number: Option<usize>,
     },
     /// A stream got a policy.
     Policy {
@@ -103,7 +105,10 @@ impl Entry {
         // Writing to a string does not fail.
         let _ = match self {
             Self::Format(format) => write!(text, "format\n{}", format.describe()),
-            Self::Version { stream, format } => write!(text, "version {format}\n{stream}"),
+            Self::Version { stream, format, number: None } => write!(text, "version {format}\n{stream}"),
+            Self::Version { stream, format, number: Some(number) } => {
+                write!(text, "version {format} {number}\n{stream}")
+            }
             Self::Policy { stream, policy } => write!(text, "policy {policy}\n{stream}"),
             Self::Guarded { stream, format } => write!(text, "guarded {format}\n{stream}"),
             // A stream's name has no line end in it, a conversion may have many.
@@ -123,7 +128,14 @@ impl Entry {
         let words: Vec<&str> = head.split(' ').collect();
         Some(match words[..] {
             ["format"] => Self::Format(Format::parse(rest).ok()?),
-            ["version", format] => Self::Version { format: format.parse().ok()?, stream: rest.to_owned() },
+            ["version", format] => {
+                Self::Version { format: format.parse().ok()?, number: None, stream: rest.to_owned() }
+            }
+            ["version", format, number] => {
+                // A number of 32 bits, so that there is always a next one.
+                let number = Some(number.parse::<u32>().ok()? as usize);
+                Self::Version { format: format.parse().ok()?, number, stream: rest.to_owned() }
+            }
             ["policy", policy] => Self::Policy { policy: policy.parse().ok()?, stream: rest.to_owned() },
             ["guarded", format] => Self::Guarded { format: format.parse().ok()?, stream: rest.to_owned() },
             ["conversion", from, to] => {

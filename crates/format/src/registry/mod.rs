@@ -64,21 +64,30 @@ pub const MAX_STREAM_NAME_BYTES: usize = 255;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stream {
     versions: Vec<FormatId>,
+    /// Their numbers, which rise.
+    numbers: Vec<usize>,
     policy: Policy,
     guarded: BTreeSet<FormatId>,
 }
 
 impl Stream {
-    /// The formats in order; the first is version 1.
+    /// The formats in order, the newest last.
     #[must_use]
     pub fn versions(&self) -> &[FormatId] {
         &self.versions
     }
 
-    /// The number of a format among the versions, counted from 1.
+    /// The number of a format among the versions. The first version of a stream is 1, the next has the newest one's number and 1
+    /// more, and the numbers of removed ones are missing.
     #[must_use]
     pub fn version(&self, format: FormatId) -> Option<usize> {
-        self.versions.iter().position(|id| *id == format).map(|index| index + 1)
+        let index = self.versions.iter().position(|id| *id == format)?;
+        self.numbers.get(index).copied()
+    }
+
+    /// The number that the next version gets.
+    fn next_number(&self) -> usize {
+        self.numbers.last().map_or(1, |newest| newest + 1)
     }
 
     /// How its format may change.
@@ -110,7 +119,7 @@ struct Known {
 /// What an announcement came to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Announced {
-    /// The number of the format among the stream's versions, counted from 1.
+    /// The number of the format among the stream's versions.
     pub version: usize,
     /// What changed; nothing if all was known.
     pub entries: Vec<Entry>,
@@ -183,8 +192,8 @@ impl Registry {
         if let Some(version) = self.streams.get(stream).and_then(|stream| stream.version(format.id())) {
             return Ok(Announced { version, entries: Vec::new() });
         }
-        let version = self.streams.get(stream).map_or(0, |stream| stream.versions.len()) + 1;
-        let last = Entry::Version { stream: stream.to_owned(), format: format.id() };
+        let version = self.streams.get(stream).map_or(1, Stream::next_number);
+        let last = Entry::Version { stream: stream.to_owned(), format: format.id(), number: None };
         let entries = self.apply_with([format], last)?;
         Ok(Announced { version, entries })
     }
@@ -229,14 +238,15 @@ impl Registry {
         Some(Entry::NoConversion { stream: key.0, from, to })
     }
 
-    /// Removes a version of a stream; those behind it are numbered anew. `None` if the stream has no such version.
+    /// Removes a version of a stream; the others keep their numbers. `None` if the stream has no such version.
     pub fn remove_version(&mut self, stream: &str, format: FormatId) -> Option<Entry> {
         let known = self.streams.get_mut(stream)?;
         let at = known.versions.iter().position(|id| *id == format)?;
         known.versions.remove(at);
+        known.numbers.remove(at);
         let was_guarded = known.guarded.remove(&format);
         let name = || stream.to_owned();
-        self.bytes -= Entry::Version { stream: name(), format }.bytes();
+        self.bytes -= version_bytes(stream, format);
         if was_guarded {
             self.bytes -= Entry::Guarded { stream: name(), format }.bytes();
         }
@@ -289,7 +299,7 @@ impl Registry {
     pub fn apply(&mut self, entry: &Entry) -> Result<(), RegistryError> {
         match entry {
             Entry::Format(format) => self.take_up(format),
-            Entry::Version { stream, format } => self.add_version(stream, *format, entry.bytes()),
+            Entry::Version { stream, format, number } => self.add_version(stream, *format, *number),
             Entry::Policy { stream, policy } => {
                 self.stream_with_room(stream, 0)?.policy = *policy;
                 Ok(())
@@ -353,7 +363,7 @@ impl Registry {
         Ok(())
     }
 
-    fn add_version(&mut self, stream: &str, format: FormatId, bytes: usize) -> Result<(), RegistryError> {
+    fn add_version(&mut self, stream: &str, format: FormatId, number: Option<usize>) -> Result<(), RegistryError> {
         let known = self.streams.get(stream);
         if known.is_some_and(|known| known.version(format).is_some()) {
             return Ok(());
@@ -362,7 +372,10 @@ impl Registry {
             return Err(RegistryError::Full { what: "versions of a stream", most: MAX_VERSIONS });
         }
         self.check_known(format)?;
-        self.stream_with_room(stream, bytes)?.versions.push(format);
+        let known = self.stream_with_room(stream, version_bytes(stream, format))?;
+        let next = known.next_number();
+        known.versions.push(format);
+        known.numbers.push(number.map_or(next, |number| number.max(next)));
         self.hold(format);
         Ok(())
     }
@@ -448,7 +461,12 @@ impl Registry {
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let formats = self.formats().cloned().map(Entry::Format);
         let streams = self.streams.iter().flat_map(|(name, stream)| {
-            let versions = stream.versions.iter().map(|id| Entry::Version { stream: name.clone(), format: *id });
+            let mut next = 1;
+            let versions = stream.versions.iter().zip(&stream.numbers).map(move |(id, number)| {
+                let is_next = *number == std::mem::replace(&mut next, number + 1);
+                let number = (!is_next).then_some(*number);
+                Entry::Version { stream: name.clone(), format: *id, number }
+            });
             let guarded = stream.guarded.iter().map(|id| Entry::Guarded { stream: name.clone(), format: *id });
             // A stream with nothing else is there for its policy.
             let policy = (stream.policy != Policy::None || stream.versions.is_empty())
@@ -463,6 +481,11 @@ impl Registry {
 /// What a stream counts beside its versions: as its longest policy does, whichever it has.
 fn stream_bytes(name: &str) -> usize {
     Entry::Policy { stream: name.to_owned(), policy: Policy::BackwardTransitive }.bytes()
+}
+
+/// What a version counts, whichever its number is.
+fn version_bytes(stream: &str, format: FormatId) -> usize {
+    Entry::Version { stream: stream.to_owned(), format, number: Some(u32::MAX as usize) }.bytes()
 }
 
 fn conversion_entry((stream, from, to): &(String, FormatId, FormatId), conversion: &Conversion) -> Entry {

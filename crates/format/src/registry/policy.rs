@@ -146,15 +146,16 @@ impl Registry {
         let first = if known.policy.is_transitive() { 0 } else { newest.saturating_sub(1) };
         let mut flaws = Vec::new();
         let earlier = known.versions.iter().enumerate().skip(first);
-        for (version, old) in earlier.filter_map(|(at, id)| Some((at + 1, self.format(*id)?))) {
+        for (at, id) in earlier {
+            let (Some(version), Some(old)) = (known.version(*id), self.format(*id)) else { continue };
             let mut hold = |direction, written, reader| {
                 let obstacles = self.obstacles(stream, known, written, reader);
                 flaws.extend(obstacles.into_iter().map(|obstacle| Flaw { version, direction, obstacle }));
             };
-            if known.policy.has_read(version, newest + 1) {
+            if known.policy.has_read(at, newest) {
                 hold(Direction::NewReadsOld, old, new);
             }
-            if known.policy.has_read(newest + 1, version) {
+            if known.policy.has_read(newest, at) {
                 hold(Direction::OldReadsNew, new, old);
             }
         }

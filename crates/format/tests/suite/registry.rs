@@ -447,6 +447,32 @@ fn a_description_longer_than_a_log_takes_is_refused() {
 }
 
 #[test]
+fn versions_keep_their_numbers_when_one_between_them_is_removed() {
+    let formats = ["a i32", "b i32", "c i32", "d i32"].map(schema);
+    let (mut registry, mut entries) = (Registry::default(), Vec::new());
+    let numbers = |registry: &Registry| {
+        let stream = registry.stream("s").unwrap();
+        [0, 1, 2, 3].map(|at: usize| stream.version(formats[at].id()).unwrap_or(0))
+    };
+    for format in &formats {
+        entries.extend(registry.announce("s", format).unwrap().entries);
+    }
+    entries.extend([0, 2].map(|at: usize| registry.remove_version("s", formats[at].id()).unwrap()));
+    assert_eq!(numbers(&registry), [0, 2, 0, 4]);
+    // One that comes again is the newest version.
+    entries.extend(registry.announce("s", &formats[0]).unwrap().entries);
+    assert_eq!(numbers(&registry), [5, 2, 0, 4]);
+    for log in [log(entries), log(registry.entries())] {
+        let replayed = replay(&log);
+        assert!(replayed.passed_over.is_empty(), "{:?}", replayed.passed_over);
+        assert_eq!(replayed.registry, registry);
+    }
+    registry.remove_stream("s");
+    assert_eq!(registry, Registry::default());
+    assert_eq!(registry.announce("s", &formats[3]).unwrap().version, 1);
+}
+
+#[test]
 fn a_full_stream_keeps_its_policy_and_guards() {
     let formats: Vec<Format> = (0..=MAX_VERSIONS).map(|index| schema(&format!("a{index} i32 null"))).collect();
     let (last, all) = formats.split_last().unwrap();
@@ -466,7 +492,7 @@ fn a_full_stream_keeps_its_policy_and_guards() {
     assert_eq!(registry.guard("s", last.id()), Err(RegistryError::UnknownFormat { id: last.id() }));
     assert_eq!(registry.announce("s", &all[7]).unwrap().version, 8);
     // A known version again, as a log that was written twice has it.
-    entries.push(Entry::Version { stream: "s".to_owned(), format: all[7].id() });
+    entries.push(Entry::Version { stream: "s".to_owned(), format: all[7].id(), number: None });
     for log in [log(entries), log(registry.entries())] {
         let replayed = replay(&log);
         assert!(replayed.passed_over.is_empty(), "{:?}", replayed.passed_over);
@@ -490,7 +516,7 @@ fn names_that_are_none_are_refused() {
 fn entries_of_a_later_release_are_passed_over() {
     let version = |text: &str| {
         let format = schema(text);
-        [Entry::Format(format.clone()), Entry::Version { stream: "s".to_owned(), format: format.id() }]
+        [Entry::Format(format.clone()), Entry::Version { stream: "s".to_owned(), format: format.id(), number: None }]
     };
     let mut bytes = log(version("a i32"));
     let known = bytes.len();

@@ -20,6 +20,8 @@ pub(crate) struct Activity {
     /// I/O contexts with subscriptions, or with sessions that listen for wanted conversions.
     readers: AtomicU32,
     subscriptions: AtomicU32,
+    /// Those among them that accept certain formats only.
+    accepting: AtomicU32,
     records: AtomicU64,
     /// When the latest records came, in ns of the daemon's clock.
     latest_ns: AtomicU64,
@@ -60,6 +62,7 @@ impl Default for Activity {
             publishers: AtomicU32::new(0),
             readers: AtomicU32::new(0),
             subscriptions: AtomicU32::new(0),
+            accepting: AtomicU32::new(0),
             records: AtomicU64::new(0),
             latest_ns: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -89,14 +92,21 @@ impl Activity {
         self.readers.load(Ordering::Relaxed) > 0
     }
 
-    /// A subscription to the stream stands from now on.
-    pub(crate) fn begin_subscription(&self) {
+    /// A subscription to the stream stands from now on, which may accept certain formats only.
+    pub(crate) fn begin_subscription(&self, accepts: bool) {
         self.subscriptions.fetch_add(1, Ordering::Relaxed);
+        self.accepting.fetch_add(accepts.into(), Ordering::Relaxed);
     }
 
     /// A subscription to the stream has ended.
-    pub(crate) fn end_subscription(&self) {
+    pub(crate) fn end_subscription(&self, accepts: bool) {
         self.subscriptions.fetch_sub(1, Ordering::Relaxed);
+        self.accepting.fetch_sub(accepts.into(), Ordering::Relaxed);
+    }
+
+    /// Whether a subscription accepts certain formats only: then it has a route from each version.
+    pub(super) fn has_routes(&self) -> bool {
+        self.accepting.load(Ordering::Relaxed) > 0
     }
 
     /// Subscriptions to the stream.

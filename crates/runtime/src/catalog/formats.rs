@@ -28,11 +28,9 @@ impl Catalog {
         let number = self.make_known(name, format, true)?;
         self.uses.entry(number).or_default().publishers += 1;
         if is_new {
-            self.unproven.insert((number, format.id()), 0);
+            self.unproven.insert((number, format.id()));
         }
-        if let Some(publishing) = self.unproven.get_mut(&(number, format.id())) {
-            *publishing += 1;
-        }
+        *self.publishing.entry((number, format.id())).or_default() += 1;
         self.now.get(number).into_iter().for_each(|entry| entry.activity().begin_publishing());
         Ok(number)
     }
@@ -116,6 +114,7 @@ impl Catalog {
     fn make_known(&mut self, name: &str, format: &Format, keeps: bool) -> Result<u32, Refusal> {
         let number = self.stream_named(name)?;
         let made_known = self.add_format(number, name, format, keeps);
+        self.expiry.note_use_of_version(number, format.id());
         made_known.inspect_err(|_| self.forget_if_unused(number)).map(|()| number)
     }
 
@@ -128,32 +127,34 @@ impl Catalog {
         if entry.has_format(format.id()) {
             return Ok(());
         }
-        if entry.formats.len() >= MAX_FORMATS {
+        if entry.formats().len() >= MAX_FORMATS {
             let message = format!(
                 "stream `{name}` has {MAX_FORMATS} formats, the bound: `crossdock formats rm` removes the newest one"
             );
             return Err(refuse(RefusalCode::Limit, message));
         }
-        if entry.is_kept {
-            self.note_version(name, format, self.is_guarded(number, format.id()))?;
-        }
+        let version = match entry.is_kept {
+            true => self.note_version(name, format, self.is_guarded(number, format.id()))?,
+            false => entry.newest_version() + 1,
+        };
         if let Some(entry) = self.present_mut(number) {
-            entry.formats.push(format.clone());
+            entry.add_version(version, format.clone());
         }
         Ok(())
     }
 
     /// Notes in the registry that a stream has a version, and that a conversion left it, if one did before it was a
-    /// version.
+    /// version. The version's number.
     ///
     /// # Errors
     /// The stream's policy is against it, its id is another's, or there is no room.
-    fn note_version(&mut self, stream: &str, format: &Format, was_left: bool) -> Result<(), Refusal> {
-        let mut entries = self.registry.announce(stream, format).map_err(|error| refusal_of(&error))?.entries;
+    fn note_version(&mut self, stream: &str, format: &Format, was_left: bool) -> Result<u32, Refusal> {
+        let announced = self.registry.announce(stream, format).map_err(|error| refusal_of(&error))?;
+        let (version, mut entries) = (announced.version as u32, announced.entries);
         let guarded = if was_left { self.registry.guard(stream, format.id()) } else { Ok(None) };
         let noted = guarded.map(|guarded| entries.extend(guarded)).map_err(|error| refusal_of(&error));
         self.journal.write(entries);
-        noted
+        noted.map(|()| version)
     }
 
     /// A stream and its versions are kept from now on, those too that handlers made before.
@@ -165,7 +166,7 @@ impl Catalog {
         if entry.is_kept {
             return Ok(());
         }
-        let (name, versions) = (entry.name().to_owned(), entry.formats.clone());
+        let (name, versions) = (entry.name().to_owned(), entry.formats().to_vec());
         for format in versions {
             self.note_version(&name, &format, self.is_guarded(number, format.id()))?;
         }

@@ -70,8 +70,10 @@ pub(crate) struct Catalog {
     max_streams_per_peer: u32,
     /// The origins of the formats that sessions brought first since the start, by stream number.
     bringers: BTreeMap<(u32, FormatId), Principal>,
-    /// Formats that sessions brought and that have had no record yet, with the number of sessions that publish them.
-    unproven: BTreeMap<(u32, FormatId), u32>,
+    /// Formats that sessions brought and that have had no record yet.
+    unproven: BTreeSet<(u32, FormatId)>,
+    /// The formats that sessions publish, with the number of these sessions.
+    publishing: BTreeMap<(u32, FormatId), u32>,
     publications: Publications,
     expiry: Expiry,
     journal: Journal,
@@ -94,7 +96,8 @@ impl Catalog {
             announcers: BTreeMap::new(),
             max_streams_per_peer,
             bringers: BTreeMap::new(),
-            unproven: BTreeMap::new(),
+            unproven: BTreeSet::new(),
+            publishing: BTreeMap::new(),
             publications: Publications::default(),
             expiry: Expiry::default(),
             journal: Journal::default(),
@@ -215,8 +218,12 @@ impl Catalog {
 
     /// A session no longer publishes a stream in this format. Precedes [`Catalog::end_publishing`].
     pub(crate) fn end_format(&mut self, number: u32, format: FormatId) {
-        if let Some(publishing) = self.unproven.get_mut(&(number, format)) {
-            *publishing = publishing.saturating_sub(1);
+        let of = (number, format);
+        if let Some(sessions) = self.publishing.get_mut(&of) {
+            *sessions -= 1;
+            if *sessions == 0 {
+                self.publishing.remove(&of);
+            }
         }
         self.forget_if_unused(number);
     }

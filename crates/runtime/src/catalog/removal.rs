@@ -35,16 +35,17 @@ impl Catalog {
         self.journal.check()?;
         let format = self.now.format_known(name, &FormatName::Version(version))?.id();
         let number = self.check_unused(name)?;
-        let newest = number.and_then(|number| self.now.get(number)).map_or(0, |entry| entry.formats().len());
+        let entry = number.and_then(|number| self.now.get(number));
+        let (newest, count) = entry.map_or((0, 0), |entry| (entry.newest_version(), entry.formats().len()));
         let state = |message: String| Err(refuse(RefusalCode::State, message));
-        if (version as usize) < newest {
+        if version < newest {
             return state(format!(
-                "v{version} is not the newest version of stream `{name}`: the numbers of those behind it would change; remove \
-                 v{newest} first"
+                "v{version} is not the newest version of stream `{name}`: remove v{newest} first, or let v{version} age out \
+                 (`unused_stream_expiry_s`)"
             ));
         }
-        if newest == 1 {
-            return state(format!("v1 is the only version of stream `{name}`: remove the stream"));
+        if count == 1 {
+            return state(format!("v{version} is the only version of stream `{name}`: remove the stream"));
         }
         if let Some((from, to)) = self.kept_conversion(name, format) {
             return state(format!("a conversion from {from} to {to} is kept for stream `{name}`: remove it first"));
@@ -60,7 +61,8 @@ impl Catalog {
         let Some(entry) = self.now.get(number).filter(|entry| !entry.formats().is_empty()) else { return };
         let name = entry.name().to_owned();
         while let Some(format) = self.now.get(number).and_then(|entry| entry.formats().last()).map(Format::id) {
-            let is_unproven = self.unproven.get(&(number, format)) == Some(&0);
+            let of = (number, format);
+            let is_unproven = self.unproven.contains(&of) && !self.publishing.contains_key(&of);
             let stays = |catalog: &Catalog| {
                 catalog.kept_conversion(&name, format).is_some() || catalog.is_guarded(number, format)
             };
@@ -107,15 +109,15 @@ impl Catalog {
         Err(refuse(RefusalCode::State, format!("stream `{name}` is in use, since {why} first")))
     }
 
-    /// Takes a version out of the registry and out of an unused stream. Contexts forget it with the snapshot.
-    fn drop_version(&mut self, name: &str, number: Option<u32>, format: FormatId) {
+    /// Takes a version that nobody uses out of the registry and out of its stream. Contexts forget it with the snapshot.
+    pub(super) fn drop_version(&mut self, name: &str, number: Option<u32>, format: FormatId) {
         let entry = self.registry.remove_version(name, format);
         self.journal.write(entry);
         let Some(number) = number else { return };
         self.unproven.remove(&(number, format));
         self.bringers.remove(&(number, format));
         if let Some(entry) = self.entry_mut(number) {
-            entry.formats.retain(|known| known.id() != format);
+            entry.remove_version(format);
             Arc::make_mut(&mut entry.conversions).graph.unguard(format);
         }
     }
@@ -127,7 +129,7 @@ impl Catalog {
         }
         self.uses.remove(&number);
         self.forget_origins(number);
-        self.unproven.retain(|(of, _), _| *of != number);
+        self.unproven.retain(|(of, _)| *of != number);
         self.now_mut().remove(number);
         self.changed.insert(number);
     }

@@ -59,7 +59,9 @@ pub(crate) struct StreamEntry {
     number: u32,
     name: Arc<str>,
     /// Newest last.
-    pub(super) formats: Vec<Format>,
+    formats: Vec<Format>,
+    /// The numbers of these versions, which rise.
+    numbers: Vec<u32>,
     /// Whether one of them was announced or declared, so that the registry has it; else handlers made them all.
     pub(super) is_kept: bool,
     pub(super) made_by: Option<Box<str>>,
@@ -91,9 +93,55 @@ impl StreamEntry {
         &self.name
     }
 
-    /// Its formats, newest last: the first is version 1.
+    /// Its formats, newest last.
     pub(crate) fn formats(&self) -> &[Format] {
         &self.formats
+    }
+
+    /// The number of a format among its versions. Those of removed versions are missing.
+    pub(crate) fn version(&self, id: FormatId) -> Option<u32> {
+        let index = self.formats.iter().position(|format| format.id() == id)?;
+        self.numbers.get(index).copied()
+    }
+
+    /// The format of a version.
+    fn format_of_version(&self, number: u32) -> Option<&Format> {
+        self.formats.get(self.numbers.binary_search(&number).ok()?)
+    }
+
+    /// The number of its newest version; 0 if it has none.
+    pub(super) fn newest_version(&self) -> u32 {
+        self.numbers.last().copied().unwrap_or(0)
+    }
+
+    /// Its versions, in words.
+    fn describe_versions(&self) -> String {
+        match &self.numbers[..] {
+            [] => "the stream has no format yet: its first publisher announces one".to_owned(),
+            [only] => format!("it has v{only} only"),
+            [first, .., last] if (last - first) as usize == self.numbers.len() - 1 => {
+                format!("it has v{first} to v{last}")
+            }
+            numbers => {
+                let named: Vec<String> = numbers.iter().map(|number| format!("v{number}")).collect();
+                format!("it has {}", named.join(", "))
+            }
+        }
+    }
+
+    /// Adds its newest version. The number is above those of all others.
+    pub(super) fn add_version(&mut self, number: u32, format: Format) {
+        debug_assert!(number > self.newest_version(), "the numbers of versions rise");
+        self.numbers.push(number);
+        self.formats.push(format);
+    }
+
+    /// Removes a version; the others keep their numbers.
+    pub(super) fn remove_version(&mut self, id: FormatId) {
+        if let Some(index) = self.formats.iter().position(|format| format.id() == id) {
+            self.formats.remove(index);
+            self.numbers.remove(index);
+        }
     }
 
     /// The handler that makes it, if one does.
@@ -123,7 +171,7 @@ impl StreamEntry {
     }
 
     /// Whether it has a format.
-    pub(super) fn has_format(&self, id: FormatId) -> bool {
+    pub(crate) fn has_format(&self, id: FormatId) -> bool {
         self.formats.iter().any(|format| format.id() == id)
     }
 
@@ -228,6 +276,7 @@ impl Snapshot {
             number,
             name: Arc::clone(&name),
             formats: Vec::new(),
+            numbers: Vec::new(),
             is_kept: false,
             made_by: None,
             claims: 0,
@@ -260,10 +309,7 @@ impl Snapshot {
         let stream = self.find(stream);
         match name {
             FormatName::Version(0) => Err(refuse(RefusalCode::UnknownFormat, "versions are counted from 1")),
-            FormatName::Version(version) => {
-                let at = *version as usize - 1;
-                Ok(stream.and_then(|stream| stream.formats.get(at)).cloned())
-            }
+            FormatName::Version(version) => Ok(stream.and_then(|stream| stream.format_of_version(*version)).cloned()),
             FormatName::Description(text) => {
                 let format = Format::parse(text).map_err(|error| {
                     refuse(RefusalCode::Format, format!("a format's description is refused: {error}"))
@@ -306,11 +352,11 @@ impl Snapshot {
 
     /// The refusal of a name that means no format; it lists the formats that are known.
     pub(crate) fn unknown_format(&self, stream: &str, name: &FormatName) -> Refusal {
-        let versions = self.find(stream).map_or(0, |stream| stream.formats.len());
-        let known = match (name, versions) {
-            (FormatName::Version(_), 0) => "the stream has no format yet: its first publisher announces one".to_owned(),
-            (FormatName::Version(_), 1) => "it has v1 only".to_owned(),
-            (FormatName::Version(_), last) => format!("it has v1 to v{last}"),
+        let known = match (name, self.find(stream)) {
+            (FormatName::Version(_), Some(stream)) => stream.describe_versions(),
+            (FormatName::Version(_), None) => {
+                "the stream has no format yet: its first publisher announces one".to_owned()
+            }
             _ => "`crossdock formats` lists the known formats; a format that was not announced yet can be given as a \
                   schema"
                 .to_owned(),

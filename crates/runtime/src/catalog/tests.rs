@@ -235,7 +235,7 @@ fn a_format_without_a_record_is_forgotten_with_its_last_publication() {
     catalog.register(Owner::Kept, "kept", Compiled::new(&two, &one, "rename b a").unwrap()).unwrap();
     end(&mut catalog, number, &two);
     assert_eq!(has(&catalog, "kept"), Some(vec![two.id()]));
-    assert!(catalog.unproven.keys().all(|(of, _)| *of == number), "{:?}", catalog.unproven);
+    assert!(catalog.unproven.iter().all(|(of, _)| *of == number), "{:?}", catalog.unproven);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn unused_streams_are_removed_by_age() {
     }
     let (start, hour) = (Instant::now(), Duration::from_secs(3600));
     let report = Arc::clone(&removed);
-    catalog.expire_unused(24 * hour, start, move |name| report.lock().unwrap().push(name.to_owned()));
+    catalog.expire_unused(24 * hour, start, move |name, _| report.lock().unwrap().push(name.to_owned()));
     let published = catalog.publish("published", &format("a u32")).unwrap();
     let subscribed = catalog.enter("subscribed", true).unwrap().unwrap();
     let left = catalog.enter("left", false).unwrap().unwrap();
@@ -386,6 +386,112 @@ fn unused_streams_are_removed_by_age() {
     assert_eq!(*removed.lock().unwrap(), ["published", "subscribed"]);
     let left: Vec<String> = catalog.snapshot().iter().map(|entry| entry.name().to_owned()).collect();
     assert_eq!(left, ["claimed", "policed"]);
+}
+
+/// A catalog that removes what was unused for a day, and what it has removed: names and versions, sorted.
+fn with_expiry(start: Instant) -> (Catalog, impl FnMut() -> Vec<String>) {
+    let removed: Arc<Mutex<Vec<String>>> = Arc::default();
+    let mut catalog = Catalog::new(16, 16);
+    let report = Arc::clone(&removed);
+    catalog.expire_unused(Duration::from_secs(24 * 3600), start, move |name, version| {
+        let version = version.map(|version| format!(":v{version}")).unwrap_or_default();
+        report.lock().unwrap().push(format!("{name}{version}"));
+    });
+    (catalog, move || {
+        let mut removed = std::mem::take(&mut *removed.lock().unwrap());
+        removed.sort_unstable();
+        removed
+    })
+}
+
+#[test]
+fn unused_versions_of_a_stream_in_use_are_removed_by_age_and_the_others_keep_their_numbers() {
+    let (start, hour) = (Instant::now(), Duration::from_secs(3600));
+    let (mut catalog, mut removed) = with_expiry(start);
+    let formats = ["a", "b", "c", "d", "e", "f"].map(|field| format(&format!("{field} u32")));
+    let [one, two, three, four, five, six] = &formats;
+    let end = |catalog: &mut Catalog, number: u32, format: &Format| {
+        catalog.end_format(number, format.id());
+        catalog.end_publishing(number);
+    };
+    let versions = |catalog: &Catalog| {
+        let snapshot = catalog.snapshot();
+        let of_entry = formats.each_ref().map(|format| snapshot.find("s").unwrap().version(format.id()).unwrap_or(0));
+        let kept = catalog.registry.stream("s").unwrap();
+        let of_registry = formats.each_ref().map(|format| kept.version(format.id()).unwrap_or(0) as u32);
+        assert_eq!(of_entry, of_registry);
+        of_entry
+    };
+    let number = formats[..5].iter().map(|format| catalog.publish("s", format).unwrap()).last().unwrap();
+    formats[..5].iter().for_each(|format| catalog.note_record(number, format.id()));
+    catalog.enter("s", false).unwrap();
+    // The second one has a publisher all the time, the fourth one again between two looks.
+    [one, three, four, five].into_iter().for_each(|format| end(&mut catalog, number, format));
+    catalog.expire(start + hour);
+    catalog.expire(start + 20 * hour);
+    catalog.publish("s", four).unwrap();
+    end(&mut catalog, number, four);
+    catalog.expire(start + 24 * hour);
+    assert!(removed().is_empty());
+    catalog.expire(start + 25 * hour);
+    assert_eq!(removed(), ["s:v1", "s:v3"]);
+    assert_eq!(versions(&catalog), [0, 2, 0, 4, 5, 0]);
+    let refused = catalog.snapshot().format_known("s", &FormatName::Version(3)).unwrap_err().message;
+    assert!(refused.contains("it has v2, v4, v5"), "{refused}");
+    assert_eq!(catalog.snapshot().format_known("s", &FormatName::Version(4)).unwrap(), *four);
+
+    // The newest one stays, and one that comes again is a new version.
+    end(&mut catalog, number, two);
+    catalog.publish("s", one).unwrap();
+    assert_eq!(versions(&catalog), [6, 2, 0, 4, 5, 0]);
+    catalog.expire(start + 26 * hour);
+    catalog.expire(start + 48 * hour);
+    assert_eq!(removed(), ["s:v4"]);
+    catalog.expire(start + 50 * hour);
+    assert_eq!(removed(), ["s:v2", "s:v5"]);
+    end(&mut catalog, number, one);
+    catalog.expire(start + 100 * hour);
+    assert_eq!((removed(), versions(&catalog)), (vec![], [6, 0, 0, 0, 0, 0]));
+    // As it was kept.
+    let mut again = Catalog::new(16, 16);
+    assert_eq!(again.restore(&catalog.registry, None), [""; 0]);
+    again.declare("s", six).unwrap();
+    assert_eq!(versions(&again), [6, 0, 0, 0, 0, 7]);
+}
+
+#[test]
+fn versions_that_a_policy_a_handler_a_conversion_or_a_subscription_refers_to_do_not_age() {
+    let (start, hour) = (Instant::now(), Duration::from_secs(3600));
+    let (mut catalog, mut removed) = with_expiry(start);
+    let [one, two, three] = ["a", "b", "c"].map(|field| format(&format!("{field} u32")));
+    for name in ["policy", "handler", "kept", "session", "accepting", "none"] {
+        for format in [&one, &two, &three] {
+            catalog.declare(name, format).unwrap();
+        }
+        catalog.enter(name, false).unwrap();
+    }
+    catalog.set_policy("policy", Policy::BackwardTransitive).unwrap();
+    let claimed = catalog.claim("handler").unwrap();
+    let compiled = || Compiled::new(&two, &one, "rename b a").unwrap();
+    catalog.register(Owner::Kept, "kept", compiled()).unwrap();
+    let to_third = Compiled::new(&two, &three, "rename b c").unwrap();
+    catalog.register(Owner::Session(7), "session", to_third).unwrap();
+    let accepting = catalog.snapshot();
+    accepting.find("accepting").unwrap().activity().begin_subscription(true);
+    catalog.expire(start + hour);
+    catalog.expire(start + 25 * hour);
+    assert_eq!(removed(), ["none:v1", "none:v2", "session:v1"]);
+
+    // What refers to them ends. A version that a conversion left stays guarded.
+    catalog.set_policy("policy", Policy::None).unwrap();
+    catalog.disclaim(claimed);
+    catalog.end_owner(7);
+    catalog.unregister(Owner::Kept, "kept", two.id(), one.id()).unwrap();
+    accepting.find("accepting").unwrap().activity().end_subscription(true);
+    catalog.expire(start + 26 * hour);
+    catalog.expire(start + 50 * hour);
+    let all = ["accepting:v1", "accepting:v2", "handler:v1", "handler:v2", "kept:v1", "policy:v1", "policy:v2"];
+    assert_eq!(removed(), all);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Lists of conversions and paths, and the measured cost of a path on real records.
 
+use crate::catalog::StreamEntry;
 use crate::config::ByName;
 use crate::context::Context;
 use crate::info::{ConversionInfo, PathInfo, PathStep};
@@ -118,9 +119,9 @@ fn path_step(step: &Step, to_version: Option<u32>) -> PathStep {
 }
 
 impl Stream {
-    /// Which version of the stream a format is, counted from 1.
+    /// Which version of the stream a format is.
     pub(crate) fn version(&self, id: FormatId) -> Option<u32> {
-        self.formats.iter().position(|known| known.format.id() == id).map(|at| at as u32 + 1)
+        self.entry.version(id)
     }
 }
 
@@ -133,8 +134,8 @@ pub(crate) struct Planned {
     accept: Arc<[Format]>,
     /// The fields of the accepted formats that are read.
     reads: Arc<Reads>,
-    /// The versions of the stream, by the ids of its formats.
-    versions: Arc<[FormatId]>,
+    /// The stream, for the numbers of its versions.
+    entry: Arc<StreamEntry>,
     sample: Arc<[u8]>,
 }
 
@@ -145,22 +146,16 @@ impl Planned {
         let (conversions, plans) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));
         let finder = Arc::new(Finder { conversions, versions, by_name, plans });
         let (accept, reads): (Arc<[Format]>, _) = (accept.into(), Arc::new(reads.clone()));
-        let versions: Arc<[FormatId]> = stream.formats.iter().map(|known| known.format.id()).collect();
         let planned = |known: &crate::streams::StreamFormat| Planned {
             info: path_info(stream, &known.format, &known.format, &[], &[]),
             finder: Arc::clone(&finder),
             from: known.format.clone(),
             accept: Arc::clone(&accept),
             reads: Arc::clone(&reads),
-            versions: Arc::clone(&versions),
+            entry: Arc::clone(&stream.entry),
             sample: known.sample.records(),
         };
         stream.formats.iter().map(planned).collect()
-    }
-
-    /// Which version of the stream a format is, counted from 1.
-    fn version(&self, id: FormatId) -> Option<u32> {
-        self.versions.iter().position(|version| *version == id).map(|at| at as u32 + 1)
     }
 
     /// The path with its cost as measured on this thread, and the sample as it comes out: its format, and the records.
@@ -168,7 +163,7 @@ impl Planned {
         // No conversions lead there.
         let Some(chain) = self.finder.chain(&self.from, &self.accept) else {
             let to = self.accept.first().unwrap_or(&self.from);
-            (self.info.to, self.info.to_version) = (to.id().to_string(), self.version(to.id()));
+            (self.info.to, self.info.to_version) = (to.id().to_string(), self.entry.version(to.id()));
             self.info.is_missing = true;
             return (self.info, self.from, self.sample);
         };
@@ -179,9 +174,9 @@ impl Planned {
         let Some(chain) = self.finder.compile((&self.from, &chain), &self.accept, &self.reads, 0) else {
             return (self.info, self.from, self.sample);
         };
-        let step = |step: &Step| path_step(step, self.version(step.to));
+        let step = |step: &Step| path_step(step, self.entry.version(step.to));
         self.info.steps = chain.steps.iter().map(step).collect();
-        (self.info.to, self.info.to_version) = (chain.to.id().to_string(), self.version(chain.to.id()));
+        (self.info.to, self.info.to_version) = (chain.to.id().to_string(), self.entry.version(chain.to.id()));
         self.info.parts = chain.parts.iter().map(Part::describe).collect();
         self.info.ns_per_record = chain.weight as f64 / 1000.0;
         let converted = self.measure(&chain);

@@ -1,6 +1,6 @@
 //! Formats of a stream that come while subscriptions to it come and go.
 
-use crate::start;
+use crate::{await_that, start};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,4 +76,41 @@ fn no_record_of_a_new_format_comes_before_the_queries_of_its_stream_are_planned_
     let streams = context.streams().unwrap();
     assert_eq!(streams[0].formats.len() as u64, FORMATS);
     assert_eq!(streams[0].records_in, FORMATS * RECORDS);
+}
+
+/// Takes records until it has this number of them.
+fn take(subscriber: &mut Subscriber, count: u64) {
+    let mut taken = 0;
+    while taken < count {
+        match subscriber.next_event(Some(Duration::from_secs(20))).unwrap() {
+            Some(Event::Records(records)) => taken += records.iter().count() as u64,
+            Some(Event::Dropped { records, reason, .. }) => panic!("{records} were dropped: {reason}"),
+            Some(_) => {}
+            None => panic!("{taken} of {count} records came"),
+        }
+    }
+}
+
+#[test]
+fn a_version_that_nobody_publishes_ages_out_of_a_stream_in_use_and_may_come_again() {
+    let context = start(|config| config.unused_stream_expiry_s = 1);
+    let addr = context.local_addr().to_string();
+    publish(&addr, 0);
+    let queries = ["SELECT number FROM S", "SELECT number FROM S WHERE number + 1 > 0", "SELECT * FROM S"];
+    let mut subscribers = queries.map(|sql| Subscriber::builder(&addr).sql(sql).connect().unwrap());
+    let newer = format(1);
+    let publisher = Publisher::builder(&addr).stream("S").format(&newer).connect().unwrap();
+    let versions = || {
+        let formats = context.formats().unwrap();
+        let mut versions: Vec<_> = formats.into_iter().flat_map(|format| format.versions).collect();
+        versions.sort_unstable();
+        versions
+    };
+    await_that("the first version is removed", || versions() == [2]);
+    // Queries are planned for it once more.
+    publish(&addr, 0);
+    assert_eq!(versions(), [2, 3]);
+    publish(&addr, 1);
+    subscribers.iter_mut().for_each(|subscriber| take(subscriber, 2 * RECORDS));
+    drop(publisher);
 }
