@@ -6,7 +6,12 @@
 //!
 //! A daemon that was started again counts anew. Then the subscriber has missed what has passed there before it was back, and what
 //! the daemon before had taken and not delivered. Each publisher that comes back says how many of its records that daemon has
-//! acknowledged: beyond what the publisher had brought at the last report, these were taken after the report.
+//! acknowledged: beyond what the publisher had brought at the last report, these were taken after the report. Short of that,
+//! the publisher repeats records that had been taken, since it had no acknowledgement.
+//!
+//! So there is a sum for each publisher, and what one repeats makes up for nothing that another has lost. Whose records came
+//! after the last report, or were left in the daemon at the last report, is not known: of these the sums assume what makes
+//! the smallest total. What is said to be missed is missed, and with one publisher it is all.
 
 use crossdock_transport::control::{Position, PublisherId};
 use std::collections::HashMap;
@@ -41,7 +46,17 @@ impl Place {
 /// What was missed between two sessions, as far as it is known.
 #[derive(Debug, Default)]
 struct Gap {
-    records: i128,
+    /// What has passed at the daemon while the subscriber was away, of publishers of which it had got nothing before; or in one
+    /// daemon's count.
+    certain: i128,
+    /// What publishers that were there before brought after the last report and before the subscriber was back; with the
+    /// records at the next daemon of publishers that are not listed.
+    brought: i128,
+    /// What they have brought and bring once more.
+    repeated: i128,
+    /// What the daemon before had counted at its last report and did not deliver; or else, below 0, what it delivered after the
+    /// report. Its records of all publishers are in one queue, so it is not both.
+    undelivered: i128,
     /// How much of it the application knows.
     reported: u64,
     at_most: bool,
@@ -51,25 +66,62 @@ struct Gap {
 }
 
 impl Gap {
+    /// What was missed between two daemons: the subscriber was at `before` with the one, and comes to the other at `position`.
+    fn between(before: &Place, position: &Position, expected: HashMap<PublisherId, (u64, bool)>) -> Gap {
+        let unlisted = before.last.unlisted;
+        let undelivered = i128::from(before.last.passed) - i128::from(before.passed());
+        let mut gap = Gap { undelivered, expected, unlisted, ..Gap::default() };
+        let mut others = i128::from(position.passed);
+        for publisher in &position.publishers {
+            let here = publisher.position.saturating_sub(publisher.began);
+            others -= i128::from(here);
+            if !gap.resolve(publisher.publisher, publisher.position) {
+                match unlisted {
+                    0 => gap.certain += i128::from(here),
+                    // It may have been one of these.
+                    _ => gap.brought += i128::from(here),
+                }
+            }
+        }
+        gap.brought += others;
+        gap
+    }
+
     /// Publishers that were there before and have not come back.
     fn uncounted(&self) -> u32 {
         let gone = self.expected.values().filter(|(_, ended)| !ended).count();
         u32::try_from(gone).unwrap_or(u32::MAX).saturating_add(self.unlisted)
     }
 
-    /// Publishers have come back.
-    fn resolve(&mut self, position: &Position) {
+    /// A publisher has come back, and the subscriber gets its records from this one on. False if it is not expected.
+    fn resolve(&mut self, publisher: PublisherId, next: u64) -> bool {
+        let Some((position, _)) = self.expected.remove(&publisher) else { return false };
+        self.brought += i128::from(next.saturating_sub(position));
+        self.repeated += i128::from(position.saturating_sub(next));
+        true
+    }
+
+    /// Publishers have come back whose first records at this daemon come now.
+    fn resolve_all(&mut self, position: &Position) {
         for publisher in &position.publishers {
-            if let Some((position, _)) = self.expected.remove(&publisher.publisher) {
-                self.records += i128::from(publisher.began) - i128::from(position);
-            }
+            self.resolve(publisher.publisher, publisher.began);
         }
     }
 
-    /// What is not known to the application yet. What comes twice, since its publisher had no acknowledgement, counts against what
-    /// is missed.
+    /// The least that can have been missed.
+    fn records(&self) -> u64 {
+        let of_publishers = match self.undelivered {
+            // The publishers that have brought the most have brought these.
+            delivered if delivered < 0 => self.brought + delivered,
+            // Those that repeat records repeat these.
+            undelivered => self.brought + (undelivered - self.repeated).max(0),
+        };
+        u64::try_from(self.certain + of_publishers.max(0)).unwrap_or(0)
+    }
+
+    /// What is not known to the application yet.
     fn unreported(&mut self) -> Option<Missed> {
-        let records = u64::try_from(self.records).unwrap_or(0).saturating_sub(self.reported);
+        let records = self.records().saturating_sub(self.reported);
         self.reported += records;
         (records > 0).then_some(Missed { records: Some(records), at_most: self.at_most })
     }
@@ -95,18 +147,17 @@ impl Account {
         let missed = match &before {
             None => (!is_first).then_some(Missed { records: None, at_most: false }),
             Some(before) => {
-                if before.last.epoch != position.epoch {
-                    let Position { publishers, unlisted, .. } = &before.last;
+                if before.last.epoch == position.epoch {
+                    self.gap.certain += i128::from(position.passed) - i128::from(before.passed());
+                    self.gap.resolve_all(&position);
+                } else {
                     // Those that have not come back from an earlier loss may come yet.
                     let mut expected = std::mem::take(&mut self.gap.expected);
-                    expected.extend(publishers.iter().map(|p| (p.publisher, (p.position, p.ended))));
+                    expected.extend(before.last.publishers.iter().map(|p| (p.publisher, (p.position, p.ended))));
                     self.given_up = self.given_up.saturating_add(self.gap.unlisted);
-                    let records = i128::from(before.last.passed);
-                    self.gap = Gap { records, expected, unlisted: *unlisted, ..Gap::default() };
+                    self.gap = Gap::between(before, &position, expected);
                 }
-                self.gap.records += i128::from(position.passed) - i128::from(before.passed());
                 self.gap.at_most |= at_most;
-                self.gap.resolve(&position);
                 self.gap.unreported()
             }
         };
@@ -125,7 +176,7 @@ impl Account {
     /// The daemon says how far the stream has come. What was missed and not yet reported.
     pub(crate) fn report(&mut self, position: Position) -> Option<Missed> {
         let place = self.place.as_mut()?;
-        self.gap.resolve(&position);
+        self.gap.resolve_all(&position);
         place.last = position;
         self.gap.unreported()
     }

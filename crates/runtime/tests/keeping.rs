@@ -4,8 +4,8 @@
 
 mod contexts;
 
-use crossdock_format::registry::Policy;
-use crossdock_format::{Format, RecordBuilder, Value};
+use crossdock_format::registry::{Policy, replay};
+use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_nectarine::{Conversion, Converter, Event, FormatRef, Publisher, Subscriber};
 use crossdock_runtime::{ByName, ContextConfig, ContextHandle};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -79,17 +79,84 @@ fn versions_and_kept_conversions_outlive_the_daemon_and_a_sessions_do_not() {
     context.stop();
 }
 
+fn announcing(addr: &str, format: &Format) -> Publisher {
+    Publisher::builder(addr).stream("K").format(format).connect().unwrap()
+}
+
+/// A publisher that has brought a record, which has arrived.
+fn publishing(addr: &str, format: &Format) -> Publisher {
+    let mut publisher = announcing(addr, format);
+    let mut subscriber = Subscriber::builder(addr).sql("SELECT * FROM K").connect().unwrap();
+    let mut row = RecordBuilder::new(format);
+    row.set(0, Value::Uint(7)).unwrap();
+    if format.fields().len() > 1 {
+        row.set(1, Value::Text(b"hush")).unwrap();
+    }
+    publisher.publish(row.finish().unwrap()).unwrap();
+    publisher.flush().unwrap();
+    while !matches!(subscriber.next_event(Some(Duration::from_secs(20))).unwrap(), Some(Event::Records(_))) {}
+    publisher
+}
+
+/// The versions of `K` that a next daemon would have if this one were killed now.
+fn versions_after_a_kill(context: &ContextHandle, directory: &Path) -> Vec<FormatId> {
+    // On disk when it is answered, after all that came before.
+    context.set_policy("L", Policy::Full).unwrap().unwrap();
+    let replayed = replay(&std::fs::read(directory.join("registry.log")).unwrap());
+    assert_eq!(replayed.passed_over, []);
+    replayed.registry.stream("K").map(|stream| stream.versions().to_owned()).unwrap_or_default()
+}
+
 #[test]
 fn the_formats_of_connected_publishers_outlive_a_daemon_that_is_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start(directory.path());
-    let publishers =
-        [v1(), v2()].map(|format| Publisher::builder(&addr).stream("K").format(&format).connect().unwrap());
+    let publishers = [v1(), v2()].map(|format| publishing(&addr, &format));
     context.stop();
     drop(publishers);
     let (context, _) = start(directory.path());
     let formats = [v1().id().to_string(), v2().id().to_string()];
     assert_eq!(context.streams().unwrap().first().map(|stream| &stream.formats[..]), Some(&formats[..]));
+    context.stop();
+}
+
+#[test]
+fn a_format_outlives_a_killed_daemon_from_its_first_record_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    let kept = || versions_after_a_kill(&context, directory.path());
+    let v3 = format("number i64");
+    let first = announcing(&addr, &v1());
+    assert_eq!(kept(), []);
+    let second = publishing(&addr, &v2());
+    assert_eq!(kept(), [v2().id()]);
+    let third = announcing(&addr, &v3);
+    assert_eq!(context.streams().unwrap()[0].formats.len(), 3);
+    assert_eq!(kept(), [v2().id()]);
+    // Each is kept with the number that it has, in whatever order their records come.
+    let again = publishing(&addr, &v1());
+    assert_eq!(kept(), [v1().id(), v2().id()]);
+    drop((first, second, third, again));
+    context.stop();
+    let (context, _) = start(directory.path());
+    assert_eq!(context.streams().unwrap()[0].formats, [v1().id().to_string(), v2().id().to_string()]);
+    context.stop();
+}
+
+#[test]
+fn what_is_kept_that_needs_a_format_keeps_the_format() {
+    let directory = tempfile::tempdir().unwrap();
+    let (context, addr) = start(directory.path());
+    let announced = [v1(), v2()].map(|format| announcing(&addr, &format));
+    // Known as a version that is not kept, and declared for another stream.
+    context.declare_stream("M", &v1()).unwrap().unwrap();
+    let log = || replay(&std::fs::read(directory.path().join("registry.log")).unwrap()).registry;
+    assert_eq!((versions_after_a_kill(&context, directory.path()), log().format(v1().id())), (vec![], Some(&v1())));
+    let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
+    converter.keep(FormatRef::Version(1), FormatRef::Version(2), &by_name()).unwrap();
+    assert_eq!(versions_after_a_kill(&context, directory.path()), [v1().id(), v2().id()]);
+    assert_eq!((log().conversions().count(), log().guarded("K").count()), (1, 1));
+    drop((announced, converter));
     context.stop();
 }
 

@@ -63,6 +63,28 @@ fn kept_state_survives_a_killed_daemon() {
     second.saying(&["state_dir", "another daemon"]);
 }
 
+/// Of what publishers have announced when the daemon is killed.
+#[test]
+fn a_killed_daemon_has_kept_the_formats_that_had_a_record() {
+    let (place, daemon) = place_with_versions();
+    place.write("other.schema", "b u64\n");
+    let announced = ["A", "S"].map(|stream| place.spawn_fed(["publish", stream, "-", "--schema", "other.schema"]));
+    place.wait_for("streams", |list| list.iter().map(|of| of["formats"].as_array().unwrap().len()).sum::<usize>() == 4);
+    // Answered when it is on disk, with what came before.
+    place.run(["formats", "policy", "L", "full"]).with_code(0);
+    daemon.process.signal(Signal::KILL);
+    daemon.process.end();
+    announced.into_iter().for_each(|publisher| drop(publisher.end().with_code(1)));
+
+    let config = with_io_contexts("[context]\nlisten = \"127.0.0.1:0\"\n[morph]\nstate_dir = \"state\"\n");
+    let config = place.write("again.toml", config);
+    let _daemon = Daemon::start(place.command(["serve", "--config"]).arg(&config));
+    let kept = place.list("streams");
+    let kept: Vec<_> =
+        kept.iter().map(|of| (of["name"].as_str().unwrap(), of["formats"].as_array().unwrap().len())).collect();
+    assert_eq!(kept, [("A", 2)]);
+}
+
 #[test]
 fn without_a_directory_what_is_kept_is_said_to_last_as_long_as_the_daemon() {
     let (place, _daemon) = Place::with_daemon();

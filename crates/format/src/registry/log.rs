@@ -33,7 +33,7 @@ pub enum Entry {
         stream: String,
         /// The format.
         format: FormatId,
-        /// Its number, where it is not the next after the newest one's: versions between them were removed.
+        /// Its number, where it is not the next after the newest one's: versions between them were removed, or may follow.
         number: Option<usize>,
     },
     /// A stream got a policy.

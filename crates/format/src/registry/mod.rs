@@ -373,9 +373,12 @@ impl Registry {
         }
         self.check_known(format)?;
         let known = self.stream_with_room(stream, version_bytes(stream, format))?;
-        let next = known.next_number();
-        known.versions.push(format);
-        known.numbers.push(number.map_or(next, |number| number.max(next)));
+        // One that another version has is not to be: it is the next.
+        let number = number.filter(|number| *number > 0 && !known.numbers.contains(number));
+        let number = number.unwrap_or_else(|| known.next_number());
+        let at = known.numbers.partition_point(|before| *before < number);
+        known.versions.insert(at, format);
+        known.numbers.insert(at, number);
         self.hold(format);
         Ok(())
     }

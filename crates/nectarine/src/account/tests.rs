@@ -3,6 +3,7 @@
 use super::*;
 use crossdock_sim::{Rng, check};
 use crossdock_transport::control::PublisherPosition;
+use std::collections::{HashSet, VecDeque};
 
 /// A publisher as its daemons have it.
 #[derive(Clone, Copy)]
@@ -177,5 +178,132 @@ fn what_came_and_what_was_missed_are_all() {
             daemon = next;
         }
         assert_eq!((came + missed, account.uncounted_publishers()), (published, 0));
+    });
+}
+
+#[test]
+fn what_one_publisher_repeats_makes_up_for_nothing_that_another_lost() {
+    for is_late in [false, true] {
+        let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+        (1..=2).for_each(|id| daemon.come(id, 0));
+        assert_eq!(account.begin(Some(daemon.position())), None);
+        (1..=2).for_each(|id| daemon.publish(id, 100));
+        account.note(200);
+        assert_eq!(account.report(daemon.position()), None);
+        // 10 of the second are lost in the daemon. The last 30 of the first came, and were not acknowledged.
+        daemon.publish(2, 10);
+        let mut next = Daemon::new(2);
+        next.come(2, 110);
+        if !is_late {
+            next.come(1, 70);
+        }
+        next.come(3, 0);
+        next.publish(3, 4);
+        assert_eq!(account.begin(Some(next.position())), exactly(14));
+        if is_late {
+            next.come(1, 70);
+        }
+        next.publish(1, 30);
+        account.note(30);
+        assert_eq!((account.report(next.position()), account.uncounted_publishers()), (None, 0));
+        // At the same daemon nothing makes up for what is missed.
+        next.publish(2, 5);
+        assert_eq!(account.begin(Some(next.position())), exactly(5));
+    }
+}
+
+#[test]
+fn what_a_publisher_repeats_makes_up_for_its_own() {
+    let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
+    daemon.come(1, 0);
+    assert_eq!(account.begin(Some(daemon.position())), None);
+    // Of 100 it gets 80, and the daemon has acknowledged 85.
+    daemon.publish(1, 100);
+    account.note(80);
+    assert_eq!(account.report(daemon.position()), None);
+    let mut next = Daemon::new(2);
+    next.come(1, 85);
+    assert_eq!(account.begin(Some(next.position())), exactly(5));
+}
+
+/// A daemon's records on their way to the subscriber, and those that arrive, by publisher and number.
+#[derive(Default)]
+struct Traffic {
+    queue: VecDeque<(u128, u64)>,
+    came: HashSet<(u128, u64)>,
+}
+
+impl Traffic {
+    fn publish(&mut self, daemon: &mut Daemon, id: u128, records: u64) {
+        let next = daemon.publishers.iter().find(|publisher| publisher.id == id).unwrap().position;
+        self.queue.extend((next..next + records).map(|number| (id, number)));
+        daemon.publish(id, records);
+    }
+
+    fn deliver(&mut self, account: &mut Account, records: usize) {
+        let records = records.min(self.queue.len());
+        self.came.extend(self.queue.drain(..records));
+        account.note(records as u64);
+    }
+}
+
+/// A daemon with records in it is killed, and has acknowledged less than it has taken. What is said to be missed is: all of it if
+/// there is one publisher, or if what had passed at the last report is what came.
+#[test]
+fn what_is_said_to_be_missed_was_missed() {
+    check("what_is_said_to_be_missed_was_missed", 2000, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let (mut account, mut daemon, mut traffic) = (Account::default(), Daemon::new(1), Traffic::default());
+        let count = rng.u128(1..4);
+        (0..count).for_each(|id| daemon.come(id, 0));
+        account.begin(Some(daemon.position()));
+        for _ in 0..rng.u32(..12) {
+            traffic.publish(&mut daemon, rng.u128(..count), rng.u64(..20));
+            traffic.deliver(&mut account, rng.usize(..30));
+        }
+        assert_eq!(account.report(daemon.position()), None);
+        let waits = traffic.queue.len();
+        for _ in 0..rng.u32(..6) {
+            traffic.publish(&mut daemon, rng.u128(..count), rng.u64(..20));
+        }
+        let delivered = if rng.bool() { 0 } else { rng.usize(..=traffic.queue.len()) };
+        traffic.deliver(&mut account, delivered);
+        traffic.queue.clear();
+
+        let mut next = Daemon::new(2);
+        let mut away: Vec<Publisher> = daemon.publishers.clone();
+        rng.shuffle(&mut away);
+        let late = away.split_off(rng.usize(..=away.len()));
+        let come = |next: &mut Daemon, rng: &mut Rng, of: &Publisher| {
+            next.come(of.id, of.position.saturating_sub(rng.u64(..15)));
+        };
+        for of in &away {
+            come(&mut next, &mut rng, of);
+            next.publish(of.id, rng.u64(..30));
+        }
+        next.come(count, 0);
+        next.publish(count, 3);
+        let mut said = account.begin(Some(next.position())).map_or(0, |missed| missed.records.unwrap());
+        for of in &late {
+            come(&mut next, &mut rng, of);
+            said += account.report(next.position()).map_or(0, |missed| missed.records.unwrap());
+        }
+        // All that come from here on arrive, those that had been taken before included.
+        let taken = |id: u128| daemon.publishers.iter().find(|of| of.id == id).map_or(0, |of| of.position);
+        let (mut missed, here) = (0, next.publishers.clone());
+        for of in here {
+            let last = taken(of.id).max(of.position);
+            traffic.publish(&mut next, of.id, last - of.position);
+            traffic.deliver(&mut account, usize::MAX);
+            missed += (0..last).filter(|number| !traffic.came.contains(&(of.id, *number))).count() as u64;
+        }
+        if delivered < waits && !late.is_empty() {
+            // It is said before these publishers repeat some of it.
+            return;
+        }
+        assert!(said <= missed, "{said} of {missed}");
+        if count == 1 || delivered == waits {
+            assert_eq!(said, missed);
+        }
     });
 }

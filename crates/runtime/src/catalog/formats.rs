@@ -77,6 +77,7 @@ impl Catalog {
         let number = self.make_known(name, format, true)?;
         // It stays, whether a record comes or not.
         self.unproven.remove(&(number, format.id()));
+        self.journal.release(name, format.id());
         Ok(number)
     }
 
@@ -99,7 +100,12 @@ impl Catalog {
         let is_new = entry.made_by.is_none();
         entry.claims += u32::from(is_new);
         entry.made_by = Some(handler.into());
-        if let Err(refusal) = formats.iter().try_for_each(|format| self.make_known(name, format, false).map(drop)) {
+        let mut make_known = |format: &Format| {
+            self.make_known(name, format, false)?;
+            self.journal.release(name, format.id());
+            Ok(())
+        };
+        if let Err(refusal) = formats.iter().try_for_each(&mut make_known) {
             if is_new {
                 // Nobody makes it then, so that others may.
                 self.underive(number);
@@ -144,17 +150,21 @@ impl Catalog {
     }
 
     /// Notes in the registry that a stream has a version, and that a conversion left it, if one did before it was a
-    /// version. The version's number.
+    /// version. It is not on disk before the journal releases it, which it does at once if a conversion left it. The version's
+    /// number.
     ///
     /// # Errors
     /// The stream's policy is against it, its id is another's, or there is no room.
     fn note_version(&mut self, stream: &str, format: &Format, was_left: bool) -> Result<u32, Refusal> {
         let announced = self.registry.announce(stream, format).map_err(|error| refusal_of(&error))?;
-        let (version, mut entries) = (announced.version as u32, announced.entries);
-        let guarded = if was_left { self.registry.guard(stream, format.id()) } else { Ok(None) };
-        let noted = guarded.map(|guarded| entries.extend(guarded)).map_err(|error| refusal_of(&error));
-        self.journal.write(entries);
-        noted.map(|()| version)
+        if !announced.entries.is_empty() {
+            self.journal.withhold(stream, format, announced.version);
+        }
+        if was_left {
+            let guarded = self.registry.guard(stream, format.id()).map_err(|error| refusal_of(&error))?;
+            self.journal.write(guarded);
+        }
+        Ok(announced.version as u32)
     }
 
     /// A stream and its versions are kept from now on, those too that handlers made before.
@@ -169,6 +179,7 @@ impl Catalog {
         let (name, versions) = (entry.name().to_owned(), entry.formats().to_vec());
         for format in versions {
             self.note_version(&name, &format, self.is_guarded(number, format.id()))?;
+            self.journal.release(&name, format.id());
         }
         if let Some(entry) = self.present_mut(number) {
             entry.is_kept = true;

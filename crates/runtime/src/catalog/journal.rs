@@ -4,6 +4,7 @@ use super::Catalog;
 use crate::refusal::refuse;
 use crate::state::StateSide;
 use crossdock_format::registry::{Entry, RegistryError};
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::collections::VecDeque;
 
@@ -14,6 +15,9 @@ pub(crate) type Answer = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 #[derive(Default)]
 pub(super) struct Journal {
     state: Option<StateSide>,
+    /// Versions of streams that are in the registry and not written down yet, since no record of them has come: a restart
+    /// forgets them. Their streams, formats and numbers, in the order in which they were announced.
+    withheld: Vec<(String, Format, usize)>,
     /// The number of the last entry that was written.
     last: u64,
     /// Requests that wait for an entry to be on disk.
@@ -25,12 +29,62 @@ impl Journal {
         Journal { state, ..Journal::default() }
     }
 
-    /// Writes changes of the registry to disk.
+    /// Writes changes of the registry to disk. A withheld version that one of them needs is written before it, and one that
+    /// they remove never is.
     pub(super) fn write(&mut self, entries: impl IntoIterator<Item = Entry>) {
-        if let Some(state) = &mut self.state {
-            for entry in entries {
-                self.last = state.write(entry);
+        for entry in entries {
+            match &entry {
+                Entry::NoVersion { stream, format } => {
+                    if let Some(at) = self.find_withheld(stream, *format) {
+                        self.withheld.remove(at);
+                        continue;
+                    }
+                }
+                Entry::NoStream { stream } => self.withheld.retain(|(of, ..)| of != stream),
+                Entry::Guarded { stream, format } => self.release(stream, *format),
+                Entry::Conversion { stream, from, to, .. } => {
+                    for format in [*from, *to] {
+                        self.release(stream, format);
+                        self.write_format(format);
+                    }
+                }
+                Entry::Format(_) | Entry::Version { .. } | Entry::Policy { .. } | Entry::NoConversion { .. } => {}
             }
+            self.append(entry);
+        }
+    }
+
+    /// Withholds a stream's newest version until it is [released](Journal::release).
+    pub(super) fn withhold(&mut self, stream: &str, format: &Format, number: usize) {
+        if self.state.is_some() {
+            self.withheld.push((stream.to_owned(), format.clone(), number));
+        }
+    }
+
+    /// Writes a version of a stream to disk if it is withheld, with the number that it has.
+    pub(super) fn release(&mut self, stream: &str, format: FormatId) {
+        if let Some(at) = self.find_withheld(stream, format) {
+            let (stream, format, number) = self.withheld.remove(at);
+            let version = Entry::Version { stream, format: format.id(), number: Some(number) };
+            self.append(Entry::Format(format));
+            self.append(version);
+        }
+    }
+
+    fn find_withheld(&self, stream: &str, format: FormatId) -> Option<usize> {
+        self.withheld.iter().position(|(of, withheld, _)| of == stream && withheld.id() == format)
+    }
+
+    /// Writes a format that may be known as a withheld version only.
+    fn write_format(&mut self, format: FormatId) {
+        if let Some((_, format, _)) = self.withheld.iter().find(|(_, withheld, _)| withheld.id() == format) {
+            self.append(Entry::Format(format.clone()));
+        }
+    }
+
+    fn append(&mut self, entry: Entry) {
+        if let Some(state) = &mut self.state {
+            self.last = state.write(entry);
         }
     }
 
@@ -51,7 +105,7 @@ impl Journal {
 impl Catalog {
     /// Answers once all that was written down so far is on disk; at once where nothing is kept, or nothing was changed.
     pub(crate) fn answer_when_kept(&mut self, outcome: Result<(), Refusal>, answer: Answer) {
-        let Journal { state, last, waiting } = &mut self.journal;
+        let Journal { state, last, waiting, .. } = &mut self.journal;
         match state {
             Some(state) if outcome.is_ok() && state.outcome(*last).is_none() => waiting.push_back((*last, answer)),
             _ => answer(outcome),

@@ -211,9 +211,12 @@ impl Catalog {
         self.forget_if_unused(number);
     }
 
-    /// The first record of a format has come from a session: the stream keeps the format.
+    /// The first record of a format has come from a session: the stream keeps the format, over a restart too.
     pub(crate) fn note_record(&mut self, number: u32, format: FormatId) {
         self.unproven.remove(&(number, format));
+        if let Some(entry) = self.now.get(number) {
+            self.journal.release(entry.name(), format);
+        }
     }
 
     /// A session no longer publishes a stream in this format. Precedes [`Catalog::end_publishing`].

@@ -67,7 +67,11 @@ impl Catalog {
                 catalog.kept_conversion(&name, format).is_some() || catalog.is_guarded(number, format)
             };
             let may_change = |catalog: &Catalog| catalog.check_unused(&name).is_ok() && catalog.journal.check().is_ok();
-            if !is_unproven || stays(self) || !may_change(self) {
+            if is_unproven && stays(self) {
+                self.journal.release(&name, format);
+                return;
+            }
+            if !is_unproven || !may_change(self) {
                 return;
             }
             self.drop_version(&name, Some(number), format);
