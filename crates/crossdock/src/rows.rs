@@ -9,8 +9,9 @@ use crossdock_format::registry::{Diff, Seen};
 use crate::failure::{Failure, Outcome};
 
 /// What helps where the output does not take a format of the stream.
-const OTHER_FORMAT: &str = "name the fields in the query; or name one format with --accept, and register a conversion to it with \
-                            `crossdock conversions add` (`crossdock formats` lists the stream's versions)";
+const OTHER_FORMAT: &str = "name the fields in the query; or register a conversion to the output's format with `crossdock \
+                            conversions add` before `subscribe` starts (`crossdock formats` lists the stream's versions; \
+                            --accept chooses one)";
 
 /// Writes rows. The output begins with the first record, since a stream may remember formats without records.
 pub(crate) struct Rows {

@@ -102,6 +102,7 @@ fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
     let mut builder = Subscriber::builder(&arguments.daemon.address)
         .sql(&arguments.sql)
         .wait_for_stream(arguments.wait)
+        .one_format(!arguments.encoding().takes_any_format())
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
     if arguments.on_row_error == OnRowError::Null {

@@ -3,7 +3,18 @@
 use crate::error::Error;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// What is called when a stream is waited for.
+#[derive(Clone)]
+pub(crate) struct OnWait(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for OnWait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnWait")
+    }
+}
 
 /// How an application and its daemon exchange messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

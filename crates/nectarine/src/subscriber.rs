@@ -7,13 +7,12 @@ use crate::error::Error;
 use crate::incoming::{Arrived, Incoming};
 use crate::link::NOBODY;
 use crate::records::{ReceivedRecord, Records};
-use crate::settings::{Settings, Transport, setting_methods};
+use crate::settings::{OnWait, Settings, Transport, setting_methods};
 use crate::signal::Signal;
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::control::{Activity, DropCause, Overflow, RowErrors, Unreadable};
 use crossdock_transport::{Notice, Request};
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
@@ -35,17 +34,8 @@ pub struct SubscriberBuilder {
     accept: Vec<FormatRef>,
     unreadable: Option<Unreadable>,
     row_errors: RowErrors,
+    one_format: bool,
     on_wait: Option<OnWait>,
-}
-
-/// What is called when the stream is waited for.
-#[derive(Clone)]
-struct OnWait(Arc<dyn Fn() + Send + Sync>);
-
-impl fmt::Debug for OnWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnWait")
-    }
 }
 
 impl SubscriberBuilder {
@@ -85,6 +75,14 @@ impl SubscriberBuilder {
     #[must_use]
     pub fn accept(mut self, format: impl Into<FormatRef>) -> Self {
         self.accept.push(format.into());
+        self
+    }
+
+    /// Without [`SubscriberBuilder::accept`]: whether records are wanted in one format. Where conversions that are registered by then
+    /// lead from formats of the stream to another one, these records are converted; all others come unchanged. Off unless set.
+    #[must_use]
+    pub fn one_format(mut self, one_format: bool) -> Self {
+        self.one_format = one_format;
         self
     }
 
@@ -130,6 +128,7 @@ impl SubscriberBuilder {
                     unreadable,
                     row_errors,
                     positions,
+                    one_format: self.one_format,
                 }
             };
             // A daemon that has been restarted may not know the stream yet: then it is always waited for.
@@ -288,6 +287,7 @@ impl Subscriber {
             accept: Vec::new(),
             unreadable: None,
             row_errors: RowErrors::default(),
+            one_format: false,
             on_wait: None,
         }
     }

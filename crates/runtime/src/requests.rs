@@ -36,9 +36,20 @@ impl Context {
                 unreadable,
                 row_errors,
                 positions,
+                one_format,
             } => {
-                let request =
-                    SubscriptionRequest { id, number, sql, overflow, wait, accept, unreadable, row_errors, positions };
+                let request = SubscriptionRequest {
+                    id,
+                    number,
+                    sql,
+                    overflow,
+                    wait,
+                    accept,
+                    unreadable,
+                    row_errors,
+                    positions,
+                    one_format,
+                };
                 return self.begin_subscribe(key, request);
             }
             Request::RegisterConversion { id, stream, from, to, conversion, kept } => {

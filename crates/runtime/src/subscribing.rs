@@ -44,6 +44,8 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) row_errors: RowErrors,
     /// Whether the subscriber is to be notified of how far its stream has come.
     pub(crate) positions: bool,
+    /// Whether it would have all records in one format, if it does not say which ones it accepts.
+    pub(crate) one_format: bool,
 }
 
 /// The query that takes all of a handler's stream, and that one's gauges.
@@ -450,6 +452,16 @@ impl Context {
             }
         }
         subscription.awaiting = formats.is_empty().then_some(coming.request.id);
+        let entry = self.streams.get(stream_key).map(|stream| &stream.entry);
+        let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
+        if coming.request.one_format && has_conversions {
+            let accept = Accept {
+                is_open: true,
+                unrouted: Some(coming.request.id),
+                ..Accept::new(Vec::new(), Unreadable::Drop)
+            };
+            subscription.accept = Some(Box::new(accept));
+        }
         Ok(subscription)
     }
 

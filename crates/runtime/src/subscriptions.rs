@@ -295,6 +295,12 @@ impl Subscription {
         self.entries.iter().any(|entry| entry.format == format.id().0)
     }
 
+    /// The formats of its stream that the query fits, by their ids, each with a flag for each field that it reads.
+    pub(crate) fn fitting(&self) -> impl Iterator<Item = (u64, Arc<[bool]>)> {
+        let fits = |entry: &&Entry| entry.output_format.is_some() && !entry.is_narrowed;
+        self.entries.iter().filter(fits).map(|entry| (entry.format, Arc::clone(&entry.reads)))
+    }
+
     /// Which fields of a format the query needs, a flag a field.
     pub(crate) fn reads(&self, format: &Format) -> Arc<[bool]> {
         let entry = self.entries.iter().find(|entry| entry.format == format.id().0);

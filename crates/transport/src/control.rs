@@ -65,6 +65,10 @@ pub enum Request {
         /// misses while its connection is lost.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         positions: bool,
+        /// Without `accept`: whether the subscriber would have all records in one format. Where registered conversions lead from
+        /// formats of the stream to another one, those records are converted; all others come unchanged.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        one_format: bool,
     },
     /// Ends a subscription.
     Unsubscribe {

@@ -189,7 +189,8 @@ pub(crate) struct Subscribe {
     #[arg(long, value_name = "POLICY")]
     pub(crate) on_overflow: Option<Overflow>,
     /// Formats that are accepted, comma-separated: a version of the stream (v3), a format's id, or a schema file.
-    /// Records in other formats are converted if `crossdock conversions` has a route to an accepted format
+    /// Records in other formats are converted if `crossdock conversions` has a route to an accepted format. An output that
+    /// has one format, such as CSV, needs no --accept for that: the version to which conversions lead is accepted
     #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
     pub(crate) accept: Vec<String>,
     /// With --accept, what happens to records that no conversion reaches: hold them for a while, until a conversion is

@@ -63,6 +63,86 @@ fn an_output_with_one_header_takes_records_that_lose_nothing() {
     assert!(subscriber.end().with_code(0).stdout.contains("\"gate\":\"C7\""));
 }
 
+/// Stream A has flights, ones whose delay is in seconds, and ones that have a gate; `seconds.csv` and so on.
+fn place_with_conversions() -> (Place, crate::place::Daemon) {
+    let (place, daemon) = place();
+    place.write("seconds.schema", "carrier string\nflight i32\ndelay_s i64 null\n");
+    place.write("seconds.csv", "carrier,flight,delay_s\nUA,1,60\n");
+    place.write("short.schema", "carrier string\nflight i16\n");
+    place.write("short.csv", "carrier,flight\nWN,3\n");
+    publish(&place, "A", "seconds", "seconds");
+    publish(&place, "A", "more", "more");
+    let to_seconds = "SELECT carrier, flight, dep_delay * 60 AS delay_s FROM x";
+    place.run(["conversions", "add", "A", "v1", "v2", "--sql", to_seconds]).with_code(0);
+    (place, daemon)
+}
+
+const SECONDS: &str = "UA,1545,120\nAA,1141,-300\nB6,725,\nDL,120,1260\n";
+
+/// Whichever format comes first.
+#[test]
+fn an_output_with_one_header_takes_what_registered_conversions_lead_to_it() {
+    let (place, _daemon) = place_with_conversions();
+    for names in [["flights", "seconds"], ["seconds", "flights"]] {
+        let subscriber = place.spawn(["subscribe", ALL, "--output", "csv", "--limit", "6"]);
+        place.wait_for_subscriptions(1);
+        for name in names {
+            publish(&place, "A", name, if name == "flights" { "a" } else { name });
+        }
+        // What no conversion leads from is converted by the names of its fields, if it loses nothing.
+        publish(&place, "A", "short", "short");
+        let ended = subscriber.end().with_code(0);
+        let rows = names.map(|name| if name == "flights" { SECONDS } else { "UA,1,60\n" }).concat();
+        assert_eq!(ended.stdout, format!("carrier,flight,delay_s\n{rows}WN,3,\n"), "{}", ended.stderr);
+        place.wait_for_subscriptions(0);
+    }
+    // Through two conversions.
+    place
+        .run(["conversions", "add", "A", "v3", "v1", "--rule", "default dep_delay 1", "--rule", "default note x"])
+        .with_code(0);
+    let subscriber = place.spawn_into("out.parquet", ["subscribe", ALL, "--output", "parquet", "--limit", "6"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "seconds", "seconds");
+    publish(&place, "A", "more", "more");
+    publish(&place, "A", "flights", "a");
+    subscriber.end().with_code(0).saying(&["6 records ("]);
+    let ended = place.run(["publish", "Again", "out.parquet"]).with_code(0);
+    assert!(ended.stderr.contains("published 6 records"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_no_conversion_leads_to_an_output_is_refused_as_without_conversions() {
+    let (place, _daemon) = place_with_conversions();
+    let subscriber = place.spawn(["subscribe", ALL, "--output", "csv", "--limit", "9"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "flights", "a");
+    place.wait_for("subscriptions", |list| list[0]["records_out"] == 4);
+    publish(&place, "A", "more", "more");
+    let ended =
+        subscriber.end().with_code(1).saying(&["csv output has one format", "no field `origin`", "4 records ("]);
+    assert_eq!(ended.stdout, format!("carrier,flight,delay_s\n{SECONDS}"));
+    // JSON has no header, so nothing is converted that need not be.
+    let subscriber = place.spawn(["subscribe", ALL, "--limit", "5"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "flights", "a");
+    publish(&place, "A", "seconds", "seconds");
+    let text = subscriber.end().with_code(0).stdout;
+    assert!(text.contains("\"dep_delay\"") && text.contains("\"delay_s\":60"), "{text}");
+}
+
+/// The format that a conversion reads comes after the subscription.
+#[test]
+fn a_conversion_from_a_format_that_is_new_is_used() {
+    let (place, _daemon) = place();
+    place.run(["conversions", "add", "A", "more.schema", "v1", "--rule", "default dep_delay 1"]).with_code(0);
+    let subscriber = place.spawn(["subscribe", "SELECT carrier, dep_delay FROM A", "--output", "csv", "--limit", "5"]);
+    place.wait_for_subscriptions(1);
+    publish(&place, "A", "flights", "a");
+    publish(&place, "A", "more", "more");
+    let text = subscriber.end().with_code(0).stdout;
+    assert!(text.starts_with("carrier,dep_delay\nUA,2\n") && text.ends_with("\nUA,1\n"), "{text}");
+}
+
 #[test]
 fn a_format_without_records_does_not_count() {
     let (place, _daemon) = place();

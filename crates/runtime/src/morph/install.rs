@@ -63,7 +63,7 @@ impl Context {
         morphing.chains = chains;
         let mut confirmed = Vec::new();
         self.graph.begin_routes();
-        for Routed { key, id, new, narrowed, routes } in subscriptions {
+        for Routed { key, id, new, chosen, narrowed, routes } in subscriptions {
             let is_there = |context: &Context| context.subscriptions.get(key).is_some_and(|there| there.id == id);
             for (format, planned) in new {
                 if is_there(self) {
@@ -77,6 +77,7 @@ impl Context {
             let accept = subscription.accept.as_deref_mut();
             debug_assert!(accept.is_some(), "routes are planned to subscriptions that say what they accept");
             let Some(accept) = accept else { continue };
+            accept.targets.extend(chosen);
             if is_same && accept.unrouted.is_none() && accept.routes == routes {
                 continue;
             }
@@ -136,7 +137,8 @@ impl Context {
         self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(output), awaiting) => {
-                self.subscriptions.accept_mut(key)?.targets.push(format);
+                let accept = self.subscriptions.accept_mut(key)?;
+                accept.targets.extend((!accept.is_open).then_some(format));
                 match awaiting {
                     // It is answered when it has its routes.
                     _ if is_unrouted => return None,
@@ -169,6 +171,7 @@ fn accepting(key: usize, subscription: &Subscription, accept: &Accept) -> Accept
         names: Arc::clone(&accept.names),
         targets: accept.targets.iter().map(target).collect(),
         entries: subscription.entries.iter().map(|entry| entry.format).collect(),
+        open_to: accept.is_open.then(|| subscription.fitting().collect()),
         narrowed: subscription.narrowed().collect(),
         routes: accept.routes.clone(),
     }

@@ -114,6 +114,8 @@ impl Morphing {
 pub(crate) struct Accept {
     /// As they were named; those that were not known yet may be later.
     pub(crate) names: Arc<[FormatName]>,
+    /// Whether it names none: it accepts the one that registered conversions lead to, and takes what nothing converts unchanged.
+    pub(crate) is_open: bool,
     /// Those that are known and that the query fits.
     pub(crate) targets: Vec<Format>,
     pub(crate) unreadable: Unreadable,
@@ -128,7 +130,7 @@ pub(crate) struct Accept {
 impl Accept {
     pub(crate) fn new(names: Vec<FormatName>, unreadable: Unreadable) -> Accept {
         let (names, targets, routes, missed) = (names.into(), Vec::new(), Vec::new(), Vec::new());
-        Accept { names, targets, unreadable, routes, missed, unrouted: None }
+        Accept { names, is_open: false, targets, unreadable, routes, missed, unrouted: None }
     }
 
     /// How records of this format come.

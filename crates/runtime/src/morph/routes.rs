@@ -44,6 +44,11 @@ impl Finder {
         self.conversions.graph().chain(from.id(), &ids, &plan)
     }
 
+    /// Whether registered conversions lead from one format to another.
+    fn leads(&self, from: &Format, to: &Format) -> bool {
+        from != to && self.conversions.graph().chain(from.id(), &[to.id()], &|_, _| None).is_some()
+    }
+
     /// The cost of the plan by name between two versions, if there is one, and the configuration or the stream's policy permits
     /// it.
     fn by_name(&self, from: FormatId, to: FormatId) -> Option<Cost> {
@@ -104,25 +109,49 @@ pub(crate) struct Accepting {
     pub(crate) targets: Vec<(Format, Arc<[bool]>)>,
     /// The formats that its query is planned for, or found not to fit, by their ids.
     pub(crate) entries: Vec<u64>,
-    /// Those among them that have only some fields of an accepted format.
+    /// Where it takes what nothing converts unchanged: the formats that its query fits, by their ids, with the fields that it reads.
+    pub(crate) open_to: Option<Vec<(u64, Arc<[bool]>)>>,
+    /// Those among the entries that have only some fields of an accepted format.
     pub(crate) narrowed: Vec<u64>,
     pub(crate) routes: Vec<(u64, Route)>,
 }
 
 impl Accepting {
     /// Plans its query for formats that it accepts and that have come to be known.
-    fn resolve(&mut self, snapshot: &Snapshot, stream: &str) -> Vec<(Format, Planned)> {
+    fn resolve(&mut self, snapshot: &Snapshot, stream: &str, versions: &[Format]) -> Vec<(Format, Planned)> {
         let mut new: Vec<(Format, Planned)> = Vec::new();
-        for format in self.names.iter().filter_map(|name| snapshot.format_named(stream, name).ok().flatten()) {
+        let named = self.names.iter().filter_map(|name| snapshot.format_named(stream, name).ok().flatten());
+        let unnamed = if self.open_to.is_some() { versions } else { &[] };
+        for format in named.chain(unnamed.iter().cloned()) {
             if self.entries.contains(&format.id().0) {
                 continue;
             }
             let planned = Planned::guarded(&self.select, &format);
             self.entries.push(format.id().0);
-            self.targets.extend(planned.fits().then(|| (format.clone(), planned.reads())));
+            match &mut self.open_to {
+                Some(open_to) => open_to.extend(planned.fits().then(|| (format.id().0, planned.reads()))),
+                None => self.targets.extend(planned.fits().then(|| (format.clone(), planned.reads()))),
+            }
             new.push((format, planned));
         }
         new
+    }
+
+    /// What one that accepts no certain format accepts from here on, if that is not settled yet: the version to which registered
+    /// conversions lead from most others, the newest of them; or all that there are, if none lead anywhere.
+    fn choose(&mut self, finder: &Finder) -> Vec<Format> {
+        let Some(open_to) = self.open_to.as_ref().filter(|_| self.targets.is_empty()) else { return Vec::new() };
+        let reads =
+            |version: &Format| open_to.iter().find(|(id, _)| *id == version.id().0).map(|(_, reads)| reads.clone());
+        let fitting = finder.versions.iter().filter_map(|version| Some((version.clone(), reads(version)?)));
+        let mut fitting: Vec<(Format, Arc<[bool]>)> = fitting.collect();
+        let leading = |(to, _): &(Format, _)| finder.versions.iter().filter(|from| finder.leads(from, to)).count();
+        let best = (0..fitting.len()).max_by_key(|at| leading(&fitting[*at]));
+        if let Some(best) = best.filter(|at| leading(&fitting[*at]) > 0) {
+            fitting = vec![fitting.swap_remove(best)];
+        }
+        self.targets.clone_from(&fitting);
+        fitting.into_iter().map(|(format, _)| format).collect()
     }
 
     /// Its query for what the chains to it make, where that is less than what it accepts; nothing where that has not
@@ -157,6 +186,8 @@ pub(crate) struct Routed {
     pub(crate) id: u64,
     /// Formats that it accepts and that have come to be known.
     pub(crate) new: Vec<(Format, Planned)>,
+    /// What it accepts from now on, if it named nothing.
+    pub(crate) chosen: Vec<Format>,
     /// Its query for formats that have only some fields of accepted ones, where these have changed.
     pub(crate) narrowed: Option<Vec<Planned>>,
     /// By the id of the format that comes.
@@ -181,16 +212,25 @@ impl RouteRequest {
     /// Plans the routes.
     pub(crate) fn plan(self) -> RoutePlan {
         let RouteRequest { snapshot, stream, finder, between, mut subscriptions, chains, chains_made, changes } = self;
-        let new: Vec<_> = subscriptions.iter_mut().map(|accepting| accepting.resolve(&snapshot, &stream)).collect();
+        let resolve = |accepting: &mut Accepting| {
+            let new = accepting.resolve(&snapshot, &stream, &finder.versions);
+            (new, accepting.choose(&finder))
+        };
+        let resolved: Vec<_> = subscriptions.iter_mut().map(resolve).collect();
         let reads = reads(&subscriptions);
         let mut chains = Chains { finder, known: chains, used: Vec::new(), made: chains_made };
         // Many accept the same.
         let mut planned: BTreeMap<Vec<FormatDigest>, Vec<(u64, Route)>> = BTreeMap::new();
         let (mut routed, mut stock) = (Vec::with_capacity(subscriptions.len()), Stock::default());
-        for (accepting, new) in subscriptions.iter().zip(new) {
+        for (accepting, (new, chosen)) in subscriptions.iter().zip(resolved) {
             let targets: Vec<Format> = accepting.targets.iter().map(|(format, _)| format.clone()).collect();
             let accepted = targets.iter().map(Format::digest).collect();
-            let routes = planned.entry(accepted).or_insert_with(|| chains.routes_to(&targets, &reads)).clone();
+            let mut routes = planned.entry(accepted).or_insert_with(|| chains.routes_to(&targets, &reads)).clone();
+            let open_to = accepting.open_to.as_deref().unwrap_or_default();
+            let unchanged = |(format, route): &&mut (u64, Route)| {
+                *route == Route::Unreachable && open_to.iter().any(|(id, _)| id == format)
+            };
+            routes.iter_mut().filter(unchanged).for_each(|(_, route)| *route = Route::Direct);
             let taken = routes.iter().filter_map(|(_, route)| chains.of(*route));
             let narrowed = accepting.narrowed(taken);
             if routes != accepting.routes {
@@ -200,7 +240,7 @@ impl RouteRequest {
                     chain.instance(&between).into_iter().for_each(|instance| stock.put(chain.number, instance));
                 }
             }
-            routed.push(Routed { key: accepting.key, id: accepting.id, new, narrowed, routes });
+            routed.push(Routed { key: accepting.key, id: accepting.id, new, chosen, narrowed, routes });
         }
         let Chains { finder, used, made, .. } = chains;
         RoutePlan {

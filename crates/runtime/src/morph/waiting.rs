@@ -62,7 +62,8 @@ impl Context {
         debug_assert!(missed.is_some(), "format {format:x}, in which records came, is known");
         let Some(missed) = missed else { return };
         let missed = missed.format.clone();
-        let accepted: Vec<String> = accept.names.iter().map(short).collect();
+        let targets = accept.targets.iter().filter(|_| accept.is_open).map(|target| target.id().to_string());
+        let accepted: Vec<String> = accept.names.iter().map(short).chain(targets).collect();
         let message = format!(
             "no conversion of stream `{}` leads from format {} to {}; the programs that offer conversions on the \
              stream were asked for one (`crossdock conversions add` registers one)",

@@ -116,6 +116,7 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
             unreadable: [None, Some(Unreadable::Hold), Some(Unreadable::Drop)][random.usize(0..3)],
             row_errors: Default::default(),
             positions: false,
+            one_format: false,
         },
         Request::Unsubscribe { id: 3, subscription: random.u32(0..3) },
         Request::Finish { id: 4, stream: random.u32(0..3) },

@@ -220,6 +220,7 @@ impl Session {
                 unreadable: None,
                 row_errors: Default::default(),
                 positions: false,
+                one_format: false,
             })
             .unwrap()
         {

@@ -267,6 +267,7 @@ fn an_attached_publisher_whose_records_are_none_is_disconnected() {
             unreadable: None,
             row_errors: Default::default(),
             positions: false,
+            one_format: false,
         });
         assert!(words.contains("32767"), "{words}");
     }

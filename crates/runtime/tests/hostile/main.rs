@@ -186,6 +186,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
         unreadable: None,
         row_errors: Default::default(),
         positions: false,
+        one_format: false,
     });
     assert!(matches!(reply, Reply::Subscribed { id: 9, .. }), "{reply:?}");
     announce(&mut raw, 3, "C");
@@ -268,6 +269,7 @@ fn requests_that_make_no_sense_are_refused() {
         unreadable: None,
         row_errors: Default::default(),
         positions: false,
+        one_format: false,
     };
     assert!(matches!(raw.ask(subscribe(8)), Reply::Subscribed { id: 8, .. }));
     assert!(refused(raw.ask(subscribe(9))).contains("in use"));

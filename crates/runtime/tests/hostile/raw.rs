@@ -103,5 +103,6 @@ pub(crate) fn subscribe(number: u32, sql: &str) -> Request {
         unreadable: None,
         row_errors: Default::default(),
         positions: false,
+        one_format: false,
     }
 }

@@ -224,6 +224,7 @@ fn subscribe(id: u32, subscription: u32, sql: &str, wait: bool) -> Request {
         unreadable: None,
         row_errors: Default::default(),
         positions: false,
+        one_format: false,
     }
 }
 

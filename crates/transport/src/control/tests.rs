@@ -128,6 +128,7 @@ fn what_was_written_before_mailboxes_still_reads() {
                 unreadable: None,
                 row_errors: Default::default(),
                 positions: false,
+                one_format: false,
             }
             .into(),
         ),
@@ -164,6 +165,7 @@ fn messages_about_conversions_come_back() {
             unreadable: Some(Unreadable::Drop),
             row_errors: RowErrors::Null,
             positions: true,
+            one_format: true,
         }
         .into(),
         Request::RegisterConversion {
