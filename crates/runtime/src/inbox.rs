@@ -11,7 +11,7 @@ use crossdock_mailbox::host::{ClientKey, Prepared};
 use crossdock_transport::control::Refusal;
 use oneshot::RecvTimeoutError;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ struct Queue {
     count: AtomicUsize,
     /// How often the context has looked for commands.
     looks: AtomicU64,
+    /// Whether the context has ended.
+    ended: Arc<AtomicBool>,
 }
 
 impl Queue {
@@ -138,6 +140,7 @@ impl Drop for Commands {
         let left = {
             let mut waiting = self.0.waiting();
             waiting.is_closed = true;
+            self.0.ended.store(true, Ordering::Release);
             std::mem::take(&mut waiting.commands)
         };
         // With them, who waits for their answers gets an error.
@@ -192,7 +195,7 @@ impl Inbox {
     /// # Errors
     /// The context has stopped.
     pub(crate) fn post_snapshot(&self, snapshot: &Arc<Snapshot>, changed: &Arc<[u32]>) -> Result<(), Stopped> {
-        // Always taken: there are no more of these than of other commands, since those in a row become one.
+        // Always taken: those in a row become one, so other commands bound their number.
         self.post_command(Command::Snapshot(Arc::clone(snapshot), Arc::clone(changed)), usize::MAX)
     }
 
@@ -284,7 +287,12 @@ impl Inbox {
 
     /// Whether the context has ended.
     pub(crate) fn is_closed(&self) -> bool {
-        self.queue.waiting().is_closed
+        self.queue.ended.load(Ordering::Acquire)
+    }
+
+    /// The same, for who knows no inbox.
+    pub(crate) fn ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.queue.ended)
     }
 
     /// Makes a request to the catalog, and then has the context run a function with the answer. What the request changed

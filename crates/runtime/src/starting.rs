@@ -111,7 +111,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
     let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
     let io_threads = run_contexts(opened, graphs, HandOver::between(&doorbells), &common)?;
-    let watched = handles.iter().map(|io| (io.at, io.inbox.clone()));
+    let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
     let watch = Watch::new(seats, threads, watched, Duration::from_millis(config.platform.stuck_after_ms.into()));
     let kept = Kept::new(config.morph.state_dir.clone());
     let (manager, manager_thread) =

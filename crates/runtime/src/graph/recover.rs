@@ -18,9 +18,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// Steps in a row that may panic; with one more the context's thread ends.
 const MOST_PANICS: u32 = 16;
 
+/// Nodes and ports, in boxes as the graph has them.
+#[derive(Default)]
+#[expect(clippy::vec_box, reason = "they go back into the graph, which has boxes")]
+struct Dropped {
+    nodes: Vec<Box<Node>>,
+    ports: Vec<Box<Port>>,
+}
+
 thread_local! {
     /// Nodes and ports that a panic dropped on this thread.
-    static DROPPED: RefCell<(Vec<Box<Node>>, Vec<Box<Port>>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    static DROPPED: RefCell<Dropped> = const { RefCell::new(Dropped { nodes: Vec::new(), ports: Vec::new() }) };
 }
 
 /// The run that is in work.
@@ -47,7 +55,7 @@ impl Drop for Node {
         if std::thread::panicking() {
             let kept = std::mem::replace(self, Node::with(self.id, Vec::new(), Destination::Stream(0), &[]));
             // The thread may be about to end.
-            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().0.push(Box::new(kept)));
+            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().nodes.push(Box::new(kept)));
         }
     }
 }
@@ -57,7 +65,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let kept = std::mem::take(self);
-            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().1.push(Box::new(kept)));
+            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().ports.push(Box::new(kept)));
         }
     }
 }
@@ -114,7 +122,7 @@ impl Graph {
 
     /// Puts back what a panic has dropped, as far as something names it still.
     fn take_back(&mut self) {
-        let (nodes, ports) = DROPPED.with(|dropped| std::mem::take(&mut *dropped.borrow_mut()));
+        let Dropped { nodes, ports } = DROPPED.with(|dropped| std::mem::take(&mut *dropped.borrow_mut()));
         for port in ports {
             if self.port(port.stream).is_none() {
                 self.put_port_back(port.stream, port);
@@ -140,11 +148,11 @@ impl Graph {
 
     /// Makes the lists anew of what has something to do or waits for room.
     fn relist(&mut self) {
-        let ports = || self.ports.iter().flatten();
+        let ports = || self.ports.iter().flatten().map(|port| &**port);
         self.ports_used = ports().count();
         self.session_ports = ports().filter(|port| !port.sessions.is_empty()).count();
         self.waiting = ports().map(|port| port.stream).collect();
-        let is_fed = |port: &&Box<Port>| !port.feeds.is_empty() || !port.held.is_empty();
+        let is_fed = |port: &&Port| !port.feeds.is_empty() || !port.held.is_empty();
         self.fed = ports().filter(is_fed).map(|port| port.stream).collect();
         self.listed.clear();
         for node in self.sessions.iter_mut().chain(&mut self.converts).flatten() {

@@ -2,11 +2,12 @@
 
 use crate::graph::gauges::ContextGauges;
 use crate::graph::{ContextIndex, NodeId};
-use crate::inbox::Inbox;
 use crate::platform::context::Threads;
 use crate::platform::start::Seat;
 use crossdock_device::{CpuTime, nap};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The pause between two checks whether contexts have answered.
@@ -84,8 +85,8 @@ pub(crate) fn wait_briefly(since: Instant) -> bool {
 pub(crate) struct Watch {
     pub(crate) seats: Vec<Seat>,
     threads: Threads,
-    /// Of the I/O contexts, which have threads of their own.
-    inboxes: BTreeMap<ContextIndex, Inbox>,
+    /// Of the I/O contexts, whose threads are not among these: whether the thread has ended.
+    io_ended: BTreeMap<ContextIndex, Arc<AtomicBool>>,
     /// How long a handler may be without progress that has no setting of its own.
     stuck_after: Duration,
     seen: Vec<Seen>,
@@ -102,13 +103,13 @@ impl Watch {
     pub(crate) fn new(
         seats: Vec<Seat>,
         threads: Threads,
-        inboxes: impl IntoIterator<Item = (ContextIndex, Inbox)>,
+        io_ended: impl IntoIterator<Item = (ContextIndex, Arc<AtomicBool>)>,
         stuck_after: Duration,
     ) -> Watch {
         let seen = seats.iter().map(|_| Seen::default()).collect();
-        let (inboxes, panics) = (inboxes.into_iter().collect(), vec![0; seats.len()]);
+        let (io_ended, panics) = (io_ended.into_iter().collect(), vec![0; seats.len()]);
         let (given_up, turned, panicked) = (Vec::new(), Vec::new(), Vec::new());
-        Watch { seats, threads, inboxes, stuck_after, seen, given_up, turned, panics, panicked }
+        Watch { seats, threads, io_ended, stuck_after, seen, given_up, turned, panics, panicked }
     }
 
     /// How long a context may take to answer.
@@ -158,8 +159,8 @@ impl Watch {
 
     /// Whether the thread of a context has ended.
     fn has_ended(&self, at: usize) -> bool {
-        match self.inboxes.get(&ContextIndex(at as u8)) {
-            Some(inbox) => inbox.is_closed(),
+        match self.io_ended.get(&ContextIndex(at as u8)) {
+            Some(has_ended) => has_ended.load(Ordering::Acquire),
             None => self.threads.has_ended(at),
         }
     }

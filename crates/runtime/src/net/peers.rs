@@ -320,7 +320,7 @@ impl Peers {
     /// Notes that all peers may have something to send.
     pub(crate) fn touch_all(&mut self) {
         self.dirty.clear();
-        for (key, peer) in self.slots.iter_mut() {
+        for (key, peer) in &mut self.slots {
             peer.dirty = true;
             self.dirty.push(key);
         }
