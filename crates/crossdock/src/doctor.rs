@@ -26,9 +26,10 @@ const SLOW: f64 = 0.5;
 /// The time between the two looks at the daemon: what grows meanwhile is a problem now, what does not is one of the past.
 const BETWEEN: Duration = Duration::from_millis(500);
 /// The events that report that something is wrong.
-const TROUBLES: [&str; 11] = [
+const TROUBLES: [&str; 12] = [
     "failed",
     "lost",
+    "panicked",
     "replaced",
     "refused",
     "degraded",

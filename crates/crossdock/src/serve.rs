@@ -248,7 +248,8 @@ fn log(context: &ContextHandle) {
 fn log_event(event: &EventInfo) {
     let EventInfo { kind, handler, context, text, .. } = event;
     match kind.as_str() {
-        "failed" | "stopped" | "replaced" | "unanswered" | "unreadable" | "undone" | "not_restored" => {
+        "failed" | "panicked" | "lost" | "stopped" | "replaced" | "unanswered" | "unreadable" | "undone"
+        | "not_restored" => {
             tracing::warn!(kind, handler, context, "{text}");
         }
         _ => tracing::info!(kind, handler, context, "{text}"),
@@ -268,15 +269,20 @@ fn start_log(level: Level) {
 /// Waits for a signal, or for a context that should not have ended.
 fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
     let heartbeat = systemd::heartbeat(HEARTBEAT);
+    let mut answers = true;
     loop {
-        systemd::alive();
+        // Without a sign of life from the daemon, systemd starts it again.
+        if answers {
+            systemd::alive();
+        }
         interrupt.sleep(heartbeat);
         if let Some(signal) = interrupt.caught() {
             return End::Signal(signal);
         }
-        if context.context().is_err() {
+        if context.has_ended() {
             return End::ContextStopped;
         }
+        answers = context.context().is_ok();
     }
 }
 

@@ -96,7 +96,7 @@ impl Inbox {
             // The caller may have gone.
             context.when_routed(&stream, move |_| drop(answer.send(())));
         })?;
-        wait.recv().map_err(|_| Stopped)
+        self.wait(&wait)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::config::{Allowed, AttachConfig};
 use crate::graph::gauges::ContextGauges;
 use crate::inbox::{Command, Inbox};
 use crate::managers::events::{About, Events};
+use crate::refusal::Stopped;
 use crossdock_device::{Doorbell, Poller, nap};
 use crossdock_mailbox::DoorbellPage;
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest, Peer, RequestError, refuse};
@@ -321,7 +322,7 @@ impl Attaching {
         let AttachTarget { inbox, bell, .. } = &self.contexts[at];
         let prepared = Prepared::new(peer, socket, &domain, bell);
         let (prepared, reply) = prepared.map_err(|error| self.failures.note(&error))?;
-        let client = hand_over(inbox, prepared)?;
+        let client = hand_over(inbox, prepared).inspect_err(|_| self.placement.note_unanswered(at))?;
         self.placement.note_placed(at);
         if reply.send(client).is_err() {
             // The process is gone, or cannot be notified: the context would wait for its hang-up, which may never come.
@@ -378,8 +379,11 @@ impl Attaching {
 
 /// Hands a client over to a context, which takes it in or says why not.
 fn hand_over(inbox: &Inbox, prepared: Prepared) -> Result<ClientKey, String> {
-    let gone = || "the daemon is shutting down".to_owned();
+    let gone = |why: Stopped| match why == Stopped::default() {
+        true => "the daemon is shutting down".to_owned(),
+        false => why.to_string(),
+    };
     let (answer, wait) = oneshot::channel();
-    inbox.send(Command::Attach(Box::new(prepared), answer)).map_err(|_| gone())?;
-    wait.recv().map_err(|_| gone())?
+    inbox.send(Command::Attach(Box::new(prepared), answer)).map_err(gone)?;
+    inbox.wait(&wait).map_err(gone)?
 }

@@ -14,28 +14,29 @@ use crate::clock::TurnClock;
 use crate::config::{ContextConfig, MorphConfig};
 use crate::counters::Levels;
 use crate::departures::Departures;
-use crate::graph::Graph;
 use crate::graph::bounds::{HoldLimits, session_batches};
 use crate::graph::build::Workspace;
+use crate::graph::{Graph, NodeId};
 use crate::host::Host;
 use crate::host::services::Services;
-use crate::inbox::{Command, ContextInbox, Inbox};
+use crate::inbox::{Command, Commands, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace};
 use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
 use crate::morph::Morph;
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
 use crate::planner::{self, Panicked, Planner};
-use crate::refusal::Stopped;
 use crate::streams::Streams;
 use crate::subscriptions::Subscriptions;
+use crossdock_device::ThreadNumber;
 use crossdock_mailbox::Pool;
-use crossdock_mailbox::host::{HostInterface, Owner};
+use crossdock_mailbox::host::{ClientKey, HostInterface, Owner};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::{ControlMessage, TrafficClass};
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::mpsc::Receiver;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
@@ -63,7 +64,7 @@ pub(crate) struct Parts {
     pub(crate) morph_pool: Pool,
     /// Its own inbox, and the context's end of it.
     pub(crate) inbox: Inbox,
-    pub(crate) commands: Receiver<Command>,
+    pub(crate) commands: Commands,
     pub(crate) host: HostInterface,
     pub(crate) services: Services,
     /// The nodes that run here, and the memory in which they run.
@@ -116,6 +117,17 @@ pub(crate) struct Context {
     pub(crate) to_managers: Arc<RequestQueue>,
     /// The threads for slow work.
     pub(crate) planner: Planner,
+    /// Whose packet or message is in work.
+    pub(crate) in_work: Option<InWork>,
+}
+
+/// A peer, whose packet or message is in work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InWork {
+    /// A frame from this address.
+    Frame(SocketAddr),
+    /// A message of an attached client.
+    Message(ClientKey),
 }
 
 impl Context {
@@ -148,6 +160,7 @@ impl Context {
             admission: Admission::default(),
             levels: Levels::default(),
             departures: Departures::default(),
+            in_work: None,
             inbox: ContextInbox::new(parts.inbox, parts.commands, parts.inboxes),
             config,
         }
@@ -156,21 +169,55 @@ impl Context {
     /// The loop, until a stop command or until its handles are gone: maintain, ingress, work and egress, each of them bounded.
     pub(crate) fn run(mut self) {
         planner::enter_context();
+        self.graph.gauges().thread.set(ThreadNumber::of_this_thread().into());
         let mut turn_clock = TurnClock::start(self.net.clock_ns());
-        while self.maintain(&mut turn_clock) {
-            let came = self.ingress();
-            // What came of it leaves before handlers work, which may take a whole slice (`slice_us`).
-            self.egress();
-            let more = self.work();
-            if self.net.is_dirty() {
-                self.egress();
-            }
-            self.end_turn(came != Came::Nothing || more, &mut turn_clock);
-            if came != Came::More && !more && self.morph.stale.is_empty() {
-                self.idle();
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.turn(&mut turn_clock))) {
+                Ok(goes_on) if goes_on => {}
+                Ok(_) => break,
+                Err(panic) => self.recover(panic),
             }
         }
         self.say_goodbye();
+    }
+
+    /// One turn. `false` when the context should stop.
+    fn turn(&mut self, turn_clock: &mut TurnClock) -> bool {
+        if !self.maintain(turn_clock) {
+            return false;
+        }
+        let came = self.ingress();
+        // What came of it leaves before handlers work, which may take a whole slice (`slice_us`).
+        self.egress();
+        let more = self.work();
+        if self.net.is_dirty() {
+            self.egress();
+        }
+        self.end_turn(came != Came::Nothing || more, turn_clock);
+        if came != Came::More && !more && self.morph.stale.is_empty() {
+            self.idle();
+        }
+        true
+    }
+
+    /// Goes on after a panic, which is a mistake of Crossdock's: what was in work is lost, and a peer's session with it, so that
+    /// the peer does not bring it again.
+    #[cold]
+    fn recover(&mut self, panic: Box<dyn Any + Send>) {
+        let at_work = self.graph.recover(panic, &mut self.workspace);
+        self.net.recover();
+        self.subscriptions.recover();
+        if let Some(key) = at_work.and_then(NodeId::subscription) {
+            self.fail_query(key);
+        }
+        let peer = self.in_work.take().and_then(|in_work| match in_work {
+            InWork::Frame(from) => self.net.session_at(from),
+            InWork::Message(client) => self.net.of_client(client.number()),
+        });
+        if let Some(key) = peer {
+            let reason = "the daemon failed on what this session sent, because of a bug in the daemon".to_owned();
+            self.remove_peer(key, "failed", Some(Close { again: true, reason }));
+        }
     }
 
     /// Begins a turn: the time, the timers, the commands of the rest of the daemon, clients that have gone. `false` when the
@@ -189,6 +236,7 @@ impl Context {
     fn ingress(&mut self) -> Came {
         let (frames, taken) = (self.take_frames(), self.host.interface().taken());
         let is_full = self.take_rings();
+        self.in_work = None;
         self.tick_lagging();
         self.host.take_answers();
         self.serve_remote();
@@ -281,7 +329,15 @@ impl Context {
     fn carry_out_command(&mut self, command: Command) {
         match command {
             Command::Run(work) => work(self),
-            Command::Attach(prepared, to) => drop(to.send(self.admit(*prepared))),
+            Command::Snapshot(snapshot, changed) => self.take_snapshot(snapshot, &changed),
+            Command::Attach(prepared, to) => {
+                // Who has waited for too long has refused the client.
+                if let Err(unheard) = to.send(self.admit(*prepared))
+                    && let Ok(client) = unheard.into_inner()
+                {
+                    self.carry_out_command(Command::Detach(client));
+                }
+            }
             Command::Detach(client) => {
                 if let Some(key) = self.net.of_client(client.number()) {
                     self.remove_peer(key, "gone", None);
@@ -299,6 +355,7 @@ impl Context {
         let (mut frames, count) = self.net.receive(FRAMES_A_TURN);
         for frame in frames.drain(..) {
             self.net.note_arrival(frame.len);
+            self.in_work = Some(InWork::Frame(frame.from));
             self.take_frame(frame.into());
         }
         self.net.keep_frames(frames);
@@ -309,6 +366,7 @@ impl Context {
             match next {
                 Handed::Frame(frame) => {
                     self.net.note_arrival(frame.len);
+                    self.in_work = Some(InWork::Frame(frame.from));
                     self.take_frame(frame);
                 }
                 Handed::Refused(addr) => self.end_refused(addr),
@@ -489,7 +547,7 @@ impl Context {
             match self.inbox.next() {
                 Ok(Some(command)) => self.carry_out_command(command),
                 Ok(None) => return true,
-                Err(Stopped) => return false,
+                Err(_) => return false,
             }
         }
     }

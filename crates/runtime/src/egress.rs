@@ -117,7 +117,7 @@ impl Context {
     /// A subscription's query has panicked, which is a flaw of the daemon: it sees no more records, and nobody else
     /// notices.
     #[cold]
-    fn fail_query(&mut self, key: usize) {
+    pub(crate) fn fail_query(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present(key) else { return };
         let (peer, number) = (subscription.peer, subscription.number);
         let message = "the query failed on a record because of a bug in the daemon: its records are dropped".to_owned();

@@ -175,6 +175,12 @@ impl ContextHandle {
         opened.into_iter().collect::<io::Result<()>>().map_err(system)
     }
 
+    /// Whether the thread of an I/O context has ended, which none should before [`ContextHandle::stop`].
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.inboxes.iter().any(Inbox::is_closed)
+    }
+
     /// The address it receives on.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -215,7 +221,7 @@ impl ContextHandle {
     /// Has the home context run something short, once it has taken in what has changed in the catalog before.
     fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
         self.shared.catalog.run(|_| ())?;
-        let home = self.shared.inboxes.first().ok_or(Stopped)?;
+        let home = self.shared.inboxes.first().ok_or(Stopped::default())?;
         home.run(work)
     }
 
@@ -242,7 +248,7 @@ impl ContextHandle {
                 move |outcome: Result<(), Refusal>| drop(answer.send(outcome.map_err(|refusal| refusal.message)));
             catalog.answer_when_kept(changed, Box::new(answer));
         });
-        wait.recv().map_err(|_| Stopped)
+        wait.recv().map_err(|_| Stopped::default())
     }
 
     /// All streams, in the order in which they were first announced.
@@ -277,7 +283,7 @@ impl ContextHandle {
     /// [`Stopped`].
     pub fn context(&self) -> Result<ContextInfo, Stopped> {
         let mut contexts = self.ask_all(|context| context.context_info())?.into_iter();
-        let mut all = contexts.next().ok_or(Stopped)?;
+        let mut all = contexts.next().ok_or(Stopped::default())?;
         contexts.for_each(|other| all.add(other));
         Ok(all)
     }
@@ -399,7 +405,7 @@ impl ContextHandle {
         let stream = stream.to_owned();
         let seen = self.ask_all(move |context| context.streams.records_seen(&stream))?;
         let most = seen.into_iter().zip(self.shared.inboxes.iter()).rev().max_by_key(|(records, _)| *records);
-        most.map(|(_, inbox)| inbox).ok_or(Stopped)
+        most.map(|(_, inbox)| inbox).ok_or(Stopped::default())
     }
 
     /// All conversions, by stream.
@@ -536,12 +542,18 @@ impl ContextHandle {
                 contexts
                     .try_for_each(|inbox| {
                         let taken_in = inbox.when_known(number, std::slice::from_ref(format))?;
-                        taken_in.recv().map_err(|_| Stopped)
+                        inbox.wait(&taken_in)
                     })
                     .map(Ok)
             }
             Err(refusal) => Ok(Err(refusal.message)),
         }
+    }
+
+    /// The inboxes of the I/O contexts, and the catalog.
+    #[cfg(test)]
+    pub(crate) fn inside(&self) -> (&[Inbox], &CatalogHandle) {
+        (&self.shared.inboxes, &self.shared.catalog)
     }
 
     /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.

@@ -7,7 +7,7 @@
 //! reference, and reports invalid records: the stream's packets are then checked here too, up to those of the faulty publisher.
 
 use crate::Overflow;
-use crate::context::Context;
+use crate::context::{Context, InWork};
 use crate::counters::DropReason;
 use crate::net::frames::reason;
 use crate::net::peers::Peer;
@@ -54,6 +54,7 @@ impl Context {
     pub(crate) fn take_session(&mut self, client: ClientKey, message: Message) {
         // Its peer may have ended with an earlier packet.
         let Some(key) = self.net.of_client(client.number()) else { return self.host.interface_mut().free(message) };
+        self.in_work = Some(InWork::Message(client));
         let is_paused = self.net.is_paused(key);
         // It waits behind others.
         let Some(message) = self.net.defer_behind(key, message) else { return };

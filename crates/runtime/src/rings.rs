@@ -117,8 +117,10 @@ impl Context {
     /// Sleeps at most `sleep_ns`, until something comes; whether that was traffic. Clients ring from here on.
     pub(crate) fn sleep(&mut self, sleep_ns: u64) -> bool {
         self.host.interface_mut().before_sleep();
+        self.graph.gauges().asleep.set(1);
         let by_arrival =
             if self.host.interface().is_quiet() { self.look_around(Duration::from_nanos(sleep_ns)) } else { true };
+        self.graph.gauges().asleep.set(0);
         self.host.interface_mut().after_sleep();
         by_arrival
     }

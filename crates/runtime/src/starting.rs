@@ -10,7 +10,7 @@ use crate::graph::build::Workspace;
 use crate::graph::{ContextIndex, Graph};
 use crate::handle::{PassedSockets, Shared, StartError};
 use crate::host::services::{self, ServiceThread, Services};
-use crate::inbox::{Command, Inbox};
+use crate::inbox::{Commands, Inbox};
 use crate::io::{HandOver, IoPlace};
 use crate::managers::events::{About, Events};
 use crate::managers::handle::ManagerHandle;
@@ -36,7 +36,6 @@ use crossdock_transport::MAX_SUPER_BYTES;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZero;
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -57,7 +56,7 @@ struct Opened {
     pool: Pool,
     poller: Poller,
     inbox: Inbox,
-    commands: Receiver<Command>,
+    commands: Commands,
     host: HostInterface,
     bell: Arc<DoorbellPage>,
     /// Of the home context.
@@ -108,7 +107,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let home = opened.iter().position(|context| context.services.is_some()).unwrap_or_default();
     let attach = attach(&config, passed.attach, local_addr, (targets.collect(), home, views.events.clone()))?;
     let handles = inboxes.iter().zip(&io_seats);
-    let handles =
+    let handles: Vec<IoHandle> =
         handles.map(|(inbox, (at, _))| IoHandle { inbox: inbox.clone(), at: ContextIndex(*at as u8) }).collect();
     let pinned: Vec<usize> = seats.iter().filter_map(|seat| seat.cpu).collect();
     let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
@@ -116,7 +115,8 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
     let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
     let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
-    let watch = Watch::new(seats, threads, Duration::from_millis(config.platform.stuck_after_ms.into()));
+    let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
+    let watch = Watch::new(seats, threads, watched, Duration::from_millis(config.platform.stuck_after_ms.into()));
     let kept = Kept::new(config.morph.state_dir.clone());
     let (manager, manager_thread) =
         start_managers((handles, overlay, watch), &catalog, config.platform, (kept, views), requests)
@@ -210,7 +210,7 @@ fn open(
     services: Option<Services>,
 ) -> Result<Opened, StartError> {
     let pool = Pool::new(pool_config(&config)).map_err(system("buffers"))?;
-    let (inbox, commands) = Inbox::new(poller.doorbell());
+    let (inbox, commands) = Inbox::new(&name, poller.doorbell());
     let bell = Arc::new(DoorbellPage::new().map_err(system("shared memory"))?);
     let host = HostInterface::new(config.host.clone(), bell.clone()).map_err(system("shared memory"))?;
     let device = Box::new(device);
@@ -272,10 +272,7 @@ fn start_catalog(
     let mut catalog = Catalog::new(config.max_streams as usize, config.max_streams_per_peer);
     for context in inboxes {
         let context = context.clone();
-        catalog.watch(Box::new(move |snapshot, changed| {
-            let (snapshot, changed) = (Arc::clone(snapshot), Arc::clone(changed));
-            context.post(move |context| context.take_snapshot(snapshot, &changed)).is_ok()
-        }));
+        catalog.watch(Box::new(move |snapshot, changed| context.post_snapshot(snapshot, changed).is_ok()));
     }
     complaints.append(&mut catalog.restore(&registry, side));
     if let Some(after_s) = NonZero::new(config.unused_stream_expiry_s) {

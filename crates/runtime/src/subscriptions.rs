@@ -480,6 +480,12 @@ impl Subscriptions {
         self.opened.push(key);
     }
 
+    /// After a panic: finds those with an open packet again.
+    #[cold]
+    pub(crate) fn recover(&mut self) {
+        self.opened = self.iter().filter(|(_, of)| of.output.opened_ns().is_some()).map(|(key, _)| key).collect();
+    }
+
     /// Whether a packet was filled in part and has not left.
     #[inline]
     pub(crate) fn has_opened(&self) -> bool {

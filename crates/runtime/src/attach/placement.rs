@@ -17,7 +17,7 @@ struct ContextLoad {
     new_clients: u64,
     /// Clients placed there so far.
     clients: u64,
-    /// Whether it has as many clients as it takes.
+    /// Whether it takes no more clients now.
     is_full: bool,
 }
 
@@ -32,6 +32,8 @@ struct Place {
     gauges: Arc<ContextGauges>,
     /// Time in which it had worked when the last sample was taken, in ns.
     busy_ns: u64,
+    /// The turns that it had begun when it did not answer; it gets no clients until it has begun another.
+    stuck_at: Option<u64>,
     load: ContextLoad,
 }
 
@@ -53,8 +55,12 @@ impl Placement {
         (home, most_clients): (usize, u32),
         now: Instant,
     ) -> Placement {
-        let place =
-            |gauges: Arc<ContextGauges>| Place { busy_ns: gauges.busy_ns.get(), gauges, load: ContextLoad::default() };
+        let place = |gauges: Arc<ContextGauges>| Place {
+            busy_ns: gauges.busy_ns.get(),
+            gauges,
+            stuck_at: None,
+            load: ContextLoad::default(),
+        };
         let places: Vec<Place> = gauges.into_iter().map(place).collect();
         debug_assert!(home < places.len(), "the home is one of the contexts");
         Placement { places, home, most_clients, sampled_at: now }
@@ -67,7 +73,8 @@ impl Placement {
         }
         self.sample(now);
         for place in &mut self.places {
-            place.load.is_full = place.gauges.clients.get() >= u64::from(self.most_clients);
+            let is_stuck = place.stuck_at == Some(place.gauges.turns.get());
+            place.load.is_full = is_stuck || place.gauges.clients.get() >= u64::from(self.most_clients);
         }
         least_loaded(self.places.iter().map(|place| place.load))
     }
@@ -77,6 +84,13 @@ impl Placement {
         if let Some(Place { load, .. }) = self.places.get_mut(at) {
             load.new_clients += 1;
             load.clients += 1;
+        }
+    }
+
+    /// A context did not take a client.
+    pub(crate) fn note_unanswered(&mut self, at: usize) {
+        if let Some(place) = self.places.get_mut(at) {
+            place.stuck_at = Some(place.gauges.turns.get());
         }
     }
 

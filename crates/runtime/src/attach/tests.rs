@@ -1,6 +1,7 @@
 //! The policy, the domains, the contexts that clients are given to, and processes that say nothing, too much or something else.
 
 use super::*;
+use crate::inbox::Commands;
 use crossdock_mailbox::client::Attachment;
 use crossdock_mailbox::host::HostInterface;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -9,7 +10,6 @@ use rustix::net::{
     socketpair,
 };
 use std::sync::Mutex;
-use std::sync::mpsc::Receiver;
 
 /// Only a broken build waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -18,9 +18,10 @@ const REQUEST: &[u8; 20] = b"xdockshm\x03\0\0\0\x03\0\0\0\0\0\0\0";
 /// How a welcome begins.
 const WELCOME: &[u8] = b"xdockshm\x03\0\0\0\0\0\0\0";
 
-fn target() -> (AttachTarget, Receiver<Command>) {
-    let (inbox, commands) = Inbox::new(Poller::new().unwrap().doorbell());
-    (AttachTarget { inbox, gauges: Arc::default(), bell: Arc::new(DoorbellPage::new().unwrap()) }, commands)
+fn target() -> (AttachTarget, Commands, Poller) {
+    let poller = Poller::new().unwrap();
+    let (inbox, commands) = Inbox::new("c-core-0", poller.doorbell());
+    (AttachTarget { inbox, gauges: Arc::default(), bell: Arc::new(DoorbellPage::new().unwrap()) }, commands, poller)
 }
 
 /// Calls to contexts: the index of the context that took a client in, or was to detach it.
@@ -44,11 +45,15 @@ fn small_host() -> HostConfig {
 fn contexts<const N: usize>() -> (Vec<AttachTarget>, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let start = |at| {
-        let ((target, commands), heard) = (target(), Arc::clone(&heard));
+        let ((target, mut commands, mut poller), heard) = (target(), Arc::clone(&heard));
         let mut host = HostInterface::new(small_host(), Arc::clone(&target.bell)).unwrap();
-        // It ends with the last sender.
+        // It ends with the tests.
         std::thread::spawn(move || {
-            for command in commands {
+            loop {
+                let Some(command) = commands.next() else {
+                    poller.wait(None).unwrap();
+                    continue;
+                };
                 match command {
                     Command::Attach(prepared, to) => {
                         heard.attached.lock().unwrap().push(at);
@@ -58,7 +63,7 @@ fn contexts<const N: usize>() -> (Vec<AttachTarget>, Arc<Heard>) {
                         assert!(host.detach(client));
                         heard.detached.lock().unwrap().push(at);
                     }
-                    Command::Run(_) | Command::Stop => panic!("not from the attach thread"),
+                    Command::Run(_) | Command::Snapshot(..) | Command::Stop => panic!("not from the attach thread"),
                 }
             }
         });

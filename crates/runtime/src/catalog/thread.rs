@@ -63,7 +63,7 @@ impl CatalogHandle {
             // The caller may have gone.
             let _ = answer.send(done);
         });
-        wait.recv().map_err(|_| Stopped)
+        wait.recv().map_err(|_| Stopped::default())
     }
 
     /// The catalog as it is now.

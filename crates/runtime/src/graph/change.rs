@@ -57,7 +57,8 @@ impl Part {
     }
 
     fn is_complete(&self) -> bool {
-        self.awaited_nodes.is_empty() && self.awaited_ports.is_empty()
+        let is_placed = self.ports.is_empty() && self.nodes.is_empty() && self.changes.is_empty();
+        is_placed && self.awaited_nodes.is_empty() && self.awaited_ports.is_empty()
     }
 
     /// Reads through a piece of it, and writes as it is what will be written, so that this core has both at hand when it
@@ -152,15 +153,17 @@ pub(crate) struct Orders {
     reports: Producer<(u64, Report)>,
     /// An order that was fetched from the other core's memory, and takes effect in the next turn.
     fetched: Option<(u64, Order)>,
+    /// The report on the order that is being carried out, should that fail: nobody is to wait for it.
+    pub(super) owed: Option<(u64, Report)>,
     /// What is done next, one step a turn.
-    steps: VecDeque<Step>,
+    pub(super) steps: VecDeque<Step>,
     #[expect(clippy::vec_box, reason = "a part came in its box, and goes back in it")]
     prepared: Vec<Box<Part>>,
 }
 
 /// One step of a change, which is all that a turn does of it: each takes memory, or code, that this core has not at hand.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     /// Reads through a piece of a part that has come.
     Warm { number: u64, part: Box<Part>, piece: usize },
     /// A change that is in place takes effect, where no marker has to be awaited.
@@ -184,6 +187,7 @@ pub(crate) fn signal_queue() -> (Orders, Control) {
             orders: taken,
             reports,
             fetched: None,
+            owed: None,
             steps: VecDeque::with_capacity(ORDERS),
             prepared: Vec::with_capacity(ORDERS),
         },
@@ -196,7 +200,7 @@ pub(crate) fn signal_queue() -> (Orders, Control) {
 pub(crate) struct Commit {
     /// The order's number, for the report.
     number: u64,
-    part: Box<Part>,
+    pub(super) part: Box<Part>,
 }
 
 impl Graph {
@@ -227,13 +231,14 @@ impl Graph {
         !self.orders.steps.is_empty() || self.orders.fetched.is_some()
     }
 
-    fn report(&mut self, number: u64, report: Report) {
+    pub(super) fn report(&mut self, number: u64, report: Report) {
         // No more orders are under way than the ring has places, so there is room.
         let sent = self.orders.reports.push((number, report));
         debug_assert!(sent.is_ok(), "a report has a place");
     }
 
     fn carry_out(&mut self, number: u64, order: Order) {
+        self.orders.owed = order.report_at_least().map(|report| (number, report));
         match order {
             Order::Prepare(part) => self.orders.steps.push_back(Step::Warm { number, part, piece: 0 }),
             Order::Cancel(change) => {
@@ -268,6 +273,7 @@ impl Graph {
                 self.report(number, Report::Done(ops, unknown));
             }
         }
+        self.orders.owed = None;
     }
 
     fn prepared(&mut self, change: u64) -> Option<Box<Part>> {
@@ -276,18 +282,27 @@ impl Graph {
     }
 
     /// Puts a part in place: what it makes of nodes and ports waits there for its markers.
-    fn commit(&mut self, number: u64, mut part: Box<Part>) {
+    fn commit(&mut self, number: u64, part: Box<Part>) {
         let change = part.change;
+        self.commits.push(Commit { number, part });
+        self.put_in_place(change);
+        self.orders.steps.push_back(Step::TakeEffect(change));
+    }
+
+    /// Puts in place what is left of a part, one after the other: a panic takes one of them at most.
+    fn put_in_place(&mut self, change: u64) {
         // First, since it is not known before they have changed whether the nodes have something to come.
-        for port in part.ports.drain(..) {
+        while let Some(port) = self.committed(change).and_then(|part| first(&mut part.ports)) {
             let stream = port.stream;
-            part.awaited_ports.push(stream);
             if let Some(there) = self.open_port(stream) {
                 there.next = Some(port);
             }
+            self.committed(change).into_iter().for_each(|part| part.awaited_ports.push(stream));
         }
-        part.nodes.drain(..).for_each(|node| self.add(node));
-        for (id, then) in part.changes.drain(..) {
+        while let Some(node) = self.committed(change).and_then(|part| first(&mut part.nodes)) {
+            self.add(node);
+        }
+        while let Some((id, then)) = self.committed(change).and_then(|part| first(&mut part.changes)) {
             let Some(node) = self.present_node_mut(id) else { continue };
             node.inputs.iter_mut().for_each(|input| (input.is_marked, input.is_held) = (false, false));
             if let Then::Stay { reads, .. } = &then {
@@ -302,11 +317,9 @@ impl Graph {
             }
             node.plan(change, then);
             let makes = node.makes();
-            part.awaited_nodes.push(id);
+            self.committed(change).into_iter().for_each(|part| part.awaited_nodes.push(id));
             makes.into_iter().for_each(|makes| self.settle_made(makes));
         }
-        self.commits.push(Commit { number, part });
-        self.orders.steps.push_back(Step::TakeEffect(change));
     }
 
     fn take_step(&mut self, step: Step) {
@@ -326,6 +339,8 @@ impl Graph {
     /// Ports change whose streams begin here; nodes that read nothing, or cannot run, do not get to their markers by
     /// themselves.
     fn take_effect(&mut self, change: u64) {
+        // A panic has left something.
+        self.put_in_place(change);
         // From the last to the first: one that changes takes itself, and others that follow from it, off the list.
         let awaited = |part: &mut Part| (part.awaited_ports.len(), part.awaited_nodes.len());
         let (ports, nodes) = self.committed(change).map_or((0, 0), awaited);
@@ -587,6 +602,24 @@ impl Graph {
     /// The node that an order names.
     fn ordered(&mut self, id: NodeId) -> Result<&mut Node, NodeId> {
         self.node_mut(id).ok_or(id)
+    }
+}
+
+/// Takes out the first.
+fn first<T>(of: &mut Vec<T>) -> Option<T> {
+    if of.is_empty() { None } else { Some(of.remove(0)) }
+}
+
+impl Order {
+    /// What is reported on it whatever comes of it, if it is carried out at once and for good.
+    fn report_at_least(&self) -> Option<Report> {
+        match self {
+            Order::Prepare(_) | Order::Commit(_) => None,
+            Order::Cancel(_) => Some(Report::Cancelled { _part: None }),
+            Order::Force(_) => Some(Report::Prepared),
+            Order::Arrive(_) => Some(Report::Arrived { _before: Vec::new() }),
+            Order::Now(_) => Some(Report::Done(Vec::new(), None)),
+        }
     }
 }
 

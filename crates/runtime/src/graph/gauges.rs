@@ -322,6 +322,8 @@ pub(crate) struct ContextGauges {
     pub(crate) queued: Gauge,
     pub(crate) buffers_in_use: Gauge,
     pub(crate) replaced: Gauge,
+    /// Panics of its thread outside of handlers.
+    pub(crate) panics: Gauge,
     /// One more than the node whose handler runs now; 0: none.
     pub(crate) running: Gauge,
     /// How long that node's handler may be without progress, in ns; 0: as long as any.

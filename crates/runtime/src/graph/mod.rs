@@ -19,6 +19,7 @@ pub(crate) mod gauges;
 mod hold;
 pub(crate) mod node;
 pub(crate) mod port;
+mod recover;
 pub(crate) mod run;
 mod serve;
 pub(crate) mod session;
@@ -62,6 +63,11 @@ impl NodeId {
     #[inline]
     pub(crate) fn of_subscription(key: usize) -> NodeId {
         NodeId(FIRST | key as u32)
+    }
+
+    /// The key of the subscription whose node it is, if it is one's.
+    pub(crate) fn subscription(self) -> Option<usize> {
+        if let Kind::Session(key) = self.kind() { Some(key) } else { None }
     }
 
     /// The node that converts for sessions, by its place among these.

@@ -597,6 +597,15 @@ impl Node {
         self.gauges.faults.add(1);
     }
 
+    /// What it ran on has panicked, or it did not return. One that converts goes on with other formats.
+    #[cold]
+    pub(super) fn fail(&mut self) {
+        match self.convert().is_some() {
+            true => self.gauges.faults.add(1),
+            false => self.note_fault(),
+        }
+    }
+
     /// It changes when it has come to the markers of a change.
     pub(crate) fn plan(&mut self, change: u64, then: Then) {
         if matches!(then, Then::End) && self.condition == Condition::Restarting {

@@ -38,6 +38,8 @@ pub(crate) struct Reader {
 /// A stream at a context.
 #[derive(Debug, Default)]
 pub(crate) struct Port {
+    /// The stream's number.
+    pub(crate) stream: u32,
     /// The nodes here that read it.
     pub(crate) readers: Vec<Reader>,
     /// The nodes of sessions that read it, in the order in which they came. Changes leave them alone.

@@ -7,6 +7,7 @@ use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, RunTime, Spill};
+use crate::graph::recover::AtWork;
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
@@ -244,6 +245,7 @@ impl Graph {
     ) -> Option<Job> {
         let (one_in, room) = (self.shedder.one_in(), room.min(MOST_MADE));
         let mut node = self.lift(id)?;
+        self.at_work = Some(AtWork { node: id, records: 0, after: (batch.len() - done) as u64 });
         let why = match node.condition {
             Condition::Failed => Loss::Failed,
             Condition::Ending => Loss::Removed,
@@ -265,10 +267,12 @@ impl Graph {
             None => batch.len(),
         };
         self.note_arrival(&node, &batch, (done, upto));
+        self.at_work = Some(AtWork { node: id, records: (upto - done) as u64, after: (batch.len() - upto) as u64 });
         let Some((handler, output)) = runs else {
             node.gauges.lose(why, (upto - done) as u64);
             ws.spares.keep_queued(batch);
             self.set_node(node);
+            self.at_work = None;
             return None;
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
@@ -322,6 +326,7 @@ impl Graph {
     pub(crate) fn finish(&mut self, mut job: Job, (outcome, ns): (Outcome, Option<f32>), ws: &mut Workspace) -> f32 {
         let Some(mut node) = self.lift(job.node) else {
             ws.discard();
+            self.at_work = None;
             return BATCH_NS;
         };
         let is_handler = node.makes().is_some();
@@ -335,6 +340,7 @@ impl Graph {
         if outcome == Outcome::Panicked {
             note_panic(&mut node, job, ws);
             self.set_node(node);
+            self.at_work = None;
             return took + BATCH_NS;
         }
         if job.row_errors > 0 {
@@ -366,6 +372,7 @@ impl Graph {
             node.use_up(took_ns, self.now_ns);
         }
         self.set_node(node);
+        self.at_work = None;
         took + BATCH_NS
     }
 
@@ -461,17 +468,6 @@ impl Graph {
         self.set_node(node);
         is_done
     }
-
-    /// A handler did not return from `records` records of a batch, after which `after` more come: the batch, the handler
-    /// and its state are lost.
-    pub(crate) fn give_up(&mut self, id: NodeId, records: u64, after: u64) {
-        self.gauges.running.set(0);
-        if let Some(node) = self.present_node_mut(id) {
-            node.note_fault();
-            node.gauges.records_in.add(after);
-            node.gauges.lose(Loss::Failed, records + after);
-        }
-    }
 }
 
 /// The longest record that a handler may make of one of a batch, in bytes; the longest that it can make, where that is known and has
@@ -504,11 +500,7 @@ fn note_panic(node: &mut Node, job: Job, ws: &mut Workspace) {
     node.gauges.lose(Loss::Failed, (records + after).saturating_sub(sent));
     node.gauges.records_in.add(after);
     ws.spares.keep_queued(job.batch);
-    // One that converts goes on with other formats.
-    match node.convert().is_some() {
-        true => node.gauges.faults.add(1),
-        false => node.note_fault(),
-    }
+    node.fail();
 }
 
 /// Runs a handler on the selected records of a batch: the one place where the product does. The records that pass

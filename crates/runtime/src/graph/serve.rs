@@ -12,6 +12,7 @@ use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node, RunTime};
 use crate::graph::port::Port;
+use crate::graph::recover::{AtWork, Panics};
 use crate::graph::shed::LoadShedder;
 use crate::graph::{ContextIndex, Kind, MAX_CONTEXTS, NodeId};
 use crossdock_device::{Doorbell, thread_time_ns};
@@ -82,6 +83,9 @@ pub(crate) struct Graph {
     doorbells: Vec<Doorbell>,
     pub(super) orders: Orders,
     pub(super) commits: Vec<Commit>,
+    /// The run that is in work.
+    pub(super) at_work: Option<AtWork>,
+    pub(super) panics: Panics,
     pub(super) gauges: Arc<ContextGauges>,
     /// Whether too few buffers are free to begin a batch.
     is_short: bool,
@@ -132,6 +136,8 @@ impl Graph {
             doorbells,
             orders,
             commits: Vec::new(),
+            at_work: None,
+            panics: Panics::default(),
             gauges: Arc::default(),
             is_short: false,
             is_stalled: false,
@@ -590,8 +596,9 @@ impl Graph {
     }
 
     #[inline]
-    pub(super) fn put_port_back(&mut self, stream: u32, port: Box<Port>) {
+    pub(super) fn put_port_back(&mut self, stream: u32, mut port: Box<Port>) {
         let at = stream as usize;
+        port.stream = stream;
         if self.ports.len() <= at {
             self.ports.resize_with(at + 1, || None);
         }

@@ -21,6 +21,7 @@ mod converts;
 mod ends;
 mod many_io;
 mod moves;
+mod panics;
 mod runs;
 mod serving;
 mod sessions;
@@ -207,6 +208,8 @@ struct World {
     rng: Rng,
     /// By the clock of all contexts.
     now_ns: u64,
+    /// Whether steps panic now and then.
+    panics: bool,
 }
 
 impl World {
@@ -230,7 +233,7 @@ impl World {
         let streams = STREAMS as usize;
         let (next, blocked) = (vec![0; streams], vec![false; streams]);
         let rng = Rng::with_seed(seed);
-        let world = World { graphs, pool, next, blocked, sessions: Sessions::default(), rng, now_ns: 0 };
+        let world = World { graphs, pool, next, blocked, sessions: Sessions::default(), rng, now_ns: 0, panics: false };
         (world, Overlay::new(ports, vec![FIRST], queue, bounds::queued_buffers(large, usize::MAX)))
     }
 
@@ -297,20 +300,27 @@ impl World {
     }
 
     fn turn(&mut self, at: usize) -> bool {
+        if self.panics && self.rng.u8(0..8) == 0 {
+            self.panic_at(at);
+        }
         let (graph, ws) = &mut self.graphs[at];
         let changed = graph.take_orders(ws);
         let before = graph.gauges.records_in.get();
         if at.is_multiple_of(2) {
             // A slice of next to nothing would be one record a turn, and changes wait for all that came before.
-            graph.serve(if self.rng.bool() { 20_000 } else { 100_000 }, self.now_ns, ws);
+            let (slice_ns, now_ns) = (if self.rng.bool() { 20_000 } else { 100_000 }, self.now_ns);
+            graph.guarded(ws, |graph, ws| graph.serve(slice_ns, now_ns, ws));
         } else {
             // As a g-core does: one handler after the other, with a look for changes between any two.
             graph.begin_turn(self.now_ns, ws);
-            if let Some(mut job) = graph.next_job(RunTime::Slice(u32::MAX), ws) {
-                let ran = job.run(ws);
-                graph.finish(job, ran, ws);
-            }
+            graph.guarded(ws, |graph, ws| {
+                if let Some(mut job) = graph.next_job(RunTime::Slice(u32::MAX), ws) {
+                    let ran = job.run(ws);
+                    graph.finish(job, ran, ws);
+                }
+            });
         }
+        graph.gauges.turns.add(1);
         let mut worked = changed || graph.is_changing() || graph.gauges.records_in.get() != before;
         graph.arrived.clear();
         graph.events.clear();
@@ -478,10 +488,11 @@ fn finish(world: &mut World, overlay: &mut Overlay, seed: u64) {
 }
 
 /// Random changes; if not `patient`, contexts are often not waited for long enough, and what is unfinished then is finished later.
-fn random_changes(seed: u64, changes: usize, patient: bool) {
+fn random_changes(seed: u64, changes: usize, (patient, panics): (bool, bool)) {
     let contexts = 1 + seed as usize % 5;
     let (queue, large) = ([2, 4, 64][seed as usize % 3], [64, 256][seed as usize / 3 % 2]);
     let (mut world, mut overlay) = World::with_buffers(contexts, seed, queue, large);
+    world.panics = panics;
     let wrong = Arc::new(AtomicU64::new(0));
     let (mut known, mut rng, mut next_stream) = (Vec::new(), Rng::with_seed(!seed), STREAMS);
     for _ in 0..changes {
@@ -515,7 +526,7 @@ fn random_changes(seed: u64, changes: usize, patient: bool) {
         }
     }
     finish(&mut world, &mut overlay, seed);
-    world.sessions.is_held = false;
+    (world.sessions.is_held, world.panics) = (false, false);
     world.settle();
     assert_eq!(wrong.load(Ordering::Relaxed), 0, "a handler saw records out of order; seed {seed}");
     assert_eq!(world.sessions.wrong, 0, "records were delivered out of order; seed {seed}");
@@ -537,8 +548,8 @@ fn random_changes(seed: u64, changes: usize, patient: bool) {
 fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
     match seed {
-        Some(seed) => [true, false].into_iter().for_each(|patient| random_changes(seed, 300, patient)),
-        None => (0..120).for_each(|seed| random_changes(seed / 2, 120, seed % 2 == 0)),
+        Some(seed) => [true, false].into_iter().for_each(|patient| random_changes(seed, 300, (patient, false))),
+        None => (0..120).for_each(|seed| random_changes(seed / 2, 120, (seed % 2 == 0, false))),
     }
 }
 

@@ -217,6 +217,10 @@ reports! {
         pub sleeps: u64 = counter("crossdock_context_sleeps"),
         /// Times that its thread was replaced because a handler did not return.
         pub replaced: u64 = counter("crossdock_context_replaced"),
+        /// Panics of its thread outside of handlers, which are mistakes of Crossdock's. Each takes what was in work, and the context
+        /// goes on.
+        #[serde(default)]
+        pub panics: u64 = counter("crossdock_context_panics"),
         /// Why it does not answer, if it does not; no change that involves it is made meanwhile.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub lost: Option<String>,
@@ -325,7 +329,7 @@ pub struct EventInfo {
     /// When, in ms since 1970.
     pub at_ms: u64,
     /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`,
-    /// `degraded`, `restored`, `lost`, `returned`, `dropped` (records that did not reach a subscriber), `disconnected`, `blocked` (a
+    /// `panicked`, `degraded`, `restored`, `lost`, `returned`, `dropped` (records that did not reach a subscriber), `disconnected`, `blocked` (a
     /// subscriber that takes nothing holds publishers back) …
     pub kind: String,
     /// The handler that it is about, if it is about one.

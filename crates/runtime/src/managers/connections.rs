@@ -1,7 +1,7 @@
 //! Leads streams between I/O contexts: from those whose sessions publish them to those whose sessions take them.
 
+use crate::context::Context;
 use crate::graph::ContextIndex;
-use crate::inbox::Inbox;
 use crate::managers::change::Failed;
 use crate::managers::request::{Connection, Flow};
 use crate::managers::{Caller, IoHandle, Managers};
@@ -10,6 +10,7 @@ use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// What is led, or no longer.
 fn edit(flow: Flow, is_led: bool) -> Edit {
@@ -26,10 +27,7 @@ impl Managers {
         let Connection { flow, formats, .. } = &connection;
         self.disconnected.remove(flow);
         self.awaited_formats.clear();
-        if let Err(stopped) = self.request_formats(flow.stream, formats) {
-            (connection.then)(Err(stopped.to_string()));
-            return None;
-        }
+        self.request_formats(flow.stream, formats);
         self.resume();
         match self.change_graph(vec![edit(*flow, true)]) {
             Ok(Changed { unfinished: None, .. }) => self.answer_connection(connection),
@@ -53,11 +51,13 @@ impl Managers {
         if self.disconnected.is_empty() {
             return;
         }
-        let edits = self.disconnected.iter().map(|flow| edit(*flow, false)).collect();
-        self.resume();
         // What a context that does not answer has a part in is tried again.
-        if self.change_graph(edits).is_ok() {
-            self.disconnected.clear();
+        let is_lost = |at: &ContextIndex| self.watch.lost(*at).is_some();
+        let may_end = |flow: &&Flow| !is_lost(&flow.at) && !self.overlay.contexts_of(flow.stream).iter().any(is_lost);
+        let ending: Vec<Flow> = self.disconnected.iter().filter(may_end).copied().collect();
+        self.resume();
+        if !ending.is_empty() && self.change_graph(ending.iter().map(|flow| edit(*flow, false)).collect()).is_ok() {
+            self.disconnected.retain(|flow| !ending.contains(flow));
         }
     }
 
@@ -73,15 +73,41 @@ impl Managers {
     }
 
     /// Has all I/O contexts take in formats of a stream, and plan the queries there for them. The next change of the graph
-    /// waits for that while it is prepared.
+    /// waits for that while it is prepared. A context that does not answer is waited for only if the stream comes there.
+    pub(super) fn request_formats(&mut self, stream: u32, formats: &[Format]) {
+        for IoHandle { inbox, at } in &self.io {
+            if self.watch.lost(*at).is_some() && !self.overlay.contexts_of(stream).contains(at) {
+                continue;
+            }
+            // One that has stopped takes nothing in.
+            let taken_in = inbox.when_known(stream, formats);
+            self.awaited_formats.extend(taken_in.ok().map(|taken_in| (*at, taken_in)));
+        }
+    }
+
+    /// Has all I/O contexts run something short, all at once. Those that do not answer are left out: what they take part in is
+    /// not changed meanwhile.
     ///
     /// # Errors
-    /// A context has stopped.
-    pub(super) fn request_formats(&mut self, stream: u32, formats: &[Format]) -> Result<(), Stopped> {
-        for IoHandle { inbox, at } in &self.io {
-            self.awaited_formats.push((*at, inbox.when_known(stream, formats)?));
-        }
-        Ok(())
+    /// None answers.
+    pub(super) fn ask_io<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Context) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Stopped> {
+        let post = |io: &IoHandle| {
+            let ((answer, wait), work) = (oneshot::channel(), work.clone());
+            // It may have stopped; then this side of the answer is gone.
+            let _ = io.inbox.post(move |context| drop(answer.send(work(context))));
+            (io.at, wait)
+        };
+        // The inbox of one that is lost would fill up.
+        let answering = self.io.iter().filter(|io| self.watch.lost(io.at).is_none());
+        let waits: Vec<_> = answering.map(post).collect();
+        let until = Instant::now() + self.watch.patience();
+        let answers: Vec<T> =
+            waits.into_iter().filter_map(|(at, wait)| self.watch.wait_for(at, &wait, until)).collect();
+        let home = self.home_name();
+        if answers.is_empty() { Err(Stopped::unanswered(home)) } else { Ok(answers) }
     }
 
     /// The name of a stream that has this number.
@@ -98,11 +124,11 @@ impl Managers {
     /// What the I/O contexts know of streams, by name. They are asked at once.
     ///
     /// # Errors
-    /// A context has stopped.
+    /// No context answers.
     pub(super) fn facts(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
         self.progress.round_trips += 1;
         let names = names.clone();
-        let known = Inbox::run_at_all(self.io.iter().map(|io| &io.inbox), move |context| {
+        let known = self.ask_io(move |context| {
             let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));
             names.iter().filter_map(facts).collect::<Vec<StreamFacts>>()
         })?;

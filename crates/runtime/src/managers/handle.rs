@@ -24,7 +24,7 @@ impl ManagerHandle {
     fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> ControlRequest) -> Result<T, Stopped> {
         let (answer, wait) = oneshot::channel();
         self.requests.ask(ask(answer))?;
-        wait.recv().map_err(|_| Stopped)
+        wait.recv().map_err(|_| Stopped::default())
     }
 
     /// Brings the platform to what is wanted: all of it, or nothing has changed, unless a context

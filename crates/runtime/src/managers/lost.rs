@@ -5,6 +5,7 @@ use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
+use crate::managers::spec::HandlerSpec;
 use crate::managers::watch::Lost;
 use crate::platform::overlay::{Changed, Finished};
 use std::collections::BTreeSet;
@@ -12,6 +13,10 @@ use std::time::Duration;
 
 /// How long nodes that end with a change may work on what has come for them.
 const FORCE_AFTER: Duration = Duration::from_millis(500);
+
+fn not_until_it_answers(why: &str) -> String {
+    format!("{why}; no change that involves it is made until it answers")
+}
 
 impl Managers {
     /// That a change is finished when a context answers.
@@ -77,7 +82,15 @@ impl Managers {
         }
         let touched: BTreeSet<ContextIndex> = steps.iter().flat_map(|step| self.touched(step)).collect();
         let why = touched.into_iter().find_map(|at| self.lost_text(at))?;
-        Some(format!("{why}; no change that involves it is made until it answers"))
+        Some(not_until_it_answers(&why))
+    }
+
+    /// Why a handler cannot go where it is to be, if it is not there and that context does not answer.
+    pub(super) fn lost_at_place(&self, spec: &HandlerSpec) -> Option<String> {
+        let at = self.watch.find(spec.place.as_deref()?)?;
+        let there = self.handlers.get(&spec.name).and_then(|there| self.overlay.placed(there.node));
+        let is_there = there.is_some_and(|placed| placed.at == at);
+        self.lost_text(at).filter(|_| !is_there).map(|why| not_until_it_answers(&why))
     }
 
     /// The context for which some steps have to wait, since a change that it has not completed takes part in them.
@@ -96,6 +109,15 @@ impl Managers {
 
     /// Reports the contexts that were lost or came back since the last call.
     pub(super) fn note_turned(&mut self) {
+        for at in std::mem::take(&mut self.watch.panicked) {
+            let (name, total) =
+                (self.watch.name(at).to_owned(), self.watch.seats[usize::from(at.0)].gauges.panics.get());
+            let text = format!(
+                "a step of context {name} panicked, which is a mistake of Crossdock's ({total} since the start): what was in \
+                 work is lost, and the context goes on; the log above has the place"
+            );
+            self.events.note("panicked", About { handler: None, context: Some(&name) }, text);
+        }
         let turned = std::mem::take(&mut self.watch.turned);
         // While one is lost there is nothing new for it to take.
         let retries = !turned.is_empty() || !self.is_anything_lost();
@@ -113,5 +135,138 @@ impl Managers {
                 self.answer(ControlRequest::NewFormat { stream, reader: None });
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use crate::info::{AppliedInfo, PlanInfo};
+    use crate::{ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec};
+    use crossdock_format::Format;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Lets a context go on, at the latest when the test has failed.
+    #[derive(Default)]
+    struct LetGo(Arc<AtomicBool>);
+
+    impl Drop for LetGo {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    /// A daemon with a c-core, and a second I/O context behind it.
+    fn daemon() -> (ContextHandle, Format) {
+        let mut config =
+            ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+        let io = ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) };
+        config.platform.contexts = vec![ContextSpec::new(ContextKind::CCore), io];
+        config.platform.stuck_after_ms = 200;
+        let (context, format) = (ContextHandle::start(config).unwrap(), Format::parse_schema("n i64").unwrap());
+        context.declare_stream("N", &format).unwrap().unwrap();
+        (context, format)
+    }
+
+    fn deploy(context: &ContextHandle, name: &str, replicas: bool) -> Result<AppliedInfo, PlanInfo> {
+        let place = (!replicas).then(|| "c-core-1".into());
+        let (sql, peak_msgs_per_s) = (Some("SELECT * FROM N".into()), Some(1000));
+        let spec = HandlerSpec { name: name.into(), sql, replicas, place, peak_msgs_per_s, ..HandlerSpec::default() };
+        context.manager().change(ChangeRequest::Deploy(spec), false).unwrap()
+    }
+
+    fn until(mut is_it: impl FnMut() -> bool) {
+        while !is_it() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Why the second I/O context does not answer.
+    fn lost(context: &ContextHandle) -> Option<String> {
+        context.manager().contexts().unwrap()[2].lost.clone()
+    }
+
+    fn is_reported(context: &ContextHandle, kind: &str) -> bool {
+        let events = context.manager().events(0).unwrap();
+        events.iter().any(|event| event.kind == kind && event.context.as_deref() == Some("c-core-2"))
+    }
+
+    #[test]
+    fn an_io_context_that_does_not_come_back_from_a_step_holds_up_only_what_it_takes_part_in() {
+        let (context, format) = daemon();
+        let (inboxes, catalog) = context.inside();
+        let let_go = LetGo::default();
+        let stays = Arc::clone(&let_go.0);
+        let stay = move || {
+            while !stays.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+        };
+        inboxes[1].post(move |_| stay()).unwrap();
+        // While nobody knows yet.
+        deploy(&context, "first", false).unwrap();
+        until(|| lost(&context).is_some());
+        let why = lost(&context).unwrap();
+        assert_eq!(why, "context c-core-2 does not answer: its thread has not returned from a step");
+        until(|| is_reported(&context, "lost"));
+        // More than its inbox has places for.
+        for number in 0..200 {
+            let (name, format) = (format!("S{number}"), format.clone());
+            catalog.run(move |catalog| catalog.declare(&name, &format)).unwrap().unwrap();
+            if number % 20 == 0 {
+                deploy(&context, &format!("handler{number}"), false).unwrap();
+            }
+        }
+        let refused = deploy(&context, "everywhere", true).unwrap_err();
+        assert!(refused.refusals[0].starts_with(&why), "{refused:?}");
+        context.manager().change(ChangeRequest::Remove { handler: "first".into() }, false).unwrap().unwrap();
+        // A caller that needs it gets an error.
+        let unanswered = context.streams().unwrap_err();
+        assert_eq!(unanswered.to_string(), why);
+        drop(let_go);
+        until(|| lost(&context).is_none() && is_reported(&context, "returned"));
+        // What it was measured to take meanwhile is forgotten first.
+        until(|| deploy(&context, "everywhere", true).is_ok());
+        assert_eq!(context.streams().unwrap().iter().filter(|stream| stream.name.starts_with('S')).count(), 200);
+        context.stop();
+    }
+
+    #[test]
+    fn an_io_context_goes_on_after_a_panic() {
+        let (context, _) = daemon();
+        let (inboxes, _) = context.inside();
+        inboxes[1].post(|_| panic!("as the test wants")).unwrap();
+        until(|| is_reported(&context, "panicked"));
+        assert_eq!(context.manager().contexts().unwrap()[2].panics, 1);
+        assert_eq!((lost(&context), context.streams().unwrap().len()), (None, 1));
+        until(|| deploy(&context, "everywhere", true).is_ok());
+        context.stop();
+    }
+
+    /// Nothing but a new start helps there, and others go on meanwhile.
+    #[test]
+    fn an_io_context_whose_thread_has_ended_holds_up_only_what_it_takes_part_in() {
+        let (context, _) = daemon();
+        let (inboxes, _) = context.inside();
+        let let_go = LetGo::default();
+        let stays = Arc::clone(&let_go.0);
+        inboxes[1]
+            .post(move |_| {
+                while !stays.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            })
+            .unwrap();
+        // No turn is complete between them.
+        (0..17).for_each(|_| inboxes[1].post(|_| panic!("as the test wants")).unwrap());
+        drop(let_go);
+        until(|| lost(&context).is_some_and(|why| why.contains("its thread has ended")));
+        assert!(context.has_ended() && context.streams().is_err());
+        deploy(&context, "first", false).unwrap();
+        let refused = deploy(&context, "everywhere", true).unwrap_err();
+        assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
+        context.stop();
     }
 }

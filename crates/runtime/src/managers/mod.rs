@@ -403,7 +403,7 @@ impl Drop for Managers {
 
 /// Waits for contexts as long as most take to answer: what takes longer is gone on with later, and other requests meanwhile.
 struct Briefly<'a> {
-    watch: &'a Watch,
+    watch: &'a mut Watch,
     since: Instant,
     awaited_formats: Vec<(ContextIndex, oneshot::Receiver<()>)>,
     round_trips: &'a mut u32,
@@ -423,10 +423,10 @@ impl Waiting for Briefly<'_> {
     fn prerequisites(&mut self) -> Result<(), ContextIndex> {
         let until = Instant::now() + self.watch.patience();
         for (at, taken_in) in self.awaited_formats.drain(..) {
-            match taken_in.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                // A context that has stopped takes nothing in.
-                Ok(()) | Err(oneshot::RecvTimeoutError::Disconnected) => {}
-                Err(oneshot::RecvTimeoutError::Timeout) => return Err(at),
+            let is_taken_in = self.watch.wait_for(at, &taken_in, until).is_some();
+            // One that has just stopped takes nothing in; nor can it prepare, if it takes part.
+            if !is_taken_in && (self.watch.lost(at).is_some() || Instant::now() >= until) {
+                return Err(at);
             }
         }
         Ok(())

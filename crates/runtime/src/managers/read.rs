@@ -40,6 +40,7 @@ pub(crate) fn read_context(info: &mut HandlerContextInfo, gauges: &ContextGauges
     info.network_bytes = gauges.network_bytes.get();
     (info.batch_latency, info.batch_wait) = (gauges.batch_latency.info(), gauges.batch_wait.info());
     (info.turns, info.sleeps, info.replaced) = (gauges.turns.get(), gauges.sleeps.get(), gauges.replaced.get());
+    info.panics = gauges.panics.get();
 }
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn every_gauge_of_a_context_is_reported_in_its_own_field() {
         let gauges = ContextGauges::default();
-        let cells: [Cell<'_, HandlerContextInfo>; 13] = [
+        let cells: [Cell<'_, HandlerContextInfo>; 14] = [
             (&gauges.turns, |info| info.turns),
             (&gauges.sleeps, |info| info.sleeps),
             (&gauges.busy_ns, |info| info.busy_ns),
@@ -93,6 +94,7 @@ mod tests {
             (&gauges.queued, |info| info.queued),
             (&gauges.buffers_in_use, |info| info.buffers_in_use),
             (&gauges.replaced, |info| info.replaced),
+            (&gauges.panics, |info| info.panics),
         ];
         (1..).zip(cells).for_each(|(number, (cell, _))| cell.set(number));
         gauges.batch_latency.note(5000, 2);

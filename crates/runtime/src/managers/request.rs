@@ -182,7 +182,7 @@ const MAX_REQUESTS: usize = 256;
 const MAX_EVENTS_OF_A_KIND: usize = 64;
 
 /// Why something that a context reports or wants was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotTaken {
     /// There is no place for it.
     #[error("{} requests wait for the managers already: try again later", MAX_REQUESTS)]
@@ -284,7 +284,7 @@ impl RequestQueue {
         let is_full = |waiting: &mut Waiting| !waiting.is_closed && waiting.requests.len() >= MAX_REQUESTS;
         let mut waiting = self.has_place.wait_while(self.waiting(), is_full).unwrap_or_else(PoisonError::into_inner);
         if waiting.is_closed {
-            return Err(Stopped);
+            return Err(Stopped::default());
         }
         waiting.requests.push_back(request);
         self.has_come.notify_one();
@@ -298,7 +298,7 @@ impl RequestQueue {
     pub(crate) fn send(&self, request: ControlRequest) -> Result<(), NotTaken> {
         let mut waiting = self.waiting();
         if waiting.is_closed {
-            return Err(NotTaken::Stopped(Stopped));
+            return Err(NotTaken::Stopped(Stopped::default()));
         }
         match request {
             ControlRequest::NewFormat { stream, reader } => drop(waiting.new_formats.insert((stream, reader))),
@@ -449,6 +449,6 @@ mod tests {
         assert!(matches!(now(&queue), Some(ControlRequest::Stop)));
         queue.close();
         callers.into_iter().for_each(|caller| assert!(caller.join().unwrap().is_err()));
-        assert_eq!(queue.send(query(1)), Err(NotTaken::Stopped(Stopped)));
+        assert_eq!(queue.send(query(1)), Err(NotTaken::Stopped(Stopped::default())));
     }
 }

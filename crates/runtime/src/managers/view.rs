@@ -111,7 +111,7 @@ impl Views {
         loop {
             match &*latest {
                 State::There(view) => return Ok(Arc::clone(view)),
-                State::Stopped => return Err(Stopped),
+                State::Stopped => return Err(Stopped::default()),
                 State::Starting => latest = has_come.wait(latest).unwrap_or_else(PoisonError::into_inner),
             }
         }

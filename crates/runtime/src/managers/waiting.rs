@@ -53,7 +53,10 @@ impl Managers {
             }
             Answered::Hindered { at, plan, request } => {
                 let hindered = hindered.unwrap_or_else(Instant::now);
-                match hindered.elapsed() < self.watch.patience() {
+                use ControlRequest::{Change, Connect, PlaceQuery};
+                let is_callers = matches!(request, Change { .. } | Connect(_) | PlaceQuery(_));
+                let is_lost = is_callers && self.watch.lost(at).is_some();
+                match !is_lost && hindered.elapsed() < self.watch.patience() {
                     // What is known of the streams is asked for again then.
                     true => {
                         let progress = Progress { known: None, ..progress };

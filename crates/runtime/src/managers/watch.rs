@@ -5,10 +5,15 @@ use crate::graph::{ContextIndex, NodeId};
 use crate::platform::context::Threads;
 use crate::platform::start::Seat;
 use crossdock_device::{CpuTime, nap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The pause between two checks whether contexts have answered.
 const GLANCE: Duration = Duration::from_micros(20);
+/// How often the contexts are looked at while an answer of one is waited for for longer.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long the managers wait for a context to answer, and for others meanwhile. Most answer within some us.
 const BRIEF: Duration = Duration::from_millis(20);
 /// How long a context may take to answer, beside the time after which a handler counts as stuck.
@@ -80,6 +85,8 @@ pub(crate) fn wait_briefly(since: Instant) -> bool {
 pub(crate) struct Watch {
     pub(crate) seats: Vec<Seat>,
     threads: Threads,
+    /// Of the I/O contexts, whose threads are not among these: whether the thread has ended.
+    io_ended: BTreeMap<ContextIndex, Arc<AtomicBool>>,
     /// How long a handler may be without progress that has no setting of its own.
     stuck_after: Duration,
     seen: Vec<Seen>,
@@ -87,12 +94,22 @@ pub(crate) struct Watch {
     pub(crate) given_up: Vec<GivenUp>,
     /// Contexts that were lost or came back since the last check.
     pub(crate) turned: Vec<ContextIndex>,
+    /// Panics of each context that were seen, and contexts that have had others since the last check.
+    panics: Vec<u64>,
+    pub(crate) panicked: Vec<ContextIndex>,
 }
 
 impl Watch {
-    pub(crate) fn new(seats: Vec<Seat>, threads: Threads, stuck_after: Duration) -> Watch {
+    pub(crate) fn new(
+        seats: Vec<Seat>,
+        threads: Threads,
+        io_ended: impl IntoIterator<Item = (ContextIndex, Arc<AtomicBool>)>,
+        stuck_after: Duration,
+    ) -> Watch {
         let seen = seats.iter().map(|_| Seen::default()).collect();
-        Watch { seats, threads, stuck_after, seen, given_up: Vec::new(), turned: Vec::new() }
+        let (io_ended, panics) = (io_ended.into_iter().collect(), vec![0; seats.len()]);
+        let (given_up, turned, panicked) = (Vec::new(), Vec::new(), Vec::new());
+        Watch { seats, threads, io_ended, stuck_after, seen, given_up, turned, panics, panicked }
     }
 
     /// How long a context may take to answer.
@@ -116,18 +133,19 @@ impl Watch {
     }
 
     /// Finds the contexts that do not come back from a step, or on a g-core from a record. A g-core that is in a handler
-    /// is given another thread; any other context is lost until it comes back. I/O contexts are not checked: a handler that
-    /// may take long is never there.
+    /// is given another thread; any other context is lost until it comes back.
     pub(crate) fn look(&mut self) {
         for at in 0..self.seats.len() {
-            if self.seats[at].is_io {
-                continue;
-            }
             let gauges = &self.seats[at].gauges;
             let (turns, limit) = (gauges.turns.get(), self.limit(gauges));
             let records = self.seats[at].g_core.as_ref().map_or(0, |core| core.records_begun());
+            let panics = gauges.panics.get();
+            if std::mem::replace(&mut self.panics[at], panics) != panics {
+                self.panicked.push(ContextIndex(at as u8));
+            }
+            let is_ended = self.has_ended(at);
             let seen = &mut self.seen[at];
-            if self.threads.has_ended(at) {
+            if is_ended {
                 self.set_lost(at, Some(Lost::Ended));
             } else if (turns, records) != (seen.turns, seen.records) || gauges.asleep.get() > 0 {
                 *seen = Seen { turns, records, lost: seen.lost, ..Seen::default() };
@@ -136,6 +154,14 @@ impl Watch {
                 let node = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(NodeId);
                 self.set_lost(at, Some(Lost::Stuck(node)));
             }
+        }
+    }
+
+    /// Whether the thread of a context has ended.
+    fn has_ended(&self, at: usize) -> bool {
+        match self.io_ended.get(&ContextIndex(at as u8)) {
+            Some(has_ended) => has_ended.load(Ordering::Acquire),
+            None => self.threads.has_ended(at),
         }
     }
 
@@ -160,6 +186,21 @@ impl Watch {
         let was = std::mem::replace(&mut self.seen[at].lost, lost);
         if was.is_some() != lost.is_some() {
             self.turned.push(ContextIndex(at as u8));
+        }
+    }
+
+    /// Waits for an answer of a context, until then at most and while the context is not lost. Nothing if it does not come.
+    pub(crate) fn wait_for<T>(&mut self, at: ContextIndex, answer: &oneshot::Receiver<T>, until: Instant) -> Option<T> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            // One that is lost has answered, or will not.
+            let longest = if self.lost(at).is_some() { Duration::ZERO } else { left.min(LOOK) };
+            match answer.recv_timeout(longest) {
+                Ok(answer) => return Some(answer),
+                Err(oneshot::RecvTimeoutError::Disconnected) => return None,
+                Err(oneshot::RecvTimeoutError::Timeout) if longest.is_zero() => return None,
+                Err(oneshot::RecvTimeoutError::Timeout) => self.look(),
+            }
         }
     }
 

@@ -317,6 +317,15 @@ impl Peers {
         }
     }
 
+    /// Notes that all peers may have something to send.
+    pub(crate) fn touch_all(&mut self) {
+        self.dirty.clear();
+        for (key, peer) in &mut self.slots {
+            peer.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
     /// The peers touched since the last call, into `keys`.
     pub(crate) fn take_dirty(&mut self, keys: &mut Vec<usize>) {
         keys.clear();

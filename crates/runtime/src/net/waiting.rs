@@ -214,6 +214,15 @@ impl Net {
         self.lagging = lagging;
     }
 
+    /// After a panic: looks at all peers again, since the lists of those that had something to do are incomplete.
+    #[cold]
+    pub(crate) fn recover(&mut self) {
+        self.peers.touch_all();
+        let keys: Vec<usize> = self.peers.iter().map(|(key, _)| key).collect();
+        self.lagging =
+            keys.into_iter().filter(|key| self.peers.attached_mut(*key).is_some_and(|of| of.is_lagging)).collect();
+    }
+
     /// Whether an attached peer has to be served in the next turn too.
     pub(crate) fn is_still_behind(&mut self, key: usize) -> bool {
         let is_full = self.peers.get(key).is_some_and(|peer| peer.full);

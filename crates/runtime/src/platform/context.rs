@@ -10,8 +10,9 @@ use crate::platform::start::pool;
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice, take_short_turns};
 use crossdock_mailbox::Progress;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -164,7 +165,8 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
         graphs.iter_mut().for_each(|(graph, _)| graph.note_away(now_ns, before_ns));
         let mut away = 0;
         for (graph, ws) in &mut graphs {
-            let has_worked = graph.take_turn(now_ns, slice_ns, ws);
+            let turn = |graph: &mut Graph, ws: &mut Workspace| graph.take_turn(now_ns, slice_ns, ws);
+            let has_worked = graph.guarded(ws, turn).unwrap_or(true);
             now_ns = clock.now_ns();
             let (busy_ns, away_ns) = turn_clock.end(now_ns);
             if has_worked {
@@ -235,13 +237,11 @@ pub(crate) struct GCore {
 struct Seat {
     graph: Graph,
     poller: Poller,
-    /// The node whose handler runs, the records that it works on, and those of the batch that come after them.
-    out: Option<(NodeId, u64, u64)>,
 }
 
 impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").field("out", &self.out).finish_non_exhaustive()
+        f.debug_struct("Seat").finish_non_exhaustive()
     }
 }
 
@@ -249,7 +249,7 @@ impl GCore {
     pub(crate) fn new(name: String, graph: Graph, poller: Poller, settings: LoopSettings) -> Arc<GCore> {
         let doorbell = poller.doorbell();
         let (gauges, index) = (Arc::clone(graph.gauges()), usize::from(graph.index().0));
-        let seat = Mutex::new(Seat { graph, poller, out: None });
+        let seat = Mutex::new(Seat { graph, poller });
         Arc::new(GCore {
             name,
             index,
@@ -290,54 +290,65 @@ impl GCore {
     fn run(&self, generation: u64, stop: &AtomicBool, progress: &Progress, ws: &mut Workspace) {
         let clock = self.settings.clock;
         self.gauges.thread.set(ThreadNumber::of_this_thread().into());
-        let mut turns = 0u64;
         let mut turn_clock = TurnClock::start(clock.now_ns());
         while !stop.load(Ordering::Acquire) {
-            let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.generation.load(Ordering::Acquire) != generation {
-                return;
-            }
-            let seat = &mut *guard;
-            let start_ns = clock.now_ns();
-            seat.graph.note_away(start_ns, turn_clock.begin(start_ns));
-            // A batch may take long here, so none comes between a change's steps.
-            let mut changed = false;
-            while seat.graph.take_orders(ws) {
-                changed = true;
-            }
-            seat.graph.begin_turn(start_ns, ws);
-            seat.graph.gauges().turns.add(1);
-            turns += 1;
-            // Handlers may take long here, and to wait for one of each is ordinary.
-            let Some(mut job) = seat.graph.next_job(RunTime::Long, ws) else {
-                seat.graph.ring();
-                turn_clock.end(clock.now_ns());
-                if !changed && !seat.graph.is_changing() {
-                    seat.sleep(ws);
-                }
-                continue;
-            };
-            seat.out = Some((job.node, job.records(), job.records_after()));
-            drop(guard);
-            ws.selection.watch(progress);
-            let ran = job.run(ws);
-            let mut guard = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.generation.load(Ordering::Acquire) != generation {
-                // Another thread has the graph, and this batch was given up.
-                return;
-            }
-            let seat = &mut *guard;
-            seat.out = None;
-            seat.graph.finish(job, ran, ws);
-            seat.graph.ring();
-            let end_ns = clock.now_ns();
-            let (busy_ns, away_ns) = turn_clock.end(end_ns);
-            seat.graph.gauges().busy_ns.add(busy_ns);
-            seat.graph.note_away(end_ns, away_ns);
-            if turns.is_multiple_of(64) {
-                seat.graph.note_queues(ws.buffers_in_use());
+            let turn = || self.turn(generation, progress, &mut turn_clock, ws);
+            match catch_unwind(AssertUnwindSafe(turn)) {
+                Ok(goes_on) if goes_on => {}
+                Ok(_) => return,
+                Err(panic) => match self.seat_of(generation) {
+                    Some(mut seat) => drop(seat.graph.recover(panic, ws)),
+                    None => return,
+                },
             }
         }
+    }
+
+    /// The graph, if it belongs to the thread of this number still.
+    fn seat_of(&self, generation: u64) -> Option<MutexGuard<'_, Seat>> {
+        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.generation.load(Ordering::Acquire) == generation).then_some(seat)
+    }
+
+    /// One turn: the changes that came, then a batch. `false`: another thread has the graph, and the batch was given up.
+    fn turn(&self, generation: u64, progress: &Progress, turn_clock: &mut TurnClock, ws: &mut Workspace) -> bool {
+        let clock = self.settings.clock;
+        let Some(mut guard) = self.seat_of(generation) else { return false };
+        let seat = &mut *guard;
+        let start_ns = clock.now_ns();
+        seat.graph.note_away(start_ns, turn_clock.begin(start_ns));
+        // A batch may take long here, so none comes between a change's steps.
+        let mut changed = false;
+        while seat.graph.take_orders(ws) {
+            changed = true;
+        }
+        seat.graph.begin_turn(start_ns, ws);
+        // Handlers may take long here, and to wait for one of each is ordinary.
+        let Some(mut job) = seat.graph.next_job(RunTime::Long, ws) else {
+            seat.graph.ring();
+            seat.graph.gauges().turns.add(1);
+            turn_clock.end(clock.now_ns());
+            if !changed && !seat.graph.is_changing() {
+                seat.sleep(ws);
+            }
+            return true;
+        };
+        drop(guard);
+        ws.selection.watch(progress);
+        let ran = job.run(ws);
+        let Some(mut guard) = self.seat_of(generation) else { return false };
+        let seat = &mut *guard;
+        seat.graph.finish(job, ran, ws);
+        seat.graph.ring();
+        let end_ns = clock.now_ns();
+        let (busy_ns, away_ns) = turn_clock.end(end_ns);
+        seat.graph.gauges().busy_ns.add(busy_ns);
+        seat.graph.note_away(end_ns, away_ns);
+        seat.graph.gauges().turns.add(1);
+        if seat.graph.gauges().turns.get().is_multiple_of(64) {
+            seat.graph.note_queues(ws.buffers_in_use());
+        }
+        true
     }
 
     /// Takes the graph from a thread that is in a handler, which is given up with its batch: the node, and the records
@@ -345,11 +356,10 @@ impl GCore {
     pub(crate) fn take_over(&self) -> Option<(NodeId, u64)> {
         // The thread has it only between two batches.
         let mut seat = self.seat.try_lock().ok()?;
-        let (node, records, after) = seat.out.take()?;
+        let given_up = seat.graph.give_up()?;
         self.generation.fetch_add(1, Ordering::AcqRel);
-        seat.graph.give_up(node, records, after);
         seat.graph.gauges().replaced.add(1);
-        Some((node, records + after))
+        Some(given_up)
     }
 }
 

@@ -725,6 +725,11 @@ impl Overlay {
         self.queues = queues;
     }
 
+    /// The contexts to which a stream comes, or where it comes from.
+    pub(crate) fn contexts_of(&self, stream: u32) -> BTreeSet<ContextIndex> {
+        self.view(stream, None).contexts()
+    }
+
     /// Whether a node makes a stream.
     pub(crate) fn is_made(&self, stream: u32) -> bool {
         self.makers.contains_key(&stream)

@@ -410,6 +410,7 @@ impl Modelled for HandlerContextInfo {
         }),
         ("sleeps", |_, _, info| Expected::from(Range::new(0, info.turns))),
         ("replaced", |_, _, _| Expected::from(0)),
+        ("panics", |_, _, _| Expected::from(0)),
     ];
     const WITHOUT: &'static [(&'static str, &'static str)] = &[
         ("cpu", IDENTITY),

@@ -403,27 +403,49 @@ impl Handler for Unsound {
     }
 }
 
+/// It takes the batch and the handler that were in work, and nothing else.
 #[test]
-fn a_c_core_whose_thread_has_ended_is_reported() {
-    let (context, addr) = start(|_| {});
-    let kind = NativeKind::new("unsound", "ends its context", &[], |format, _| {
-        let counters = HandlerCounters { records_in: 999_000, ..HandlerCounters::default() };
-        Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
-    });
-    context.manager().add_native(kind.metered()).unwrap();
-    // With so little to do it fits anywhere, however slow the machine is.
-    let (place, peak_msgs_per_s) = (Some("c-core-1".into()), Some(100));
-    let spec = HandlerSpec { place, peak_msgs_per_s, ..native("bad", "unsound", "N", &[]) };
-    let mut publisher = connect(&addr);
-    change(&context, ChangeRequest::Deploy(spec));
-    publish(&mut publisher, 0, 2000);
-    while context.manager().contexts().unwrap()[2].lost.is_none() {
-        std::thread::yield_now();
+fn a_context_goes_on_after_a_panic_outside_of_a_handlers_work() {
+    for (number, place) in [(2, "c-core-1"), (1, "g-core-0"), (0, "c-core-0")] {
+        let (context, addr) = start(|_| {});
+        // The first handler panics where its counters are read; one that is made after a fault does not.
+        let is_made = Arc::new(AtomicBool::new(false));
+        let kind = NativeKind::new("unsound", "panics outside of its work", &[], move |format, _| {
+            let is_first = std::thread::current().name() == Some("managers") && !is_made.swap(true, Ordering::AcqRel);
+            let records_in = if is_first { 999_000 } else { 0 };
+            let counters = HandlerCounters { records_in, ..HandlerCounters::default() };
+            Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
+        });
+        context.manager().add_native(kind.metered()).unwrap();
+        // With so little to do it fits anywhere, however slow the machine is.
+        let there = |spec: HandlerSpec| HandlerSpec { place: Some(place.into()), peak_msgs_per_s: Some(100), ..spec };
+        let mut publisher = connect(&addr);
+        change(&context, ChangeRequest::Deploy(there(sql("good", "SELECT * FROM N"))));
+        change(&context, ChangeRequest::Deploy(there(native("bad", "unsound", "N", &[]))));
+        let mut sent = 0;
+        while context.manager().contexts().unwrap()[number].panics == 0 {
+            publish(&mut publisher, sent, sent + 100);
+            publisher.flush().unwrap();
+            sent += 100;
+        }
+        let is_reported = |kind: &str| context.manager().events(0).unwrap().iter().any(|event| event.kind == kind);
+        while !is_reported("panicked") || !is_reported("restarted") {
+            std::thread::yield_now();
+        }
+        publish(&mut publisher, sent, sent + 1000);
+        publisher.finish().unwrap();
+        sent += 1000;
+        let lost = |info: &HandlerInfo| info.dropped.iter().map(|lost| lost.1).sum::<u64>();
+        let bad = until(&context, "bad", |info| info.records_in == sent && info.records_out + lost(info) == sent);
+        assert!(lost(&bad) > 0 && bad.faults == 1, "{bad:?}");
+        let good = until(&context, "good", |info| info.records_out == sent);
+        assert_eq!((good.faults, lost(&good)), (0, 0));
+        // Changes there go on.
+        let moved = |handler: &str| ChangeRequest::Move { handler: handler.into(), place: Some("g-core-1".into()) };
+        ["bad", "good"].into_iter().for_each(|handler| change(&context, moved(handler)));
+        assert!(context.manager().contexts().unwrap().iter().all(|context| context.lost.is_none()));
+        context.stop();
     }
-    let moved = ChangeRequest::Move { handler: "bad".into(), place: Some("g-core-0".into()) };
-    let refused = context.manager().change(moved, false).unwrap().unwrap_err();
-    assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
-    context.stop();
 }
 
 /// One that is stopped runs no more, and holds nobody up.

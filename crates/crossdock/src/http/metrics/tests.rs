@@ -216,7 +216,7 @@ const CONTROL: [(&str, &str); 3] = [
     ("change_time", "crossdock_change_request_to_effect_seconds_count"),
     ("events", "crossdock_events_total"),
 ];
-const CONTEXT: [(&str, &str); 23] = [
+const CONTEXT: [(&str, &str); 24] = [
     ("handlers", "crossdock_context_handlers"),
     ("busy_share", "crossdock_context_busy_ratio"),
     ("capacity_ns_per_s", "crossdock_context_capacity_ratio"),
@@ -240,6 +240,7 @@ const CONTEXT: [(&str, &str); 23] = [
     ("turns", "crossdock_context_turns_total"),
     ("sleeps", "crossdock_context_sleeps_total"),
     ("replaced", "crossdock_context_replaced_total"),
+    ("panics", "crossdock_context_panics_total"),
 ];
 const HANDLER: [(&str, &str); 21] = [
     ("predicted", "crossdock_handler_predicted_load_ratio"),

@@ -196,7 +196,11 @@ async fn answered<T>(question: JoinHandle<Result<T, Stopped>>) -> Result<T, Resp
     match question.await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(stopped)) => {
-            Err(error(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string(), "the daemon is ending; start it again"))
+            let hint = match stopped.is_stuck() {
+                true => "see `crossdock contexts` and the daemon's log",
+                false => "the daemon is ending; start it again",
+            };
+            Err(error(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string(), hint))
         }
         Err(failed) => Err(error(StatusCode::INTERNAL_SERVER_ERROR, failed.to_string(), "see the daemon's log")),
     }

@@ -298,12 +298,13 @@ impl Managers {
         let nodes = self.nodes(&mut prepared, discard_state);
         let (scope, order) = self.concerned(&nodes, is_whole, &mut prepared);
         let Ok(mut streams) = self.published(&order) else {
-            prepared.refuse(Stopped.to_string());
+            prepared.refuse(Stopped::default().to_string());
             return Ok(prepared);
         };
         let current = self.current(&streams, &scope);
         let mut planned = BTreeMap::new();
         for (spec, reads) in order {
+            self.lost_at_place(&spec).into_iter().for_each(|why| prepared.refuse(why));
             match self.planned(&spec, reads, &mut streams, discard_state) {
                 Ok(handler) => drop(planned.insert(spec.name, handler)),
                 Err(why) => prepared.refuse(format!("handler `{}`: {why}", spec.asked_name())),

@@ -5,7 +5,6 @@ use super::{Carried, Failed, Step, instances, instances_of, parameters_text};
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
-use crate::inbox::Inbox;
 use crate::managers::deployed::{Compiled, CompiledEntry, Deployed, Entry, KnownStream, Status, program, with_margin};
 use crate::managers::events::About;
 use crate::managers::request::ControlRequest;
@@ -413,20 +412,23 @@ impl Managers {
         });
         let claimed = claimed.map_err(|stopped| stopped.to_string())??;
         // Its readers are planned for the formats before any record of these comes.
-        self.request_formats(claimed.1, &outputs).map_err(|stopped| stopped.to_string())?;
+        self.request_formats(claimed.1, &outputs);
         Ok(claimed)
     }
 
     /// Ends a stream that no handler makes any more; one that another makes goes on.
-    fn end_derived(&self, number: u32) {
+    fn end_derived(&mut self, number: u32) {
         // One whose node has not gone yet ends once it has.
         let is_ending = self.following.values().any(|following| following.ended.contains(&number));
         if is_ending || self.overlay.is_made(number) {
             return;
         }
-        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again. A context
-        // may have stopped.
-        let _ = Inbox::run_at_all(self.io.iter().map(|io| &io.inbox), move |context| context.end_derived(number));
+        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again. At a
+        // context that does not answer this comes before what follows all the same.
+        for io in self.io.iter().filter(|io| self.watch.lost(io.at).is_some()) {
+            let _ = io.inbox.post(move |context| context.end_derived(number));
+        }
+        let _ = self.ask_io(move |context| context.end_derived(number));
         self.catalog.post(move |catalog| catalog.underive(number));
     }
 
@@ -577,7 +579,7 @@ impl Managers {
         let derived = self.catalog.run(move |catalog| catalog.derive(&makes, &name, &outputs));
         match derived.map_err(|stopped| stopped.to_string())? {
             Ok(number) => {
-                self.request_formats(number, &[output]).map_err(|stopped| stopped.to_string())?;
+                self.request_formats(number, &[output]);
                 let taken_in = self.wait_briefly().1.prerequisites();
                 taken_in.map_err(|at| self.note_unanswered(at))?;
                 Ok(Some(compiled))
