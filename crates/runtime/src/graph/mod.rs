@@ -10,6 +10,7 @@
 //! ([`change`]).
 
 mod arrive;
+mod at_work;
 pub(crate) mod bounds;
 pub(crate) mod build;
 pub(crate) mod change;

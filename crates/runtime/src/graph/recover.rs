@@ -4,6 +4,7 @@
 //! Nodes and ports that had been taken out of the graph to be worked with come back to their places, and all lists of what
 //! has something to do are made anew.
 
+use crate::graph::at_work::{AtWork, Panics};
 use crate::graph::build::{BatchBuilder, Workspace};
 use crate::graph::change::Step;
 use crate::graph::gauges::Loss;
@@ -29,24 +30,6 @@ struct Dropped {
 thread_local! {
     /// Nodes and ports that a panic dropped on this thread.
     static DROPPED: RefCell<Dropped> = const { RefCell::new(Dropped { nodes: Vec::new(), ports: Vec::new() }) };
-}
-
-/// The run that is in work.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AtWork {
-    pub(super) node: NodeId,
-    /// Records that it works on.
-    pub(super) records: u64,
-    /// Records of the batch that come after them; those that the node has not counted as arrived.
-    pub(super) after: u64,
-}
-
-/// How often steps have panicked without one between them that did not.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Panics {
-    in_a_row: u32,
-    /// The turns that the context had made by the last.
-    turns: u64,
 }
 
 impl Drop for Node {

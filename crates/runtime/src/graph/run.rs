@@ -2,12 +2,12 @@
 
 use crate::graph::NodeId;
 use crate::graph::arrive::Origin;
+use crate::graph::at_work::AtWork;
 use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::build::{Workspace, longest_made};
 use crate::graph::edge::{Item, Queued};
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Condition, Destination, MAX_SPILL_BYTES, NEWER, Node, RunTime, Spill};
-use crate::graph::recover::AtWork;
 use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;

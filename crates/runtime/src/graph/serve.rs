@@ -5,6 +5,7 @@
 //! each through the nodes of this context as far as they have room, before it takes the next. A node whose output has no
 //! room is not served until there is room again; its queues fill, and so the credit ends upstream, up to the publishers.
 
+use crate::graph::at_work::{AtWork, Panics};
 use crate::graph::bounds::{HoldLimits, Holding, PIECE_BYTES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::change::{Commit, Orders};
@@ -12,7 +13,6 @@ use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node, RunTime};
 use crate::graph::port::Port;
-use crate::graph::recover::{AtWork, Panics};
 use crate::graph::shed::LoadShedder;
 use crate::graph::{ContextIndex, Kind, MAX_CONTEXTS, NodeId};
 use crossdock_device::{Doorbell, thread_time_ns};

@@ -1,0 +1,21 @@
+//! What a graph knows of its work in case of a panic.
+
+use crate::graph::NodeId;
+
+/// The run that is in work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtWork {
+    pub(super) node: NodeId,
+    /// Records that it works on.
+    pub(super) records: u64,
+    /// Records of the batch that come after them; those that the node has not counted as arrived.
+    pub(super) after: u64,
+}
+
+/// How often steps have panicked without one between them that did not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Panics {
+    pub(super) in_a_row: u32,
+    /// The turns that the context had made by the last.
+    pub(super) turns: u64,
+}
