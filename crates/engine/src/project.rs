@@ -1,7 +1,8 @@
-//! A select list: a plan of copies from places in the record to places in the new one, and expressions beside them.
+//! A select list: fields that are copied to the new record as they are, and expressions beside them.
 
 use std::hint::black_box;
 
+use crossdock_format::convert::Moves;
 use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
 
@@ -11,17 +12,21 @@ use crate::warm::{own, touch};
 /// How new records of one format are made from records of another. They are built in a buffer that is used again.
 #[derive(Debug)]
 pub(crate) struct RowPlan {
-    /// The fixed part of a new record before anything is in it: zeros.
+    /// The fixed part of a new record before anything is in it: its length, where all have the same, and zeros.
     blank: Box<[u8]>,
-    /// Copied fields that are never null, cut into pieces of a width that one load and one store move.
-    pieces: Pieces,
-    /// Copied fixed fields that can be null.
-    nullable: Vec<Nullable>,
+    /// The same as often as a chunk has rows, where all have the same length.
+    blanks: Box<[u8]>,
+    /// Records of a chunk.
+    chunk_records: usize,
+    /// Copied fields of the fixed part.
+    moves: Moves,
     /// Computed fields of the fixed part.
     computed: Vec<Computed>,
     /// Fields of the variable part, in the order of the select list.
     variable: Vec<Variable>,
     row: Vec<u8>,
+    /// The rows of a chunk.
+    rows: Box<[u8]>,
     /// Set where a field is copied that no load and store moves: then all fields go this way.
     by_value: Option<Box<ByValue>>,
 }
@@ -45,132 +50,36 @@ enum Variable {
     Computed(Computed),
 }
 
-/// Pieces by width; from and to are in bytes from the start of the records.
-#[derive(Debug, Default)]
-struct Pieces {
-    of_8: Vec<(u32, u32)>,
-    of_4: Vec<(u32, u32)>,
-    of_2: Vec<(u32, u32)>,
-    of_1: Vec<(u32, u32)>,
-    /// Longer stretches, with their lengths.
-    long: Vec<(u32, u32, u32)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Nullable {
-    from: Place,
-    to: Place,
-    /// Its length in bytes.
-    size: u32,
-}
-
-impl Nullable {
-    #[inline]
-    fn copy(&self, record: &[u8], row: &mut [u8]) {
-        let (from, to, size) = (self.from.at, self.to.at, self.size as usize);
-        match size {
-            8 => copy_one::<8>(from, to, record, row),
-            4 => copy_one::<4>(from, to, record, row),
-            2 => copy_one::<2>(from, to, record, row),
-            1 => copy_one::<1>(from, to, record, row),
-            _ => copy_slice(from, to, size, record, row),
-        }
-    }
-}
-
 /// Room for a row's variable part before its first: for most rows enough, so that a handler's first batch allocates nothing.
 const ROW_SPARE_BYTES: usize = 512;
 
-/// The longest stretch that is cut into pieces; a longer one is worth a call of `memcpy`.
-const LONGEST_CUT: u32 = 32;
-
-impl Pieces {
-    fn add(&mut self, mut from: u32, mut to: u32, mut length: u32) {
-        if length > LONGEST_CUT {
-            self.long.push((from, to, length));
-            return;
-        }
-        for (width, pieces) in [(8, &mut self.of_8), (4, &mut self.of_4), (2, &mut self.of_2), (1, &mut self.of_1)] {
-            while length >= width {
-                pieces.push((from, to));
-                (from, to, length) = (from + width, to + width, length - width);
-            }
-        }
-    }
-
-    fn warm(&self) {
-        [&self.of_8, &self.of_4, &self.of_2, &self.of_1].into_iter().for_each(|pieces| touch(pieces));
-        touch(&self.long);
-    }
-
-    #[inline]
-    fn copy(&self, record: &[u8], row: &mut [u8]) {
-        copy_each::<8>(&self.of_8, record, row);
-        copy_each::<4>(&self.of_4, record, row);
-        copy_each::<2>(&self.of_2, record, row);
-        copy_each::<1>(&self.of_1, record, row);
-        for &(from, to, length) in &self.long {
-            copy_slice(from as usize, to as usize, length as usize, record, row);
-        }
-    }
-}
+/// Most records of a chunk: fields are moved field by field, and a step does for all of them what it has to do once.
+const CHUNK_RECORDS: usize = 32;
+/// Fewer records than this are made one by one: to go over a chunk takes more than it saves then.
+const FEW: usize = 4;
+/// About how many bytes the rows of a chunk have together: they are to stay in the nearest cache.
+const CHUNK_BYTES: usize = 12 << 10;
 
 /// Why a place in a row is there. (A record may be anything: bytes that are no record do no harm.)
 const OF_FIELDS: &str = "a row begins as a blank one, which has all fields";
 
-#[inline]
-fn copy_each<const N: usize>(pieces: &[(u32, u32)], record: &[u8], row: &mut [u8]) {
-    for &(from, to) in pieces {
-        copy_one::<N>(from as usize, to as usize, record, row);
-    }
-}
-
-#[inline]
-fn copy_one<const N: usize>(from: usize, to: usize, record: &[u8], row: &mut [u8]) {
-    let source = record.get(from..).and_then(|rest| rest.first_chunk::<N>());
-    let place = row.get_mut(to..).and_then(|rest| rest.first_chunk_mut::<N>());
-    debug_assert!(place.is_some(), "{OF_FIELDS}");
-    if let (Some(source), Some(place)) = (source, place) {
-        *place = *source;
-    }
-}
-
-#[inline]
-fn copy_slice(from: usize, to: usize, length: usize, record: &[u8], row: &mut [u8]) {
-    let (source, place) = (record.get(from..from + length), row.get_mut(to..to + length));
-    debug_assert!(place.is_some(), "{OF_FIELDS}");
-    if let (Some(source), Some(place)) = (source, place) {
-        place.copy_from_slice(source);
-    }
-}
-
 impl RowPlan {
     /// The plan for a select list.
     pub(crate) fn of(outputs: &[Output], input: &Format, output: &Format) -> RowPlan {
-        let mut plan = RowPlan {
-            blank: vec![0; output.fixed_bytes()].into(),
-            pieces: Pieces::default(),
-            nullable: Vec::new(),
-            computed: Vec::new(),
-            variable: Vec::new(),
-            // Written once, so that the first row's page is there.
-            row: vec![0; output.fixed_bytes() + ROW_SPARE_BYTES],
-            by_value: None,
-        };
+        let mut plan = RowPlan::empty(input, output);
         if needs_values(outputs, input, output) {
             let builder = RecordBuilder::new(output);
             plan.by_value = Some(Box::new(ByValue { outputs: outputs.to_vec(), builder }));
             return plan;
         }
-        // A stretch of fields that are side by side in both formats: from, to, length.
-        let mut stretch = (0, 0, 0);
-        for (selected, field) in outputs.iter().zip(output.fields()) {
+        let mut moved = Vec::new();
+        for (at, (selected, field)) in outputs.iter().zip(output.fields()).enumerate() {
             let to = Place::of(field);
-            let from = match selected.expr.node {
-                Node::Field(index) => input.fields().get(index),
+            let index = match selected.expr.node {
+                Node::Field(index) => Some(index),
                 _ => None,
             };
-            let copied = from.filter(|from| {
+            let copied = index.and_then(|index| Some((index, input.fields().get(index)?))).filter(|(_, from)| {
                 from.is_plain() && (from.ty, from.nullable, from.size) == (field.ty, field.nullable, field.size)
             });
             match copied {
@@ -182,31 +91,51 @@ impl RowPlan {
                         plan.computed.push(computed);
                     }
                 }
-                Some(from) if field.ty.is_variable() => {
+                Some((_, from)) if field.ty.is_variable() => {
                     plan.variable.push(Variable::Copied { from: Place::of(from), to });
                 }
-                Some(from) if field.nullable => {
-                    plan.nullable.push(Nullable { from: Place::of(from), to, size: field.size });
-                }
-                Some(from) if (from.offset, field.offset) == (stretch.0 + stretch.2, stretch.1 + stretch.2) => {
-                    stretch.2 += field.size;
-                }
-                Some(from) => {
-                    plan.pieces.add(stretch.0, stretch.1, stretch.2);
-                    stretch = (from.offset, field.offset, field.size);
-                }
+                Some((index, _)) => moved.push((index, at)),
             }
         }
-        plan.pieces.add(stretch.0, stretch.1, stretch.2);
+        plan.moves = Moves::new(input, output, moved);
+        if plan.variable.is_empty() {
+            let length = plan.blank.len();
+            plan.blank.first_chunk_mut().into_iter().for_each(|word| *word = (length as u32).to_le_bytes());
+            plan.chunk_records = (CHUNK_BYTES / length.max(1)).clamp(1, CHUNK_RECORDS);
+            plan.blanks = plan.blank.repeat(plan.chunk_records).into();
+            plan.rows = plan.blanks.clone();
+        }
         plan
+    }
+
+    /// A plan that copies and computes nothing.
+    fn empty(input: &Format, output: &Format) -> RowPlan {
+        let fixed_bytes = output.fixed_bytes();
+        debug_assert!(
+            fixed_bytes >= 8 && fixed_bytes.is_multiple_of(8),
+            "records of natural formats are of whole words"
+        );
+        RowPlan {
+            blank: vec![0; fixed_bytes].into(),
+            blanks: Box::default(),
+            rows: Box::default(),
+            chunk_records: 0,
+            moves: Moves::new(input, output, []),
+            computed: Vec::new(),
+            variable: Vec::new(),
+            // Written once, so that the first row's page is there.
+            row: vec![0; fixed_bytes + ROW_SPARE_BYTES],
+            by_value: None,
+        }
     }
 
     /// Reads through what it copies by, and writes where it copies to.
     pub(crate) fn warm(&mut self) {
         touch(&self.blank);
-        self.pieces.warm();
-        touch(&self.nullable);
+        touch(&self.blanks);
+        self.moves.warm();
         own(&mut self.row);
+        own(&mut self.rows);
         self.variable.iter().for_each(|field| _ = black_box(matches!(field, Variable::Copied { .. })));
     }
 
@@ -220,6 +149,7 @@ impl RowPlan {
     /// Exchanges the memory that rows are made in with another plan's for the same formats.
     pub(crate) fn exchange_memory(&mut self, other: &mut RowPlan) {
         std::mem::swap(&mut self.row, &mut other.row);
+        std::mem::swap(&mut self.rows, &mut other.rows);
         if let (Some(by_value), Some(other)) = (&mut self.by_value, &mut other.by_value) {
             std::mem::swap(&mut by_value.builder, &mut other.builder);
         }
@@ -266,22 +196,53 @@ impl RowPlan {
         Ok(&mut self.row)
     }
 
+    /// Hands over each of `count` records, and the new record for it.
+    #[inline]
+    pub(crate) fn make_all<'r>(
+        &mut self,
+        (count, mut records): (usize, impl Iterator<Item = &'r [u8]>),
+        input: &Format,
+        interpreter: &mut Interpreter,
+        mut made: impl FnMut(&'r [u8], Result<&[u8], EvalError>),
+    ) {
+        if count < FEW || self.by_value.is_some() || !self.variable.is_empty() {
+            return records.for_each(|record| made(record, self.make(record, input, interpreter)));
+        }
+        let row_bytes = self.blank.len();
+        let mut chunk: [&[u8]; CHUNK_RECORDS] = [&[]; CHUNK_RECORDS];
+        loop {
+            let mut filled = 0;
+            for (place, record) in chunk.iter_mut().take(self.chunk_records).zip(records.by_ref()) {
+                *place = record;
+                filled += 1;
+            }
+            let chunk = chunk.get(..filled).unwrap_or_default();
+            let length = filled * row_bytes;
+            let (Some(rows), Some(blanks)) = (self.rows.get_mut(..length), self.blanks.get(..length)) else { return };
+            rows.copy_from_slice(blanks);
+            if chunk.is_empty() {
+                return;
+            }
+            self.moves.run_all(chunk, rows);
+            for (record, row) in chunk.iter().zip(rows.chunks_exact_mut(row_bytes.max(1))) {
+                let computed =
+                    self.computed.iter().try_for_each(|field| field.compute(record, row, input, interpreter));
+                made(record, computed.map(|()| &*row));
+            }
+        }
+    }
+
     #[inline]
     fn make_row(&mut self, record: &[u8], input: &Format, interpreter: &mut Interpreter) -> Result<(), EvalError> {
         let row = &mut self.row;
         row.clear();
         row.extend_from_slice(&self.blank);
-        self.pieces.copy(record, row);
-        for field in &self.nullable {
-            if is_null(record, field.from) {
-                set_null(row, field.to);
-            } else {
-                field.copy(record, row);
-            }
+        self.moves.run(record, row);
+        for field in &self.computed {
+            field.compute(record, row, input, interpreter)?;
         }
-        for Computed { expr, to } in &self.computed {
-            let record = Record::assume_checked(input, record);
-            store(row, *to, expr.ty, interpreter.value(expr, &record)?)?;
+        if self.variable.is_empty() {
+            return Ok(());
         }
         for field in &self.variable {
             match field {
@@ -289,7 +250,10 @@ impl RowPlan {
                 Variable::Copied { from, to } => append(row, *to, slot_text(record, from.at))?,
                 Variable::Computed(Computed { expr, to }) => {
                     let record = Record::assume_checked(input, record);
-                    store(row, *to, expr.ty, interpreter.value(expr, &record)?)?;
+                    match interpreter.value(expr, &record)? {
+                        Value::Text(bytes) | Value::Bytes(bytes) => append(row, *to, bytes)?,
+                        value => store(row, *to, expr.ty, value)?,
+                    }
                 }
             }
         }
@@ -299,6 +263,21 @@ impl RowPlan {
             *word = (length as u32).to_le_bytes();
         }
         Ok(())
+    }
+}
+
+impl Computed {
+    /// Computes the field of the fixed part of a row.
+    #[inline]
+    fn compute(
+        &self,
+        record: &[u8],
+        row: &mut [u8],
+        input: &Format,
+        interpreter: &mut Interpreter,
+    ) -> Result<(), EvalError> {
+        let record = Record::assume_checked(input, record);
+        store(row, self.to, self.expr.ty, interpreter.value(&self.expr, &record)?)
     }
 }
 
@@ -354,7 +333,7 @@ fn put<const N: usize>(row: &mut [u8], to: Place, value: [u8; N]) {
 }
 
 /// Stores a computed value, which has the field's type but, for whole numbers, still needs to fit.
-fn store(row: &mut Vec<u8>, to: Place, ty: FieldType, value: Value<'_>) -> Result<(), EvalError> {
+fn store(row: &mut [u8], to: Place, ty: FieldType, value: Value<'_>) -> Result<(), EvalError> {
     match (value, ty) {
         (Value::Null, _) if to.null_mask != 0 => set_null(row, to),
         (Value::Bool(value), FieldType::Bool) => put(row, to, [value.into()]),
@@ -381,8 +360,6 @@ fn store(row: &mut Vec<u8>, to: Place, ty: FieldType, value: Value<'_>) -> Resul
                 place.copy_from_slice(text);
             }
         }
-        (Value::Text(text), FieldType::String) => append(row, to, text)?,
-        (Value::Bytes(bytes), FieldType::Bytes) => append(row, to, bytes)?,
         _ => return Err(EvalError::IllTyped),
     }
     Ok(())

@@ -148,20 +148,18 @@ impl Handler for SelectHandler {
             return Verdict::forward(selection);
         };
         let mut made = 0;
-        let mut records = Records::of(batch);
-        for index in &*selection {
-            let record = records.record(index);
-            match plan.make(record, &program.input, interpreter) {
-                Ok(row) => {
-                    out.push(row);
-                    made += 1;
-                }
-                Err(error) => {
-                    counters.row_errors += 1;
-                    errors.note(error, program, &Record::assume_checked(&program.input, record));
-                }
+        let (count, mut records) = (selection.len(), Records::of(batch));
+        let selected = selection.into_iter().map(|index| records.record(index));
+        plan.make_all((count, selected), &program.input, interpreter, |record, row| match row {
+            Ok(row) => {
+                out.push(row);
+                made += 1;
             }
-        }
+            Err(error) => {
+                counters.row_errors += 1;
+                errors.note(error, program, &Record::assume_checked(&program.input, record));
+            }
+        });
         counters.passed += made as u64;
         Verdict::emit(made)
     }

@@ -162,6 +162,36 @@ fn literal(ty: crossdock_format::FieldType, (whole, float, text, truth): &Values
     }
 }
 
+#[test]
+fn rows_are_the_same_however_many_are_made_together() {
+    let format = Format::parse_schema("n i64\nm i16 null\nc char[9]\nb bool null\nlong char[3000]\n").unwrap();
+    let mut row = RecordBuilder::new(&format);
+    let records: Vec<Vec<u8>> = (0..100i64)
+        .map(|n| {
+            row.clear();
+            row.set(0, Value::Int(n)).unwrap();
+            row.set(1, if n % 3 == 0 { Value::Null } else { Value::Int(n % 50) }).unwrap();
+            row.set(2, Value::Text(format!("{n}").as_bytes())).unwrap();
+            row.set(3, if n % 5 == 0 { Value::Null } else { Value::Bool(n % 2 == 0) }).unwrap();
+            row.set(4, Value::Text(b"long")).unwrap();
+            row.finish().unwrap().to_vec()
+        })
+        .collect();
+    // Some records are row errors, and of the long rows only a few are made together.
+    for sql in [
+        "SELECT m, n, b FROM a",
+        "SELECT b, 100 / (n % 7) AS q, m, c, n FROM a WHERE n <> 33",
+        "SELECT long, n, 1 / (n % 4) AS q, m FROM a",
+        "SELECT b, m, 7 / (n % 9) AS q, 'x' || c AS t FROM a",
+    ] {
+        let program = planned(sql, &format);
+        for count in [0, 1, 2, 31, 32, 33, 64, 100] {
+            let selected: Vec<usize> = (0..count).collect();
+            hold_to_interpreter(&program, &records, &selected).unwrap();
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4 * ProptestConfig::default().cases))]
 

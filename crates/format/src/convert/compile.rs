@@ -1,18 +1,17 @@
 //! From where each field comes to steps.
 
 mod same;
-mod stretch;
 
 use super::body::{Body, ListPath, Presence};
 use super::decimal;
+use super::moves::{self, Stretch};
 use super::path::{Path, Source};
 use super::step::{Load, NullBit, Op, Range, Step, UnionBits};
 use super::value::{Constant, Hop, NullRule, number_range, put, store};
 use super::words;
 use crate::element::Count;
 use crate::field::{Field, FieldType};
-use crate::format::{Bit, Format};
-use stretch::Stretch;
+use crate::format::Format;
 
 /// Most records of a chunk.
 pub(super) const CHUNK_RECORDS: usize = 128;
@@ -158,18 +157,6 @@ impl Code {
     }
 }
 
-impl From<Bit> for NullBit {
-    fn from(bit: Bit) -> NullBit {
-        NullBit { byte: bit.byte, mask: bit.mask }
-    }
-}
-
-/// The bit that says whether a field is null: its own, or that of the nested record that it lies in.
-fn null_bit(format: &Format, field: usize) -> NullBit {
-    let cell = format.layout().cells.get(field);
-    cell.map_or(NullBit::default(), |cell| NullBit { byte: cell.null_byte, mask: cell.null_mask })
-}
-
 /// The bit of a nested record that may be null.
 fn group_bit(format: &Format, group: Option<usize>) -> NullBit {
     group.and_then(|group| format.layout().groups.get(group)).map_or(NullBit::default(), |cell| cell.null.into())
@@ -197,7 +184,7 @@ impl Compiler<'_> {
                 }
             }
         }
-        self.heads.splice(0..0, turned(bits));
+        self.heads.splice(0..0, moves::of_bits(bits));
         for (union, cell) in body.unions.iter().zip(&layout.unions) {
             if !union.may_refuse && union.lost.is_empty() {
                 continue;
@@ -217,7 +204,7 @@ impl Compiler<'_> {
         let Some(field) = body.to.fields().get(index) else { return };
         let group = body.nesting.1.innermost(index);
         let own = body.to.layout().cells.get(index).is_some_and(|cell| !cell.is_shared());
-        let to_null = if own { null_bit(&body.to, index) } else { NullBit::default() };
+        let to_null = if own { NullBit::of(&body.to, index) } else { NullBit::default() };
         // Where nothing but the source's null says that a nested record is not there, no step has to look.
         let is_guarded = |from: Option<usize>| match from {
             Some(from) => !body.follows(index, from),
@@ -245,7 +232,7 @@ impl Compiler<'_> {
                 let as_it_is = path.ty.is_variable() && !path.may_refuse() && path.null == NullRule::Keep;
                 let content = match body.from.fields().get(path.from) {
                     Some(source) if as_it_is && source.is_plain() => {
-                        Content::Slot { from: source.offset, null: null_bit(&body.from, path.from) }
+                        Content::Slot { from: source.offset, null: NullBit::of(&body.from, path.from) }
                     }
                     _ => Content::Path(Box::new(path.clone())),
                 };
@@ -278,7 +265,7 @@ impl Compiler<'_> {
         let is_in_place = is_copied && list.counts.0 == list.counts.1 && list.counts.0 != Count::Slot;
         if is_in_place && list.null == NullRule::Keep && within.mask == 0 {
             self.stretches.push(Stretch { from: source.offset, to: field.offset, bytes: field.size });
-            self.copy_null(list.nullable, null_bit(&body.from, list.from), to_null);
+            self.copy_null(list.nullable, NullBit::of(&body.from, list.from), to_null);
             return;
         }
         let within = self.guard(index, list.null != NullRule::Keep, within);
@@ -299,7 +286,7 @@ impl Compiler<'_> {
     fn fixed(&mut self, field: &Field, source: &Source, path: &Path, (to_null, within): (NullBit, NullBit)) {
         let body = self.body;
         let Some(from) = body.from.fields().get(path.from) else { return };
-        let null = null_bit(&body.from, path.from);
+        let null = NullBit::of(&body.from, path.from);
         let step = |op| Step { op, from: from.offset, to: field.offset, null };
         // Eight bytes are loaded at a time, which a short record of a foreign layout may not have.
         let is_loaded = from.is_plain() && (body.from.fixed_bytes() >= 8 || !body.from.is_foreign());
@@ -393,9 +380,9 @@ impl Compiler<'_> {
         let is_union = |step: &Step| matches!(step.op, Op::Union(_));
         let (unions, others): (Vec<Step>, _) = std::mem::take(&mut self.steps).into_iter().partition(is_union);
         self.steps = others;
-        self.steps.extend(turned(std::mem::take(&mut self.bits)));
+        self.steps.extend(moves::of_bits(std::mem::take(&mut self.bits)));
         let stretches = std::mem::take(&mut self.stretches);
-        self.steps.splice(0..0, stretch::moves(stretches));
+        self.steps.splice(0..0, moves::of_stretches(stretches));
         self.steps.extend(unions);
     }
 }
@@ -409,18 +396,4 @@ fn renumbered(source: &Field, hop: &Hop) -> Box<[(i64, i64)]> {
     numbers.dedup();
     let there = |number: i64| Some((number, hop.symbols.as_ref()?.number(symbols.symbol(number)?)?));
     numbers.into_iter().filter_map(there).collect()
-}
-
-/// Null bits that go from one byte to one byte by the same turn go together.
-fn turned(bits: Vec<(NullBit, NullBit)>) -> Vec<Step> {
-    let mut moves: Vec<(u32, u32, u8, u8)> = Vec::new();
-    for (from, to) in bits {
-        let turn = (to.mask.trailing_zeros() + 8 - from.mask.trailing_zeros()) as u8 % 8;
-        match moves.iter_mut().find(|known| (known.0, known.1, known.3) == (from.byte, to.byte, turn)) {
-            Some(known) => known.2 |= from.mask,
-            None => moves.push((from.byte, to.byte, from.mask, turn)),
-        }
-    }
-    let step = |(from, to, mask, turn)| Step { op: Op::Bits { mask, turn }, from, to, null: NullBit::default() };
-    moves.into_iter().map(step).collect()
 }

@@ -77,6 +77,7 @@ mod decimal;
 mod error;
 mod fill;
 mod in_place;
+mod moves;
 mod narrow;
 mod path;
 mod rules;
@@ -91,6 +92,7 @@ pub(crate) use compat::{CompatReport, FieldCompat};
 pub use cost::{Cost, LIST_ELEMENTS, TEXT_BYTES, expected_bytes};
 pub use error::{ConvertError, ConvertProblem, PlanError, PlanFlaw, PlanProblem};
 pub use in_place::InPlace;
+pub use moves::Moves;
 pub use rules::{
     Conversion, ConversionError, MAX_CONVERSION_BYTES, MAX_RULES, Rule, Rules, RulesError, RulesProblem, TimeUnit,
 };

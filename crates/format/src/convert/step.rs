@@ -8,7 +8,7 @@ use super::path::Source;
 use super::value::{put, put_integer, store};
 use super::words::Words;
 use crate::field::FieldType;
-use crate::format::Format;
+use crate::format::{Bit, Format};
 use crate::record::{Record, Value, record_len, slot};
 
 /// Where a field is, and its null bit: mask 0 if it is never null.
@@ -19,10 +19,22 @@ pub(super) struct NullBit {
 }
 
 impl NullBit {
+    /// The bit that tells whether a field is null: its own, or that of the nested record that it lies in.
+    pub(super) fn of(format: &Format, field: usize) -> NullBit {
+        let cell = format.layout().cells.get(field);
+        cell.map_or(NullBit::default(), |cell| NullBit { byte: cell.null_byte, mask: cell.null_mask })
+    }
+
     #[inline(always)]
     pub(super) fn is_set<'r>(self, record: impl Bytes<'r>) -> bool {
         let [byte] = record.load(self.byte);
         byte & self.mask != 0
+    }
+}
+
+impl From<Bit> for NullBit {
+    fn from(bit: Bit) -> NullBit {
+        NullBit { byte: bit.byte, mask: bit.mask }
     }
 }
 
@@ -354,24 +366,7 @@ impl Step {
     pub(super) fn run<'r>(&self, format: &Format, over: impl Over<'r>) {
         let (from, to, null) = (self.from, self.to as usize, self.null);
         match &self.op {
-            Op::Move(1) => over.each(|record, row| put(row, to, record.load::<1>(from))),
-            Op::Move(2) => over.each(|record, row| put(row, to, record.load::<2>(from))),
-            Op::Move(4) => over.each(|record, row| put(row, to, record.load::<4>(from))),
-            Op::Move(8) => over.each(|record, row| put(row, to, record.load::<8>(from))),
-            Op::Move(16) => over.each(|record, row| put(row, to, record.load::<16>(from))),
-            Op::Move(bytes) => {
-                over.each(|record, row| {
-                    let source = record.stretch(from, *bytes);
-                    if let Some(place) = row.get_mut(to..to + source.len()) {
-                        place.copy_from_slice(source);
-                    }
-                });
-            }
-            Op::Words(words) => words.run(over),
-            Op::Bits { mask, turn } => over.each(|record, row| {
-                let [bits] = record.load(from);
-                change::<1>(to, row, |[byte]| [byte | (bits & mask).rotate_left((*turn).into())]);
-            }),
+            Op::Move(_) | Op::Words(_) | Op::Bits { .. } => self.run_move(over),
             Op::RefuseNull => over.check(|record, _| null.is_set(record)),
             Op::RefuseText(bytes) => over.check(|record, _| {
                 let tail = record.stretch(from, *bytes);
@@ -407,6 +402,33 @@ impl Step {
                 narrow.is_infinite() & wide.is_finite() & !null.is_set(record)
             }),
             Op::Value { .. } | Op::Group { .. } | Op::Union(_) => self.by_value(format, over),
+        }
+    }
+
+    /// Does the step, if it moves bytes or bits as they are.
+    #[inline(always)]
+    pub(super) fn run_move<'r>(&self, over: impl Over<'r>) {
+        let (from, to) = (self.from, self.to as usize);
+        match &self.op {
+            Op::Move(1) => over.each(|record, row| put(row, to, record.load::<1>(from))),
+            Op::Move(2) => over.each(|record, row| put(row, to, record.load::<2>(from))),
+            Op::Move(4) => over.each(|record, row| put(row, to, record.load::<4>(from))),
+            Op::Move(8) => over.each(|record, row| put(row, to, record.load::<8>(from))),
+            Op::Move(16) => over.each(|record, row| put(row, to, record.load::<16>(from))),
+            Op::Move(bytes) => {
+                over.each(|record, row| {
+                    let source = record.stretch(from, *bytes);
+                    if let Some(place) = row.get_mut(to..to + source.len()) {
+                        place.copy_from_slice(source);
+                    }
+                });
+            }
+            Op::Words(words) => words.run(over),
+            Op::Bits { mask, turn } => over.each(|record, row| {
+                let [bits] = record.load(from);
+                change::<1>(to, row, |[byte]| [byte | (bits & mask).rotate_left((*turn).into())]);
+            }),
+            _ => {}
         }
     }
 
