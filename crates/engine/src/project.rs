@@ -1,4 +1,4 @@
-//! A select list: fields that are copied to the new record as they are, and expressions beside them.
+//! A select list: fields that are copied to the new record unchanged, and expressions beside them.
 
 use std::hint::black_box;
 

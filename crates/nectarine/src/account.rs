@@ -46,8 +46,8 @@ impl Place {
 /// What was missed between two sessions, as far as it is known.
 #[derive(Debug, Default)]
 struct Gap {
-    /// What has passed at the daemon while the subscriber was away, of publishers of which it had got nothing before; or in one
-    /// daemon's count.
+    /// What publishers that are new to the subscriber brought to the next daemon while it was away; or what it missed in the
+    /// count of one daemon.
     certain: i128,
     /// What publishers that were there before brought after the last report and before the subscriber was back; with the
     /// records at the next daemon of publishers that are not listed.

@@ -331,7 +331,7 @@ impl Context {
             Command::Run(work) => work(self),
             Command::Snapshot(snapshot, changed) => self.take_snapshot(snapshot, &changed),
             Command::Attach(prepared, to) => {
-                // Who has waited for too long has refused the client.
+                // A caller that waited for too long has refused the client.
                 if let Err(unheard) = to.send(self.admit(*prepared))
                     && let Ok(client) = unheard.into_inner()
                 {

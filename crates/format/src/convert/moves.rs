@@ -14,7 +14,7 @@ pub(super) struct Stretch {
     pub(super) bytes: u32,
 }
 
-/// Fields of records that are copied to the fixed part of rows of another format, as they are.
+/// Fields of records that are copied unchanged to the fixed part of rows of another format.
 ///
 /// ```
 /// use crossdock_format::convert::Moves;

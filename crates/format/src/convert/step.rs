@@ -19,7 +19,7 @@ pub(super) struct NullBit {
 }
 
 impl NullBit {
-    /// The bit that tells whether a field is null: its own, or that of the nested record that it lies in.
+    /// The bit that says whether a field is null: its own, or that of the nested record that it lies in.
     pub(super) fn of(format: &Format, field: usize) -> NullBit {
         let cell = format.layout().cells.get(field);
         cell.map_or(NullBit::default(), |cell| NullBit { byte: cell.null_byte, mask: cell.null_mask })
@@ -405,7 +405,7 @@ impl Step {
         }
     }
 
-    /// Does the step, if it moves bytes or bits as they are.
+    /// Does the step, if it moves bytes or bits unchanged.
     #[inline(always)]
     pub(super) fn run_move<'r>(&self, over: impl Over<'r>) {
         let (from, to) = (self.from, self.to as usize);

@@ -81,7 +81,7 @@ impl Graph {
         }
         ws.builder = BatchBuilder::default();
         ws.selection = Default::default();
-        self.take_back();
+        self.put_back();
         self.relist();
         let at_work = self.give_up();
         if let Some((number, report)) = self.orders.owed.take() {
@@ -104,7 +104,7 @@ impl Graph {
     }
 
     /// Puts back what a panic has dropped, as far as something names it still.
-    fn take_back(&mut self) {
+    fn put_back(&mut self) {
         let Dropped { nodes, ports } = DROPPED.with(|dropped| std::mem::take(&mut *dropped.borrow_mut()));
         for port in ports {
             if self.port(port.stream).is_none() {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_context_that_does_not_come_back_from_a_step_holds_up_only_what_it_takes_part_in() {
+    fn an_io_context_that_does_not_come_back_from_a_step_blocks_only_what_it_takes_part_in() {
         let (context, format) = daemon();
         let (inboxes, catalog) = context.inside();
         let let_go = LetGo::default();
@@ -247,7 +247,7 @@ mod tests {
 
     /// Nothing but a new start helps there, and others go on meanwhile.
     #[test]
-    fn an_io_context_whose_thread_has_ended_holds_up_only_what_it_takes_part_in() {
+    fn an_io_context_whose_thread_has_ended_blocks_only_what_it_takes_part_in() {
         let (context, _) = daemon();
         let (inboxes, _) = context.inside();
         let let_go = LetGo::default();
