@@ -20,7 +20,7 @@ use crate::graph::{Graph, NodeId};
 use crate::host::Host;
 use crate::host::services::Services;
 use crate::inbox::{Command, Commands, ContextInbox, Inbox};
-use crate::io::{Handed, IoPlace};
+use crate::io::{Handed, IoPlace, Received};
 use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
 use crate::morph::Morph;
 use crate::net::peers::PeerRef;
@@ -128,6 +128,8 @@ pub(crate) enum InWork {
     Frame(SocketAddr),
     /// A message of an attached client.
     Message(ClientKey),
+    /// Packets or messages that have waited, of the peer with this key.
+    Deferred(usize),
 }
 
 impl Context {
@@ -197,6 +199,8 @@ impl Context {
         if came != Came::More && !more && self.morph.stale.is_empty() {
             self.idle();
         }
+        // Now that all of it went without a panic.
+        self.graph.gauges().turns.add(1);
         true
     }
 
@@ -213,6 +217,7 @@ impl Context {
         let peer = self.in_work.take().and_then(|in_work| match in_work {
             InWork::Frame(from) => self.net.session_at(from),
             InWork::Message(client) => self.net.of_client(client.number()),
+            InWork::Deferred(key) => Some(key),
         });
         if let Some(key) = peer {
             let reason = "the daemon failed on what this session sent, because of a bug in the daemon".to_owned();
@@ -236,7 +241,6 @@ impl Context {
     fn ingress(&mut self) -> Came {
         let (frames, taken) = (self.take_frames(), self.host.interface().taken());
         let is_full = self.take_rings();
-        self.in_work = None;
         self.tick_lagging();
         self.host.take_answers();
         self.serve_remote();
@@ -354,9 +358,7 @@ impl Context {
         }
         let (mut frames, count) = self.net.receive(FRAMES_A_TURN);
         for frame in frames.drain(..) {
-            self.net.note_arrival(frame.len);
-            self.in_work = Some(InWork::Frame(frame.from));
-            self.take_frame(frame.into());
+            self.take_arrived(frame.into());
         }
         self.net.keep_frames(frames);
         let mut handed = 0;
@@ -364,11 +366,7 @@ impl Context {
             && let Some(next) = self.net.next_handed()
         {
             match next {
-                Handed::Frame(frame) => {
-                    self.net.note_arrival(frame.len);
-                    self.in_work = Some(InWork::Frame(frame.from));
-                    self.take_frame(frame);
-                }
+                Handed::Frame(frame) => self.take_arrived(frame),
                 Handed::Refused(addr) => self.end_refused(addr),
             }
             handed += 1;
@@ -377,6 +375,14 @@ impl Context {
             self.end_refused(addr);
         }
         count.max(handed)
+    }
+
+    #[inline]
+    fn take_arrived(&mut self, frame: Received) {
+        self.net.note_arrival(frame.len);
+        self.in_work = Some(InWork::Frame(frame.from));
+        self.take_frame(frame);
+        self.in_work = None;
     }
 
     /// Nobody receives at an address any more. On this machine the process is gone, and its socket with it: its queue need not

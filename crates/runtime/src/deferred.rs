@@ -4,7 +4,7 @@
 //! A session over packets can have at most its credit waiting, for data and for control: neither is renewed once a packet
 //! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
 
-use crate::context::Context;
+use crate::context::{Context, InWork};
 use crate::net::frames::Data;
 use crate::net::payload::Deferred;
 
@@ -20,7 +20,9 @@ impl Context {
         while let Some(deferred) = self.net.next_deferred_packets(key) {
             match deferred {
                 Deferred::Packets { buffer, header, spans, stride } => {
+                    self.in_work = Some(InWork::Deferred(key));
                     self.deliver(key, Data { buffer, header, spans: &spans, stride }, 0);
+                    self.in_work = None;
                 }
                 Deferred::End(why) => return self.remove_peer(key, why, None),
             }

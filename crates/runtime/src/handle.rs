@@ -7,7 +7,7 @@ use crate::config::ContextConfig;
 use crate::context::Context;
 use crate::host::services::ServiceThread;
 use crate::host::tasks::TaskFactory;
-use crate::inbox::{Command, Inbox};
+use crate::inbox::Inbox;
 use crate::info::{
     ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
     SubscriptionInfo, sum,
@@ -571,10 +571,7 @@ impl Shared {
             if let Some(managers) = self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 let _ = managers.join();
             }
-            // A context may have stopped by itself: then the command is not received, and the join returns at once.
-            for inbox in &*self.inboxes {
-                let _ = inbox.send(Command::Stop);
-            }
+            self.inboxes.iter().for_each(Inbox::stop);
             threads.into_iter().for_each(|thread| drop(thread.join()));
             // What they wait for ended with the context.
             drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());

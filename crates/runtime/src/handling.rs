@@ -49,7 +49,6 @@ impl Context {
     pub(crate) fn end_turn(&mut self, was_busy: bool, turn_clock: &mut TurnClock) {
         self.host.end_turn();
         self.net.counters_mut().turns += 1;
-        self.graph.gauges().turns.add(1);
         self.graph.gauges().clients.set(self.host.interface().attached().into());
         let end_ns = self.net.clock_ns();
         let (busy_ns, away_ns) = turn_clock.end(end_ns);

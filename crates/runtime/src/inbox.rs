@@ -199,6 +199,11 @@ impl Inbox {
         self.post_command(Command::Snapshot(Arc::clone(snapshot), Arc::clone(changed)), usize::MAX)
     }
 
+    /// Has the context stop, after what waits for it. One that has stopped by itself does not notice.
+    pub(crate) fn stop(&self) {
+        let _ = self.post_command(Command::Stop, usize::MAX);
+    }
+
     fn post_command(&self, command: Command, most: usize) -> Result<(), Stopped> {
         self.queue.push(self.queue.waiting(), command, most)?;
         self.doorbell.ring();

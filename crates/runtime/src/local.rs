@@ -55,6 +55,12 @@ impl Context {
         // Its peer may have ended with an earlier packet.
         let Some(key) = self.net.of_client(client.number()) else { return self.host.interface_mut().free(message) };
         self.in_work = Some(InWork::Message(client));
+        self.take_own(key, message);
+        self.in_work = None;
+    }
+
+    #[inline]
+    fn take_own(&mut self, key: usize, message: Message) {
         let is_paused = self.net.is_paused(key);
         // It waits behind others.
         let Some(message) = self.net.defer_behind(key, message) else { return };
@@ -285,7 +291,9 @@ impl Context {
     fn tick(&mut self, key: usize) -> bool {
         self.net.retry(key, self.host.interface_mut());
         while let Some(message) = self.net.next_deferred(key) {
+            self.in_work = Some(InWork::Deferred(key));
             let left = self.take_packet(key, message);
+            self.in_work = None;
             // It was taken.
             let Some(left) = left else { continue };
             if let Some(left) = self.net.defer_again(key, left) {

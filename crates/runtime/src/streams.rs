@@ -550,10 +550,12 @@ impl Streams {
         }
         let slot = self.all.get_mut(key)?;
         // A number is given again when its stream has gone.
-        let is_other = |stream: &&mut Stream| entry.is_none_or(|entry| entry.name() != stream.name);
-        if let Some(gone) = slot.as_mut().filter(is_other) {
+        let is_other = |stream: &mut Stream| entry.is_none_or(|entry| entry.name() != stream.name);
+        if let Some(gone) = slot.take_if(is_other)
+            // It may be there again already, under another number.
+            && self.by_name.get(&gone.name) == Some(&key)
+        {
             self.by_name.remove(&gone.name);
-            *slot = None;
         }
         let entry = entry?;
         let stream = slot.get_or_insert_with(|| Stream::new(entry));
@@ -570,6 +572,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
     use super::*;
+    use crossdock_format::registry::Policy;
     use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
 
     #[test]
@@ -597,6 +600,23 @@ mod tests {
         assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
         peak.at_least(90, 200_000 * MS);
         assert_eq!((peak.msgs_per_s(200_000 * MS), peak.msgs_per_s(281_000 * MS)), (90, 0));
+    }
+
+    #[test]
+    fn a_stream_that_went_and_came_again_between_two_snapshots_is_found() {
+        let mut snapshot = Snapshot::default();
+        // Numbers that were used rest before they are given again: so the later one can be the lower one.
+        let numbers: Vec<u32> = (0..300).map(|at| snapshot.insert(&format!("S{at}"), Policy::None)).collect();
+        numbers[..299].iter().for_each(|number| snapshot.remove(*number));
+        let mut streams = Streams::new(CatalogHandle::new().0);
+        streams.take_snapshot(Arc::new(snapshot.clone()));
+        streams.take_entry(299);
+        snapshot.remove(299);
+        assert_eq!(snapshot.insert("S299", Policy::None), 0);
+        streams.take_snapshot(Arc::new(snapshot));
+        // Of two snapshots in a row the changes come in the order of the numbers.
+        [0, 299].into_iter().for_each(|number| drop(streams.take_entry(number)));
+        assert_eq!(streams.find("S299"), Some(0));
     }
 
     #[test]

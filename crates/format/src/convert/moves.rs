@@ -24,6 +24,7 @@ pub(super) struct Stretch {
 /// let to = Format::parse_schema("delay f32 null\nflight u16")?;
 /// let moves = Moves::new(&from, &to, [(2, 0), (1, 1)]);
 /// let mut builder = RecordBuilder::new(&from);
+/// builder.set(0, Value::Text(b"UA"))?;
 /// builder.set_u64(1, 1545)?;
 /// let record = builder.finish()?;
 /// // A row begins with its length, and is zero elsewhere.

@@ -129,11 +129,11 @@ impl StreamEntry {
         }
     }
 
-    /// Adds its newest version. The number is above those of all others.
+    /// Adds a version: the newest one, unless the registry knows newer ones.
     pub(super) fn add_version(&mut self, number: u32, format: Format) {
-        debug_assert!(number > self.newest_version(), "the numbers of versions rise");
-        self.numbers.push(number);
-        self.formats.push(format);
+        let at = self.numbers.partition_point(|before| *before < number);
+        self.numbers.insert(at, number);
+        self.formats.insert(at, format);
     }
 
     /// Removes a version; the others keep their numbers.
@@ -262,7 +262,7 @@ impl Snapshot {
         self.by_name.get(name).and_then(|number| self.get(*number)).map(|entry| &**entry)
     }
 
-    pub(super) fn insert(&mut self, name: &str, policy: Policy) -> u32 {
+    pub(crate) fn insert(&mut self, name: &str, policy: Policy) -> u32 {
         let name: Arc<str> = name.into();
         let number = match self.unused.len() {
             ..=RESTING => {
@@ -294,7 +294,7 @@ impl Snapshot {
         self.streams.get_mut(number as usize)?.as_mut().map(Arc::make_mut)
     }
 
-    pub(super) fn remove(&mut self, number: u32) {
+    pub(crate) fn remove(&mut self, number: u32) {
         if let Some(entry) = self.streams.get_mut(number as usize).and_then(Option::take) {
             self.by_name.remove(&*entry.name);
             self.unused.push_back(number);

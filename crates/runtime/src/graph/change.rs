@@ -16,6 +16,7 @@ use crossdock_engine::{Handler, ParameterValues};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Orders that may be under way to one context.
 pub(crate) const ORDERS: usize = 64;
@@ -324,13 +325,16 @@ impl Graph {
 
     fn take_step(&mut self, step: Step) {
         match step {
-            Step::Warm { number, mut part, piece } => match part.warm(piece) {
-                true => self.orders.steps.push_front(Step::Warm { number, part, piece: piece + 1 }),
-                false => {
-                    self.orders.prepared.push(part);
-                    self.report(number, Report::Prepared);
+            // A handler that panics here is as good as one that is not warm: if it does so again at work, that is its fault.
+            Step::Warm { number, mut part, piece } => {
+                match catch_unwind(AssertUnwindSafe(|| part.warm(piece))).unwrap_or(true) {
+                    true => self.orders.steps.push_front(Step::Warm { number, part, piece: piece + 1 }),
+                    false => {
+                        self.orders.prepared.push(part);
+                        self.report(number, Report::Prepared);
+                    }
                 }
-            },
+            }
             Step::TakeEffect(change) => self.take_effect(change),
             Step::Report => self.complete(),
         }

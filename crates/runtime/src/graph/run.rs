@@ -398,6 +398,8 @@ impl Graph {
                 node.gauges.lose(Loss::TooLong, ws.builder.too_long);
             }
             if is_whole {
+                // From here on a panic is none of the node's: it takes what is handed on.
+                self.at_work = None;
                 node.note_output(0.0);
                 let mut batch = ws.spares.own(batch);
                 batch.select_all();
@@ -405,12 +407,15 @@ impl Graph {
                 return self.hand_on(node, batch, ws);
             }
             node.note_output(ws.builder.out_bytes as f32 / records as f32);
-            self.take_made(node, output, batch.since_ns, ws);
         }
-        if part.1 < batch.len() {
-            node.put_back(input, batch, part.1);
-        } else {
-            ws.spares.keep_queued(batch);
+        self.at_work = None;
+        let since_ns = batch.since_ns;
+        match part.1 < batch.len() {
+            true => node.put_back(input, batch, part.1),
+            false => ws.spares.keep_queued(batch),
+        }
+        if sent.is_none() {
+            self.take_made(node, output, since_ns, ws);
         }
     }
 

@@ -12,7 +12,7 @@ use crossdock_mailbox::Progress;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -355,7 +355,12 @@ impl GCore {
     /// that are lost. `None` if it has just come back. The next thread is to be started then.
     pub(crate) fn take_over(&self) -> Option<(NodeId, u64)> {
         // The thread has it only between two batches.
-        let mut seat = self.seat.try_lock().ok()?;
+        let mut seat = match self.seat.try_lock() {
+            Ok(seat) => seat,
+            // It has gone on after a panic.
+            Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         let given_up = seat.graph.give_up()?;
         self.generation.fetch_add(1, Ordering::AcqRel);
         seat.graph.gauges().replaced.add(1);

@@ -124,16 +124,22 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
         }
     };
     context.manager().add_native(troubled("stuck", 0, stuck)).unwrap();
+    // Also where a panic outside of a handler's work has come before.
+    context.manager().add_native(unsound_at_first()).unwrap();
     let mut publisher = connect(&addr);
+    let mut other = Publisher::builder(&addr).stream("O").format(&numbers()).connect().unwrap();
+    let there = |spec: HandlerSpec| HandlerSpec { place: Some("g-core-0".into()), ..spec };
+    change(&context, ChangeRequest::Deploy(there(native("unsound", "unsound", "O", &[]))));
+    while context.manager().contexts().unwrap()[1].panics == 0 {
+        publish(&mut other, 0, 100);
+        other.flush().unwrap();
+    }
     // On the same g-core.
     change(
         &context,
         ChangeRequest::Deploy(HandlerSpec { on_fault: OnFault::Stop, ..native("bad", "stuck", "N", &[]) }),
     );
-    change(
-        &context,
-        ChangeRequest::Deploy(HandlerSpec { place: Some("g-core-0".into()), ..sql("good", "SELECT * FROM N") }),
-    );
+    change(&context, ChangeRequest::Deploy(there(sql("good", "SELECT * FROM N"))));
     let mut good = Subscriber::builder(&addr).sql("SELECT number FROM good").connect().unwrap();
     let reader = std::thread::spawn(move || collect(&mut good));
     publish(&mut publisher, 0, 100_000);
@@ -403,20 +409,24 @@ impl Handler for Unsound {
     }
 }
 
+/// The first handler panics where its counters are read; one that is made after a fault does not.
+fn unsound_at_first() -> NativeKind {
+    let is_made = AtomicBool::new(false);
+    let kind = NativeKind::new("unsound", "panics outside of its work", &[], move |format, _| {
+        let is_first = std::thread::current().name() == Some("managers") && !is_made.swap(true, Ordering::AcqRel);
+        let records_in = if is_first { 999_000 } else { 0 };
+        let counters = HandlerCounters { records_in, ..HandlerCounters::default() };
+        Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
+    });
+    kind.metered()
+}
+
 /// It takes the batch and the handler that were in work, and nothing else.
 #[test]
 fn a_context_goes_on_after_a_panic_outside_of_a_handlers_work() {
     for (number, place) in [(2, "c-core-1"), (1, "g-core-0"), (0, "c-core-0")] {
         let (context, addr) = start(|_| {});
-        // The first handler panics where its counters are read; one that is made after a fault does not.
-        let is_made = Arc::new(AtomicBool::new(false));
-        let kind = NativeKind::new("unsound", "panics outside of its work", &[], move |format, _| {
-            let is_first = std::thread::current().name() == Some("managers") && !is_made.swap(true, Ordering::AcqRel);
-            let records_in = if is_first { 999_000 } else { 0 };
-            let counters = HandlerCounters { records_in, ..HandlerCounters::default() };
-            Ok((Box::new(Unsound(Troubled { at: u64::MAX, trouble: |_| (), counters })), format.clone()))
-        });
-        context.manager().add_native(kind.metered()).unwrap();
+        context.manager().add_native(unsound_at_first()).unwrap();
         // With so little to do it fits anywhere, however slow the machine is.
         let there = |spec: HandlerSpec| HandlerSpec { place: Some(place.into()), peak_msgs_per_s: Some(100), ..spec };
         let mut publisher = connect(&addr);
