@@ -1,7 +1,7 @@
 //! What the daemon keeps of one attached client: its ports, what it has open, what it waits for.
 
 use super::mailbox::{MailboxKey, Side};
-use super::message::Message;
+use super::message::{Home, Message};
 use super::prepared::WakePipe;
 use super::slots::{ProtocolViolation, Slots};
 use crate::attach::Peer;
@@ -56,6 +56,8 @@ pub(crate) struct Port {
     pub(crate) side: Side,
     pub(crate) slots: Slots,
     pub(crate) down: RingWriter<Descriptor>,
+    /// Of the buffers that are granted ahead.
+    pub(crate) home: Home,
     /// Grants that a writer is to have ahead.
     pub(crate) ahead: u32,
     /// Their size in bytes.
@@ -89,7 +91,7 @@ impl Port {
 
     /// Reclaims what a descriptor of a put names.
     #[inline]
-    pub(crate) fn take_put(&mut self, entry: &Descriptor) -> Result<super::message::Message, ProtocolViolation> {
+    pub(crate) fn take_put(&mut self, entry: &Descriptor) -> Result<Message, ProtocolViolation> {
         if self.side == Side::Read {
             return Err(ProtocolViolation::Operation(entry.op));
         }

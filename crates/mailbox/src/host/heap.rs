@@ -151,6 +151,12 @@ impl Heap {
         self.places[index as usize].refs += 1;
     }
 
+    /// Whether a buffer has one owner.
+    #[inline(always)]
+    pub(crate) fn is_sole(&self, index: u32) -> bool {
+        self.places[index as usize].refs == 1
+    }
+
     /// Gives up one owner's claim; the last one's frees the buffer. True then.
     #[inline]
     pub(crate) fn free(&mut self, index: u32) -> bool {

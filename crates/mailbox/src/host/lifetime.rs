@@ -7,6 +7,7 @@ use super::losses::MessageLoss;
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
 };
+use super::message::Home;
 use super::prepared::Prepared;
 use super::rings::{SessionReader, SignalReader, Taken, Up};
 use super::slots::ProtocolViolation;
@@ -579,9 +580,13 @@ impl HostInterface {
         let is_writer = side == Side::Write;
         let grant_bytes = options.message_bytes.unwrap_or(GRANT_BYTES.0).clamp(64, GRANT_BYTES.1);
         let ahead = options.ahead.unwrap_or((AHEAD_BYTES / grant_bytes).clamp(AHEAD.0, AHEAD.1)).clamp(1, AHEAD.2);
+        self.lives = self.lives.wrapping_add(1);
+        let home = Home { client: client.index() as u16, port: number, life: self.lives };
+        let holder = self.client_mut(client).ok_or(HostError::Gone)?;
         let port = Port {
             mailbox,
             side,
+            home,
             slots: Slots::new(SLOTS as u16, holder.next_generation),
             down,
             ahead: if is_writer { ahead } else { 0 },

@@ -25,6 +25,22 @@ pub(crate) enum Area {
 #[derive(Debug)]
 pub struct Message(pub(crate) Box<Span>);
 
+/// The port whose writer a buffer was granted to: once the message in it is freed, the port gets it back, and nobody has to ask the
+/// heap (paper, section 3.3: "cached buffers").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Home {
+    /// Index of the client.
+    pub(crate) client: u16,
+    pub(crate) port: u16,
+    /// Which of the port's lives.
+    pub(crate) life: u32,
+}
+
+impl Home {
+    /// Of a buffer that goes back to the heap.
+    pub(crate) const HEAP: Home = Home { client: u16::MAX, port: u16::MAX, life: 0 };
+}
+
 /// What a message is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
@@ -51,6 +67,8 @@ pub(crate) struct Span {
     pub(crate) records: u32,
     /// The mailbox that it was last taken from.
     pub(crate) origin: MailboxKey,
+    /// Where the buffer goes once it is freed.
+    pub(crate) home: Home,
 }
 
 impl Span {
@@ -71,6 +89,7 @@ impl Span {
             end: first + bytes,
             records: 0,
             origin: MailboxKey::NONE,
+            home: Home::HEAP,
         }
     }
 }

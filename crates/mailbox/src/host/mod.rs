@@ -223,6 +223,8 @@ pub struct HostInterface {
     /// Watched ones that have changed.
     changed: Vec<MailboxKey>,
     generation: u32,
+    /// Ports that were ever opened.
+    lives: u32,
     rings: Rings,
     /// Entries taken from rings so far.
     taken: u64,
@@ -279,6 +281,7 @@ impl HostInterface {
             names: HashMap::new(),
             changed: Vec::new(),
             generation: 0,
+            lives: 0,
             rings: Rings::default(),
             taken: 0,
             arrivals: VecDeque::new(),
@@ -416,6 +419,14 @@ impl HostInterface {
     /// Gives up the claim on a message.
     #[inline(always)]
     pub fn free(&mut self, message: Message) {
+        if let Err(message) = self.grant_again(message) {
+            self.release(message);
+        }
+    }
+
+    /// Gives a message's buffer back to the heap.
+    #[inline(always)]
+    fn release(&mut self, message: Message) {
         self.freed = true;
         let Span { domain: at, area, buffer, .. } = *message.0;
         self.spares.keep(message);

@@ -1,9 +1,9 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
-use super::client::{Hold, Port, SESSION_IN};
+use super::client::{Hold, Port, SESSION_IN, SESSION_OUT};
 use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
-use super::message::{Area, Message, Span};
+use super::message::{Area, Home, Message, Span};
 use super::slots::{Given, ProtocolViolation};
 use super::{Arrival, HostInterface};
 use crate::shared::{Descriptor, Passed, Reason, Signal, down, up};
@@ -280,7 +280,7 @@ impl HostInterface {
         let (domain, hold, held_bytes) = (client.domain, client.hold, client.held_bytes());
         let Some(port) = client.present_port(key.port) else { return Err(Reason::Closed) };
         let is_held = hold == Hold::All || hold == Hold::Records && bytes <= port.grant_bytes;
-        if is_held && key.port == super::client::SESSION_OUT {
+        if is_held && key.port == SESSION_OUT {
             return Err(Reason::Full);
         }
         match self.mailboxes.get(port.mailbox.index as usize) {
@@ -291,6 +291,8 @@ impl HostInterface {
             }
             _ => return Err(Reason::Closed),
         }
+        // Longer ones that were asked for are not what the port is to have.
+        let home = if bytes == port.grant_bytes { port.home } else { Home::HEAP };
         let Some(heap) = self.domains.heap_mut(domain, Area::Shared) else { return Err(Reason::Closed) };
         let mut room = self.config.client_bytes.saturating_sub(held_bytes);
         let mut outcome = Ok(());
@@ -310,7 +312,7 @@ impl HostInterface {
                 break;
             };
             room = rest;
-            let message = self.spares.message(Span::of(domain, Area::Shared, buffer, range));
+            let message = self.spares.message(Span { home, ..Span::of(domain, Area::Shared, buffer, range) });
             match port.slots.grant(message) {
                 Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),
                 Err(message) => {
@@ -323,6 +325,37 @@ impl HostInterface {
         }
         self.notify(key.client);
         outcome
+    }
+
+    /// Grants the buffer of a freed message to the port that it came from, if that is due one and nobody waits for memory.
+    #[inline(always)]
+    pub(super) fn grant_again(&mut self, message: Message) -> Result<(), Message> {
+        let Span { home, domain, area, buffer, first, end, .. } = *message.0;
+        if home == Home::HEAP || !self.waiting.is_empty() {
+            return Err(message);
+        }
+        let Some(client) = self.clients.at_mut(home.client.into()) else { return Err(message) };
+        let (hold, held_bytes) = (client.hold, client.held_bytes());
+        let Some(port) = client.port_mut(home.port).filter(|port| port.home == home) else { return Err(message) };
+        let is_due = port.slots.granted() < port.ahead
+            && port.requests.is_empty()
+            && (hold == Hold::Nothing || home.port != SESSION_OUT)
+            && held_bytes + u64::from(end - first) <= self.config.client_bytes;
+        let has_room = self
+            .mailboxes
+            .get(port.mailbox.index as usize)
+            .is_some_and(|mailbox| mailbox.generation == port.mailbox.generation && !mailbox.is_full());
+        let is_sole = self.domains.heap(&message).is_some_and(|heap| heap.is_sole(buffer));
+        if !(is_due && has_room && is_sole) {
+            return Err(message);
+        }
+        let mut message = message;
+        *message.0 = Span { home, ..Span::of(domain, area, buffer, (first, end - first)) };
+        let entry = port.slots.grant(message)?;
+        port.down.push(Descriptor { op: down::GRANT, ..entry });
+        port.is_wait_noted = false;
+        self.notify(home.client.into());
+        Ok(())
     }
 
     /// Notes that a client was given something.
