@@ -242,6 +242,26 @@ fn mailboxes_are_the_same_by_either_way() {
                     assert_eq!(get(&mut reader), (number - 8).to_le_bytes());
                 }
             }
+            // Many with one call, more than the mailbox holds.
+            let numbers = 3000..5000u32;
+            std::thread::scope(|scope| {
+                let put = scope.spawn(|| {
+                    let copied = writer.put_many(numbers.clone().take(1000).map(u32::to_le_bytes)).unwrap();
+                    let written = writer.put_many_with(1000, 4, |at, place| {
+                        place.copy_from_slice(&(4000 + at as u32).to_le_bytes());
+                    });
+                    (copied, written.unwrap())
+                });
+                let mut got: Vec<u32> = Vec::new();
+                while got.len() < 2008 {
+                    let burst = reader.get_many(16).unwrap();
+                    assert!((1..=16).contains(&burst.len()) && burst.iter().len() == burst.len());
+                    got.extend(burst.iter().map(|bytes| u32::from_le_bytes(*bytes.first_chunk().unwrap())));
+                }
+                assert_eq!(got, Vec::from_iter(2992..5000));
+                assert_eq!(put.join().unwrap(), (1000, 1000));
+            });
+            assert!(reader.get_many_by(16, Wait::at_most(Duration::ZERO)).unwrap().is_none());
         }
     }
 }

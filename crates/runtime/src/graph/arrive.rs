@@ -262,6 +262,7 @@ impl Graph {
         let mut next = |ws: &mut Workspace, spare: Option<Batch>| {
             left -= 1;
             if left == 0 {
+                spare.into_iter().for_each(|spare| ws.spares.keep(spare));
                 return batch.take().unwrap_or_default();
             }
             let mut copy = spare.unwrap_or_else(|| ws.spares.take());
