@@ -432,8 +432,8 @@ impl Context {
     /// Has the managers note an event of a subscriber that has held publishers back for a while.
     #[cold]
     fn note_holding(&self, key: usize) {
-        let Some(peer) = self.net.peer(key) else { return };
-        let blocking = peer.subscriptions.iter().filter_map(|of| self.subscriptions.get(*of));
+        let Some(peer) = self.net.present_peer(key) else { return };
+        let blocking = peer.subscriptions.iter().filter_map(|of| self.subscriptions.present(*of));
         let streams: BTreeSet<&str> =
             blocking.filter(|of| of.overflow == Overflow::Block).map(|of| of.select.stream()).collect();
         if streams.is_empty() {
@@ -471,10 +471,10 @@ impl Context {
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
-        self.note_departure(key, why, close.as_ref());
         // One that ends in the middle of a turn may be ended again for another reason in the same turn.
-        let Some(peer) = self.net.peer(key) else { return };
-        for subscription in peer.subscriptions.clone() {
+        let Some(subscriptions) = self.net.peer(key).map(|peer| peer.subscriptions.clone()) else { return };
+        self.note_departure(key, why, close.as_ref());
+        for subscription in subscriptions {
             self.remove_subscription(subscription);
         }
         let Some(peer) = self.net.remove(key) else {
@@ -508,7 +508,7 @@ impl Context {
             self.note_subscriber_gone(key);
         }
         let mut waits_for_routes = false;
-        for subscription in self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
+        for subscription in self.net.present_peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
             waits_for_routes |= self.subscriptions.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
             self.remove_subscription(subscription);
         }

@@ -132,11 +132,14 @@ impl Context {
     fn report_end(&mut self, key: usize, publishers: u32, lost: u32) {
         self.flush_subscription(key);
         self.settle_queue(key);
+        // It may have been disconnected for its queue.
+        if self.subscriptions.get(key).is_none() {
+            return;
+        }
         self.note_losses(key);
         self.report_dropped(key, true);
         self.report_position(key, true);
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get(key) else { return };
+        let Some(subscription) = self.subscriptions.present(key) else { return };
         let notice = Notice::StreamEnded { subscription: subscription.number, publishers, lost };
         let peer = subscription.peer;
         self.send_control(peer, &ControlMessage::Notice(notice));

@@ -53,30 +53,25 @@ impl Context {
 
     /// Notes that the subscriber is notified now.
     pub(crate) fn note_reported(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let stream = self.streams.get(subscription.stream);
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
+        let stream = self.streams.present(subscription.stream);
         subscription.reported = stream.map(|stream| stream.entry.activity().version());
     }
 
     /// Notifies a subscriber of how far its stream has come, if that has changed; unless it is to be `now`, only one that takes its
     /// notices.
     pub(crate) fn report_position(&mut self, key: usize, now: bool) {
-        let Some(subscription) = self.subscriptions.get(key).filter(|subscription| subscription.positions) else {
-            return;
-        };
+        let Some(subscription) = self.subscriptions.present(key) else { return };
+        let Some(stream) = self.streams.present(subscription.stream).filter(|_| subscription.positions) else { return };
         let peer = subscription.peer;
-        let Some(version) = self.streams.get(subscription.stream).map(|stream| stream.entry.activity().version())
-        else {
-            return;
-        };
-        let is_known = subscription.reported == Some(version);
+        let is_known = subscription.reported == Some(stream.entry.activity().version());
         if is_known || (!now && self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES) {
             return;
         }
         // What was counted as not left out comes before.
         self.flush_subscription(key);
         self.note_reported(key);
-        let Some(subscription) = self.subscriptions.get(key) else { return };
+        let Some(subscription) = self.subscriptions.present(key) else { return };
         if let Some(position) = self.position(subscription) {
             let notice = Notice::Position { subscription: subscription.number, position };
             self.send_control(peer, &notice.into());
@@ -85,8 +80,9 @@ impl Context {
 
     /// Has the managers note that a subscriber has missed records while its connection was lost.
     pub(crate) fn report_missed(&self, peer: usize, number: u32, records: u64) {
-        let Some(peer) = self.net.peer(peer) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
+        let Some(peer) = self.net.present_peer(peer) else { return };
+        let mut all = peer.subscriptions.iter().filter_map(|key| self.subscriptions.present(*key));
+        // Its subscriber may have ended it already, or name one that it never had.
         let Some(subscription) = all.find(|subscription| subscription.number == number) else { return };
         let at_most = if subscription.left_out().is_some() { "up to " } else { "" };
         let text = format!(

@@ -17,8 +17,7 @@ impl Context {
     /// Counts what a subscription has lost since the last time. Whether its queue was full, and it is to be disconnected.
     #[inline]
     pub(crate) fn note_losses(&mut self, key: usize) -> bool {
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return false };
         let sum = subscription.gauges.lost_in_all() + subscription.row_errors();
         if sum == subscription.losses.sum {
             return false;
@@ -29,7 +28,7 @@ impl Context {
 
     #[cold]
     fn count_losses(&mut self, key: usize) -> bool {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return false };
         let now = subscription.all_losses();
         let new = subscription.losses.counted.take_new(&now);
         let overflow = subscription.overflow;
@@ -45,8 +44,7 @@ impl Context {
     /// Notifies a subscriber of the records that were dropped since the last report, a notice for each cause; unless it is to be
     /// `now`, not more often than it takes such reports.
     pub(crate) fn report_dropped(&mut self, key: usize, now: bool) {
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let known = &mut subscription.losses;
         if known.reported_sum == known.sum {
             return;
@@ -83,13 +81,17 @@ impl Context {
             return;
         }
         for key in self.subscriptions.take_listed() {
+            // It may have ended since it was listed.
+            if self.subscriptions.get(key).is_none() {
+                continue;
+            }
             if self.note_losses(key) {
                 self.disconnect_behind(key);
                 continue;
             }
             self.report_dropped(key, false);
             self.report_subscription_losses(key, false);
-            let Some(subscription) = self.subscriptions.get(key) else { continue };
+            let Some(subscription) = self.subscriptions.present(key) else { continue };
             if subscription.losses.is_unreported() || subscription.elsewhere.is_some() {
                 self.subscriptions.look_again(key, now_ns + REPORT_INTERVAL_NS);
             }
@@ -98,7 +100,7 @@ impl Context {
 
     /// Has the managers note an event of what a subscription lost since the last such event; unless it `ends`, not too often.
     pub(crate) fn report_subscription_losses(&mut self, key: usize, ends: bool) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let now_ns = self.net.now_ns();
         let known = &mut subscription.losses;
         let is_early = known.noted_ns.is_some_and(|at| now_ns < at + EVENT_INTERVAL_NS);

@@ -210,7 +210,7 @@ impl Context {
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
     /// that their loss is reported before it.
     pub(crate) fn settle_queue(&mut self, key: usize) {
-        if let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) {
+        if let Some(peer) = self.subscriptions.present(key).map(|s| s.peer) {
             self.check_peer_queue_with(peer, NOTICES_BYTES);
         }
     }
@@ -221,6 +221,10 @@ impl Context {
         let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
         if self.net.check_backlog(peer, self.host.interface()) {
             self.check_peer_queue(peer);
+        }
+        // It may have been disconnected for its queue.
+        if self.subscriptions.get(key).is_none() {
+            return;
         }
         if self.note_losses(key) {
             return self.disconnect_behind(key);

@@ -425,7 +425,7 @@ impl Subscriptions {
     /// Has the losses of a subscription looked at again at that time, or before.
     #[cold]
     pub(crate) fn look_again(&mut self, key: usize, due_ns: u64) {
-        let Some(subscription) = self.all.get_mut(key) else { return };
+        let Some(subscription) = present(self.all.get_mut(key), "subscription", key) else { return };
         if !std::mem::replace(&mut subscription.losses.is_listed, true) {
             self.listed_due_ns = if self.listed.is_empty() { due_ns } else { self.listed_due_ns.min(due_ns) };
             self.listed.push(key);
@@ -465,8 +465,9 @@ impl Subscriptions {
     /// Counts records that left the queue of a peer with these subscriptions, for the one with this number.
     pub(crate) fn lose(&mut self, of_peer: &[usize], number: u32, records: u64) {
         let hit = |key: &usize| self.get(*key).is_some_and(|s| s.number == number);
+        // It may have ended while the records waited.
         let Some(key) = of_peer.iter().copied().find(hit) else { return };
-        if let Some(subscription) = self.get_mut(key) {
+        if let Some(subscription) = self.present_mut(key) {
             subscription.gauges.lose(Loss::QueueFull, records);
             subscription.dropped_unsent += records;
             // Its turn to be counted need not come soon.
