@@ -5,10 +5,11 @@
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::deferred::Pending;
 use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
-use crate::net::peers::{PeerRef, Publishing};
+use crate::net::peers::Publishing;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
 use crate::streams::{Sample, Stream, StreamFormat};
@@ -254,27 +255,25 @@ impl Context {
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.
     pub(crate) fn announce(&mut self, key: usize, announcement: Announcement) {
-        let Some(peer) = self.net.pause(key) else { return };
-        let id = announcement.id;
+        let Some(pending) = self.pause(key, announcement.id) else { return };
         let work = move |_: &QueryCostModel| {
             let checked = Format::parse(&announcement.format)
                 .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")));
             (checked, announcement)
         };
         self.plan(work, move |context, checked| match checked {
-            Ok((Ok(format), announcement)) => context.take_announced(peer, announcement, format),
-            Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
-            Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Format, panicked.to_string()))),
+            Ok((Ok(format), announcement)) => context.take_announced(pending, announcement, format),
+            Ok((Err(refusal), _)) => context.answer(&pending, Err(refusal)),
+            Err(panicked) => context.answer(&pending, Err(refuse(RefusalCode::Format, panicked.to_string()))),
         });
     }
 
     /// Has the catalog take an announced format, and then waits until queries here are planned for it.
-    fn take_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format) {
+    fn take_announced(&mut self, pending: Pending, announcement: Announcement, format: Format) {
         let (name, announced) = (announcement.name.clone(), format.clone());
         // One that has gone is not answered.
-        let Some((key, by)) = self.net.still_there(peer).and_then(|key| Some((key, self.principal(key)?))) else {
-            return;
-        };
+        let still_there = self.net.still_there(pending.peer());
+        let Some((key, by)) = still_there.and_then(|key| Some((key, self.principal(key)?))) else { return };
         let taken = announcement.publication.and_then(|publication| self.taken_here(key, &announcement, publication));
         let to_resume = announcement.publication.filter(|_| taken.is_none());
         let request = move |catalog: &mut Catalog| {
@@ -283,9 +282,9 @@ impl Context {
         };
         self.ask_catalog(request, move |context, published| match published {
             Ok((number, resumed)) => context.when_known(number as usize, vec![format.id()], move |context| {
-                context.lead_announced(peer, announcement, (format, taken.or(resumed)), number as usize);
+                context.lead_announced(pending, announcement, (format, taken.or(resumed)), number as usize);
             }),
-            Err(refusal) => context.answer(peer, announcement.id, Err(refusal)),
+            Err(refusal) => context.answer(&pending, Err(refusal)),
         });
     }
 
@@ -299,17 +298,17 @@ impl Context {
     /// Leads what the session is going to publish to all that take it.
     fn lead_announced(
         &mut self,
-        peer: PeerRef,
+        pending: Pending,
         announcement: Announcement,
         (format, taken): (Format, Option<Taken>),
         stream: usize,
     ) {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
-            Ok(()) => context.finish_announcing(peer, &announcement, (format, taken), stream),
+            Ok(()) => context.finish_announcing(&pending, &announcement, (format, taken), stream),
             Err(refusal) => {
                 context.streams.end_format(stream, format.id());
                 context.streams.end_publishing(stream);
-                context.answer(peer, announcement.id, Err(refusal));
+                context.answer(&pending, Err(refusal));
             }
         });
     }
@@ -317,7 +316,7 @@ impl Context {
     /// The catalog has a session as a publisher of a stream, and the stream has the format here.
     fn finish_announcing(
         &mut self,
-        peer: PeerRef,
+        pending: &Pending,
         announcement: &Announcement,
         (format, taken): (Format, Option<Taken>),
         stream: usize,
@@ -325,7 +324,7 @@ impl Context {
         let (so_far, publication) = (taken.as_ref().map(|taken| taken.count.get()), taken.clone());
         let id_of_format = format.id();
         let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
-        let published = self.net.still_there(peer).map(|key| self.publish(key, publishing));
+        let published = self.net.still_there(pending.peer()).map(|key| self.publish(key, publishing));
         // The catalog has counted this session twice.
         if !matches!(published, Some(Ok(Announced { is_new_format: true, .. }))) {
             self.streams.end_format(stream, id_of_format);
@@ -333,7 +332,7 @@ impl Context {
         if !matches!(published, Some(Ok(Announced { is_new_stream: true, .. }))) {
             self.streams.end_publishing(stream);
         }
-        let (id, most_record_bytes) = (announcement.id, self.net.most_record_bytes() as u64);
+        let (id, most_record_bytes) = (pending.id(), self.net.most_record_bytes() as u64);
         match published {
             None => {}
             Some(Ok(_)) => {
@@ -344,9 +343,10 @@ impl Context {
                     // Before its first record.
                     self.report_publication(stream as u32);
                 }
-                self.answer_with(peer, Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions });
+                let reply = Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions };
+                self.answer_with(pending, reply);
             }
-            Some(Err(refusal)) => self.answer(peer, id, Err(refusal)),
+            Some(Err(refusal)) => self.answer(pending, Err(refusal)),
         }
     }
 
@@ -385,15 +385,8 @@ impl Context {
     }
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
-    pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
-        self.answer_with(peer, reply(id, outcome));
-    }
-
-    fn answer_with(&mut self, peer: PeerRef, reply: Reply) {
-        // It may have gone meanwhile.
-        let Some(key) = self.net.still_there(peer) else { return };
-        self.send_control(key, &ControlMessage::Reply(reply));
-        self.resume(key);
+    pub(crate) fn answer(&mut self, pending: &Pending, outcome: Result<(), Refusal>) {
+        self.answer_with(pending, reply(pending.id(), outcome));
     }
 }
 

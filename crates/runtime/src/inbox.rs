@@ -83,15 +83,18 @@ impl Queue {
     /// # Errors
     /// The context has stopped, or `most` commands wait for it.
     fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command, most: usize) -> Result<(), Stopped> {
-        if waiting.is_closed {
-            return Err(Stopped::default());
-        }
-        if waiting.commands.len() >= most {
-            return Err(self.unanswered());
-        }
-        waiting.push(command);
-        self.count.store(waiting.commands.len(), Ordering::Release);
-        Ok(())
+        let refused = match &mut *waiting {
+            Waiting { is_closed: true, .. } => Stopped::default(),
+            Waiting { commands, .. } if commands.len() >= most => self.unanswered(),
+            open => {
+                open.push(command);
+                self.count.store(open.commands.len(), Ordering::Release);
+                return Ok(());
+            }
+        };
+        // Before the command: what goes with it may post something itself.
+        drop(waiting);
+        Err(refused)
     }
 
     fn unanswered(&self) -> Stopped {

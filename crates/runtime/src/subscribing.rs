@@ -7,10 +7,10 @@ use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::deferred::Pending;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
-use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
 use crate::subscriptions::{Planned, Subscription};
@@ -53,8 +53,8 @@ type Made = (Select, Arc<NodeGauges>);
 
 /// A subscription on its way.
 struct Coming {
-    /// The subscriber.
-    peer: PeerRef,
+    /// The subscriber's request, which is to be answered.
+    pending: Pending,
     request: SubscriptionRequest,
     /// When the request came, in ns of the context's clock.
     asked_ns: u64,
@@ -106,12 +106,12 @@ enum Outcome {
 impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
     pub(crate) fn begin_subscribe(&mut self, key: usize, request: SubscriptionRequest) {
-        let Some(peer) = self.net.pause(key) else { return };
-        let (id, asked_ns) = (request.id, self.net.now_ns());
+        let Some(pending) = self.pause(key, request.id) else { return };
+        let asked_ns = self.net.now_ns();
         if let Err(refusal) = self.check_subscribing(key, request.number) {
-            return self.answer(peer, id, Err(refusal));
+            return self.answer(&pending, Err(refusal));
         }
-        let snapshot = Arc::clone(self.streams.snapshot());
+        let (snapshot, asked) = (Arc::clone(self.streams.snapshot()), pending.clone());
         let work = move |costs: &QueryCostModel| {
             let select = crossdock_query::parse(&request.sql)?;
             let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
@@ -120,7 +120,7 @@ impl Context {
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
-            Ok(Coming { peer, request, asked_ns, select, planned, is_measured: false })
+            Ok(Coming { pending: asked, request, asked_ns, select, planned, is_measured: false })
         };
         self.plan(work, move |context, outcome: Result<Result<_, QueryError>, Panicked>| {
             let why = match outcome {
@@ -128,7 +128,7 @@ impl Context {
                 Ok(Err(error)) => error.to_string(),
                 Err(panicked) => panicked.to_string(),
             };
-            context.answer(peer, id, Err(refuse(RefusalCode::Query, why)));
+            context.answer(&pending, Err(refuse(RefusalCode::Query, why)));
         });
     }
 
@@ -143,7 +143,7 @@ impl Context {
                 }
                 Err(refusal) => refusal,
             };
-            context.answer(coming.peer, coming.request.id, Err(refusal));
+            context.answer(&coming.pending, Err(refusal));
         });
     }
 
@@ -171,28 +171,29 @@ impl Context {
     /// Puts a subscription in that counts as a use of its stream, or has it planned for what it is not planned
     /// for yet.
     fn go_on(&mut self, stream: usize, mut coming: Coming) {
-        let (peer, id) = (coming.peer, coming.request.id);
-        let Some(key) = self.net.still_there(peer) else { return self.streams.leave(stream) };
+        let pending = coming.pending.clone();
+        let Some(key) = self.net.still_there(pending.peer()) else { return self.streams.leave(stream) };
         if self.net.leaves(key) {
             self.streams.leave(stream);
-            return self.resume(key);
+            return self.go_on_unanswered(&pending);
         }
         if !self.is_delivered(stream) {
             return self.when_delivered(stream, move |context, delivered| match delivered {
                 Ok(()) => context.go_on(stream, coming),
                 Err(refusal) => {
                     context.streams.leave(stream);
-                    context.answer(peer, id, Err(refusal));
+                    context.answer(&pending, Err(refusal));
                 }
             });
         }
         match self.subscribe(key, stream, &mut coming) {
             Ok(Outcome::Stands) => {
-                self.confirm_subscription(key, id, coming.request.number);
-                self.resume(key);
+                self.confirm_subscription(key, pending.id(), coming.request.number);
+                self.go_on_unanswered(&pending);
             }
-            Ok(Outcome::Waits) => self.resume(key),
-            Ok(Outcome::Unrouted) => {}
+            Ok(Outcome::Waits) => self.go_on_unanswered(&pending),
+            // It is answered with its routes, or that they cannot be planned.
+            Ok(Outcome::Unrouted) => pending.settle(),
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(stream);
                 let work = move |costs: &QueryCostModel| {
@@ -203,7 +204,7 @@ impl Context {
                     Ok(coming) => context.go_on(stream, coming),
                     Err(panicked) => {
                         context.streams.leave(stream);
-                        context.answer(peer, id, Err(refuse(RefusalCode::Query, panicked.to_string())));
+                        context.answer(&pending, Err(refuse(RefusalCode::Query, panicked.to_string())));
                     }
                 };
                 self.plan(work, then);
@@ -214,7 +215,7 @@ impl Context {
             }
             Err(refusal) => {
                 self.streams.leave(stream);
-                self.answer(peer, id, Err(refusal));
+                self.answer(&pending, Err(refusal));
             }
         }
     }
@@ -272,15 +273,15 @@ impl Context {
 
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
-        let (caller, stream) = ((coming.peer, coming.request.id), coming.select.stream().to_owned());
+        let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
         if !coming.request.accept.is_empty() {
             // What is converted is converted here.
-            return self.refuse_query(caller, &stream, figures);
+            return self.refuse_query(&pending, &stream, figures);
         }
         let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
         let row_errors = coming.request.row_errors;
         let refused = move |context: &mut Context, why: &dyn Display| {
-            context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
+            context.refuse_query(&pending, &stream, format!("{figures}; elsewhere: {why}"));
         };
         let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
         let reads = coming.select.stream().to_owned();
@@ -319,21 +320,21 @@ impl Context {
     fn refuse_placed(&mut self, coming: &Coming, id: u64, refusal: Refusal) {
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
-        self.answer(coming.peer, coming.request.id, Err(refusal));
+        self.answer(&coming.pending, Err(refusal));
     }
 
     /// A subscription takes all of what its query makes elsewhere.
     fn take_placed(&mut self, coming: &Coming, id: u64, (made, gauges): Made, entered: Option<usize>) {
-        let Coming { peer, request, select, .. } = coming;
-        let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
+        let Coming { pending, request, select, .. } = coming;
+        let there = self.net.still_there(pending.peer()).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, request.number).map(|()| key));
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.streams.leave(stream));
             // The managers may have ended before.
             let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
-                Some(Err(refusal)) => self.answer(*peer, request.id, Err(refusal)),
-                _ => self.net.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
+                Some(Err(refusal)) => self.answer(pending, Err(refusal)),
+                _ => self.go_on_unanswered(pending),
             };
         };
         let overflow = request.overflow.unwrap_or(self.config.overflow);
@@ -346,16 +347,16 @@ impl Context {
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
         self.put_in(*key, stream, subscription, coming.asked_ns);
         self.confirm_subscription(*key, request.id, request.number);
-        self.resume(*key);
+        self.go_on_unanswered(pending);
     }
 
     /// A query fits nowhere.
-    fn refuse_query(&mut self, (peer, id): (PeerRef, u32), stream: &str, figures: String) {
+    fn refuse_query(&mut self, pending: &Pending, stream: &str, figures: String) {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::Event(EventKind::Refused, self.graph.index(), text));
-        self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
+        self.answer(pending, Err(refuse(RefusalCode::Limit, figures)));
     }
 
     /// A subscription that was asked for at `asked_ns` is there from now on.
