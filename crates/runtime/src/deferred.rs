@@ -212,7 +212,7 @@ mod tests {
         }
         // The control thread goes on as well.
         assert_eq!(daemon.streams().unwrap().len(), 0);
-        daemon.stop();
+        daemon.stop().unwrap();
     }
 
     fn lose(_pending: Pending) {

@@ -275,6 +275,22 @@ impl Inbox {
         }
     }
 
+    /// Waits until the context has ended, as long as it goes on with its turns.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn wait_for_end(&self) -> Result<(), Stopped> {
+        let mut looks = self.look_again();
+        loop {
+            let runs = |waiting: &mut Waiting| !waiting.is_closed;
+            let waited = self.queue.has_place.wait_timeout_while(self.queue.waiting(), PATIENCE, runs);
+            if !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+                return Ok(());
+            }
+            looks = self.is_alive_since(looks)?;
+        }
+    }
+
     /// Has the context look for commands; how often it has before.
     fn look_again(&self) -> u64 {
         let looks = self.queue.looks.load(Ordering::Acquire);

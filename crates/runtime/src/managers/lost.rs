@@ -238,7 +238,30 @@ mod tests {
         // What it was measured to take meanwhile is forgotten first.
         until(|| deploy(&context, "everywhere", true).is_ok());
         assert_eq!(context.streams().unwrap().iter().filter(|stream| stream.name.starts_with('S')).count(), 200);
-        context.stop();
+        context.stop().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_stops_without_an_io_context_that_does_not_come_back_from_a_step() {
+        let (context, _) = daemon();
+        let (inboxes, _) = context.inside();
+        let let_go = LetGo::default();
+        let stays = Arc::clone(&let_go.0);
+        let (begun, begins) = oneshot::channel();
+        inboxes[1]
+            .post(move |_| {
+                begun.send(()).unwrap();
+                while !stays.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            })
+            .unwrap();
+        begins.recv().unwrap();
+        let stuck = context.stop().unwrap_err();
+        assert_eq!(stuck.to_string(), "context c-core-2 does not answer: its thread has not returned from a step");
+        assert!(inboxes[0].is_closed());
+        drop(let_go);
+        until(|| inboxes[1].is_closed());
     }
 
     #[test]
@@ -250,7 +273,7 @@ mod tests {
         assert_eq!(context.manager().contexts().unwrap()[2].panics, 1);
         assert_eq!((lost(&context), context.streams().unwrap().len()), (None, 1));
         until(|| deploy(&context, "everywhere", true).is_ok());
-        context.stop();
+        context.stop().unwrap();
     }
 
     /// The caller gets an error, and other changes go on.
@@ -269,7 +292,7 @@ mod tests {
         let why = "context c-core-0 panicked while it carried out its part of the change";
         assert!(refused.is_begun && refused.refusals[0].starts_with(why), "{refused:?}");
         until(|| deploy_as("SELECT * FROM N WHERE n > 2").is_ok());
-        context.stop();
+        context.stop().unwrap();
     }
 
     /// Nothing but a new start helps there, and others go on meanwhile.
@@ -294,6 +317,6 @@ mod tests {
         deploy(&context, "first", false).unwrap();
         let refused = deploy(&context, "everywhere", true).unwrap_err();
         assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
-        context.stop();
+        context.stop().unwrap();
     }
 }
