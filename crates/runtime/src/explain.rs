@@ -178,7 +178,10 @@ impl Context {
             client_bytes_held += client.bytes_held;
             client_quota_bytes += client.quota_bytes;
         }
+        // Only the home context has mailboxes.
+        let max_mailboxes = if self.place.is_home() { self.host.interface().config().max_mailboxes } else { 0 };
         ContextInfo {
+            name: self.name.clone(),
             address: self.net.local_addr().to_string(),
             sessions: self.net.sessions() as u32,
             max_sessions: self.config.max_sessions,
@@ -203,7 +206,7 @@ impl Context {
             clients: self.host.interface().attached(),
             max_clients: self.host.interface().config().max_clients,
             mailboxes: self.host.interface().mailbox_count(),
-            max_mailboxes: self.host.interface().config().max_mailboxes,
+            max_mailboxes,
             detached: counters.detached(),
             subscriptions_refused: self.admission.refused,
             subscribe_time: counters.subscribe_time.info(),

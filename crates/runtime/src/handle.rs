@@ -282,10 +282,18 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn context(&self) -> Result<ContextInfo, Stopped> {
-        let mut contexts = self.ask_all(|context| context.context_info())?.into_iter();
+        let mut contexts = self.io_contexts()?.into_iter();
         let mut all = contexts.next().ok_or(Stopped::default())?;
         contexts.for_each(|other| all.add(other));
         Ok(all)
+    }
+
+    /// The counters of each I/O context so far, by exit, in the order of their places.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn io_contexts(&self) -> Result<Vec<ContextInfo>, Stopped> {
+        self.ask_all(|context| context.context_info())
     }
 
     /// Clients that are attached by shared memory, by I/O context and in the order of their places there.
