@@ -12,7 +12,7 @@ use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::Publishing;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
-use crate::streams::{Sample, Stream, StreamFormat};
+use crate::streams::Stream;
 use crate::subscriptions::Planned;
 use crossdock_format::{Format, FormatId};
 use crossdock_query::Select;
@@ -20,9 +20,6 @@ use crossdock_transport::control::{Publication, Refusal, RefusalCode};
 use crossdock_transport::{ControlMessage, Notice, Reply};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Announced stream numbers of one session at most.
-const MAX_PUBLISHING: usize = 256;
 
 /// A stream that a session announces.
 pub(crate) struct Announcement {
@@ -119,7 +116,7 @@ impl Context {
     /// The queries on a stream are no longer planned for these formats of it. What a subscription accepts stays.
     fn forget_plans(&mut self, key: usize, gone: &[FormatId]) {
         let Some(stream) = self.streams.get(key).filter(|_| !gone.is_empty()) else { return };
-        for key in stream.subscriptions.clone() {
+        for key in stream.subscriptions().to_vec() {
             let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept.is_none());
             if let Some(subscription) = subscription {
                 subscription.forget_formats(gone);
@@ -165,7 +162,7 @@ impl Context {
         }
         // It may have gone while it was planned.
         let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
-        if stream.accepting == 0 {
+        if stream.needs_no_routes() {
             stream.adopt_routes();
             stream.morphing.chains.clear();
             self.note_wanted(key);
@@ -184,7 +181,7 @@ impl Context {
 
     /// Has queries and routes of a stream planned, if any are to be; once at a time.
     fn plan_formats(&mut self, key: usize, mut plans: Plans, unplanned: Vec<Unplanned>) {
-        if self.streams.get(key).is_some_and(|stream| stream.is_planned) {
+        if self.streams.get(key).is_some_and(Stream::is_planned) {
             return;
         }
         let routes = self.route_request(key);
@@ -192,7 +189,7 @@ impl Context {
             return;
         }
         let Some(stream) = self.streams.present_mut(key) else { return };
-        stream.is_planned = true;
+        stream.note_planned(true);
         let work = move |_: &QueryCostModel| {
             plans.add(unplanned);
             plans.routes = routes.map(RouteRequest::plan);
@@ -200,7 +197,7 @@ impl Context {
         };
         self.plan(work, move |context, plans| {
             if let Some(stream) = context.streams.get_mut(key) {
-                stream.is_planned = false;
+                stream.note_planned(false);
             }
             let plans = plans.unwrap_or_else(|panicked| {
                 context.give_up_routes(key, panicked);
@@ -213,7 +210,7 @@ impl Context {
     /// The queries that are still to be planned before a stream has a format here. Of subscriptions that say what they
     /// accept, the routes are planned, not the query.
     fn unplanned(&self, key: usize, format: &Format, plans: &Plans) -> Vec<Unplanned> {
-        let subscriptions = self.streams.get(key).map(|stream| &*stream.subscriptions).unwrap_or_default();
+        let subscriptions = self.streams.get(key).map(|stream| stream.subscriptions()).unwrap_or_default();
         let subscriptions = subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
         let left = subscriptions.filter(|s| s.accept.is_none() && !s.has_entry(format) && !plans.has(s.id, format));
         left.map(|s| (s.id, s.select.clone(), format.clone())).collect()
@@ -222,12 +219,12 @@ impl Context {
     /// Records of a format may come from now on.
     fn take_format(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(stream) = self.streams.present_mut(key) else { return };
-        stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
-        if stream.entry.is_claimed() {
+        stream.take_format(format.clone());
+        if stream.entry().is_claimed() {
             // The managers may have ended before.
             let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32, reader: None });
         }
-        for subscription in stream.subscriptions.clone() {
+        for subscription in stream.subscriptions().to_vec() {
             self.take_plan(subscription, format, plans);
         }
     }
@@ -290,7 +287,7 @@ impl Context {
 
     /// The count of a publication that the session has announced before, in another format or again.
     fn taken_here(&self, key: usize, of: &Announcement, publication: Publication) -> Option<Taken> {
-        let publishing = &self.net.present_peer(key)?.publishing;
+        let publishing = self.net.present_peer(key)?.publishing();
         let before = publishing.iter().filter(|p| p.number == of.number).filter_map(|p| p.taken.as_ref());
         before.clone().find(|taken| taken.publisher == publication.publisher).cloned()
     }
@@ -336,7 +333,7 @@ impl Context {
         match published {
             None => {}
             Some(Ok(_)) => {
-                let entry = self.streams.present(stream).map(|stream| Arc::clone(&stream.entry));
+                let entry = self.streams.present(stream).map(|stream| Arc::clone(stream.entry()));
                 let subscriptions = entry.as_ref().map(|entry| entry.activity().subscriptions());
                 if let (Some(entry), Some(publication)) = (entry, publication) {
                     entry.activity().begin_publication(&publication);
@@ -351,35 +348,13 @@ impl Context {
     }
 
     /// A session publishes a stream in a format from now on.
-    fn publish(&mut self, key: usize, mut publishing: Publishing) -> Result<Announced, Refusal> {
-        let (number, stream, format) = (publishing.number, publishing.stream, publishing.format.id());
+    fn publish(&mut self, key: usize, publishing: Publishing) -> Result<Announced, Refusal> {
         let Some(peer) = self.net.present_peer_mut(key) else { return Ok(Announced::default()) };
-        if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
-            let message = format!("stream number {number} already stands for another stream in this session");
-            return Err(refuse(RefusalCode::State, message));
-        }
-        let has_room = peer.publishing.len() < MAX_PUBLISHING;
-        let mut announced = Announced::default();
-        match peer.publishing.iter_mut().find(|p| p.number == number && p.format.id() == format) {
-            Some(again) => {
-                publishing.has_records = again.has_records;
-                *again = publishing;
-            }
-            None if has_room => {
-                announced.is_new_format = true;
-                peer.publishing.push(publishing);
-            }
-            None => {
-                let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
-                return Err(refuse(RefusalCode::Limit, message));
-            }
-        }
+        let stream = publishing.stream;
+        let is_new_format = peer.publish(publishing)?;
+        let announced = Announced { is_new_format, ..Announced::default() };
         let Some(published) = self.streams.present_mut(stream) else { return Ok(announced) };
-        if published.publishers.contains(&key) {
-            return Ok(announced);
-        }
-        published.publishers.push(key);
-        let publishers = published.publishers.len() as u32;
+        let Some(publishers) = published.begin_publisher(key) else { return Ok(announced) };
         self.graph.note_publishers(stream as u32, publishers);
         Ok(Announced { is_new_stream: true, ..announced })
     }

@@ -33,27 +33,17 @@ impl Context {
     }
 
     fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
-        let (mut served, mut held_records) = (stream.served, 0);
+        let (mut served, mut held_records) = (stream.served(), 0);
         let mut backlog = self.net.no_backlog();
-        for (at, subscription) in stream.subscriptions.iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
+        for (at, subscription) in
+            stream.subscriptions().iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
         {
             held_records += self.graph.held(at).0;
             served.add(subscription);
             backlog = backlog.max(self.backlog(subscription));
         }
         StreamInfo {
-            name: stream.name.clone(),
-            formats: stream.formats.iter().map(|f| f.format.id().to_string()).collect(),
-            publishers: stream.publishers.len() as u32,
-            subscriptions: stream.subscriptions.len() as u32,
-            records_in: stream.records_in,
-            bytes_in: stream.bytes_in,
-            records_unclaimed: stream.unclaimed,
-            records_malformed: stream.malformed,
-            policy: stream.entry.policy().to_string(),
-            made_by: stream.made_by.as_deref().map(str::to_owned),
-            peak_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
-            blocked: if self.graph.is_blocked(key as u32) { stream.publishers.len() as u32 } else { 0 },
+            blocked: if self.graph.is_blocked(key as u32) { stream.publishers().len() as u32 } else { 0 },
             records_out: served.records_out.saturating_sub(served.records_unsent),
             records_queued: served.records_out,
             records_unsent: served.records_unsent,
@@ -63,6 +53,7 @@ impl Context {
             backlog_bytes: backlog.bytes,
             queue_bytes: backlog.bound,
             held_records,
+            ..stream.info(self.net.now_ns())
         }
     }
 
@@ -76,9 +67,9 @@ impl Context {
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
         let peer = self.net.of_client(status.key.number()).and_then(|key| self.net.peer(key));
-        let name = |stream| self.streams.get(stream).map(|stream| stream.name.clone());
+        let name = |stream| self.streams.get(stream).map(|stream| stream.name().to_owned());
         let mut publishes: Vec<String> =
-            peer.map(|p| p.publishing.iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
+            peer.map(|p| p.publishing().iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
         publishes.sort();
         publishes.dedup();
         ClientInfo {
@@ -92,7 +83,7 @@ impl Context {
             attached_s: self.net.now_ns().saturating_sub(status.attached_ns) / 1_000_000_000,
             mailboxes: status.mailboxes,
             publishes,
-            subscriptions: peer.map_or(0, |p| p.subscriptions.len() as u32),
+            subscriptions: peer.map_or(0, |p| p.subscriptions().len() as u32),
             messages_in: status.messages_in,
             messages_out: status.messages_out,
             bytes_in: status.bytes_in,
@@ -139,13 +130,13 @@ impl Context {
     pub(crate) fn format_infos(&self) -> Vec<FormatInfo> {
         let mut infos: Vec<FormatInfo> = Vec::new();
         for stream in self.streams.iter() {
-            for known in &stream.formats {
+            for known in stream.formats() {
                 let id = known.format.id().to_string();
                 let at = infos.iter().position(|info| info.id == id).unwrap_or_else(|| {
                     infos.push(format_info(&known.format));
                     infos.len() - 1
                 });
-                infos[at].streams.push(stream.name.clone());
+                infos[at].streams.push(stream.name().to_owned());
                 infos[at].versions.extend(stream.version(known.format.id()));
             }
         }
@@ -230,23 +221,23 @@ impl Context {
         };
         let mut targets = Vec::new();
         for name in accept {
-            let format = self.streams.snapshot().format_known(&stream.name, name);
+            let format = self.streams.snapshot().format_known(stream.name(), name);
             targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
         }
-        let newest = stream.formats.last();
+        let newest = stream.formats().last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
         let Some(format) = format else { return Err(self.streams.unknown_stream(&select).into()) };
         let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
         let has = self.admission.has_ns_per_s();
         Ok(Explained {
             context: self.name.clone(),
-            stream: stream.name.clone(),
+            stream: stream.name().to_owned(),
             select,
             format,
             targets,
             sample,
             records_per_batch: stream.records_per_batch(),
-            rate_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
+            rate_msgs_per_s: stream.peak_msgs_per_s(self.net.now_ns()),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
     }

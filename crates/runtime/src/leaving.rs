@@ -22,11 +22,11 @@ impl Context {
         }
         let Some(peer) = self.net.present_peer(key) else { return };
         let published: BTreeSet<&str> = peer
-            .publishing
+            .publishing()
             .iter()
             .filter(|publishing| !publishing.goes_on())
             .filter_map(|publishing| self.streams.present(publishing.stream))
-            .map(|stream| &*stream.name)
+            .map(|stream| stream.name())
             .collect();
         let published =
             (!published.is_empty()).then(|| format!("it published {} without finishing", listed(&published)));
@@ -55,7 +55,7 @@ impl Context {
     /// The subscriptions of a client, in words, without those that still wait for their stream.
     fn subscribed(&self, key: usize) -> Option<String> {
         let peer = self.net.present_peer(key)?;
-        let subscriptions = peer.subscriptions.iter().filter_map(|of| self.subscriptions.present(*of));
+        let subscriptions = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
         let streams: Vec<&str> =
             subscriptions.filter(|of| of.awaiting.is_none()).map(|of| of.select.stream()).collect();
         let what = match streams.len() {

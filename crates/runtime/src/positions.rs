@@ -19,10 +19,10 @@ impl Context {
     /// handlers make are not counted.
     pub(crate) fn position(&self, subscription: &Subscription) -> Option<Position> {
         let stream = self.streams.present(subscription.stream).filter(|_| subscription.positions)?;
-        if stream.entry.made_by().is_some() {
+        if stream.entry().made_by().is_some() {
             return None;
         }
-        Some(Position { left_out: subscription.left_out(), ..stream.entry.activity().position() })
+        Some(Position { left_out: subscription.left_out(), ..stream.entry().activity().position() })
     }
 
     /// Once a second: notifies those subscribers whose streams have gone on.
@@ -47,7 +47,7 @@ impl Context {
     }
 
     fn report_positions(&mut self, stream: u32) {
-        let subscriptions = self.streams.get(stream as usize).map(|stream| stream.subscriptions.clone());
+        let subscriptions = self.streams.get(stream as usize).map(|stream| stream.subscriptions().to_vec());
         subscriptions.into_iter().flatten().for_each(|key| self.report_position(key, false));
     }
 
@@ -55,7 +55,7 @@ impl Context {
     pub(crate) fn note_reported(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let stream = self.streams.present(subscription.stream);
-        subscription.reported = stream.map(|stream| stream.entry.activity().version());
+        subscription.reported = stream.map(|stream| stream.entry().activity().version());
     }
 
     /// Notifies a subscriber of how far its stream has come, if that has changed; unless it is to be `now`, only one that takes its
@@ -64,7 +64,7 @@ impl Context {
         let Some(subscription) = self.subscriptions.present(key) else { return };
         let Some(stream) = self.streams.present(subscription.stream).filter(|_| subscription.positions) else { return };
         let peer = subscription.peer;
-        let is_known = subscription.reported == Some(stream.entry.activity().version());
+        let is_known = subscription.reported == Some(stream.entry().activity().version());
         if is_known || (!now && self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES) {
             return;
         }
@@ -81,7 +81,7 @@ impl Context {
     /// Has the managers note that a subscriber has missed records while its connection was lost.
     pub(crate) fn report_missed(&self, peer: usize, number: u32, records: u64) {
         let Some(peer) = self.net.present_peer(peer) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|key| self.subscriptions.present(*key));
+        let mut all = peer.subscriptions().iter().filter_map(|key| self.subscriptions.present(*key));
         // Its subscriber may have ended it already, or name one that it never had.
         let Some(subscription) = all.find(|subscription| subscription.number == number) else { return };
         let at_most = if subscription.left_out().is_some() { "up to " } else { "" };

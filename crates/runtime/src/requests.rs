@@ -5,7 +5,6 @@ use crate::announcing::{Announcement, reply};
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
-use crate::net::peers::Publishing;
 use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
@@ -97,7 +96,7 @@ impl Context {
     /// Confirms to a subscriber that its subscription stands, with all formats that may come.
     pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
         let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
+        let mut all = peer.subscriptions().iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
         let found = all.find(|(_, subscription)| subscription.number == number);
         debug_assert!(found.is_some(), "a subscription that is confirmed is its peer's");
         let Some((subscription_key, subscription)) = found else { return };
@@ -114,9 +113,9 @@ impl Context {
 
     /// How many subscriptions there are to a stream that a peer publishes.
     fn count_subscriptions(&self, key: usize, id: u32, number: u32) -> Result<Reply, Refusal> {
-        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing[..]).unwrap_or_default();
+        let publishing = self.net.present_peer(key).map(|peer| peer.publishing()).unwrap_or_default();
         let stream = publishing.iter().find(|p| p.number == number).and_then(|p| self.streams.get(p.stream));
-        let subscriptions = stream.map(|stream| stream.entry.activity().subscriptions());
+        let subscriptions = stream.map(|stream| stream.entry().activity().subscriptions());
         let subscriptions = subscriptions.ok_or_else(|| not_announced(number))?;
         Ok(Reply::Subscriptions { id, subscriptions })
     }
@@ -124,7 +123,7 @@ impl Context {
     /// What is going on at a subscription's stream.
     fn activity(&self, subscription: &Subscription) -> Activity {
         let Some(stream) = self.streams.present(subscription.stream) else { return Activity::default() };
-        let (activity, is_made) = (stream.entry.activity(), stream.entry.made_by().is_some());
+        let (activity, is_made) = (stream.entry().activity(), stream.entry().made_by().is_some());
         let (records, latest_ns) = activity.records();
         let ago_ms = self.net.now_ns().saturating_sub(latest_ns) / 1_000_000;
         Activity {
@@ -139,7 +138,7 @@ impl Context {
 
     fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
         let peer = self.net.present_peer(key);
-        let mut keys = peer.iter().flat_map(|p| p.subscriptions.iter().copied());
+        let mut keys = peer.iter().flat_map(|p| p.subscriptions().iter().copied());
         let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number == number));
         let Some(found) = found else {
             return Err(refuse(RefusalCode::State, format!("there is no subscription {number} in this session")));
@@ -152,21 +151,17 @@ impl Context {
     /// A subscriber got invalid records by reference: its stream's packets are checked from now on.
     fn suspect_stream(&mut self, key: usize, number: u32) {
         let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.present(s));
+        let mut all = peer.subscriptions().iter().filter_map(|&s| self.subscriptions.present(s));
         // The subscription may have ended before the report came.
         let Some(stream) = all.find(|s| s.number == number).map(|s| s.stream) else { return };
         if let Some(stream) = self.streams.present_mut(stream) {
-            stream.is_suspect = true;
+            stream.suspect();
         }
     }
 
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
         let Some(peer) = self.net.present_peer_mut(key) else { return Ok(()) };
-        let Some(stream) = peer.publishing.iter().find(|p| p.number == number).map(|p| p.stream) else {
-            return Err(not_announced(number));
-        };
-        let ended: Vec<Publishing> = peer.publishing.extract_if(.., |p| p.number == number).collect();
-        let is_last = !peer.publishing.iter().any(|p| p.stream == stream);
+        let Some((stream, ended, is_last)) = peer.finish(number) else { return Err(not_announced(number)) };
         for publishing in &ended {
             self.streams.end_publication(publishing);
             self.streams.end_format(stream, publishing.format.id());
@@ -190,10 +185,7 @@ impl Context {
         }
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream) {
-            stream.entry.activity().end_subscription(subscription.accept.is_some());
-            stream.subscriptions.retain(|&s| s != key);
-            stream.accepting -= u32::from(subscription.accept.is_some());
-            stream.served.add(&subscription);
+            stream.end_subscription(key, &subscription);
         }
         if subscription.accept.is_some() {
             // Once for all that go together.
@@ -202,7 +194,7 @@ impl Context {
         self.end_delivery(subscription.stream);
         self.streams.leave(subscription.stream);
         if let Some(peer) = self.net.present_peer_mut(subscription.peer) {
-            peer.subscriptions.retain(|&s| s != key);
+            peer.end_subscription(key);
         }
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
     }
@@ -245,7 +237,7 @@ impl Context {
         if change == QueueChange::Unchanged {
             return;
         }
-        let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
+        let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default();
         if let QueueChange::Full { backlog, bound } = change {
             let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
             if subscriptions.iter().any(ends) {

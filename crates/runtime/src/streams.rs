@@ -3,10 +3,11 @@
 use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Snapshot, StreamEntry};
 use crate::graph::ContextIndex;
+use crate::info::StreamInfo;
 use crate::morph::Morphing;
 use crate::net::peers::Publishing;
 use crate::present::present;
-use crate::subscriptions::Served;
+use crate::subscriptions::{Served, Subscription};
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
 use crossdock_query::{QueryError, Select};
@@ -223,40 +224,40 @@ pub(crate) enum Delivery {
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// As the catalog has it.
-    pub(crate) entry: Arc<StreamEntry>,
-    pub(crate) name: String,
+    entry: Arc<StreamEntry>,
+    name: String,
     /// Those of its formats that the queries here are planned for, newest last: its first ones.
-    pub(crate) formats: Vec<StreamFormat>,
+    formats: Vec<StreamFormat>,
     /// Whether queries are being planned for more of its formats.
-    pub(crate) is_planned: bool,
+    is_planned: bool,
     /// Keys of the peers that publish it; one that announced two formats is here once.
-    pub(crate) publishers: Vec<usize>,
+    publishers: Vec<usize>,
     /// Keys of the subscriptions to it: where its batches go.
-    pub(crate) subscriptions: Vec<usize>,
+    subscriptions: Vec<usize>,
     /// Those among them that say which formats they accept.
-    pub(crate) accepting: u32,
-    pub(crate) records_in: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) unclaimed: u64,
-    pub(crate) malformed: u64,
+    accepting: u32,
+    records_in: u64,
+    bytes_in: u64,
+    unclaimed: u64,
+    malformed: u64,
     /// Whether a subscriber got invalid records of it by reference: every packet is checked until the publisher of such records is
     /// found.
-    pub(crate) is_suspect: bool,
-    pub(crate) batches_in: u64,
+    is_suspect: bool,
+    batches_in: u64,
     /// What subscriptions did that have ended.
-    pub(crate) served: Served,
-    pub(crate) peak: Peak,
+    served: Served,
+    peak: Peak,
     /// Of what other contexts have counted, and sessions here take.
-    pub(crate) peak_elsewhere: Peak,
+    peak_elsewhere: Peak,
     /// Whether what is published at other I/O contexts comes here.
-    pub(crate) delivery: Delivery,
+    delivery: Delivery,
     /// Sessions here that are about to publish it.
-    pub(crate) announcing: u32,
+    announcing: u32,
     /// Subscriptions and others here because of whom it has to stay; the catalog counts all of them as one use.
     uses: u32,
     /// The handler that makes it, if one does.
-    pub(crate) made_by: Option<Box<str>>,
-    /// The routes between its formats.
+    made_by: Option<Box<str>>,
+    /// The routes between its formats, which are `morph`'s.
     pub(crate) morphing: Morphing,
 }
 
@@ -315,6 +316,188 @@ impl Stream {
         gone.extend(self.formats.drain(same..).map(|known| known.format.id()));
         self.morphing.formats = self.morphing.formats.min(same);
         gone
+    }
+
+    /// As the catalog has it.
+    #[inline]
+    pub(crate) fn entry(&self) -> &Arc<StreamEntry> {
+        &self.entry
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Those of its formats that the queries here are planned for, newest last.
+    #[inline]
+    pub(crate) fn formats(&self) -> &[StreamFormat] {
+        &self.formats
+    }
+
+    /// Keys of the peers that publish it.
+    #[inline]
+    pub(crate) fn publishers(&self) -> &[usize] {
+        &self.publishers
+    }
+
+    /// Keys of the subscriptions to it.
+    #[inline]
+    pub(crate) fn subscriptions(&self) -> &[usize] {
+        &self.subscriptions
+    }
+
+    /// Whether every subscription takes it in any format.
+    pub(crate) fn needs_no_routes(&self) -> bool {
+        self.accepting == 0
+    }
+
+    /// A subscription begins, which says what formats it `accepts`, or does not.
+    pub(crate) fn begin_subscription(&mut self, key: usize, accepts: bool) {
+        self.entry.activity().begin_subscription(accepts);
+        self.subscriptions.push(key);
+        self.accepting += u32::from(accepts);
+    }
+
+    /// A subscription ends; what it did counts on.
+    pub(crate) fn end_subscription(&mut self, key: usize, subscription: &Subscription) {
+        let accepts = subscription.accept.is_some();
+        self.entry.activity().end_subscription(accepts);
+        self.subscriptions.retain(|&other| other != key);
+        self.accepting -= u32::from(accepts);
+        self.served.add(subscription);
+    }
+
+    /// A peer publishes it; the number of publishers, if it has not before.
+    pub(crate) fn begin_publisher(&mut self, peer: usize) -> Option<u32> {
+        if self.publishers.contains(&peer) {
+            return None;
+        }
+        self.publishers.push(peer);
+        Some(self.publishers.len() as u32)
+    }
+
+    /// A peer publishes it no longer; the number of publishers that are left, if it has before.
+    pub(crate) fn end_publisher(&mut self, peer: usize) -> Option<u32> {
+        let at = self.publishers.iter().position(|&other| other == peer)?;
+        self.publishers.remove(at);
+        Some(self.publishers.len() as u32)
+    }
+
+    /// Whether queries are being planned for more of its formats.
+    pub(crate) fn is_planned(&self) -> bool {
+        self.is_planned
+    }
+
+    /// Queries are planned for more of its formats, or no longer.
+    pub(crate) fn note_planned(&mut self, is_planned: bool) {
+        self.is_planned = is_planned;
+    }
+
+    /// Records of a format may come from now on.
+    pub(crate) fn take_format(&mut self, format: Format) {
+        self.formats.push(StreamFormat { format, sample: Sample::default() });
+    }
+
+    /// Counts records that nobody takes.
+    #[inline]
+    pub(crate) fn note_unclaimed(&mut self, records: u64) {
+        self.unclaimed += records;
+    }
+
+    /// A subscriber got invalid records of it by reference: every packet is checked until their publisher is found.
+    pub(crate) fn suspect(&mut self) {
+        self.is_suspect = true;
+    }
+
+    /// Whether every packet is to be checked.
+    #[inline]
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.is_suspect
+    }
+
+    /// Counts invalid records, whose publisher is found with them.
+    pub(crate) fn note_malformed(&mut self, records: u64) {
+        self.malformed += records;
+        self.is_suspect = false;
+    }
+
+    /// Whether a handler makes it.
+    #[inline]
+    pub(crate) fn is_made(&self) -> bool {
+        self.made_by.is_some()
+    }
+
+    /// No handler makes it any more; whether one did.
+    pub(crate) fn end_made(&mut self) -> bool {
+        self.made_by.take().is_some()
+    }
+
+    /// Whether what is published at other I/O contexts comes here.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.delivery == Delivery::There
+    }
+
+    /// What is published elsewhere is to come here; whether that is asked for already.
+    pub(crate) fn await_delivery(&mut self) -> bool {
+        std::mem::replace(&mut self.delivery, Delivery::Asked) == Delivery::Asked
+    }
+
+    /// What is published elsewhere comes here from now on, unless that was refused.
+    pub(crate) fn note_delivery(&mut self, is_there: bool) {
+        self.delivery = if is_there { Delivery::There } else { Delivery::Absent };
+    }
+
+    /// Ends its delivery, if nobody here takes it; whether there was any to end.
+    pub(crate) fn end_delivery(&mut self) -> bool {
+        let ends = self.subscriptions.is_empty() && self.is_delivered();
+        if ends {
+            self.delivery = Delivery::Absent;
+        }
+        ends
+    }
+
+    /// A session here is about to publish it.
+    pub(crate) fn begin_announcing(&mut self) {
+        self.announcing += 1;
+    }
+
+    /// A session here publishes it, or is not going to.
+    pub(crate) fn end_announcing(&mut self) {
+        debug_assert!(self.announcing > 0, "what ends has begun");
+        self.announcing = self.announcing.saturating_sub(1);
+    }
+
+    /// Whether no session here publishes it, or is about to.
+    pub(crate) fn is_unpublished(&self) -> bool {
+        self.publishers.is_empty() && self.announcing == 0
+    }
+
+    /// The highest rate of the last minute at which it is published here.
+    pub(crate) fn peak_msgs_per_s(&self, now_ns: u64) -> u64 {
+        self.peak.msgs_per_s(now_ns)
+    }
+
+    /// What subscriptions did that have ended.
+    pub(crate) fn served(&self) -> Served {
+        self.served
+    }
+
+    /// What is known of it without its subscriptions.
+    pub(crate) fn info(&self, now_ns: u64) -> StreamInfo {
+        StreamInfo {
+            name: self.name.clone(),
+            formats: self.formats.iter().map(|f| f.format.id().to_string()).collect(),
+            publishers: self.publishers.len() as u32,
+            subscriptions: self.subscriptions.len() as u32,
+            records_in: self.records_in,
+            bytes_in: self.bytes_in,
+            records_unclaimed: self.unclaimed,
+            records_malformed: self.malformed,
+            policy: self.entry.policy().to_string(),
+            made_by: self.made_by.as_deref().map(str::to_owned),
+            peak_msgs_per_s: self.peak_msgs_per_s(now_ns),
+            ..StreamInfo::default()
+        }
     }
 
     /// Its routes stay unchanged, whatever has changed: none are needed, or they could not be planned.

@@ -264,7 +264,7 @@ impl Context {
             return None;
         }
         Some(Facts {
-            samples: stream.formats.iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
+            samples: stream.formats().iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
             peak_msgs_per_s,
             records_per_batch: stream.records_per_batch(),
             has_ns_per_s: self.admission.has_ns_per_s(),
@@ -342,7 +342,7 @@ impl Context {
         subscription.positions = request.positions;
         subscription.asked = Some(Box::new(select.clone()));
         subscription.elsewhere = Some(gauges);
-        let formats = self.streams.get(stream).map(|stream| stream.entry.formats().iter());
+        let formats = self.streams.get(stream).map(|stream| stream.entry().formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
         self.put_in(*key, stream, subscription, coming.asked_ns);
@@ -376,12 +376,10 @@ impl Context {
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.present_mut(stream_key) {
-            stream.entry.activity().begin_subscription(accepts);
-            stream.subscriptions.push(subscription_key);
-            stream.accepting += u32::from(accepts);
+            stream.begin_subscription(subscription_key, accepts);
         }
         if let Some(peer) = self.net.present_peer_mut(key) {
-            peer.subscriptions.push(subscription_key);
+            peer.begin_subscription(subscription_key);
         }
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
         if accepts {
@@ -405,7 +403,7 @@ impl Context {
         let Some(peer) = self.net.present_peer(key) else { return Ok(()) };
         let (origin, bound) = (peer.carrier().principal(), self.config.max_subscriptions_per_peer);
         // Only where all there are could be of one origin, its own are counted.
-        let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions.len()).sum::<usize>();
+        let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions().len()).sum::<usize>();
         if self.subscriptions.len() >= bound as usize && of_origin() >= bound as usize {
             return Err(origin.refuse_more("subscriptions", bound, "max_subscriptions_per_peer"));
         }
@@ -416,7 +414,7 @@ impl Context {
                 format!("subscription number {number} is out of range: this session's numbers are {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
-        if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
+        if peer.subscriptions().iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
             let message = format!("subscription number {number} is in use in this session");
             return Err(refuse(RefusalCode::State, message));
         }
@@ -453,7 +451,7 @@ impl Context {
             }
         }
         subscription.awaiting = formats.is_empty().then_some(coming.request.id);
-        let entry = self.streams.get(stream_key).map(|stream| &stream.entry);
+        let entry = self.streams.get(stream_key).map(|stream| stream.entry());
         let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
         if coming.request.one_format && has_conversions {
             let accept = Accept {

@@ -32,15 +32,15 @@ impl Context {
         let morphing = &stream.morphing;
         Some(RouteRequest {
             snapshot: Arc::clone(self.streams.snapshot()),
-            stream: stream.name.clone(),
+            stream: stream.name().to_owned(),
             finder: Finder {
-                conversions: Arc::clone(stream.entry.conversions()),
-                versions: stream.entry.formats().to_vec(),
+                conversions: Arc::clone(stream.entry().conversions()),
+                versions: stream.entry().formats().to_vec(),
                 by_name: self.config.morph.by_name,
                 plans: Arc::clone(&morphing.by_name),
             },
             between: Arc::clone(&self.morph.between),
-            subscriptions: stream.subscriptions.iter().filter_map(accepting).collect(),
+            subscriptions: stream.subscriptions().iter().filter_map(accepting).collect(),
             chains: morphing.chains.clone(),
             chains_made: morphing.chains_made,
             changes: morphing.changes,
@@ -54,7 +54,7 @@ impl Context {
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.morphing.chains_made = chains_made;
-        if !Arc::ptr_eq(&conversions, stream.entry.conversions()) {
+        if !Arc::ptr_eq(&conversions, stream.entry().conversions()) {
             return;
         }
         let morphing = &mut stream.morphing;
@@ -113,7 +113,7 @@ impl Context {
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.adopt_routes();
-        for key in stream.subscriptions.clone() {
+        for key in stream.subscriptions().to_vec() {
             let Some(subscription) = self.subscriptions.present_mut(key) else { continue };
             let peer = subscription.peer;
             // It takes all formats, or has routes.

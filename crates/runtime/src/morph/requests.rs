@@ -136,12 +136,12 @@ impl Context {
             return self.answer(pending, Ok(()));
         }
         if listeners.len() >= MAX_LISTENERS {
-            let message = format!("{MAX_LISTENERS} sessions listen on stream `{}`, the bound", stream.name);
+            let message = format!("{MAX_LISTENERS} sessions listen on stream `{}`, the bound", stream.name());
             self.streams.leave(stream_key);
             return self.answer(pending, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
-        let (name, wanted) = (stream.name.clone(), stream.morphing.all_wanted());
+        let (name, wanted) = (stream.name().to_owned(), stream.morphing.all_wanted());
         for (from, to) in wanted {
             self.send_control(key, &converter_wanted(&name, &from, &to).into());
         }
@@ -162,7 +162,7 @@ impl Context {
             return;
         }
         let owns = |stream: &crate::streams::Stream| {
-            stream.entry.conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
+            stream.entry().conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
         };
         let streams = self.streams.keyed().filter(|(_, stream)| owns(stream)).map(|(key, _)| key as u32).collect();
         self.morph.gone.push((peer.serial, streams));
