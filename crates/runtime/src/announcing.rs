@@ -117,7 +117,7 @@ impl Context {
     fn forget_plans(&mut self, key: usize, gone: &[FormatId]) {
         let Some(stream) = self.streams.get(key).filter(|_| !gone.is_empty()) else { return };
         for key in stream.subscriptions().to_vec() {
-            let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept.is_none());
+            let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept().is_none());
             if let Some(subscription) = subscription {
                 subscription.forget_formats(gone);
                 self.update_node(key);
@@ -210,10 +210,10 @@ impl Context {
     /// The queries that are still to be planned before a stream has a format here. Of subscriptions that say what they
     /// accept, the routes are planned, not the query.
     fn unplanned(&self, key: usize, format: &Format, plans: &Plans) -> Vec<Unplanned> {
-        let subscriptions = self.streams.get(key).map(|stream| stream.subscriptions()).unwrap_or_default();
+        let subscriptions = self.streams.get(key).map(Stream::subscriptions).unwrap_or_default();
         let subscriptions = subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
-        let left = subscriptions.filter(|s| s.accept.is_none() && !s.has_entry(format) && !plans.has(s.id, format));
-        left.map(|s| (s.id, s.select.clone(), format.clone())).collect()
+        let left = subscriptions.filter(|s| s.accept().is_none() && !s.has_entry(format) && !plans.has(s.id(), format));
+        left.map(|s| (s.id(), s.select().clone(), format.clone())).collect()
     }
 
     /// Records of a format may come from now on.
@@ -232,11 +232,10 @@ impl Context {
     /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (peer, number) = (subscription.peer, subscription.number);
+        let (peer, number) = (subscription.peer(), subscription.number());
         // One that came while the others were planned has been planned for the format already.
-        let Some(planned) = plans.take(subscription.id, format) else { return };
-        let planned = subscription.add_planned(planned);
-        let awaiting = subscription.awaiting.take();
+        let Some(planned) = plans.take(subscription.id(), format) else { return };
+        let (planned, awaiting) = subscription.take_planned(planned);
         self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(_), Some(id)) => return self.confirm_subscription(peer, id, number),

@@ -435,7 +435,7 @@ impl Context {
         let Some(peer) = self.net.present_peer(key) else { return };
         let blocking = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
         let streams: BTreeSet<&str> =
-            blocking.filter(|of| of.overflow == Overflow::Block).map(|of| of.select.stream()).collect();
+            blocking.filter(|of| of.overflow() == Overflow::Block).map(|of| of.select().stream()).collect();
         if streams.is_empty() {
             return;
         }

@@ -299,7 +299,7 @@ impl Context {
     /// The open packet of a subscription joins its queue.
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (peer, to) = (subscription.peer, subscription.recipient());
+        let (peer, to) = (subscription.peer(), subscription.recipient());
         self.net.flush(peer, &mut subscription.output, to, self.host.interface_mut());
     }
 }

@@ -58,7 +58,7 @@ impl Context {
     }
 
     fn backlog(&self, subscription: &Subscription) -> Backlog {
-        self.net.backlog(subscription.peer, self.host.interface())
+        self.net.backlog(subscription.peer(), self.host.interface())
     }
 
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
@@ -101,24 +101,24 @@ impl Context {
         let with_backlog = self.subscriptions.iter().map(|(key, s)| (key, s, self.backlog(s)));
         let mut infos: Vec<SubscriptionInfo> = with_backlog
             .map(|(key, s, backlog)| SubscriptionInfo {
-                id: s.id,
-                stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
+                id: s.id(),
+                stream: s.asked().stream().to_owned(),
                 context: self.name.clone(),
-                sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
-                handler: s.asked.as_ref().map(|_| handler_of(s.id)),
-                peer: self.net.peer(s.peer).map(ToString::to_string).unwrap_or_default(),
-                overflow: overflow_name(s.overflow).to_owned(),
-                records_in: s.gauges.records_in.get(),
+                sql: s.asked().sql().to_owned(),
+                handler: s.is_elsewhere().then(|| handler_of(s.id())),
+                peer: self.net.peer(s.peer()).map(ToString::to_string).unwrap_or_default(),
+                overflow: overflow_name(s.overflow()).to_owned(),
+                records_in: s.gauges().records_in.get(),
                 records_out: s.records_sent(),
                 row_errors: s.row_errors(),
-                dropped: s.gauges.lost_in_all(),
+                dropped: s.gauges().lost_in_all(),
                 dropped_by: s.all_losses().by_words(),
                 first_row_error: s.first_row_error().map(str::to_owned),
-                first_conversion_error: s.gauges.first_conversion_error().map(str::to_owned),
+                first_conversion_error: s.gauges().first_conversion_error().map(str::to_owned),
                 backlog_bytes: backlog.bytes,
                 queue_bytes: backlog.bound,
-                accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
-                unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
+                accept: s.accept().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
+                unreadable: s.accept().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
                 held_records: self.graph.held(key).0,
                 held_bytes: self.graph.held(key).1,
             })

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, EventKind};
+use crate::streams::Stream;
 use crossdock_transport::handshake::Close;
 use std::collections::BTreeSet;
 
@@ -26,7 +27,7 @@ impl Context {
             .iter()
             .filter(|publishing| !publishing.goes_on())
             .filter_map(|publishing| self.streams.present(publishing.stream))
-            .map(|stream| stream.name())
+            .map(Stream::name)
             .collect();
         let published =
             (!published.is_empty()).then(|| format!("it published {} without finishing", listed(&published)));
@@ -57,7 +58,7 @@ impl Context {
         let peer = self.net.present_peer(key)?;
         let subscriptions = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
         let streams: Vec<&str> =
-            subscriptions.filter(|of| of.awaiting.is_none()).map(|of| of.select.stream()).collect();
+            subscriptions.filter(|of| !of.awaits_format()).map(|of| of.select().stream()).collect();
         let what = match streams.len() {
             0 => return None,
             1 => "its subscription".to_owned(),

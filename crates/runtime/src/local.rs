@@ -211,13 +211,13 @@ impl Context {
     /// all that came before, and as far as its queue has room.
     fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
         let Some(subscription) = self.subscriptions.present(key) else { return false };
-        let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
+        let takes_all = subscription.takes_all(format);
         if !takes_all || !self.graph.takes_unchanged(key, format) || !self.graph.is_session_idle(key) {
             return false;
         }
-        let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.is_full();
-        let subscriber = self.net.client_of(subscription.peer);
-        !self.net.peer(subscription.peer).is_some_and(is_full)
+        let is_full = |peer: &Peer| subscription.overflow() == Overflow::Block && peer.is_full();
+        let subscriber = self.net.client_of(subscription.peer());
+        !self.net.peer(subscription.peer()).is_some_and(is_full)
             && subscriber.is_some_and(|client| self.host.interface().share_domain(client, publisher))
     }
 
@@ -225,12 +225,12 @@ impl Context {
     fn pass_in_place(&mut self, key: usize, header: &Header, message: &Message) {
         // It may have ended while the copy was given to the others.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let (peer, to, host) = (subscription.peer, subscription.recipient(), self.host.interface_mut());
+        let (peer, to, host) = (subscription.peer(), subscription.recipient(), self.host.interface_mut());
         self.net.flush(peer, &mut subscription.output, to, host);
         self.net.pass_in_place(peer, message, to, header.records, host);
         let records = u64::from(header.records);
-        subscription.gauges.records_in.add(records);
-        subscription.gauges.records_out.add(records);
+        subscription.gauges().records_in.add(records);
+        subscription.gauges().records_out.add(records);
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream

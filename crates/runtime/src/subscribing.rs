@@ -13,6 +13,7 @@ use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
+use crate::streams::Stream;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
@@ -230,13 +231,12 @@ impl Context {
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
         }
-        let mut made = self.make_subscription(key, stream_key, coming, formats)?;
-        let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
+        let made = self.make_subscription(key, stream_key, coming, formats)?;
+        let (stands, needs, accepts) = (!made.awaits_format(), made.load_ns_per_s(), made.accept().is_some());
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
-        made.id = self.subscriptions.take_id();
         self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(match () {
             () if accepts => Outcome::Unrouted,
@@ -338,10 +338,8 @@ impl Context {
             };
         };
         let overflow = request.overflow.unwrap_or(self.config.overflow);
-        let mut subscription = Subscription::new(id, *key, request.number, stream, made, overflow);
-        subscription.positions = request.positions;
-        subscription.asked = Some(Box::new(select.clone()));
-        subscription.elsewhere = Some(gauges);
+        let mut subscription = Subscription::new(*key, request.number, stream, made, (overflow, request.positions));
+        subscription.run_elsewhere(id, select.clone(), gauges);
         let formats = self.streams.get(stream).map(|stream| stream.entry().formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
@@ -363,13 +361,13 @@ impl Context {
     fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
         let took_ns = self.net.now_ns().saturating_sub(asked_ns);
         self.net.counters_mut().subscribe_time.note(took_ns, 1);
-        if subscription.positions {
+        if subscription.wants_positions() {
             self.subscriptions.note_positions(self.net.now_ns());
         }
-        let accepts = subscription.accept.is_some();
-        let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
-        let instances = std::mem::take(&mut subscription.instances);
-        let runs_elsewhere = subscription.elsewhere.is_some();
+        let accepts = subscription.accept().is_some();
+        let (policy, gauges) = (subscription.policy(), Arc::clone(subscription.gauges()));
+        let instances = std::mem::take(subscription.new_instances().0);
+        let runs_elsewhere = subscription.is_elsewhere();
         let subscription_key = self.subscriptions.insert(subscription);
         if runs_elsewhere {
             self.subscriptions.look_again(subscription_key, 0);
@@ -390,8 +388,8 @@ impl Context {
     /// Hands the handlers that were made for a subscription to its node.
     pub(crate) fn update_node(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let Subscription { entries, instances, .. } = subscription;
-        self.graph.update_session(key, instances, |format| entries.iter().any(|entry| entry.format == format));
+        let (instances, wanted) = subscription.new_instances();
+        self.graph.update_session(key, instances, wanted);
     }
 
     /// Whether a peer may have one subscription more, under this number.
@@ -414,7 +412,7 @@ impl Context {
                 format!("subscription number {number} is out of range: this session's numbers are {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
-        if peer.subscriptions().iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
+        if peer.subscriptions().iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number() == number)) {
             let message = format!("subscription number {number} is in use in this session");
             return Err(refuse(RefusalCode::State, message));
         }
@@ -431,12 +429,11 @@ impl Context {
     ) -> Result<Subscription, Refusal> {
         let overflow = coming.request.overflow.unwrap_or(self.config.overflow);
         let (number, select) = (coming.request.number, coming.select.clone());
-        // It gets its number when it is put in.
-        let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
-        subscription.positions = coming.request.positions;
+        let notified = (overflow, coming.request.positions);
+        let mut subscription = Subscription::new(peer, number, stream_key, select, notified);
         let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
-        subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
+        subscription.count_load(coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0));
         if !coming.request.accept.is_empty() {
             self.take_accepted(&mut subscription, coming, formats)?;
             return Ok(subscription);
@@ -450,8 +447,10 @@ impl Context {
                 return Err(refuse(RefusalCode::Query, error.to_string()));
             }
         }
-        subscription.awaiting = formats.is_empty().then_some(coming.request.id);
-        let entry = self.streams.get(stream_key).map(|stream| stream.entry());
+        if formats.is_empty() {
+            subscription.await_format(coming.request.id);
+        }
+        let entry = self.streams.get(stream_key).map(Stream::entry);
         let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
         if coming.request.one_format && has_conversions {
             let accept = Accept {
@@ -459,7 +458,7 @@ impl Context {
                 unrouted: Some(coming.request.id),
                 ..Accept::new(Vec::new(), Unreadable::Drop)
             };
-            subscription.accept = Some(Box::new(accept));
+            subscription.accept_only(accept);
         }
         Ok(subscription)
     }
@@ -483,11 +482,11 @@ impl Context {
         }
         if let (true, Some(name)) = (accept.targets.is_empty(), coming.request.accept.first()) {
             if !coming.request.wait {
-                return Err(self.streams.snapshot().unknown_format(subscription.select.stream(), name));
+                return Err(self.streams.snapshot().unknown_format(subscription.select().stream(), name));
             }
-            subscription.awaiting = Some(coming.request.id);
+            subscription.await_format(coming.request.id);
         }
-        subscription.accept = Some(Box::new(accept));
+        subscription.accept_only(accept);
         Ok(())
     }
 }

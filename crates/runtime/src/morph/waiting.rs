@@ -50,13 +50,13 @@ impl Context {
     fn note_missed(&mut self, key: usize, format: u64) {
         // It may have ended with an event before this one.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let accept = subscription.accept.as_deref_mut();
+        let (stream_key, peer, number) = (subscription.stream(), subscription.peer(), subscription.number());
+        let accept = subscription.accept_mut();
         debug_assert!(accept.is_some(), "subscription {key} says what it accepts");
         let Some(accept) = accept else { return };
         if accept.route(format) != Route::Unreachable || accept.missed.iter().any(|missed| missed.id().0 == format) {
             return;
         }
-        let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
         let Some(stream) = self.streams.present(stream_key) else { return };
         let missed = stream.formats().iter().find(|known| known.format.id().0 == format);
         debug_assert!(missed.is_some(), "format {format:x}, in which records came, is known");
@@ -123,8 +123,8 @@ impl Context {
     /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now.
     pub(crate) fn note_readable(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
-        let accept = subscription.accept.as_deref_mut();
+        let (stream_key, peer, number) = (subscription.stream(), subscription.peer(), subscription.number());
+        let accept = subscription.accept_mut();
         debug_assert!(accept.is_some(), "subscription {key} says what it accepts");
         let Some(accept) = accept else { return };
         let missed = std::mem::take(&mut accept.missed);
