@@ -97,6 +97,7 @@ impl Graph {
     /// Publishers of a stream have gone that had not finished, from here or from elsewhere: what nodes here make of it lacks
     /// something too.
     fn note_losses(&mut self, stream: u32, losses: u32, are_here: bool) {
+        // Nothing reads it here, or all had finished.
         let Some(port) = self.port_mut(stream).filter(|_| losses > 0) else { return };
         port.losses += losses;
         let readers: Vec<NodeId> =
