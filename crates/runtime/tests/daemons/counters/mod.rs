@@ -6,6 +6,7 @@ mod model;
 mod models;
 mod world;
 
+use crate::contexts::tries;
 use crossdock_runtime::info::{
     ClientInfo, ContextInfo, ControlInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
 };
@@ -19,7 +20,7 @@ const ROUNDS: usize = 6;
 #[test]
 fn every_counter_says_what_was_sent_and_received() {
     let name = "every_counter_says_what_was_sent_and_received";
-    let runs = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 32 } else { 8 };
+    let runs = tries(20, 4);
     let mut causes = BTreeSet::new();
     crossdock_sim::check(name, runs, |seed| {
         let mut rng = Rng::with_seed(seed);

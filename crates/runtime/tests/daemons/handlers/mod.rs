@@ -1,5 +1,6 @@
 //! Handlers deployed in a running daemon: derived streams, hot-swap, moves, faults; over the real wire, in one process.
 
+use crate::contexts::tries;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::info::HandlerInfo;
@@ -313,11 +314,6 @@ fn count(subscriber: &mut Subscriber, wanted: impl Iterator<Item = u64>) -> u64 
     found
 }
 
-/// Random changes that are tried: fewer where somebody waits for the answer.
-fn changes() -> u32 {
-    if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 3000 } else { 500 }
-}
-
 #[test]
 fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
@@ -346,7 +342,7 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
         publisher.finish().unwrap();
         next
     });
-    let (changes, mut taken) = (changes(), BTreeMap::new());
+    let (changes, mut taken) = (tries(1750, 300), BTreeMap::new());
     for round in 0..changes {
         let again = |name: &str| match name {
             "counted" => native("counted", "number", "N", &[("field", "n1")]),

@@ -74,9 +74,8 @@ fn take_all(addr: &str, way: Transport, stream: &str) -> JoinHandle<Vec<u64>> {
 
 #[test]
 fn replicas_are_swapped_under_traffic_and_each_publishers_records_come_once_and_in_order() {
-    /// Changes of each handler, and the records of each publisher for each.
-    const ROUNDS: u64 = 30;
-    const RECORDS: u64 = 1000;
+    // Changes of each handler, and the records of each publisher for each.
+    let (rounds, records) = (u64::from(tries(30, 10)), 1000);
     for contexts in [1, 3] {
         let directory = tempfile::tempdir().unwrap();
         let (context, addr) = start_io(contexts, directory.path());
@@ -91,9 +90,9 @@ fn replicas_are_swapped_under_traffic_and_each_publishers_records_come_once_and_
             .flat_map(|stream| TRANSPORTS.map(|way| take_all(&addr, way, stream)))
             .collect();
         let wanted = Arc::new(AtomicU64::new(0));
-        let publishing = publish_all(publishers, &wanted, ROUNDS * RECORDS);
-        for round in 1..=ROUNDS {
-            wanted.fetch_add(RECORDS, Ordering::AcqRel);
+        let publishing = publish_all(publishers, &wanted, rounds * records);
+        for round in 1..=rounds {
+            wanted.fetch_add(records, Ordering::AcqRel);
             let behind = HandlerSpec { replicas: round % 2 == 0, ..sql("behind", "SELECT * FROM clean") };
             change(&context, ChangeRequest::Swap(behind));
             change(&context, ChangeRequest::Swap(replicated("clean", &version(round))));
@@ -102,7 +101,7 @@ fn replicas_are_swapped_under_traffic_and_each_publishers_records_come_once_and_
         for reader in readers {
             assert_eq!(
                 reader.join().unwrap(),
-                [ROUNDS * RECORDS; PUBLISHERS as usize],
+                [rounds * records; PUBLISHERS as usize],
                 "{:#?}",
                 context.manager().handlers()
             );
