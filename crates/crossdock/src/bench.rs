@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crossdock_nectarine::{Error, MailboxOptions, Message, Node, Put, Reader, Wait, Writer, WriterOptions};
+use crossdock_nectarine::{
+    Error, Interrupter, MailboxOptions, Message, Node, Put, Reader, Wait, Writer, WriterOptions,
+};
 use serde::Serialize;
 
 use crate::cli::{BenchCommand, BenchMailbox};
@@ -17,7 +19,7 @@ use crate::table::{Side, Width, render};
 const BURST: usize = 1024;
 /// Round trips before the first that counts: caches and page tables fill.
 const WARM_UP: usize = 1000;
-/// Round trips of which the times are kept, in 4 bytes each.
+/// Round trips whose times are kept, in 4 bytes each.
 const MOST_TIMES: usize = 1 << 24;
 
 /// `crossdock bench`.
@@ -57,7 +59,7 @@ fn mailbox(arguments: &BenchMailbox) -> Outcome {
     {
         let pair = Pair::new(&node, (case, task), size).map_err(failure)?;
         let ends = [pair.writer.interrupter(), pair.reader.interrupter()];
-        interrupt.on_raise(move || ends.iter().for_each(|end| end.interrupt()));
+        interrupt.on_raise(move || ends.iter().for_each(Interrupter::interrupt));
         let run = Run { size, duration: arguments.duration, interrupt: &interrupt };
         let measured = match case {
             "enqueue" => run.round_trips(case, pair.enqueue_trips()),

@@ -375,13 +375,13 @@ impl HostInterface {
         self.arrivals.pop_front()
     }
 
-    /// The messages of an [`Arrival::Upcalls`], in their order. [`HostInterface::keep_burst`] takes their memory back.
+    /// The messages of an [`Arrival::Upcalls`], in their order. [`HostInterface::keep_burst`] reclaims their memory.
     #[inline]
     pub fn take_burst(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.burst)
     }
 
-    /// Takes back what [`HostInterface::take_burst`] gave; messages that are left in it are freed.
+    /// Reclaims what [`HostInterface::take_burst`] gave; messages that are left in it are freed.
     #[inline]
     pub fn keep_burst(&mut self, mut burst: Vec<Message>) {
         self.free_all(&mut burst);
