@@ -237,7 +237,8 @@ impl HostInterface {
         self.attached -= 1;
         self.counters.detached += 1;
         let domain = client.domain;
-        // The bytes in its hands leave their mailboxes; they are the last to be used again, for it may be reading them still.
+        self.below.retain(|key| key.client != index);
+        // The bytes in its hands leave their mailboxes. It may be reading them still, which is no matter: it is gone.
         let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
         for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
             let (origin, len) = (message.0.origin, message.0.len);
@@ -596,6 +597,7 @@ impl HostInterface {
             requests: VecDeque::new(),
             is_hungry: false,
             is_below: false,
+            is_unreported: false,
             is_wait_noted: false,
         };
         holder.next_generation = holder.next_generation.wrapping_add(GENERATIONS_APART);
