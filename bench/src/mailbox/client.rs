@@ -11,7 +11,7 @@ use crossdock_nectarine::{
     Implementation, MailboxOptions, Message, Node, Put, Reader, Transport, Writer, WriterOptions,
 };
 use serde_json::json;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The mailbox that the client writes and a task on the core (or another process) reads, and the one that is answered in.
 const REQUESTS: &str = "requests";
@@ -207,6 +207,40 @@ pub(super) fn sync(addr: &str, cpu: usize) -> Result<(), Error> {
             }
         };
         if value == number { Ok(()) } else { Err("another value was written".into()) }
+    })
+}
+
+/// The procedure that is called, and what is sent to it.
+const PROCEDURE: &str = "copy";
+const CALL_BYTES: usize = 64;
+
+/// Serves a procedure whose result is its request, until standard input says so.
+pub(super) fn serve(addr: &str, cpu: usize) -> Result<(), Error> {
+    // The service's threads have the core of the one that starts them.
+    pin_to_cpu(cpu)?;
+    let service = node(addr)?.serve(PROCEDURE, |request, reply| {
+        reply.extend_from_slice(request);
+        Ok(())
+    })?;
+    say(&json!({"ready": true}));
+    wait_for_go()?;
+    service.stop();
+    Ok(())
+}
+
+/// Times calls of that procedure.
+pub(super) fn call(addr: &str, cpu: usize) -> Result<(), Error> {
+    const DEADLINE: Duration = Duration::from_secs(10);
+    pin_to_cpu(cpu)?;
+    let procedure = node(addr)?.procedure(PROCEDURE)?;
+    let (mut number, mut request) = (0, [0; CALL_BYTES]);
+    round_trips(BATCH, || {
+        number += 1;
+        fill(&mut request, number);
+        let reply = procedure.call(&request, DEADLINE)?;
+        check(&reply, CALL_BYTES, number)?;
+        procedure.end_reply(reply);
+        Ok(())
     })
 }
 

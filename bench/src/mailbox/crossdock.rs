@@ -47,6 +47,19 @@ pub(super) fn reader_thread(bench: &Bench) -> Result<Measured, Error> {
     Ok(measured(&report))
 }
 
+/// Calls of a procedure that another process serves, on the core of the daemon's context.
+pub(super) fn rpc(bench: &Bench) -> Result<Measured, Error> {
+    let daemon = daemon(bench, "")?;
+    let mut service = role(&["serve", &daemon.addr, &bench.daemon_cpu()])?;
+    service.next_report()?;
+    let mut client = role(&["call", &daemon.addr, &bench.client_cpu()])?;
+    let report = client.next_report()?;
+    client.end()?;
+    service.go()?;
+    service.end()?;
+    Ok(measured(&report))
+}
+
 /// One way, into a task that takes each message; all have arrived, by the daemon's own account.
 pub(super) fn one_way(bench: &Bench, how: &[&str]) -> Result<Measured, Error> {
     let daemon = daemon(bench, "")?;

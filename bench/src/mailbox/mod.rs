@@ -62,6 +62,7 @@ const STEPS: &[Step] = &[
     Step { name: "payload_floor", run: baselines::payload_floor },
     Step { name: "enqueue_echo_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "polling"], "") },
     Step { name: "put_get_64", run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling"], "") },
+    Step { name: "rpc_64", run: crossdock::rpc },
     Step { name: "put_get_1024", run: |bench| crossdock::round_trips(bench, &["put-get", "1024", "polling"], "") },
     Step {
         name: "enqueue_echo_65536",
@@ -119,6 +120,7 @@ const LINES: &[Line] = &[
     line("put_get_64", "rtt_ns_p50", "put_get_64", FLOOR),
     line("put_get_64_vs_bare_lines", "rtt_ns_p50", "put_get_64", Some(("bare_lines", "payload_floor"))),
     line("put_get_64", "p99_to_p50", "put_get_64", None),
+    line("rpc_64", "rtt_ns_p50", "rpc_64", Some(("put_get_64", "put_get_64"))),
     line("put_get_1024", "rtt_ns_p50", "put_get_1024", FLOOR),
     line("enqueue_echo_65536", "rtt_ns_p50", "enqueue_echo_65536", FLOOR),
     line("sync", "rtt_ns_p50", "sync", FLOOR),

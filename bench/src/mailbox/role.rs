@@ -45,6 +45,10 @@ pub(crate) enum Role {
     },
     /// Has the core write one sync at a time and waits for it
     Sync { addr: String, cpu: usize },
+    /// Serves a procedure that copies its request
+    Serve { addr: String, cpu: usize },
+    /// Calls that procedure, one call at a time
+    Call { addr: String, cpu: usize },
     /// Waits for a message that never comes
     Idle { addr: String },
 }
@@ -67,6 +71,8 @@ impl Role {
             Role::Answer { addr, cpu } => client::answer(&addr, cpu),
             Role::OneWay { addr, cpu, task, single } => client::one_way(&addr, cpu, &task, single),
             Role::Sync { addr, cpu } => client::sync(&addr, cpu),
+            Role::Serve { addr, cpu } => client::serve(&addr, cpu),
+            Role::Call { addr, cpu } => client::call(&addr, cpu),
             Role::Idle { addr } => client::idle(&addr),
         }
     }

@@ -71,6 +71,12 @@ pub enum Error {
     /// The daemon ended the session, and coming back would not help.
     #[error("the daemon ended the session: {0}")]
     Closed(String),
+    /// No procedure has such a name.
+    #[error("a procedure's name has 1 to {most} bytes, no `/` and no control characters")]
+    ProcedureName {
+        /// The longest that there may be, in bytes.
+        most: usize,
+    },
     /// The stream has ended, and a publisher of it has gone that had not finished.
     #[error(
         "the stream has ended, and a publisher has gone without finishing (it crashed, was killed or lost its connection): \
@@ -176,6 +182,7 @@ impl Error {
                 | Error::UnknownTask(_)
                 | Error::UnknownNode(_)
                 | Error::UnknownFormat(_)
+                | Error::ProcedureName { .. }
                 | Error::Conversion(_)
                 | Error::Incomplete(_)
         )

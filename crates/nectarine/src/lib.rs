@@ -10,6 +10,9 @@
 //! **Mailboxes.** A [`Node`] is a daemon as the place of mailboxes: it creates them and the daemon's built-in tasks, opens them
 //! for writing and reading, and finds other nodes by their names. Messages are bytes, filled and read in place.
 //!
+//! **Procedures.** A program offers a procedure by name ([`Node::serve`]), and programs anywhere call it with a deadline
+//! ([`Node::procedure`]). Each call is carried out at most once.
+//!
 //! **The way.** With a daemon on the same machine all this goes by shared memory, and nobody makes a system call while
 //! messages flow; with one elsewhere by packets. Both have the same interface, but that a message over packets is one packet, and that
 //! syncs, host conditions and calls of a core need shared memory. The address chooses (`host:port`, or `unix:PATH` and
@@ -95,6 +98,11 @@ struct Readme;
 #[doc = include_str!("../../../docs/publish-subscribe.md")]
 struct PublishAndSubscribe;
 
+/// Compiles the page's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/mailboxes.md")]
+struct Mailboxes;
+
 mod account;
 mod carrier;
 mod client;
@@ -131,7 +139,8 @@ pub use error::Error;
 pub use iteration::{Batches, RecordIter, Typed};
 pub use link::awaiting::PublisherEvent;
 pub use node::{
-    Burst, MailboxOptions, Message, Messages, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions,
+    Burst, Call, CallError, MailboxOptions, Message, Messages, Node, NodeBuilder, Procedure, Put, Reader,
+    ReaderOptions, Reply, Service, ServiceCounts, Writer, WriterOptions,
 };
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};

@@ -6,10 +6,12 @@ mod local;
 mod open_side;
 mod reader;
 mod remote;
+mod rpc;
 mod session;
 mod writer;
 
 pub use reader::{Burst, Message, Messages, Reader, ReaderOptions};
+pub use rpc::{Call, CallError, Procedure, Reply, Service, ServiceCounts};
 pub use writer::{Put, Writer, WriterOptions};
 
 use crate::client::{Client, Interrupter};

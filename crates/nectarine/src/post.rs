@@ -89,6 +89,16 @@ impl Side {
         Some(message)
     }
 
+    /// Whether a message has come that was not got.
+    pub(crate) fn has_message(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether a message may be put.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.may_put != Some(0)
+    }
+
     /// A message was ended: what is to be reported, which is not done for each alone.
     pub(crate) fn ended(&mut self, number: u64) -> Option<Ended> {
         // One of an earlier side of that number is of no interest any more.

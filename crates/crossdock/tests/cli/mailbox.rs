@@ -1,10 +1,13 @@
-//! The library's example, against a daemon as users run it.
+//! The library's examples, against a daemon as users run it.
 
 use crate::place::{Place, TRANSPORTS};
 
 #[path = "../../../nectarine/examples/mailbox.rs"]
 #[allow(dead_code, reason = "its `main` is for users")]
 mod example;
+#[path = "../../../nectarine/examples/rpc.rs"]
+#[allow(dead_code, reason = "its `main` is for users")]
+mod procedures;
 
 #[test]
 fn the_example_with_mailboxes_does_what_it_says() {
@@ -18,5 +21,20 @@ fn the_example_with_mailboxes_does_what_it_says() {
         // All of it goes with the program.
         place.wait_for("mailboxes", <[serde_json::Value]>::is_empty);
         place.wait_for("clients", <[serde_json::Value]>::is_empty);
+    }
+}
+
+#[test]
+fn the_example_with_procedures_does_what_it_says() {
+    let (place, daemon) = Place::with_daemon();
+    for way in TRANSPORTS {
+        let address = if way == "udp" { format!("udp://{}", daemon.address) } else { daemon.address.clone() };
+        let seen = procedures::run(&address).unwrap();
+        assert_eq!(
+            seen,
+            ["84 / 2 = 42", "84 / 0: nothing is divided by 0", "12 / 4, 3, 2, 1 = [3, 4, 6, 12]"],
+            "{way}"
+        );
+        place.wait_for("mailboxes", <[serde_json::Value]>::is_empty);
     }
 }

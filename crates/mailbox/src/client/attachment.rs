@@ -189,6 +189,21 @@ impl Attachment {
         upcall::serve(&self.0, serve)
     }
 
+    /// Calls `look` until it finds something, as `wait` says, and gives that: for a thread that waits for several readers and writers
+    /// of this attachment at once. Asleep it costs nothing: it looks again when something was sent to this process, or after
+    /// [`Attachment::wake`]. `look` itself must not wait.
+    ///
+    /// # Errors
+    /// `TimedOut`; `Gone`, after a last look.
+    pub fn wait_until<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Result<T, MailboxError> {
+        self.0.watch.wait_for(&self.0.arrivals, wait, None, || Ok(look()))
+    }
+
+    /// Has every thread that waits for something from the daemon look again, from another thread.
+    pub fn wake(&self) {
+        self.0.arrivals.signal();
+    }
+
     /// Errors of the daemon that answer no call, since they were last asked for, the oldest first; of more than 16 the oldest are
     /// lost.
     pub fn errors(&self) -> Vec<ErrorSignal> {

@@ -98,6 +98,23 @@ impl Writer {
         Ok(held.map(Put))
     }
 
+    /// Whether the mailbox is there still, as far as the daemon has said by now; waits for nobody. Of a signal-queue mailbox this is
+    /// known once a message is put.
+    ///
+    /// # Errors
+    /// `Closed`, `Gone`.
+    #[inline]
+    pub fn check(&mut self) -> Result<(), MailboxError> {
+        match &mut self.0 {
+            Side::Rings(rings) => {
+                // A refusal is that of a call that gave up waiting.
+                while rings.refill()?.is_some() {}
+                Ok(())
+            }
+            Side::Signals(_) => Ok(()),
+        }
+    }
+
     /// Makes a call of this writer that waits return, from another thread.
     pub fn interrupter(&self) -> Interrupter {
         match &self.0 {

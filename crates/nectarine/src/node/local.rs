@@ -78,6 +78,11 @@ impl LocalWriter {
     }
 
     #[inline]
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        self.writer.check().map_err(|error| self.open.error(error))
+    }
+
+    #[inline]
     pub(super) fn end_put(&mut self, put: Put) -> Result<(), Error> {
         self.writer.end_put(put).map_err(|error| self.open.error(error))
     }

@@ -54,6 +54,17 @@ impl OpenSide {
         self.end(inner).map(Err)
     }
 
+    /// Whether [`OpenSide::get`] has something.
+    pub(super) fn has_message(&self, inner: &mut Inner) -> bool {
+        self.side(inner).is_some_and(|side| side.has_message()) || self.end(inner).is_some()
+    }
+
+    /// Whether [`OpenSide::may_put`] has something.
+    pub(super) fn has_room(&self, inner: &mut Inner) -> bool {
+        let has_credit = self.side(inner).is_some_and(|side| side.has_credit());
+        (has_credit && inner.link.has_room()) || self.end(inner).is_some()
+    }
+
     /// What the daemon has reported as dropped; an error if it will report nothing more.
     pub(super) fn dropped(&self, inner: &mut Inner) -> Option<Result<DroppedMessages, Error>> {
         if let Some(dropped) = self.side(inner).and_then(Side::take_dropped) {

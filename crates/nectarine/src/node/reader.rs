@@ -6,6 +6,7 @@ use super::remote::{RemoteMessage, RemoteReader};
 use super::writer::Writer;
 use crate::client::Interrupter;
 use crate::error::Error;
+use crate::shared::Inner;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::Deref;
 use std::slice;
@@ -117,6 +118,14 @@ impl Reader {
                 }
                 Ok(Some(Burst(Carried::Packets(messages))))
             }
+        }
+    }
+
+    /// Over packets: whether [`Reader::try_begin_get`] has something, for a thread that has the link.
+    pub(super) fn has_message(&self, inner: &mut Inner) -> bool {
+        match &self.0 {
+            Carried::Memory(_) => false,
+            Carried::Packets(reader) => reader.has_message(inner),
         }
     }
 

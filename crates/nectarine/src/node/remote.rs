@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::outgoing::Message;
 use crate::post::{Arrived, DroppedMessages};
-use crate::shared::Shared;
+use crate::shared::{Inner, Shared};
 use crossdock_mailbox::client::Wait;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -114,6 +114,20 @@ impl RemoteWriter {
         check_length(bytes)?;
         let may_put = self.0.client.look(|inner| self.0.side.may_put(inner)).transpose()?;
         Ok(may_put.map(|()| Carried::Packets(self.new_put(bytes))))
+    }
+
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        self.0.side.check(&mut self.0.client.shared.lock())
+    }
+
+    /// Whether the mailbox is gone, for a thread that has the link.
+    pub(super) fn is_gone(&self, inner: &mut Inner) -> bool {
+        self.0.side.check(inner).is_err()
+    }
+
+    /// Whether a message can be put, or never again, for a thread that has the link.
+    pub(super) fn has_room(&self, inner: &mut Inner) -> bool {
+        self.0.side.has_room(inner)
     }
 
     fn new_put(&self, bytes: usize) -> RemotePut {
@@ -227,6 +241,11 @@ impl RemoteReader {
     pub(super) fn try_begin_get<M>(&mut self) -> Result<Option<Carried<M, RemoteMessage>>, Error> {
         let message = self.0.client.look(|inner| self.0.side.get(inner)).transpose()?;
         Ok(message.map(|message| Carried::Packets(self.message(message))))
+    }
+
+    /// Whether a message is there, or none will be, for a thread that has the link.
+    pub(super) fn has_message(&self, inner: &mut Inner) -> bool {
+        self.0.side.has_message(inner)
     }
 
     fn message(&self, message: Arrived) -> RemoteMessage {

@@ -45,7 +45,7 @@ impl NodeSession {
 
     /// The same; `request` may read the session's state when it asks. Also returns the session in which it was
     /// answered.
-    fn ask_after(&self, request: impl FnOnce(&mut Post, u32) -> Request) -> Result<(Answer, u64), Error> {
+    pub(super) fn ask_after(&self, request: impl FnOnce(&mut Post, u32) -> Request) -> Result<(Answer, u64), Error> {
         let mut client = self.client();
         let up = client.wait(Some(self.settings.connect_timeout), |inner| inner.link.is_up().then_some(()))?;
         if up.is_none() {
@@ -92,6 +92,20 @@ impl NodeSession {
             attachment.on_unused(move |number| close(&shared, session, number));
         }
         Ok((OpenSide { session, number: opened.number, mailbox: mailbox.to_owned() }, opened, attachment))
+    }
+
+    /// Deletes a mailbox that was made in session `session`, and waits for nobody.
+    pub(super) fn forget_mailbox(&self, session: u64, name: &str) {
+        let mut inner = self.shared.lock();
+        if inner.link.session() != session {
+            return; // it went with that
+        }
+        inner.link.ask(Request::DeleteMailbox { id: NOBODY, name: name.to_owned() });
+        inner.link.transmit();
+        // A thread that has the client waits, and does what falls due.
+        if let Ok(client) = self.client.try_lock() {
+            client.tick(&mut inner);
+        }
     }
 
     /// A node's address and name.

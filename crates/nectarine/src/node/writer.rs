@@ -6,6 +6,7 @@ use super::remote::{RemotePut, RemoteWriter};
 use crate::client::Interrupter;
 use crate::error::Error;
 use crate::post::DroppedMessages;
+use crate::shared::Inner;
 use crossdock_mailbox::client::{self, Wait};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -136,6 +137,32 @@ impl Writer {
                 self.end_put(message)?;
                 Ok(put + 1)
             }),
+        }
+    }
+
+    /// Whether the mailbox is there still, as far as the daemon has said by now; waits for nobody. Of a mailbox with
+    /// [`Implementation::SignalQueue`](crate::Implementation::SignalQueue) by shared memory this is known once a message is put.
+    ///
+    /// # Errors
+    /// The mailbox or the connection is gone.
+    #[inline]
+    pub fn check(&mut self) -> Result<(), Error> {
+        carried!(&mut self.0, writer => writer.check())
+    }
+
+    /// Over packets: whether the mailbox is gone, for a thread that has the link.
+    pub(super) fn is_gone(&self, inner: &mut Inner) -> bool {
+        match &self.0 {
+            Carried::Memory(_) => false,
+            Carried::Packets(writer) => writer.is_gone(inner),
+        }
+    }
+
+    /// Over packets: whether a message can be put, or never again, for a thread that has the link.
+    pub(super) fn has_room(&self, inner: &mut Inner) -> bool {
+        match &self.0 {
+            Carried::Memory(_) => false,
+            Carried::Packets(writer) => writer.has_room(inner),
         }
     }
 

@@ -6,7 +6,9 @@ use crossdock_nectarine::{
 };
 use crossdock_runtime::{Allowed, ContextConfig, ContextHandle};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Udp];
@@ -268,6 +270,54 @@ fn mailboxes_are_the_same_by_either_way() {
                 assert!(std::panic::catch_unwind(put).is_err());
                 assert_eq!(get(&mut reader), [1; 4]);
             }
+        }
+    }
+}
+
+#[test]
+fn a_thread_waits_for_several_mailboxes_at_once_and_can_be_woken() {
+    let (_context, addr) = start(|_| {});
+    let node = Node::builder(&addr).transport(Transport::Shm).connect().unwrap();
+    let attachment = node.attachment().unwrap();
+    let names = ["a", "b"];
+    names.iter().for_each(|name| node.create_mailbox(name, MailboxOptions::default()).unwrap());
+    let mut readers = names.map(|name| node.reader(name).unwrap());
+    let mut writers = names.map(|name| node.writer(name).unwrap());
+    let is_over = AtomicBool::new(false);
+    let (found, finds) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let look = || {
+                let from = readers.iter_mut().position(|reader| reader.try_begin_get().unwrap().is_some());
+                from.into_iter().for_each(|from| found.send(from).unwrap());
+                is_over.load(Ordering::SeqCst).then_some("over")
+            };
+            attachment.wait_until(Wait::at_most(PATIENCE), look)
+        });
+        for to in [1, 0, 1] {
+            writers[to].put(b"x").unwrap();
+            assert_eq!(finds.recv_timeout(PATIENCE), Ok(to));
+        }
+        is_over.store(true, Ordering::SeqCst);
+        attachment.wake();
+        assert_eq!(waiting.join().unwrap(), Ok("over"));
+    });
+    assert!(attachment.wait_until(Wait::at_most(Duration::ZERO), || None::<()>).is_err());
+}
+
+#[test]
+fn a_writer_knows_without_a_put_that_its_mailbox_is_gone() {
+    let (_context, addr) = start(|_| {});
+    for way in TRANSPORTS {
+        let node = Node::builder(&addr).transport(way).connect().unwrap();
+        node.create_mailbox("m", MailboxOptions::default()).unwrap();
+        let mut writer = node.writer("m").unwrap();
+        writer.check().unwrap();
+        node.delete_mailbox("m").unwrap();
+        let end = Instant::now() + PATIENCE;
+        while writer.check().is_ok() {
+            assert!(Instant::now() < end, "{way}: it is not known within 20 s");
+            std::thread::yield_now();
         }
     }
 }

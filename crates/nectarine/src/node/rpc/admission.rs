@@ -1,0 +1,88 @@
+//! How a service takes callers in: a thread that sleeps on the service's mailbox, so no call waits while a mailbox is made.
+
+use super::super::{MailboxOptions, Node, Reader, ReaderOptions, Writer};
+use super::caller::{Caller, fill};
+use super::control::Control;
+use super::header::{HEADER_BYTES, Header, Kind};
+use super::{MOST_CALLERS, MOST_CALLS, OwnMailbox, reply_mailbox, request_mailbox};
+use crate::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long the answer to a caller that says hello waits for room in the caller's new mailbox.
+const WELCOME_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What takes callers in.
+pub(super) struct Admission {
+    pub(super) node: Node,
+    pub(super) name: String,
+    pub(super) control: Arc<Control>,
+    pub(super) hellos: Reader,
+    /// The service's own; it goes after its reader.
+    pub(super) _mailbox: OwnMailbox,
+}
+
+impl Admission {
+    /// Until the service stops or the connection is gone.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.hellos.begin_get() {
+                Ok(message) => {
+                    let header = Header::parse(&message);
+                    self.hellos.end_get(message);
+                    match header {
+                        Some(Header { kind: Kind::Hello, number, .. }) => self.admit(number),
+                        _ => self.control.counts.malformed.add(),
+                    }
+                }
+                Err(Error::Interrupted) => {}
+                Err(error) => return self.control.end(Some(error)),
+            }
+            if self.control.has_ended() {
+                return;
+            }
+        }
+    }
+
+    fn admit(&self, number: u64) {
+        // Without a mailbox for the answer it is no caller, and nothing is made for it.
+        let Ok(mut replies) = self.node.writer(&reply_mailbox(&self.name, number)) else {
+            return self.control.counts.malformed.add();
+        };
+        let has_room = self.control.callers.load(Ordering::Relaxed) < MOST_CALLERS;
+        let opened = match has_room.then(|| self.open(number)).transpose() {
+            // It was taken in before.
+            Err(Error::Exists(_)) => return self.control.counts.malformed.add(),
+            // The daemon may allow this process no further mailboxes, or all ports are in use.
+            Err(_) => None,
+            Ok(opened) => opened,
+        };
+        let answer = if opened.is_some() { Kind::Welcome } else { Kind::Full };
+        let answered = put(&mut replies, Header::new(answer, number));
+        match opened {
+            Some((mailbox, requests)) if answered => self.control.admit(Caller::new(mailbox, requests, replies)),
+            _ => self.control.counts.refused.add(),
+        }
+    }
+
+    fn open(&self, number: u64) -> Result<(OwnMailbox, Reader), Error> {
+        // Beside the calls that wait there are those that were given up.
+        let messages = Some(2 * MOST_CALLS as u32);
+        let options = MailboxOptions { bound_messages: messages, ..MailboxOptions::default() };
+        let mailbox = OwnMailbox::create(&self.node.session, request_mailbox(&self.name, number), options)?;
+        let requests = self.node.reader_with(&mailbox.name, ReaderOptions { ahead: messages })?;
+        Ok((mailbox, requests))
+    }
+}
+
+/// Puts a header alone; whether it was put.
+fn put(to: &mut Writer, header: Header) -> bool {
+    match to.begin_put_timeout(HEADER_BYTES, WELCOME_PATIENCE) {
+        Ok(Some(mut put)) => {
+            fill(&mut put, header, &[]);
+            to.end_put(put).is_ok()
+        }
+        Ok(None) | Err(_) => false,
+    }
+}
