@@ -16,6 +16,7 @@ mod long;
 mod losses;
 mod morph;
 mod packets;
+mod procedures;
 mod reconnecting;
 mod refusals;
 mod subscribing;

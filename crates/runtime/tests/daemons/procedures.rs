@@ -1,9 +1,5 @@
 //! Procedures that programs serve by name, and calls of them, against a context, with both sides by shared memory and by packets.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
-
-mod contexts;
-
 use crossdock_nectarine::{
     CallError, Error, Implementation, MailboxOptions, Node, Procedure, Service, Transport, Writer,
 };
@@ -22,7 +18,7 @@ const MOST_CALLERS: usize = 24;
 
 fn start(listen: SocketAddr) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen, ..ContextConfig::default() };
-    config.platform.contexts.extend(contexts::further());
+    config.platform.contexts.extend(crate::contexts::further());
     let context = ContextHandle::start(config).unwrap();
     let addr = context.local_addr().to_string();
     (context, addr)
@@ -365,7 +361,7 @@ fn a_service_ends_with_its_daemon_and_can_be_started_again() {
         let procedure = calls.procedure("echo").unwrap();
         echoes(&procedure, b"before");
         assert!(service.is_running());
-        context.stop();
+        context.stop().unwrap();
         let error = procedure.call(b"nobody is there", PATIENCE).unwrap_err();
         assert!(matches!(error, CallError::Gone { .. }), "{error}");
         service.wait().unwrap_err();
