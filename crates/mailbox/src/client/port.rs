@@ -140,12 +140,24 @@ impl Port {
     /// Takes in what a GRANT names.
     #[inline(always)]
     pub(crate) fn granted(&self, entry: Descriptor) -> Option<Granted> {
+        if usize::from(entry.slot) >= SLOTS {
+            return None;
+        }
         self.claim.records.granted(&self.claim.inner.memory, entry)
     }
 
-    /// Takes in what a MESSAGE names.
+    /// Takes in what a MESSAGE of the core's names.
     #[inline(always)]
     pub(crate) fn delivered(&mut self, entry: Descriptor) -> Option<Held> {
+        if usize::from(entry.slot) >= SLOTS {
+            return None;
+        }
+        self.delivered_directly(entry)
+    }
+
+    /// Takes in what a MESSAGE names, of the core's or of the other end of direct rings.
+    #[inline(always)]
+    pub(crate) fn delivered_directly(&mut self, entry: Descriptor) -> Option<Held> {
         let Port { claim, spare, .. } = self;
         let reference = || spare.pop().unwrap_or_else(|| claim.clone());
         claim.records.delivered(&claim.inner.memory, entry, reference)
@@ -169,6 +181,13 @@ impl Port {
         let reason = Reason::from_code(entry.target).unwrap_or(Reason::Closed);
         self.closed = Some(reason);
         MailboxError::Closed { reason }
+    }
+
+    /// Notes that the other end of direct rings wrote there what cannot be.
+    #[cold]
+    pub(crate) fn spoil(&mut self) -> MailboxError {
+        self.closed = Some(Reason::Violation);
+        MailboxError::Closed { reason: Reason::Violation }
     }
 
     /// Notes an entry that no daemon sends.

@@ -1,6 +1,7 @@
 //! Reading from a mailbox (Nectar paper, 3.3): `begin_get`, `end_get`, and `enqueue` of a message to another mailbox.
 
 use super::claim::Interrupter;
+use super::direct::{ReaderLink, is_of_peer};
 use super::error::MailboxError;
 use super::held::Held;
 use super::port::Port;
@@ -28,7 +29,7 @@ enum Side {
 
 impl Reader {
     pub(crate) fn rings(port: Port) -> Reader {
-        Reader(Side::Rings(RingsReader { port }))
+        Reader(Side::Rings(RingsReader { port, link: None }))
     }
 
     pub(crate) fn signals(side: SignalSide) -> Reader {
@@ -148,6 +149,8 @@ impl fmt::Debug for Message {
 
 /// A reader of a `rings` mailbox.
 struct RingsReader {
+    /// Its end of direct rings to the writer, if there are some.
+    link: Option<Box<ReaderLink>>,
     port: Port,
 }
 
@@ -155,18 +158,60 @@ impl RingsReader {
     /// The next message, if it is there.
     #[inline(always)]
     fn look(&mut self) -> Result<Option<Held>, MailboxError> {
-        let Some(entry) = self.port.next() else { return Ok(None) };
-        if entry.op != down::MESSAGE {
-            return Err(self.other(entry));
+        loop {
+            if self.link.is_some()
+                && let Some(held) = self.look_at_link()?
+            {
+                return Ok(Some(held));
+            }
+            let Some(entry) = self.port.next() else { return Ok(None) };
+            if entry.op == down::MESSAGE {
+                let Some(held) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
+                failpoint!("reader.begin_get.after_pop");
+                return Ok(Some(held));
+            }
+            self.other(entry)?;
         }
-        let Some(held) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
-        failpoint!("reader.begin_get.after_pop");
-        Ok(Some(held))
+    }
+
+    /// The next message that came over the direct rings.
+    #[inline(always)]
+    fn look_at_link(&mut self) -> Result<Option<Held>, MailboxError> {
+        let Some(link) = &mut self.link else { return Ok(None) };
+        match link.next() {
+            Ok(Some(entry)) => match self.port.delivered_directly(entry) {
+                Some(held) => Ok(Some(held)),
+                None => Err(self.spoil()),
+            },
+            Ok(None) => {
+                if link.is_done() {
+                    self.link = None;
+                }
+                Ok(None)
+            }
+            Err(()) => Err(self.spoil()),
+        }
     }
 
     #[cold]
-    fn other(&mut self, entry: Descriptor) -> MailboxError {
-        if entry.op == down::CLOSED { self.port.close(entry) } else { self.port.broken(entry) }
+    fn spoil(&mut self) -> MailboxError {
+        self.link = None;
+        self.port.spoil()
+    }
+
+    #[cold]
+    fn other(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
+        match (entry.op, &mut self.link) {
+            (down::CLOSED, _) => return Err(self.port.close(entry)),
+            (down::DIRECT, None) if self.port.claim.number().is_some() => {
+                let link = ReaderLink::new(&self.port.claim, self.port.number, &entry);
+                self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
+                failpoint!("direct.reader.begun");
+            }
+            (down::DIRECT_END, Some(link)) => link.note_over(),
+            _ => return Err(self.port.broken(entry)),
+        }
+        Ok(())
     }
 
     #[inline(never)]
@@ -191,8 +236,17 @@ impl RingsReader {
             return; // its drop knows where it belongs
         }
         failpoint!("reader.end_get.before_push");
+        let whole_len = held.whole_len();
         let (entry, claim) = held.into_entry(up::FREE, 0);
-        self.port.push(entry);
+        match &mut self.link {
+            Some(link) if is_of_peer(entry.slot) => {
+                link.end(entry, whole_len);
+                if link.is_done() {
+                    self.link = None;
+                }
+            }
+            _ => self.port.push(entry),
+        }
         failpoint!("reader.end_get.after_push");
         self.port.keep(claim);
     }
@@ -204,7 +258,13 @@ impl RingsReader {
         }
         self.port.check()?;
         failpoint!("reader.enqueue.before_push");
+        let whole_len = held.whole_len();
         let (entry, claim) = held.into_entry(up::ENQUEUE, to);
+        if let Some(link) = &mut self.link
+            && is_of_peer(entry.slot)
+        {
+            link.count(whole_len);
+        }
         self.port.pass(entry);
         failpoint!("reader.enqueue.after_push");
         self.port.keep(claim);

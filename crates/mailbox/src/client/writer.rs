@@ -1,6 +1,7 @@
 //! Writing to a mailbox (Nectar paper, 3.3): `begin_put`, `end_put`, and `enqueue` of a message that was begun.
 
 use super::claim::Interrupter;
+use super::direct::WriterLink;
 use super::error::MailboxError;
 use super::held::{Granted, HeldMut};
 use super::port::Port;
@@ -233,6 +234,8 @@ struct RingsWriter {
     request: Request,
     /// Of a session: what was put and not taken yet.
     sent: Option<Box<Sent>>,
+    /// Its end of direct rings to the reader, if there are some.
+    link: Option<Box<WriterLink>>,
     port: Port,
 }
 
@@ -260,7 +263,7 @@ impl Sent {
 impl RingsWriter {
     fn new(port: Port, sent: Option<Box<Sent>>) -> RingsWriter {
         let cached = Vec::with_capacity(crate::shared::SLOTS);
-        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, port }
+        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, link: None, port }
     }
 
     fn untaken(&mut self) -> Vec<Vec<u8>> {
@@ -335,6 +338,11 @@ impl RingsWriter {
         // Whether it is more than what is granted ahead is known once something was.
         if self.request == Request::None && self.usual != 0 && bytes > self.usual as usize {
             self.ask(bytes, is_try)?;
+        } else if bytes <= self.usual as usize
+            && let Some(link) = &mut self.link
+            && let Some(lent) = link.note_dry()
+        {
+            self.port.push(Descriptor { op: up::MORE, len: lent, ..Descriptor::default() });
         }
         Ok(None)
     }
@@ -353,8 +361,12 @@ impl RingsWriter {
     /// Takes all entries that have come. A refusal of what was asked for ends it; what that was.
     fn refill(&mut self) -> Result<Option<(Request, Descriptor)>, MailboxError> {
         self.port.check()?;
+        if self.link.is_some() {
+            self.take_back()?;
+        }
         while let Some(entry) = self.port.pop() {
             match entry.op {
+                down::DIRECT if self.sent.is_none() && self.link.is_none() => self.begin_direct(entry)?,
                 down::GRANT => self.granted(entry)?,
                 down::REFUSED if self.request != Request::None => {
                     let asked = std::mem::replace(&mut self.request, Request::None);
@@ -372,10 +384,75 @@ impl RingsWriter {
         Ok(None)
     }
 
+    /// What is put from here on goes over direct rings.
+    #[cold]
+    fn begin_direct(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
+        let link = WriterLink::new(&self.port.claim, self.port.number, &entry);
+        self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
+        failpoint!("direct.writer.begun");
+        self.port.push(Descriptor { op: up::DIRECT, ..Descriptor::default() });
+        Ok(())
+    }
+
+    /// Takes what the reader has given back over direct rings.
+    fn take_back(&mut self) -> Result<(), MailboxError> {
+        let (mut is_any, mut is_spoilt) = (false, false);
+        while let Some(link) = &mut self.link {
+            match link.take_back() {
+                Ok(Some(granted)) => {
+                    is_any = true;
+                    if granted.capacity() > self.usual {
+                        // One that was asked for: nobody keeps those.
+                        self.port.push(granted.into_entry(up::FREE));
+                    } else {
+                        self.cached.push(granted);
+                    }
+                }
+                Ok(None) => break,
+                Err(()) => {
+                    is_spoilt = true;
+                    break;
+                }
+            }
+        }
+        if is_spoilt {
+            (self.link, self.large) = (None, None);
+            self.cached.clear();
+            return Err(self.port.spoil());
+        }
+        if is_any && matches!(self.request, Request::Waits(_)) {
+            // There may be room for what is waited for.
+            self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
+        }
+        if self.link.as_ref().is_some_and(|link| link.is_recalled()) {
+            self.end_direct();
+        }
+        Ok(())
+    }
+
+    /// What is put from here on goes over the ring to the core.
+    #[cold]
+    fn end_direct(&mut self) {
+        // The reader may be gone: what it gave back is back.
+        if let Some(link) = &mut self.link {
+            while let Ok(Some(granted)) = link.take_back() {
+                self.cached.push(granted);
+            }
+        }
+        let Some(link) = self.link.take() else { return };
+        failpoint!("direct.writer.before_end");
+        self.port.push(Descriptor { op: up::DIRECT_END, ..Descriptor::default() });
+        failpoint!("direct.writer.after_end");
+        link.left().for_each(|entry| self.port.push(entry));
+    }
+
     fn granted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
         let Some(granted) = self.port.granted(entry) else {
             return Err(self.port.broken(entry));
         };
+        if let Some(link) = &mut self.link {
+            link.note_grant(entry.slot);
+        }
         match self.request {
             Request::Waits(asked) | Request::Tries(asked) if granted.capacity() >= asked => {
                 self.request = Request::None;
@@ -400,9 +477,14 @@ impl RingsWriter {
         }
         failpoint!("writer.end_put.before_push");
         let (entry, claim) = held.into_entry(up::PUT, 0);
-        match self.sent {
-            None => self.port.pass(entry),
-            Some(_) => self.port.push(entry),
+        match (&mut self.link, &self.sent) {
+            (Some(link), _) => {
+                if !link.put(entry) {
+                    self.end_direct();
+                }
+            }
+            (None, None) => self.port.pass(entry),
+            (None, Some(_)) => self.port.push(entry),
         }
         if self.cached.len() <= 1 && self.request == Request::None {
             // What has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next call says so.
@@ -426,6 +508,10 @@ impl RingsWriter {
 
     #[inline(always)]
     fn enqueue(&mut self, held: HeldMut, to: u16) -> Result<(), MailboxError> {
+        if self.link.is_some() && self.port.claim.number() == Some(to) {
+            // In its order with the others.
+            return self.end_put(held);
+        }
         self.check_own(&held)?;
         failpoint!("writer.enqueue.before_push");
         let (entry, claim) = held.into_entry(up::ENQUEUE, to);

@@ -1,6 +1,7 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
 use super::client::{Hold, Port, SESSION_IN, SESSION_OUT};
+use super::direct::is_full;
 use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Home, Message, Span};
@@ -44,7 +45,7 @@ impl HostInterface {
                     holder.count_in(&message);
                     self.arrive(mailbox, message)
                 }
-                Err(violation) => self.report_violation(client, violation),
+                Err(violation) => self.take_uncommon(client, number, entry, violation),
             };
         }
         let carried_out = match entry.op {
@@ -55,7 +56,7 @@ impl HostInterface {
         };
         match carried_out {
             Ok(()) => None,
-            Err(violation) => self.report_violation(client, violation),
+            Err(violation) => self.take_uncommon(client, number, entry, violation),
         }
     }
 
@@ -107,7 +108,7 @@ impl HostInterface {
                 }
                 self.arrive(target, message)
             }
-            Err(violation) => self.report_violation(client, violation),
+            Err(violation) => self.take_uncommon(client, number, entry, violation),
         }
     }
 
@@ -161,7 +162,12 @@ impl HostInterface {
             if reader.is_none() && mailbox.gets.is_empty() {
                 return;
             }
-            let Some(message) = mailbox.queue.pop_front() else { return };
+            let Some(message) = mailbox.queue.pop_front() else {
+                if let Some(direct) = mailbox.direct {
+                    self.join_direct(direct);
+                }
+                return;
+            };
             let left = match reader {
                 Some(reader) => self.deliver(key, reader, message),
                 None => self.answer_get(key, message),
@@ -285,7 +291,7 @@ impl HostInterface {
         }
         match self.mailboxes.get(port.mailbox.index as usize) {
             Some(mailbox) if mailbox.generation == port.mailbox.generation => {
-                if mailbox.is_full() {
+                if is_full(&self.directs, mailbox) {
                     return Err(Reason::Full);
                 }
             }
@@ -344,7 +350,7 @@ impl HostInterface {
         let has_room = self
             .mailboxes
             .get(port.mailbox.index as usize)
-            .is_some_and(|mailbox| mailbox.generation == port.mailbox.generation && !mailbox.is_full());
+            .is_some_and(|mailbox| mailbox.generation == port.mailbox.generation && !is_full(&self.directs, mailbox));
         let is_sole = self.domains.heap(&message).is_some_and(|heap| heap.is_sole(buffer));
         if !(is_due && has_room && is_sole) {
             return Err(message);

@@ -53,6 +53,14 @@ impl HostInterface {
                 self.take_free_of_port(client, head);
                 Ok(())
             }
+            up::WAKE => {
+                self.wake_peer(client, head.target);
+                Ok(())
+            }
+            up::DIRECT_DONE => {
+                self.take_done(client, head.target);
+                Ok(())
+            }
             other => Err(ProtocolViolation::Operation(other)),
         };
         match carried_out {
@@ -92,6 +100,7 @@ impl HostInterface {
         let port = self.clients.port_at(PortKey { client, port: head.target });
         match port.map(|port| port.slots.take(head, false)) {
             Some(Ok(given)) => self.given_back(client, head.target, given),
+            _ if self.free_of_peer(client, head) => {}
             _ => self.counters.late += 1,
         }
     }

@@ -54,6 +54,7 @@ fn config() -> HostConfig {
         bound_messages: 8,
         bound_bytes: 1 << 20,
         max_message_bytes: 1 << 20,
+        direct_rings: false,
     }
 }
 

@@ -1,0 +1,278 @@
+//! Direct rings to the client at the other end of a mailbox: see [`crate::shared`] for what both ends see.
+//!
+//! What the other end writes is checked as what the daemon writes is: a slot that exists, that is not in this process's hands, and
+//! bytes inside the segment. Beyond that its own words are kept here: which slots it has lent the other end, and under which of
+//! their generations. Whoever breaks that ends the mailbox for both, and nothing else.
+
+use super::attachment::Inner;
+use super::claim::Claim;
+use super::held::Granted;
+use crate::failpoint::failpoint;
+use crate::shared::{
+    Descriptor, DirectBlock, DirectCounts, RingReader, RingWriter, SLOTS, Signal, SleepFlag, down, up,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The first of the numbers by which a reader names slots of the writer's.
+const FIRST_OF_PEER: u16 = SLOTS as u16;
+
+/// The block that an entry of the core's names; none if it is not inside the segment.
+fn block<'a>(inner: &'a Inner, entry: &Descriptor) -> Option<DirectBlock<'a>> {
+    DirectBlock::new(&inner.memory.shared, entry.offset, entry.target & 1 == 1)
+}
+
+/// Has the core wake the other end of a port's direct rings.
+#[cold]
+fn wake_peer(claim: &Claim, port: u16) {
+    failpoint!("direct.wake.before_push");
+    let head = Descriptor { op: up::WAKE, target: port, ..Descriptor::default() };
+    // If the daemon is gone, so is whoever sleeps.
+    let _sent = claim.inner.send(Signal { head, a: 0, b: 0 });
+}
+
+/// The writer's end.
+pub(crate) struct WriterLink {
+    port: u16,
+    claim: Arc<Claim>,
+    forward: RingWriter<Descriptor>,
+    back: RingReader<Descriptor>,
+    reader: SleepFlag,
+    counts: DirectCounts,
+    puts: u64,
+    bytes: u64,
+    waits: u64,
+    /// Of each slot that the reader has, the generation and one.
+    lent: Box<[u32]>,
+    lent_count: u32,
+    /// How many that were when more were asked for the last time.
+    asked_at: u32,
+    /// The present lack of a buffer is counted.
+    is_dry: bool,
+}
+
+impl WriterLink {
+    /// That in the block that the core's entry names; none if it is not inside the segment.
+    pub(crate) fn new(claim: &Arc<Claim>, port: u16, entry: &Descriptor) -> Option<WriterLink> {
+        let block = block(&claim.inner, entry)?;
+        let (forward, back) = block.for_writer()?;
+        let ([reader, writer], [counts, _]) = (block.flags()?, block.counts()?);
+        claim.inner.watch.note_sleeper(port, writer);
+        Some(WriterLink {
+            port,
+            claim: claim.clone(),
+            forward,
+            back,
+            reader,
+            counts,
+            puts: 0,
+            bytes: 0,
+            waits: 0,
+            lent: vec![0; SLOTS].into(),
+            lent_count: 0,
+            asked_at: 0,
+            is_dry: false,
+        })
+    }
+
+    /// Puts a message. False if the core wants this writer back.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, entry: Descriptor) -> bool {
+        failpoint!("direct.put.before_push");
+        let lent = &mut self.lent[usize::from(entry.slot) % SLOTS];
+        self.lent_count += u32::from(*lent == 0);
+        *lent = u32::from(entry.generation) + 1;
+        self.forward.push(Descriptor { op: down::MESSAGE, target: 0, ..entry });
+        failpoint!("direct.put.after_push");
+        self.puts += 1;
+        self.bytes += u64::from(entry.len);
+        self.counts.set(DirectCounts::MESSAGES, self.puts);
+        self.counts.set(DirectCounts::BYTES, self.bytes);
+        !self.reader.wants() || self.see_to_reader()
+    }
+
+    #[cold]
+    fn see_to_reader(&mut self) -> bool {
+        if self.reader.take() {
+            wake_peer(&self.claim, self.port);
+        }
+        !self.is_recalled()
+    }
+
+    /// Whether the core wants this writer back.
+    pub(crate) fn is_recalled(&self) -> bool {
+        self.reader.is_recalled()
+    }
+
+    /// The next buffer that the reader gave back.
+    ///
+    /// # Errors
+    /// It gave back what it does not have.
+    #[inline(always)]
+    pub(crate) fn take_back(&mut self) -> Result<Option<Granted>, ()> {
+        let Some(entry) = self.back.pop() else { return Ok(None) };
+        let lent = self.lent.get_mut(usize::from(entry.slot)).ok_or(())?;
+        if entry.op != up::FREE || *lent != u32::from(entry.generation) + 1 {
+            return Err(());
+        }
+        let again = self.claim.records.granted_again(&self.claim.inner.memory, entry.slot, entry.generation);
+        let granted = again.ok_or(())?;
+        *lent = 0;
+        self.lent_count -= 1;
+        self.is_dry = false;
+        Ok(Some(granted))
+    }
+
+    /// The core granted a slot: it is not with the reader, who moved on or dropped what was in it.
+    #[inline]
+    pub(crate) fn note_grant(&mut self, slot: u16) {
+        if let Some(lent) = self.lent.get_mut(usize::from(slot))
+            && std::mem::replace(lent, 0) != 0
+        {
+            self.lent_count -= 1;
+        }
+        self.is_dry = false;
+    }
+
+    /// There is no buffer. How many slots the reader has, if more are to be asked for; else it is counted, once until there is one.
+    #[cold]
+    pub(crate) fn note_dry(&mut self) -> Option<u32> {
+        if self.lent_count > self.asked_at {
+            self.asked_at = self.lent_count;
+            return Some(self.lent_count);
+        }
+        if !std::mem::replace(&mut self.is_dry, true) {
+            self.waits += 1;
+            self.counts.set(DirectCounts::THIRD, self.waits);
+        }
+        None
+    }
+
+    /// The entries that leave to the core what the reader has.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Descriptor> + '_ {
+        let lent = (0..).zip(&self.lent).filter(|(_, lent)| **lent != 0);
+        lent.map(|(slot, lent)| Descriptor {
+            op: up::LEFT,
+            slot,
+            generation: (lent - 1) as u16,
+            ..Descriptor::default()
+        })
+    }
+}
+
+impl Drop for WriterLink {
+    fn drop(&mut self) {
+        self.claim.inner.watch.forget_sleeper(self.port);
+    }
+}
+
+/// The reader's end.
+pub(crate) struct ReaderLink {
+    port: u16,
+    claim: Arc<Claim>,
+    forward: RingReader<Descriptor>,
+    back: RingWriter<Descriptor>,
+    writer: SleepFlag,
+    counts: DirectCounts,
+    /// Messages ended or moved on, and their bytes.
+    gets: u64,
+    bytes: u64,
+    /// Messages of this side that had been dropped before.
+    dropped_before: u32,
+    /// The writer puts nothing more in.
+    is_over: bool,
+}
+
+impl ReaderLink {
+    /// That in the block that the core's entry names; none if it is not inside the segment.
+    pub(crate) fn new(claim: &Arc<Claim>, port: u16, entry: &Descriptor) -> Option<ReaderLink> {
+        let block = block(&claim.inner, entry)?;
+        let (forward, back) = block.for_reader()?;
+        let ([reader, writer], [_, counts]) = (block.flags()?, block.counts()?);
+        let dropped_before = claim.dropped.load(Ordering::Acquire);
+        claim.inner.watch.note_sleeper(port, reader);
+        Some(ReaderLink {
+            port,
+            claim: claim.clone(),
+            forward,
+            back,
+            writer,
+            counts,
+            gets: 0,
+            bytes: 0,
+            dropped_before,
+            is_over: false,
+        })
+    }
+
+    /// The next message, as an entry for the records of this side.
+    ///
+    /// # Errors
+    /// The writer wrote what is no message.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Result<Option<Descriptor>, ()> {
+        let Some(entry) = self.forward.pop() else { return Ok(None) };
+        self.counts.set(DirectCounts::THIRD, self.forward.position());
+        if entry.op != down::MESSAGE || entry.slot >= FIRST_OF_PEER {
+            return Err(());
+        }
+        failpoint!("direct.get.after_pop");
+        Ok(Some(Descriptor { slot: entry.slot + FIRST_OF_PEER, target: 0, ..entry }))
+    }
+
+    /// Ends a message that came over these rings.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, entry: Descriptor, whole_len: u32) {
+        failpoint!("direct.end_get.before_push");
+        self.count(whole_len);
+        self.back.push(Descriptor { slot: entry.slot - FIRST_OF_PEER, ..entry });
+        failpoint!("direct.end_get.after_push");
+        if self.writer.wants() && self.writer.take() {
+            wake_peer(&self.claim, self.port);
+        }
+    }
+
+    /// Notes a message as ended here: it goes to the core.
+    #[inline]
+    pub(crate) fn count(&mut self, whole_len: u32) {
+        self.gets += 1;
+        self.bytes += u64::from(whole_len);
+        self.counts.set(DirectCounts::MESSAGES, self.gets);
+        self.counts.set(DirectCounts::BYTES, self.bytes);
+    }
+
+    /// Notes that the writer puts nothing more in.
+    pub(crate) fn note_over(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Whether nothing more comes and all that came is ended: from here on these rings are not used. Notifies the core then.
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_over && self.tell_done()
+    }
+
+    #[cold]
+    fn tell_done(&self) -> bool {
+        let dropped = self.claim.dropped.load(Ordering::Acquire).wrapping_sub(self.dropped_before);
+        if self.forward.is_ready() || self.forward.position() != self.gets + u64::from(dropped) {
+            return false;
+        }
+        failpoint!("direct.done.before_push");
+        let head = Descriptor { op: up::DIRECT_DONE, target: self.port, ..Descriptor::default() };
+        let _sent = self.claim.inner.send(Signal { head, a: 0, b: 0 });
+        true
+    }
+}
+
+impl Drop for ReaderLink {
+    fn drop(&mut self) {
+        self.claim.inner.watch.forget_sleeper(self.port);
+    }
+}
+
+/// Whether a slot is one of the writer's at the other end of direct rings.
+#[inline(always)]
+pub(crate) fn is_of_peer(slot: u16) -> bool {
+    slot >= FIRST_OF_PEER
+}
