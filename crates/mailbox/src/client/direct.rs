@@ -31,6 +31,16 @@ fn wake_peer(claim: &Claim, port: u16) {
     let _sent = claim.inner.send(Signal { head, a: 0, b: 0 });
 }
 
+/// Whether a writer is without a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dry {
+    No,
+    /// More are asked for.
+    Asked,
+    /// It is counted.
+    Counted,
+}
+
 /// The writer's end.
 pub(crate) struct WriterLink {
     port: u16,
@@ -45,10 +55,9 @@ pub(crate) struct WriterLink {
     /// Of each slot that the reader has, the generation and one.
     lent: Box<[u32]>,
     lent_count: u32,
-    /// How many that were when more were asked for the last time.
-    asked_at: u32,
-    /// The present lack of a buffer is counted.
-    is_dry: bool,
+    /// How many there may be.
+    most: u32,
+    dry: Dry,
 }
 
 impl WriterLink {
@@ -70,8 +79,8 @@ impl WriterLink {
             waits: 0,
             lent: vec![0; SLOTS].into(),
             lent_count: 0,
-            asked_at: 0,
-            is_dry: false,
+            most: entry.len,
+            dry: Dry::No,
         })
     }
 
@@ -119,7 +128,7 @@ impl WriterLink {
         let granted = again.ok_or(())?;
         *lent = 0;
         self.lent_count -= 1;
-        self.is_dry = false;
+        self.dry = Dry::No;
         Ok(Some(granted))
     }
 
@@ -131,21 +140,22 @@ impl WriterLink {
         {
             self.lent_count -= 1;
         }
-        self.is_dry = false;
+        self.dry = Dry::No;
     }
 
-    /// There is no buffer. How many slots the reader has, if more are to be asked for; else it is counted, once until there is one.
+    /// There is no buffer. Whether to ask for more; if it has been asked, that is counted, once until there is one.
     #[cold]
-    pub(crate) fn note_dry(&mut self) -> Option<u32> {
-        if self.lent_count > self.asked_at {
-            self.asked_at = self.lent_count;
-            return Some(self.lent_count);
-        }
-        if !std::mem::replace(&mut self.is_dry, true) {
+    pub(crate) fn note_dry(&mut self) -> bool {
+        let before = self.dry;
+        self.dry = match before {
+            Dry::No if self.lent_count < self.most => Dry::Asked,
+            _ => Dry::Counted,
+        };
+        if before != Dry::Counted && self.dry == Dry::Counted {
             self.waits += 1;
             self.counts.set(DirectCounts::THIRD, self.waits);
         }
-        None
+        self.dry == Dry::Asked
     }
 
     /// The entries that leave to the core what the reader has.

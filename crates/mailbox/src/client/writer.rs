@@ -340,9 +340,9 @@ impl RingsWriter {
             self.ask(bytes, is_try)?;
         } else if bytes <= self.usual as usize
             && let Some(link) = &mut self.link
-            && let Some(lent) = link.note_dry()
+            && link.note_dry()
         {
-            self.port.push(Descriptor { op: up::MORE, len: lent, ..Descriptor::default() });
+            self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
         }
         Ok(None)
     }

@@ -150,6 +150,11 @@ pub(super) fn passed_of(directs: &Slab<Direct>, mailbox: &Mailbox) -> Passed {
     direct.map(Direct::passed).unwrap_or_default()
 }
 
+/// Slots that a writer may come to have, so that the mailbox holds its bound.
+fn most_slots(usual: u32, mailbox: &Mailbox) -> u32 {
+    usual.max(mailbox.bound_messages.min(super::lifetime::MOST_AHEAD))
+}
+
 impl HostInterface {
     // --- beginning ---
 
@@ -223,10 +228,10 @@ impl HostInterface {
                 port.direct = DirectPort { pair: Some(pair), was_used: true, is_spoilt: false, bytes };
             }
         }
-        if let Some(mailbox) = self.present_mailbox(mailbox) {
-            mailbox.direct = Some(pair);
-        }
-        self.tell(writer, Descriptor { op: down::DIRECT, target, offset: range.0, ..Descriptor::default() });
+        let mailbox = self.present_mailbox(mailbox)?;
+        mailbox.direct = Some(pair);
+        let len = most_slots(usual_ahead, mailbox);
+        self.tell(writer, Descriptor { op: down::DIRECT, target, offset: range.0, len, ..Descriptor::default() });
         Some(())
     }
 
@@ -293,7 +298,7 @@ impl HostInterface {
             (ProtocolViolation::Operation(up::DIRECT), Some(pair)) => self.take_direct(key, pair).map(|()| None),
             (ProtocolViolation::Operation(up::DIRECT_END), Some(pair)) => self.take_end(key, pair).map(|()| None),
             (ProtocolViolation::Operation(up::LEFT), _) if direct.was_used => self.take_left(key, entry).map(|()| None),
-            (ProtocolViolation::Operation(up::MORE), _) if direct.was_used => self.take_more(key, entry).map(|()| None),
+            (ProtocolViolation::Operation(up::MORE), _) if direct.was_used => self.take_more(key).map(|()| None),
             (ProtocolViolation::NoSlot(_), Some(pair)) => self.take_of_peer(key, pair, entry),
             _ => Err(violation),
         };
@@ -379,8 +384,8 @@ impl HostInterface {
         true
     }
 
-    /// All of the writer's slots are with the reader: it gets more, up to the bound.
-    fn take_more(&mut self, key: PortKey, entry: &Descriptor) -> Result<(), ProtocolViolation> {
+    /// The writer is without a buffer: it gets more, up to the bound, if all that it had are in the mailbox.
+    fn take_more(&mut self, key: PortKey) -> Result<(), ProtocolViolation> {
         // What it waits for may be due to it by now.
         self.freed = true;
         let Some(port) = self.clients.present_port(key) else { return Ok(()) };
@@ -392,12 +397,11 @@ impl HostInterface {
         if let (Some(direct), Some(mailbox)) = (direct, mailbox)
             && direct.is_on()
             && mailbox.generation == port.mailbox.generation
-            && port.slots.granted() == entry.len
+            && port.slots.granted() == port.ahead
+            && direct.passed().depth >= port.ahead
+            && !is_full(&self.directs, mailbox)
         {
-            let most = direct.usual_ahead.max(mailbox.bound_messages.min(super::lifetime::MOST_AHEAD));
-            if port.ahead <= entry.len && !is_full(&self.directs, mailbox) {
-                port.ahead = (2 * port.ahead).min(most);
-            }
+            port.ahead = (2 * port.ahead).min(most_slots(direct.usual_ahead, mailbox));
         }
         self.make_hungry(key);
         Ok(())

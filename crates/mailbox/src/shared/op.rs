@@ -19,7 +19,8 @@ pub(crate) mod up {
     /// After [`DIRECT_END`]: a granted slot that went over the direct rings and has not come back. No violation if it is not
     /// held any more.
     pub(crate) const LEFT: u8 = 7;
-    /// Over direct rings `len` slots are with the reader, and the writer has no other: look again at what it is due.
+    /// All slots are with the reader at the other end of direct rings, or one has come back and a longer buffer is waited for: look
+    /// again at what this writer is due.
     pub(crate) const MORE: u8 = 8;
     /// A buffer of `len` bytes for mailbox `target`; bit 0 of `b`: refuse rather than wait.
     pub(crate) const ALLOC: u8 = 16;
@@ -64,8 +65,8 @@ pub(crate) mod down {
     pub(crate) const REFUSED: u8 = 3;
     /// The mailbox is gone; `target` is the [`super::Reason`].
     pub(crate) const CLOSED: u8 = 4;
-    /// Direct rings, in a block that begins at `offset` of the shared segment. To a writer: it may use them from now on. To a
-    /// reader: its writer does. Bit 0 of `target`: who publishes makes the fences itself.
+    /// Direct rings, in a block that begins at `offset` of the shared segment. To a writer: it may use them from now on, and
+    /// may come to have `len` slots. To a reader: its writer does. Bit 0 of `target`: who publishes makes the fences itself.
     pub(crate) const DIRECT: u8 = 5;
     /// To a reader: the writer puts nothing more into the direct rings.
     pub(crate) const DIRECT_END: u8 = 6;
