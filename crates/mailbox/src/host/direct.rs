@@ -445,8 +445,10 @@ impl HostInterface {
         if port.side != Side::Write {
             return Err(ProtocolViolation::Operation(up::LEFT));
         }
-        if let Some(direct) = port.direct.pair.and_then(|pair| self.directs.get_mut(pair as usize)) {
-            if direct.left.len() >= SLOTS || !direct.is_ended {
+        let direct = port.direct.pair.and_then(|pair| self.directs.get_mut(pair as usize));
+        // Without a reader they are over at once, and others may be offered by now.
+        if let Some(direct) = direct.filter(|direct| direct.is_ended) {
+            if direct.left.len() >= SLOTS {
                 return Err(ProtocolViolation::TooMany);
             }
             direct.left.push(*entry);
