@@ -94,7 +94,11 @@ struct Core {
 impl Core {
     fn turn(&mut self) {
         while let Some(arrival) = self.host.poll_active() {
-            let Arrival::Upcall { upcall, message, .. } = arrival else { continue };
+            let Arrival::Upcall { upcall, message, .. } = arrival else {
+                let burst = self.host.take_burst();
+                self.host.keep_burst(burst);
+                continue;
+            };
             match (upcall, self.replies) {
                 (ECHO, Some(replies)) => self.host.put(replies, message),
                 (COPY, Some(replies)) => {

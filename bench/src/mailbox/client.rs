@@ -159,8 +159,8 @@ pub(super) fn answer(addr: &str, cpu: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts messages as fast as a task on the core takes them.
-pub(super) fn one_way(addr: &str, cpu: usize, task: &str) -> Result<(), Error> {
+/// Puts messages as fast as a task on the core takes them: many with one call, or each with its own.
+pub(super) fn one_way(addr: &str, cpu: usize, task: &str, single: bool) -> Result<(), Error> {
     let node = node(addr)?;
     node.create_mailbox(REQUESTS, MailboxOptions::default())?;
     node.create_task(task, REQUESTS, [("", ""); 0])?;
@@ -168,14 +168,21 @@ pub(super) fn one_way(addr: &str, cpu: usize, task: &str) -> Result<(), Error> {
     let mut writer = node.writer_with(REQUESTS, WriterOptions { message_bytes, ..WriterOptions::default() })?;
     pin_to_cpu(cpu)?;
     let start = Instant::now();
-    let messages = for_a_while(|number| {
-        let mut put = loop {
-            if let Some(put) = writer.try_begin_put(ONE_WAY_BYTES)? {
-                break put;
-            }
-        };
-        fill(&mut put, number);
-        Ok(writer.end_put(put)?)
+    let messages = for_a_while(|number, count| {
+        if !single {
+            writer.put_many_with(count, ONE_WAY_BYTES, |at, message| fill(message, number + at as u64))?;
+            return Ok(());
+        }
+        for number in number..number + count as u64 {
+            let mut put = loop {
+                if let Some(put) = writer.try_begin_put(ONE_WAY_BYTES)? {
+                    break put;
+                }
+            };
+            fill(&mut put, number);
+            writer.end_put(put)?;
+        }
+        Ok(())
     })?;
     // What the core has not taken yet is a few hundred messages at most; that it took all is seen in its list afterwards.
     let elapsed = start.elapsed();

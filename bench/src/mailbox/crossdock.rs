@@ -48,9 +48,9 @@ pub(super) fn reader_thread(bench: &Bench) -> Result<Measured, Error> {
 }
 
 /// One way, into a task that takes each message; all have arrived, by the daemon's own account.
-pub(super) fn one_way(bench: &Bench, task: &str) -> Result<Measured, Error> {
+pub(super) fn one_way(bench: &Bench, how: &[&str]) -> Result<Measured, Error> {
     let daemon = daemon(bench, "")?;
-    let mut client = role(&["one-way", &daemon.addr, &bench.client_cpu(), task])?;
+    let mut client = role(&[&["one-way", &daemon.addr, &bench.client_cpu()], how].concat())?;
     let report = client.next_report()?;
     let sent = report["messages"].as_u64();
     let mut taken = None;

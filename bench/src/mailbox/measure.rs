@@ -53,17 +53,15 @@ pub(super) const ONE_WAY_BYTES: usize = 64;
 /// How long they are sent.
 const ONE_WAY: Duration = Duration::from_millis(700);
 
-/// Sends messages for a while, numbered from 0; how many it was.
-pub(super) fn for_a_while(mut send: impl FnMut(u64) -> Result<(), Error>) -> Result<u64, Error> {
+/// Sends messages for a while, numbered from 0: `send` is given the first number and how many; how many it was in all.
+pub(super) fn for_a_while(mut send: impl FnMut(u64, usize) -> Result<(), Error>) -> Result<u64, Error> {
     /// Messages between two looks at the clock.
-    const BURST: u64 = 1024;
+    const BURST: usize = 1024;
     let start = Instant::now();
     let mut number = 0;
     while start.elapsed() < ONE_WAY {
-        for _ in 0..BURST {
-            send(number)?;
-            number += 1;
-        }
+        send(number, BURST)?;
+        number += BURST as u64;
     }
     Ok(number)
 }

@@ -79,8 +79,9 @@ const STEPS: &[Step] = &[
     Step { name: "put_get_65536", run: |bench| crossdock::round_trips(bench, &["put-get", "65536", "polling"], "") },
     Step { name: "unix_one_way", run: baselines::unix_one_way },
     // It reads every byte, as the other end of the Unix stream does.
-    Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, "sum") },
-    Step { name: "one_way_64_unread", run: |bench| crossdock::one_way(bench, "discard") },
+    Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, &["sum"]) },
+    Step { name: "one_way_64_single", run: |bench| crossdock::one_way(bench, &["sum", "--single"]) },
+    Step { name: "one_way_64_unread", run: |bench| crossdock::one_way(bench, &["discard"]) },
     Step { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
     Step { name: "rtt_blocking_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "") },
     Step {
@@ -117,6 +118,7 @@ const LINES: &[Line] = &[
     line("enqueue_echo_64", "rtt_ns_p50", "enqueue_echo_64", FLOOR),
     line("put_get_64", "rtt_ns_p50", "put_get_64", FLOOR),
     line("put_get_64_vs_bare_lines", "rtt_ns_p50", "put_get_64", Some(("bare_lines", "payload_floor"))),
+    line("put_get_64", "p99_to_p50", "put_get_64", None),
     line("put_get_1024", "rtt_ns_p50", "put_get_1024", FLOOR),
     line("enqueue_echo_65536", "rtt_ns_p50", "enqueue_echo_65536", FLOOR),
     line("sync", "rtt_ns_p50", "sync", FLOOR),
@@ -125,6 +127,7 @@ const LINES: &[Line] = &[
     line("put_get_64_vs_iceoryx2", "rtt_ns_p50", "put_get_64", Some(("iceoryx2", "iceoryx2"))),
     line("rings", "rtt_ns_p50", "put_get_64", Some(("signal_queue", "signal_queue"))),
     line("one_way_64", "msgs_per_s", "one_way_64", Some(("unix_stream", "unix_one_way"))),
+    line("one_way_64_single", "msgs_per_s", "one_way_64_single", Some(("unix_stream", "unix_one_way"))),
     line("one_way_64_unread", "msgs_per_s", "one_way_64_unread", Some(("unix_stream", "unix_one_way"))),
     line("rtt_blocking_64", "rtt_us_p50", "rtt_blocking_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
     line(
@@ -213,6 +216,10 @@ fn figures(line: &Line, table: &Table) -> Vec<Figure> {
 
 /// A step's values of a metric; roles report round trips in ns.
 fn samples(table: &Table, step: &'static str, metric: &str) -> Option<Samples> {
+    if metric == "p99_to_p50" {
+        let [slow, middle] = ["rtt_ns_p99", "rtt_ns_p50"].map(|metric| samples(table, step, metric));
+        return Some(Samples(slow?.0.iter().zip(middle?.0).map(|(slow, middle)| slow / middle).collect()));
+    }
     let measured_as = metric.replace("rtt_us", "rtt_ns");
     let values = table.get(&(step, measured_as.clone()))?;
     let divisor = if measured_as == metric { 1.0 } else { 1e3 };
@@ -223,6 +230,7 @@ fn unit(metric: &str) -> &'static str {
     match metric {
         "rtt_us_p50" | "rtt_us_p99" => "us",
         "cpu_percent" | "daemon_cpu_percent" => "%",
+        "p99_to_p50" => "ratio",
         _ => "1/s",
     }
 }

@@ -35,7 +35,14 @@ pub(crate) enum Role {
     /// Hands on every message of a mailbox
     Answer { addr: String, cpu: usize },
     /// Sends messages to a mailbox that a task reads
-    OneWay { addr: String, cpu: usize, task: String },
+    OneWay {
+        addr: String,
+        cpu: usize,
+        task: String,
+        /// One call for each message, in place of one for many
+        #[arg(long)]
+        single: bool,
+    },
     /// Has the core write one sync at a time and waits for it
     Sync { addr: String, cpu: usize },
     /// Waits for a message that never comes
@@ -58,7 +65,7 @@ impl Role {
             Role::Iceoryx2Ping { name, cpu } => iceoryx2::ping(&name, cpu),
             Role::Ping(ping) => client::ping(&ping),
             Role::Answer { addr, cpu } => client::answer(&addr, cpu),
-            Role::OneWay { addr, cpu, task } => client::one_way(&addr, cpu, &task),
+            Role::OneWay { addr, cpu, task, single } => client::one_way(&addr, cpu, &task, single),
             Role::Sync { addr, cpu } => client::sync(&addr, cpu),
             Role::Idle { addr } => client::idle(&addr),
         }

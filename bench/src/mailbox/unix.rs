@@ -94,10 +94,13 @@ pub(super) fn source(name: &str, cpu: usize) -> Result<(), Error> {
     let mut message = [0; ONE_WAY_BYTES];
     let mut expected = 0u64;
     let start = Instant::now();
-    let messages = for_a_while(|number| {
-        fill(&mut message, number);
-        expected += u64::from(number as u8) * ONE_WAY_BYTES as u64;
-        write_whole(&mut stream, &message)
+    let messages = for_a_while(|first, count| {
+        for number in first..first + count as u64 {
+            fill(&mut message, number);
+            expected += u64::from(number as u8) * ONE_WAY_BYTES as u64;
+            write_whole(&mut stream, &message)?;
+        }
+        Ok(())
     })?;
     stream.shutdown(Shutdown::Write)?;
     let mut sum = [0; 8];

@@ -19,6 +19,8 @@ pub const FAILPOINTS: &[&str] = &[
     "lane.pass.before_store",
     "lane.pass.after_store",
     "writer.end_put.before_push",
+    "writer.put_many.before_push",
+    "writer.put_many.after_push",
     "writer.end_put.after_push",
     "writer.enqueue.before_push",
     "writer.enqueue.after_push",

@@ -132,6 +132,29 @@ fn content_of_every_size_comes_whole_and_in_order(pair: &mut Pair) {
     }
 }
 
+fn many_messages_of_one_call_come_whole_and_in_order(pair: &mut Pair) {
+    // Shorter and longer than what is granted ahead, and more of them than the mailbox holds.
+    for (seed, count, len) in [(0, 1, 8), (1, 40, 64), (41, 7, 0), (48, 20, 5000), (68, 100, 4096)] {
+        pair.writer.order(&format!("put-many m {seed} {count} {len}"));
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let marks = pair.reader.does("get-many m 5");
+            let marks: Vec<String> = marks.split(' ').map(str::to_owned).collect();
+            assert!((1..=5).contains(&marks.len()), "{marks:?}");
+            seen.extend(marks);
+        }
+        pair.writer.answer().unwrap();
+        let expected: Vec<String> = (seed..seed + count as u64).map(|seed| mark_of(seed, 0, len)).collect();
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(pair.reader.does("try-get m 0"), "none");
+    // None wanted, none taken; and a call that runs out of time takes none either.
+    pair.writer.does("put-many m 1 2 10");
+    assert_eq!(pair.reader.does("get-many m 0"), "");
+    assert_eq!(pair.reader.does("get m 0 block"), mark_of(1, 0, 10));
+    assert_eq!(pair.reader.does("get m 1 block"), mark_of(2, 0, 10));
+}
+
 fn puts_may_be_ended_in_any_order_which_is_theirs(pair: &mut Pair) {
     for seed in 0..AHEAD {
         pair.writer.does(&format!("begin-put m {seed} {} block", 10 + seed * 3000));
@@ -529,6 +552,7 @@ macro_rules! behaviours {
 
 behaviours! {
     content_of_every_size_comes_whole_and_in_order
+    many_messages_of_one_call_come_whole_and_in_order
     puts_may_be_ended_in_any_order_which_is_theirs
     messages_stay_unchanged_until_they_are_ended_in_any_order
     bytes_that_adjust_removed_are_gone_for_later_readers

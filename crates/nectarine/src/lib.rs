@@ -130,7 +130,9 @@ pub use crossdock_transport::control::{Activity, DropCause, Implementation, Over
 pub use error::Error;
 pub use iteration::{Batches, RecordIter, Typed};
 pub use link::awaiting::PublisherEvent;
-pub use node::{MailboxOptions, Message, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions};
+pub use node::{
+    Burst, MailboxOptions, Message, Messages, Node, NodeBuilder, Put, Reader, ReaderOptions, Writer, WriterOptions,
+};
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use records::{ReceivedRecord, Records, TakenRecords};

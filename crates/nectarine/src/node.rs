@@ -9,7 +9,7 @@ mod remote;
 mod session;
 mod writer;
 
-pub use reader::{Message, Reader, ReaderOptions};
+pub use reader::{Burst, Message, Messages, Reader, ReaderOptions};
 pub use writer::{Put, Writer, WriterOptions};
 
 use crate::client::{Client, Interrupter};

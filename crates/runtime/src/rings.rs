@@ -94,6 +94,7 @@ impl Context {
             Arrival::Upcall { mailbox, upcall, message } => {
                 self.host.run_task(self.net.pool_mut(), mailbox, upcall, message);
             }
+            Arrival::Upcalls { mailbox, upcall } => self.host.run_task_for_burst(self.net.pool_mut(), mailbox, upcall),
             Arrival::Session { client, message } => self.take_session(client, message),
             Arrival::Call { client, procedure, argument, result } => {
                 let value = answer_call(client, procedure, argument, self.net.now_ns());

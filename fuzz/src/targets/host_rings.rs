@@ -214,6 +214,14 @@ impl World {
                 assert!(self.host.read(&message, 0, &mut bytes));
                 self.host.free(message);
             }
+            Arrival::Upcalls { .. } => {
+                let burst = self.host.take_burst();
+                for message in &burst {
+                    let mut bytes = vec![0; message.len()];
+                    assert!(self.host.read(message, 0, &mut bytes));
+                }
+                self.host.keep_burst(burst);
+            }
             // It may be reported when the next hostile one is there already.
             Arrival::Violation { client, .. } => {
                 assert_ne!(client, self.honest_key, "the honest one keeps the protocol")

@@ -12,7 +12,7 @@ use super::claim::Claim;
 use super::error::MailboxError;
 use crate::racy;
 use crate::segment::Segment;
-use crate::shared::{Descriptor, SLOTS};
+use crate::shared::{Descriptor, SLOTS, up};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -187,7 +187,26 @@ impl Granted {
         }
     }
 
+    /// Its first `len` bytes, or all if that is more, to be written in place.
+    #[inline(always)]
+    pub(crate) fn bytes_mut(&mut self, len: u32) -> &mut [u8] {
+        // SAFETY: as in `capacity`. The range was checked to lie in the shared segment, which is mapped to be written, for as long as
+        // the table is kept; a slot is handed out once, so this value, borrowed mutably, is the only way to it.
+        unsafe {
+            let slip = &*self.0.as_ref().slip.get();
+            std::slice::from_raw_parts_mut(slip.data.as_ptr(), slip.len.min(len) as usize)
+        }
+    }
+
+    /// The entry by which its first `len` bytes, or all if that is more, are put.
+    #[inline(always)]
+    pub(crate) fn into_put(self, len: u32) -> Descriptor {
+        let entry = self.into_entry(up::PUT);
+        Descriptor { len: entry.len.min(len), ..entry }
+    }
+
     /// The entry by which the slot is given back, unused.
+    #[inline(always)]
     pub(crate) fn into_entry(self, op: u8) -> Descriptor {
         // SAFETY: as above; nobody uses the slip any more once it is turned in.
         unsafe {

@@ -41,7 +41,7 @@ pub use attachment::Attachment;
 pub use claim::Interrupter;
 pub use condition::Condition;
 pub use error::MailboxError;
-pub use reader::{Message, Reader};
+pub use reader::{Burst, Message, Reader};
 pub use signal::ErrorSignal;
 pub use sync::SyncWord;
 pub use wait::Wait;

@@ -70,6 +70,18 @@ impl Port {
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: Descriptor) {
         self.up.push(entry);
+        self.ring();
+    }
+
+    /// Sends one of many entries, which the core may take at once; the last of them is followed by [`Port::ring`].
+    #[inline(always)]
+    pub(crate) fn push_one_of_many(&mut self, entry: Descriptor) {
+        self.up.push(entry);
+    }
+
+    /// Rings the core, if it sleeps.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self) {
         self.claim.inner.bell.ring_if_asleep(&mut self.rung);
     }
 

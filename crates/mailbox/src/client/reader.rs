@@ -20,7 +20,11 @@ const FIRST_LOOKS: u32 = 256;
 /// A message is read in place: [`Reader::begin_get`] gives the next one, [`Reader::end_get`] releases its memory. Several may be
 /// begun before one is ended. A message that is not ended counts towards the mailbox's bound, so a reader that keeps messages
 /// blocks the writers.
-pub struct Reader(Side);
+pub struct Reader {
+    side: Side,
+    /// Kept for its memory.
+    burst: Vec<Message>,
+}
 
 enum Side {
     Rings(RingsReader),
@@ -29,11 +33,11 @@ enum Side {
 
 impl Reader {
     pub(crate) fn rings(port: Port) -> Reader {
-        Reader(Side::Rings(RingsReader { port, link: None }))
+        Reader { side: Side::Rings(RingsReader { port, link: None }), burst: Vec::new() }
     }
 
     pub(crate) fn signals(side: SignalSide) -> Reader {
-        Reader(Side::Signals(side))
+        Reader { side: Side::Signals(side), burst: Vec::new() }
     }
 
     /// The next message. Waits as `wait` says while there is none.
@@ -43,7 +47,7 @@ impl Reader {
     /// mailbox `TooManyHeld`, if that was so until the time was up.
     #[inline(always)]
     pub fn begin_get(&mut self, wait: Wait) -> Result<Message, MailboxError> {
-        match &mut self.0 {
+        match &mut self.side {
             Side::Rings(rings) => match rings.look()? {
                 Some(held) => Ok(Message(held)),
                 None => rings.begin_get(wait).map(Message),
@@ -58,7 +62,7 @@ impl Reader {
     /// As [`Reader::begin_get`].
     #[inline(always)]
     pub fn try_begin_get(&mut self) -> Result<Option<Message>, MailboxError> {
-        let held = match &mut self.0 {
+        let held = match &mut self.side {
             Side::Rings(rings) => match rings.look()? {
                 None => rings.port.check().map(|()| None)?,
                 found => found,
@@ -68,9 +72,37 @@ impl Reader {
         Ok(held.map(Message))
     }
 
+    /// The next messages, `most` at most: waits for the first as `wait` says, and takes those behind it that have come. They are
+    /// given back together when the burst is dropped: quicker than one by one.
+    ///
+    /// # Errors
+    /// As [`Reader::begin_get`], and then no message was taken.
+    #[inline]
+    pub fn get_many(&mut self, most: usize, wait: Wait) -> Result<Burst<'_>, MailboxError> {
+        let mut messages = std::mem::take(&mut self.burst);
+        if most > 0 {
+            match self.begin_get(wait) {
+                Ok(first) => messages.push(first),
+                Err(error) => {
+                    self.burst = messages;
+                    return Err(error);
+                }
+            }
+        }
+        if let Side::Rings(rings) = &mut self.side {
+            // An error is met again by the next call, which begins with it.
+            while messages.len() < most
+                && let Ok(Some(held)) = rings.look()
+            {
+                messages.push(Message(held));
+            }
+        }
+        Ok(Burst { reader: self, messages })
+    }
+
     /// Makes a call of this reader that waits return, from another thread.
     pub fn interrupter(&self) -> Interrupter {
-        match &self.0 {
+        match &self.side {
             Side::Rings(rings) => Interrupter::new(&rings.port.claim),
             Side::Signals(side) => side.interrupter(),
         }
@@ -80,7 +112,7 @@ impl Reader {
     /// reader is released too.
     #[inline(always)]
     pub fn end_get(&mut self, message: Message) {
-        match &mut self.0 {
+        match &mut self.side {
             Side::Rings(rings) => rings.end_get(message.0),
             Side::Signals(side) => side.end_get(message.0),
         }
@@ -93,7 +125,7 @@ impl Reader {
     /// `Closed`, `Gone`; `Foreign` if the message is of another reader. It is ended then.
     #[inline]
     pub fn enqueue(&mut self, message: Message, to: u16) -> Result<(), MailboxError> {
-        match &mut self.0 {
+        match &mut self.side {
             Side::Rings(rings) => rings.enqueue(message.0, to),
             Side::Signals(side) => side.enqueue(message.0, to),
         }
@@ -102,10 +134,54 @@ impl Reader {
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.side {
             Side::Rings(rings) => f.debug_struct("Reader").field("port", &rings.port.number).finish_non_exhaustive(),
             Side::Signals(side) => f.debug_struct("Reader").field("number", &side.number).finish_non_exhaustive(),
         }
+    }
+}
+
+/// Messages that were taken together ([`Reader::get_many`]), in their order. Dropping it ends them all.
+pub struct Burst<'a> {
+    reader: &'a mut Reader,
+    messages: Vec<Message>,
+}
+
+impl Burst<'_> {
+    /// Takes the messages out, in their order, to be ended or enqueued one by one.
+    pub fn take(&mut self) -> std::vec::Drain<'_, Message> {
+        self.messages.drain(..)
+    }
+}
+
+impl Deref for Burst<'_> {
+    type Target = [Message];
+    #[inline]
+    fn deref(&self) -> &[Message] {
+        &self.messages
+    }
+}
+
+impl Drop for Burst<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let mut messages = std::mem::take(&mut self.messages);
+        match &mut self.reader.side {
+            Side::Rings(rings) => {
+                for message in messages.drain(..) {
+                    rings.end_one_of_many(message.0);
+                }
+                rings.port.ring();
+            }
+            Side::Signals(side) => messages.drain(..).for_each(|message| side.end_get(message.0)),
+        }
+        self.reader.burst = messages;
+    }
+}
+
+impl fmt::Debug for Burst<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Burst").field("messages", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -232,6 +308,13 @@ impl RingsReader {
 
     #[inline(always)]
     fn end_get(&mut self, held: Held) {
+        self.end_one_of_many(held);
+        self.port.ring();
+    }
+
+    /// Ends a message; the last of them is followed by a ring.
+    #[inline(always)]
+    fn end_one_of_many(&mut self, held: Held) {
         if !held.is_of(&self.port.claim) {
             return; // its drop knows where it belongs
         }
@@ -245,7 +328,7 @@ impl RingsReader {
                     self.link = None;
                 }
             }
-            _ => self.port.push(entry),
+            _ => self.port.push_one_of_many(entry),
         }
         failpoint!("reader.end_get.after_push");
         self.port.keep(claim);

@@ -120,6 +120,69 @@ impl Writer {
         }
     }
 
+    /// Puts a copy of each of `messages`, in their order: quicker than one by one, because what they have in common is done once, and
+    /// the reader can take them together. Waits as `wait` says whenever no buffer is to be had. Returns how many there were.
+    ///
+    /// # Errors
+    /// As [`Writer::begin_put`]. The messages before the one that met the error are put; that one has been taken from the iterator.
+    #[inline]
+    pub fn put_many<M: AsRef<[u8]>>(
+        &mut self,
+        messages: impl IntoIterator<Item = M>,
+        wait: Wait,
+    ) -> Result<usize, MailboxError> {
+        let mut messages = messages.into_iter();
+        self.put_each(wait, |burst| {
+            let Some(message) = messages.next() else { return Ok(false) };
+            let bytes = message.as_ref();
+            burst.put(bytes.len(), |place| place.copy_from_slice(bytes)).map(|()| true)
+        })
+    }
+
+    /// Puts `count` messages of `bytes` bytes, which `fill` writes in place, each by its number from 0 on; else as
+    /// [`Writer::put_many`]. What a message's bytes are before they are written is not said.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn put_many_with(
+        &mut self,
+        count: usize,
+        bytes: usize,
+        wait: Wait,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) -> Result<usize, MailboxError> {
+        let mut at = 0;
+        self.put_each(wait, |burst| {
+            if at == count {
+                return Ok(false);
+            }
+            at += 1;
+            burst.put(bytes, |place| fill(at - 1, place)).map(|()| true)
+        })
+    }
+
+    /// Calls `next` until it says that there is nothing more to put; how often it put something.
+    #[inline(always)]
+    fn put_each(
+        &mut self,
+        wait: Wait,
+        mut next: impl FnMut(&mut PutBurst<'_>) -> Result<bool, MailboxError>,
+    ) -> Result<usize, MailboxError> {
+        let mut burst = PutBurst { writer: self, wait };
+        let mut put = 0;
+        let outcome = loop {
+            match next(&mut burst) {
+                Ok(true) => put += 1,
+                other => break other,
+            }
+        };
+        if let Side::Rings(rings) = &mut self.0 {
+            rings.port.ring();
+        }
+        outcome.map(|_| put)
+    }
+
     /// Of a session: how many messages were put, and how many of them the daemon has taken, as far as it has said. Of other
     /// writers: nothing.
     pub fn put_and_taken(&self) -> (u64, u64) {
@@ -158,6 +221,38 @@ impl fmt::Debug for Writer {
             Side::Rings(rings) => f.debug_struct("Writer").field("port", &rings.port.number).finish_non_exhaustive(),
             Side::Signals(side) => f.debug_struct("Writer").field("number", &side.number).finish_non_exhaustive(),
         }
+    }
+}
+
+/// A writer in the middle of [`Writer::put_many`].
+struct PutBurst<'a> {
+    writer: &'a mut Writer,
+    wait: Wait,
+}
+
+impl PutBurst<'_> {
+    /// Puts one more message of `bytes` bytes.
+    #[inline(always)]
+    fn put(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), MailboxError> {
+        match &mut self.writer.0 {
+            Side::Rings(rings) if rings.has_cached(bytes) => {
+                rings.put_cached(bytes as u32, fill);
+                Ok(())
+            }
+            _ => self.put_slowly(bytes, fill),
+        }
+    }
+
+    /// The same where no buffer that was granted ahead is at hand, or the core has to be asked.
+    #[inline(never)]
+    fn put_slowly(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), MailboxError> {
+        if let Side::Rings(rings) = &mut self.writer.0 {
+            // What was put must be known before anything is waited for.
+            rings.port.ring();
+        }
+        let mut put = self.writer.begin_put(bytes, self.wait)?;
+        fill(&mut put);
+        self.writer.end_put(put)
     }
 }
 
@@ -283,6 +378,35 @@ impl RingsWriter {
         }
         failpoint!("writer.begin_put.granted");
         Some(granted.hold(bytes as u32, self.port.reference()))
+    }
+
+    /// Whether a cached buffer of `bytes` bytes is at hand for one of many messages. A session's are noted one by one.
+    #[inline(always)]
+    fn has_cached(&self, bytes: usize) -> bool {
+        self.sent.is_none() && self.cached.last().is_some_and(|granted| bytes <= granted.capacity() as usize)
+    }
+
+    /// Puts one of many messages in the cached buffer that [`RingsWriter::has_cached`] found.
+    #[inline(always)]
+    fn put_cached(&mut self, len: u32, fill: impl FnOnce(&mut [u8])) {
+        let Some(granted) = self.cached.last_mut() else { return debug_assert!(false, "a buffer was found") };
+        // Before it is taken: `fill` is the application's, and may panic.
+        fill(granted.bytes_mut(len));
+        failpoint!("writer.put_many.before_push");
+        let Some(granted) = self.cached.pop() else { return };
+        let entry = granted.into_put(len);
+        match &mut self.link {
+            Some(link) => {
+                if !link.put(entry) {
+                    self.end_direct();
+                }
+            }
+            None => self.port.push_one_of_many(entry),
+        }
+        failpoint!("writer.put_many.after_push");
+        if let Some(at) = self.cached.len().checked_sub(WRITTEN_AHEAD) {
+            self.cached[at].prefetch(len);
+        }
     }
 
     #[inline(never)]

@@ -181,6 +181,13 @@ pub enum Arrival {
         /// The message, now the context's.
         message: Message,
     },
+    /// Messages were put into such a mailbox, all by one client, one after the other: [`HostInterface::take_burst`] gives them.
+    Upcalls {
+        /// The mailbox.
+        mailbox: MailboxKey,
+        /// The upcall's number.
+        upcall: u32,
+    },
     /// A packet of a client's session.
     Session {
         /// Whose.
@@ -235,6 +242,8 @@ pub struct HostInterface {
     rings: Rings,
     /// Entries taken from rings so far.
     taken: u64,
+    /// Messages of the last [`Arrival::Upcalls`].
+    burst: Vec<Message>,
     /// What is for the context besides what the rings hold.
     arrivals: VecDeque<Arrival>,
     /// What rings held whose client left or closed something: before all that came later.
@@ -292,6 +301,7 @@ impl HostInterface {
             lives: 0,
             rings: Rings::default(),
             taken: 0,
+            burst: Vec::new(),
             arrivals: VecDeque::new(),
             finished: VecDeque::new(),
             is_rings_turn: false,
@@ -347,13 +357,19 @@ impl HostInterface {
         }
         let until = self.taken + LOOK;
         while let Some((client, port, taken)) = self.rings.take(all) {
+            let fed = self.taken / FEED_EVERY;
             self.taken += 1;
             let arrival = match taken {
-                Taken::Descriptor(entry, next) => self.take_descriptor(client, port, &entry, next.as_ref()),
+                Taken::Descriptor(entry, next) => match self.take_descriptor(client, port, &entry, next.as_ref()) {
+                    Some(Arrival::Upcall { mailbox, upcall, message }) if next.is_some() => {
+                        Some(self.gather(PortKey { client, port }, (mailbox, upcall), message))
+                    }
+                    other => other,
+                },
                 Taken::Signal(entry) => self.take_signal(client, &entry),
                 Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
-            if self.taken.is_multiple_of(FEED_EVERY) {
+            if self.taken / FEED_EVERY != fed {
                 self.feed();
             }
             if arrival.is_some() {
@@ -365,6 +381,19 @@ impl HostInterface {
         }
         self.feed();
         self.arrivals.pop_front()
+    }
+
+    /// The messages of an [`Arrival::Upcalls`], in their order. [`HostInterface::keep_burst`] takes their memory back.
+    #[inline]
+    pub fn take_burst(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.burst)
+    }
+
+    /// Takes back what [`HostInterface::take_burst`] gave; messages that are left in it are freed.
+    #[inline]
+    pub fn keep_burst(&mut self, mut burst: Vec<Message>) {
+        self.free_all(&mut burst);
+        self.burst = burst;
     }
 
     /// Entries taken from clients' rings so far: that it grew shows that something came, also where none of it was for the context.
@@ -427,8 +456,23 @@ impl HostInterface {
     /// Gives up the claim on a message.
     #[inline(always)]
     pub fn free(&mut self, message: Message) {
-        if let Err(message) = self.grant_again(message) {
+        let (home, mut message) = (message.0.home, Some(message));
+        self.grant_again(home, |domains| message.take_if(|message| domains.is_sole(message)));
+        if let Some(message) = message {
             self.release(message);
+        }
+    }
+
+    /// Gives up the claims on all of these messages, which are none then: quicker than one by one.
+    pub fn free_all(&mut self, messages: &mut Vec<Message>) {
+        while let Some(last) = messages.last() {
+            let home = last.0.home;
+            let is_next = |domains: &Domains, message: &Message| message.0.home == home && domains.is_sole(message);
+            self.grant_again(home, |domains| messages.pop_if(|message| is_next(domains, message)));
+            // One that is not granted again, or the first of another home.
+            if let Some(message) = messages.pop_if(|message| message.0.home == home) {
+                self.release(message);
+            }
         }
     }
 

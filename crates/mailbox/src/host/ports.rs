@@ -3,9 +3,10 @@
 use super::client::{Hold, Port, SESSION_IN, SESSION_OUT};
 use super::direct::is_full;
 use super::losses::MessageLoss;
-use super::mailbox::{CoreReader, MailboxKey, PortKey, SIGNALS, Side};
+use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Home, Message, Span};
 use super::slots::{Given, ProtocolViolation};
+use super::tables::Domains;
 use super::{Arrival, HostInterface};
 use crate::shared::{Descriptor, Passed, Reason, Signal, down, up};
 
@@ -31,18 +32,8 @@ impl HostInterface {
             let mailbox = port.mailbox;
             return match port.take_put(entry) {
                 Ok(message) => {
-                    // Half of them together: the client then finds many in one look, and the rings' lines move less often.
-                    let is_due = 2 * port.slots.granted() <= port.ahead;
-                    if is_due && !std::mem::replace(&mut port.is_hungry, true) {
-                        self.hungry.push(PortKey { client, port: number });
-                    } else if !is_due {
-                        if !std::mem::replace(&mut port.is_below, true) {
-                            self.below.push(PortKey { client, port: number });
-                        }
-                    } else if port.slots.granted() == 0 {
-                        self.freed = true; // its writer is without a buffer from now on: looked at once more, and counted
-                    }
                     holder.count_in(&message);
+                    self.note_used(PortKey { client, port: number });
                     self.arrive(mailbox, message)
                 }
                 Err(violation) => self.take_uncommon(client, number, entry, violation),
@@ -57,6 +48,65 @@ impl HostInterface {
         match carried_out {
             Ok(()) => None,
             Err(violation) => self.take_uncommon(client, number, entry, violation),
+        }
+    }
+
+    /// Takes the puts that follow one to a task of the core, so that the task sees all of them at once.
+    #[inline(always)]
+    pub(super) fn gather(&mut self, key: PortKey, (mailbox, upcall): (MailboxKey, u32), first: Message) -> Arrival {
+        let PortKey { client, port: number } = key;
+        debug_assert!(self.burst.is_empty(), "the last burst was taken");
+        let mut violation = None;
+        self.burst.push(first);
+        if let Some(holder) = self.clients.present(client)
+            && let Some(domain) = self.domains.of(holder.domain)
+            && let Some(port) = holder.port_mut(number)
+        {
+            let (burst, segment) = (&mut self.burst, &domain.heaps[Area::Shared as usize].segment);
+            let mut bytes = 0;
+            self.rings.take_puts(client, number, |entry| match port.take_put(entry) {
+                Ok(message) => {
+                    // Its bytes come while the others are seen to.
+                    segment.prefetch(message.0.start as usize);
+                    bytes += u64::from(message.0.len);
+                    burst.push(message);
+                    true
+                }
+                Err(found) => {
+                    violation = Some((*entry, found));
+                    false
+                }
+            });
+            let more = burst.len() as u64 - 1;
+            self.taken += more;
+            holder.messages_in += more;
+            holder.bytes_in += bytes;
+            if let Some(entry) = self.mailbox_mut(mailbox) {
+                entry.counters.puts += more;
+                entry.counters.gets += more;
+            }
+        }
+        self.note_used(key);
+        let arrival = violation.and_then(|(entry, found)| self.take_uncommon(client, number, &entry, found));
+        self.arrivals.extend(arrival);
+        Arrival::Upcalls { mailbox, upcall }
+    }
+
+    /// A writer has used some of the buffers that it was granted ahead.
+    #[inline(always)]
+    fn note_used(&mut self, key: PortKey) {
+        let Some(port) = self.clients.present_port(key) else { return };
+        // Most come back by themselves once their messages are freed. Others are granted many together: the client then finds them in
+        // one look, and the rings' lines move less often.
+        let is_due = 4 * port.slots.granted() <= port.ahead;
+        if is_due && !std::mem::replace(&mut port.is_hungry, true) {
+            self.hungry.push(key);
+        } else if !is_due {
+            if !std::mem::replace(&mut port.is_below, true) {
+                self.below.push(key);
+            }
+        } else if port.slots.granted() == 0 {
+            self.freed = true; // its writer is without a buffer from now on: looked at once more, and counted
         }
     }
 
@@ -333,35 +383,37 @@ impl HostInterface {
         outcome
     }
 
-    /// Grants the buffer of a freed message to the port that it came from, if that is due one and nobody waits for memory.
+    /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody waits for memory;
+    /// `next` gives the messages that are of that home, and whose buffers nobody else has a claim on.
     #[inline(always)]
-    pub(super) fn grant_again(&mut self, message: Message) -> Result<(), Message> {
-        let Span { home, domain, area, buffer, first, end, .. } = *message.0;
+    pub(super) fn grant_again(&mut self, home: Home, mut next: impl FnMut(&Domains) -> Option<Message>) {
         if home == Home::HEAP || !self.waiting.is_empty() {
-            return Err(message);
+            return;
         }
-        let Some(client) = self.clients.at_mut(home.client.into()) else { return Err(message) };
+        let Some(client) = self.clients.at_mut(home.client.into()) else { return };
         let (hold, held_bytes) = (client.hold, client.held_bytes());
-        let Some(port) = client.port_mut(home.port).filter(|port| port.home == home) else { return Err(message) };
-        let is_due = port.slots.granted() < port.ahead
-            && port.requests.is_empty()
-            && (hold == Hold::Nothing || home.port != SESSION_OUT)
-            && held_bytes + u64::from(end - first) <= self.config.client_bytes;
-        let has_room = self
-            .mailboxes
-            .get(port.mailbox.index as usize)
-            .is_some_and(|mailbox| mailbox.generation == port.mailbox.generation && !is_full(&self.directs, mailbox));
-        let is_sole = self.domains.heap(&message).is_some_and(|heap| heap.is_sole(buffer));
-        if !(is_due && has_room && is_sole) {
-            return Err(message);
+        let Some(port) = client.port_mut(home.port).filter(|port| port.home == home) else { return };
+        let has_room =
+            |mailbox: &Mailbox| mailbox.generation == port.mailbox.generation && !is_full(&self.directs, mailbox);
+        let is_due = port.requests.is_empty() && (hold == Hold::Nothing || home.port != SESSION_OUT);
+        if !is_due || !self.mailboxes.get(port.mailbox.index as usize).is_some_and(has_room) {
+            return;
         }
-        let mut message = message;
-        *message.0 = Span { home, ..Span::of(domain, area, buffer, (first, end - first)) };
-        let entry = port.slots.grant(message)?;
-        port.down.push(Descriptor { op: down::GRANT, ..entry });
+        let mut room = self.config.client_bytes.saturating_sub(held_bytes);
+        while port.slots.granted() < port.ahead
+            && let Some(rest) = room.checked_sub(port.grant_bytes.next_power_of_two().into())
+            && let Some(mut message) = next(&self.domains)
+        {
+            let Span { domain, area, buffer, first, end, .. } = *message.0;
+            *message.0 = Span { home, ..Span::of(domain, area, buffer, (first, end - first)) };
+            match port.slots.grant(message) {
+                Ok(entry) => port.down.push(Descriptor { op: down::GRANT, ..entry }),
+                Err(message) => return self.release(message),
+            }
+            room = rest;
+        }
         port.is_wait_noted = false;
         self.notify(home.client.into());
-        Ok(())
     }
 
     /// Notes that a client was given something.

@@ -297,6 +297,27 @@ impl Rings {
         self.rings.iter().filter(move |ring| ring.client == client && ring.port != LANE).map(|ring| ring.port)
     }
 
+    /// After a put of a port was taken: takes the puts that follow it in the port's ring, so that what they have in common is looked
+    /// up once for all. `take` says whether it wants more.
+    #[inline(always)]
+    pub(super) fn take_puts(&mut self, client: u32, port: u16, mut take: impl FnMut(&Descriptor) -> bool) {
+        let Some(of) = polled(&mut self.clients, client) else { return };
+        let Some(ring) = of.place(port).map(|at| &mut self.rings[at]) else { return };
+        let Up::Port(entries) = &mut ring.up else { return };
+        let mut ready = entries.ready(BURST.saturating_sub(self.burst) as usize);
+        // After the entries were seen: what was passed over the lane before one of them was written is seen now.
+        if let Some(passed) = of.lane.peek().filter(|passed| passed.port == port) {
+            ready = ready.min(passed.after.wrapping_sub(entries.position() as u32) as usize);
+        }
+        for _ in 0..ready {
+            let Some(entry) = entries.pop_if(|entry| entry.op == up::PUT) else { break };
+            (self.burst, self.since_aside) = (self.burst + 1, self.since_aside + 1);
+            if !take(&entry) {
+                break;
+            }
+        }
+    }
+
     /// Takes the next entry of one port.
     pub(super) fn take_of(&mut self, client: u32, port: u16) -> Option<Taken> {
         let of = self.clients.get(client as usize)?.as_ref()?;

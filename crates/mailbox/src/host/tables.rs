@@ -146,6 +146,13 @@ impl Domains {
         Some(&self.of(message.0.domain)?.heaps[message.0.area as usize])
     }
 
+    /// Whether nobody else has a claim on a message's buffer.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn is_sole(&self, message: &Message) -> bool {
+        self.heap(message).is_some_and(|heap| heap.is_sole(message.0.buffer))
+    }
+
     /// A domain's heap, for a new message.
     #[inline(always)]
     #[track_caller]

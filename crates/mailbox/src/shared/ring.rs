@@ -207,6 +207,12 @@ impl<E: Entry> RingReader<E> {
     /// Takes the next entry, if it was written. Each word is loaded once.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<E> {
+        self.pop_if(|_| true)
+    }
+
+    /// Takes the next entry, if it was written and is `wanted`. Each word is loaded once.
+    #[inline(always)]
+    pub(crate) fn pop_if(&mut self, wanted: impl FnOnce(&E) -> bool) -> Option<E> {
         let place = &mut self.0;
         let mut words = [0; MOST_WORDS];
         // Acquire: with the lap come the other words, and what was done to the slot's buffer.
@@ -215,8 +221,22 @@ impl<E: Entry> RingReader<E> {
             return None;
         }
         place.rest(place.next, &mut words);
+        let entry = E::decode(words);
+        if !wanted(&entry) {
+            return None;
+        }
         place.step();
-        Some(E::decode(words))
+        Some(entry)
+    }
+
+    /// How many entries, `most` at most, were written and not taken, as far as they lie before the ring's end.
+    #[inline(always)]
+    pub(crate) fn ready(&self, most: usize) -> usize {
+        let Place { words, next, lap, .. } = &self.0;
+        let most = most.min((words.count() - next) / E::WORDS);
+        // Acquire: what the other side did before it wrote the entry is seen after this.
+        let is_written = |at: &usize| words.word(next + at * E::WORDS).load(Ordering::Acquire) as u8 == *lap;
+        (0..most).take_while(is_written).count()
     }
 
     /// Goes on at entry number `position`, counted from 0 at the ring's beginning.

@@ -215,7 +215,7 @@ impl Hands {
         let words: Vec<&str> = order.split(' ').collect();
         match words[0] {
             "write" | "read" | "close-writer" | "close-reader" | "create" => self.obey_open(&words),
-            "begin-put" | "try-put" | "fill" | "cut-put" | "end-put" | "move-put" | "put" | "pour" => {
+            "begin-put" | "try-put" | "fill" | "cut-put" | "end-put" | "move-put" | "put" | "put-many" | "pour" => {
                 self.obey_put(&words)
             }
             _ => self.obey_get(&words),
@@ -275,6 +275,14 @@ impl Hands {
                 fill(&mut put, number(seed));
                 writer.end_put(put).map_err(reported)?;
             }
+            // A number of messages, by one call.
+            ["put-many", _, seed, count, len] => {
+                let (seed, count) = (number::<u64>(seed), number(count));
+                let put = writer()
+                    .put_many_with(count, number(len), Wait::Block, |at, bytes| fill(bytes, seed + at as u64))
+                    .map_err(reported)?;
+                assert_eq!(put, count);
+            }
             // A number of messages that say who wrote them and as which.
             ["pour", _, from, count] => {
                 let writer = writer();
@@ -332,6 +340,11 @@ impl Hands {
                 let held = (self.puts.remove(&number(id)), self.messages.remove(&number(id)));
                 assert!(held.0.is_some() || held.1.is_some());
                 std::thread::spawn(move || drop(held)).join().unwrap();
+            }
+            // What is there of messages, some at least, and all of them ended.
+            ["get-many", _, most] => {
+                let burst = reader().get_many(number(most), soon()).map_err(reported)?;
+                return Ok(burst.iter().map(|message| mark(message)).collect::<Vec<_>>().join(" "));
             }
             // Gets messages up to an empty one; what they say.
             ["drain", _] => {

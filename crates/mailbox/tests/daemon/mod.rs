@@ -369,6 +369,11 @@ impl Core {
     fn take(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Upcall { upcall, message, .. } => self.run_upcall(self.upcalls[upcall as usize], message),
+            Arrival::Upcalls { upcall, .. } => {
+                let mut burst = self.host.take_burst();
+                burst.drain(..).for_each(|message| self.run_upcall(self.upcalls[upcall as usize], message));
+                self.host.keep_burst(burst);
+            }
             Arrival::Session { client, message } => {
                 let mut text = vec![0; message.len()];
                 assert!(self.host.read(&message, 0, &mut text));

@@ -44,6 +44,36 @@ fn the_lane_and_the_rings_bring_entries_in_the_order_in_which_they_were_written(
 }
 
 #[test]
+fn puts_that_are_taken_together_keep_their_order_with_one_over_the_lane() {
+    for before in 0..12 {
+        let mut world = World::new(1);
+        let (mut client, key, port, mut granted) = writes_to_upcall(&mut world);
+        for number in 0..12 {
+            let (_, slot, generation, _, offset, _) = granted.pop().unwrap();
+            let text = number.to_string();
+            assert!(client.write(offset, text.as_bytes()));
+            let entry = (PUT, slot, generation, 0, offset, text.len() as u32);
+            match number == before {
+                true => assert!(client.pass(port, client.pushed(port), entry, 0, 0)),
+                false => client.push(port, entry),
+            }
+        }
+        let mut seen = Vec::new();
+        while let Some(arrival) = world.host.poll() {
+            let burst = match arrival {
+                Arrival::Upcall { message, .. } => vec![message],
+                Arrival::Upcalls { .. } => world.host.take_burst(),
+                other => panic!("{other:?}"),
+            };
+            seen.extend(burst_texts(&world, &burst));
+            world.host.keep_burst(burst);
+        }
+        assert_eq!(seen, (0..12).map(|number: i32| number.to_string()).collect::<Vec<_>>());
+        world.host.detach(key);
+    }
+}
+
+#[test]
 fn what_is_passed_out_of_order_or_for_no_port_ends_the_client() {
     for (port, after, says) in
         [(None, 1, "not next in order"), (Some(40), 0, "not next in order"), (Some(u16::MAX), 9, "not next")]

@@ -75,10 +75,17 @@ impl Ends {
         let moved = reader.begin_get(soon()).unwrap();
         assert_eq!(*moved, *last);
         reader.end_get(moved);
+        {
+            let burst = self.input.get_many(1, soon()).unwrap();
+            assert_eq!(burst[0][..8], self.got.to_le_bytes());
+        }
+        self.got += 1;
         // Nothing more is there: it is given up at once, and asleep.
         assert!(reader.try_begin_get().unwrap().is_none());
         reader.begin_get(Wait::Until(Instant::now())).unwrap_err();
         reader.begin_get(Wait::at_most(Duration::from_millis(1))).unwrap_err();
+        assert_eq!(self.output.put_many([self.put.to_le_bytes()], soon()), Ok(1));
+        self.says_it_put();
         // Puts are ended, dropped, and ended elsewhere; short ones and such as must be asked for.
         for len in [8, 5000] {
             let mut put = self.output.begin_put(len, soon()).unwrap();

@@ -82,6 +82,21 @@ impl LocalWriter {
         self.writer.end_put(put).map_err(|error| self.open.error(error))
     }
 
+    #[inline]
+    pub(super) fn put_many<M: AsRef<[u8]>>(&mut self, messages: impl IntoIterator<Item = M>) -> Result<usize, Error> {
+        self.writer.put_many(messages, Wait::Block).map_err(|error| self.open.error(error))
+    }
+
+    #[inline]
+    pub(super) fn put_many_with(
+        &mut self,
+        count: usize,
+        bytes: usize,
+        fill: impl FnMut(usize, &mut [u8]),
+    ) -> Result<usize, Error> {
+        self.writer.put_many_with(count, bytes, Wait::Block, fill).map_err(|error| self.open.error(error))
+    }
+
     /// Reports come over the session.
     pub(super) fn next_dropped(&mut self, timeout: Option<Duration>) -> Result<Option<DroppedMessages>, Error> {
         let mut client = self.open.session.client().join()?;
@@ -113,6 +128,16 @@ impl LocalReader {
     pub(super) fn begin_get<P>(&mut self, wait: Wait) -> Result<Option<Carried<Message, P>>, Error> {
         let message = self.reader.begin_get(wait);
         self.open.unless_late(message)
+    }
+
+    /// The next messages, `most` at most; none when the time is over.
+    #[inline]
+    pub(super) fn get_many(&mut self, most: usize, wait: Wait) -> Result<Option<client::Burst<'_>>, Error> {
+        match self.reader.get_many(most, wait) {
+            Ok(burst) => Ok(Some(burst)),
+            Err(MailboxError::TimedOut) => Ok(None),
+            Err(error) => Err(self.open.error(error)),
+        }
     }
 
     #[inline]

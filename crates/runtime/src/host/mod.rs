@@ -140,7 +140,21 @@ impl Host {
     #[inline]
     pub(crate) fn run_task(&mut self, pool: &mut Pool, mailbox: MailboxKey, upcall: u32, message: Message) {
         let Host { interface, tasks, services, .. } = self;
-        tasks.run((interface, pool), services, (mailbox, upcall), message);
+        match tasks.running((interface, pool), services, (mailbox, upcall)) {
+            Some((task, mut core)) => task.upcall(&mut core, message),
+            None => interface.free(message),
+        }
+    }
+
+    /// Runs a mailbox's task for the messages of an [`Arrival::Upcalls`](crossdock_mailbox::host::Arrival::Upcalls).
+    #[inline]
+    pub(crate) fn run_task_for_burst(&mut self, pool: &mut Pool, mailbox: MailboxKey, upcall: u32) {
+        let Host { interface, tasks, services, .. } = self;
+        let mut burst = interface.take_burst();
+        if let Some((task, mut core)) = tasks.running((interface, pool), services, (mailbox, upcall)) {
+            task.upcall_batch(&mut core, &mut burst);
+        }
+        interface.keep_burst(burst);
     }
 
     /// A client's procedure has returned to the task that called it, or never will (`None`).

@@ -22,6 +22,14 @@ pub trait Task {
     /// Takes a message: puts it on, or frees it ([`Core::put`], [`Core::free`]). It must not wait, and its work is
     /// bounded.
     fn upcall(&mut self, core: &mut Core<'_>, message: Message);
+
+    /// Takes messages that came together, in their order; those that it leaves are freed. For tasks whose work a message is
+    /// small against the call.
+    fn upcall_batch(&mut self, core: &mut Core<'_>, messages: &mut Vec<Message>) {
+        for message in messages.drain(..) {
+            self.upcall(core, message);
+        }
+    }
 }
 
 /// Makes a task of a kind for a mailbox.
@@ -111,6 +119,12 @@ impl Core<'_> {
     #[inline]
     pub fn free(&mut self, message: Message) {
         self.host.free(message);
+    }
+
+    /// Gives the buffers of all of these messages back.
+    #[inline]
+    pub fn free_all(&mut self, messages: &mut Vec<Message>) {
+        self.host.free_all(messages);
     }
 
     /// Copies a message's bytes from `offset` on; false if it is not that long. The message may be changed by its
@@ -303,20 +317,18 @@ impl Tasks {
         self.running.retain(|_, running| host.name_of(running.mailbox).is_some());
     }
 
-    /// Runs a mailbox's task for one message.
+    /// The task behind an upcall of a mailbox, and what it may use; `None` if it has ended since the message arrived.
     #[inline]
-    pub(crate) fn run(
-        &mut self,
-        (host, pool): (&mut HostInterface, &mut Pool),
-        services: &mut Services,
+    pub(crate) fn running<'a>(
+        &'a mut self,
+        (host, pool): (&'a mut HostInterface, &'a mut Pool),
+        services: &'a mut Services,
         (mailbox, upcall): (MailboxKey, u32),
-        message: Message,
-    ) {
+    ) -> Option<(&'a mut dyn Task, Core<'a>)> {
         let Tasks { running, awaited, .. } = self;
-        // It may have ended since the message arrived.
-        let Some(running) = running.get_mut(upcall as usize) else { return host.free(message) };
-        let mut core = Core { host, pool, services, awaited, mailbox, client: running.client };
-        running.task.upcall(&mut core, message);
+        let running = running.get_mut(upcall as usize)?;
+        let core = Core { host, pool, services, awaited, mailbox, client: running.client };
+        Some((running.task.as_mut(), core))
     }
 
     /// A client's procedure has returned, or never will (`None`).
