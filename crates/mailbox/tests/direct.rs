@@ -131,26 +131,55 @@ fn messages_keep_their_order_to_direct_rings_and_back() {
 }
 
 #[test]
-fn what_the_core_puts_comes_beside_what_is_put_directly() {
-    let daemon = daemon();
-    daemon.create("asked", Implementation::Rings, BOUND);
-    daemon.attach_upcall("asked", Upcall::Echo, "m");
-    let (mut writer, mut reader) = direct_pair(&daemon, here(&daemon), here(&daemon));
-    writer.does("write asked");
-    for turn in 0..50 {
-        writer.does(&format!("put asked {turn} 10"));
-        writer.does(&format!("put m {turn} 20"));
-        let mut came = Vec::new();
-        for _ in 0..2 {
-            came.push(reader.does("get m 0 block"));
-            reader.does("end-get m 0");
+fn what_comes_otherwise_keeps_its_place_and_brings_the_mailbox_back_to_the_core() {
+    for is_moved in [false, true] {
+        let daemon = daemon();
+        daemon.create("n", Implementation::Rings, BOUND);
+        let (mut writer, mut reader) = direct_pair(&daemon, here(&daemon), here(&daemon));
+        writer.does("write n");
+        if is_moved {
+            writer.does("read n");
+        } else {
+            daemon.attach_upcall("n", Upcall::Echo, "m");
         }
-        came.sort();
-        let mut put = vec![mark_of(turn, 0, 10), mark_of(turn, 0, 20)];
-        put.sort();
-        assert_eq!(came, put);
+        for turn in 0..3 {
+            writer.does(&format!("put m {turn} 20"));
+            writer.does(&format!("put n {turn} 10"));
+            if is_moved {
+                assert_eq!(writer.does("get n 0 block"), mark_of(turn, 0, 10));
+                writer.does("move n 0 m");
+            }
+            // The core has seen to it.
+            assert!(!daemon.mailbox("m").is_direct);
+            writer.does(&format!("put m {turn} 30"));
+            for len in [20, 10, 30] {
+                assert_eq!(reader.does("get m 0 block"), mark_of(turn, 0, len), "{turn} {is_moved}");
+                reader.does("end-get m 0");
+            }
+        }
+        // Until it is opened anew.
+        reader.does("close-reader m");
+        reader.does("read m");
+        while !daemon.mailbox("m").is_direct {
+            pass_one(&mut writer, &mut reader);
+        }
     }
-    assert!(daemon.mailbox("m").is_direct);
+}
+
+/// The writer does nothing more: what comes otherwise comes all the same.
+#[test]
+fn what_comes_otherwise_does_not_wait_for_the_writer() {
+    let daemon = daemon();
+    let (mut writer, mut reader) = direct_pair(&daemon, here(&daemon), here(&daemon));
+    writer.does("put m 1 20");
+    daemon.ask(|core| {
+        let mailbox = core.host.find("m").unwrap();
+        core.host.put_bytes(mailbox, b"from the core").unwrap();
+    });
+    assert_eq!(reader.does("get m 0 block"), mark_of(1, 0, 20));
+    assert_eq!(reader.does("get-text m"), "from the core");
+    writer.does("put m 2 20");
+    assert_eq!(reader.does("get m 1 block"), mark_of(2, 0, 20));
 }
 
 #[test]
@@ -309,7 +338,7 @@ fn kills(is_writer: bool) -> impl Iterator<Item = String> {
 /// Lets direct rings end and begin until a process has died of it.
 fn stir_until_dead(daemon: &Daemon, doomed: &mut Agent, what: &str) {
     let pid = doomed.pid();
-    for turn in 0..2000 {
+    for turn in 0..200_000 {
         if doomed.is_dead() {
             daemon.until("its death is known", move |core: &Core| core.ended.iter().any(|ended| ended.pid == pid));
             return;

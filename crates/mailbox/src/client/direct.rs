@@ -176,6 +176,15 @@ impl Drop for WriterLink {
     }
 }
 
+/// Whether the reader looks at what comes over direct rings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    No,
+    /// Until it finds nothing.
+    Soon,
+    Yes,
+}
+
 /// The reader's end.
 pub(crate) struct ReaderLink {
     port: u16,
@@ -191,6 +200,8 @@ pub(crate) struct ReaderLink {
     dropped_before: u32,
     /// The writer puts nothing more in.
     is_over: bool,
+    /// What comes in is not looked at until the writer puts nothing more in.
+    pause: Pause,
 }
 
 impl ReaderLink {
@@ -212,6 +223,7 @@ impl ReaderLink {
             bytes: 0,
             dropped_before,
             is_over: false,
+            pause: Pause::No,
         })
     }
 
@@ -221,7 +233,15 @@ impl ReaderLink {
     /// The writer wrote what is no message.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<Descriptor>, ()> {
-        let Some(entry) = self.forward.pop() else { return Ok(None) };
+        if self.pause == Pause::Yes {
+            return Ok(None);
+        }
+        let Some(entry) = self.forward.pop() else {
+            if self.pause == Pause::Soon {
+                self.pause = Pause::Yes;
+            }
+            return Ok(None);
+        };
         self.counts.set(DirectCounts::THIRD, self.forward.position());
         if entry.op != down::MESSAGE || entry.slot >= FIRST_OF_PEER {
             return Err(());
@@ -253,7 +273,12 @@ impl ReaderLink {
 
     /// Notes that the writer puts nothing more in.
     pub(crate) fn note_over(&mut self) {
-        self.is_over = true;
+        (self.is_over, self.pause) = (true, Pause::No);
+    }
+
+    /// Notes that what comes in after what is there now comes behind what the core sends next.
+    pub(crate) fn note_pause(&mut self) {
+        self.pause = Pause::Soon;
     }
 
     /// Whether nothing more comes and all that came is ended: from here on these rings are not used. Notifies the core then.

@@ -285,6 +285,7 @@ impl RingsReader {
                 failpoint!("direct.reader.begun");
             }
             (down::DIRECT_END, Some(link)) => link.note_over(),
+            (down::DIRECT_PAUSE, Some(link)) => link.note_pause(),
             _ => return Err(self.port.broken(entry)),
         }
         Ok(())

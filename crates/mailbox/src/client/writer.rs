@@ -395,12 +395,8 @@ impl RingsWriter {
         failpoint!("writer.put_many.before_push");
         let Some(granted) = self.cached.pop() else { return };
         let entry = granted.into_put(len);
-        match &mut self.link {
-            Some(link) => {
-                if !link.put(entry) {
-                    self.end_direct();
-                }
-            }
+        match &self.link {
+            Some(_) => self.put_directly(entry),
             None => self.port.push_one_of_many(entry),
         }
         failpoint!("writer.put_many.after_push");
@@ -554,6 +550,19 @@ impl RingsWriter {
         Ok(())
     }
 
+    /// Puts a message over direct rings, unless the core wants this writer back.
+    #[inline(always)]
+    fn put_directly(&mut self, entry: Descriptor) {
+        let Some(link) = &mut self.link else { return debug_assert!(false, "there are direct rings") };
+        if link.is_recalled() {
+            // What was put otherwise before, by this process too, is in front of this then.
+            self.end_direct();
+            self.port.push(entry);
+        } else if !link.put(entry) {
+            self.end_direct();
+        }
+    }
+
     /// What is put from here on goes over the ring to the core.
     #[cold]
     fn end_direct(&mut self) {
@@ -601,12 +610,8 @@ impl RingsWriter {
         }
         failpoint!("writer.end_put.before_push");
         let (entry, claim) = held.into_entry(up::PUT, 0);
-        match (&mut self.link, &self.sent) {
-            (Some(link), _) => {
-                if !link.put(entry) {
-                    self.end_direct();
-                }
-            }
+        match (&self.link, &self.sent) {
+            (Some(_), _) => self.put_directly(entry),
             (None, None) => self.port.pass(entry),
             (None, Some(_)) => self.port.push(entry),
         }

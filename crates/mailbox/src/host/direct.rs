@@ -6,8 +6,9 @@
 //! the reader may enqueue or drop what it got of them, and nothing that either writes can cost more than messages of this mailbox.
 //!
 //! **To the direct rings and back** without loss or reordering: the writer says on its ring to the core from which entry on, and
-//! the core says it to the reader behind all that was put before. What others put into the mailbox goes to the reader's ring from
-//! the core as ever.
+//! the core says it to the reader behind all that was put before. Once a message comes to the mailbox otherwise (a task's, or one
+//! that is enqueued), the core wants the writer back, and says it to the reader in front of that message: what the writer put
+//! before is visible to the reader then, and what it puts after comes behind.
 //!
 //! **Whoever leaves** is replaced by the core. Of a reader's it takes what that had not taken from the ring back into the mailbox,
 //! before and after the writer has learnt of it: the writer looks, after each put, at the word by which the core wants it back. A
@@ -169,7 +170,10 @@ impl HostInterface {
     fn direct_sides(&self, key: MailboxKey) -> Option<(PortKey, PortKey)> {
         let mailbox = self.mailbox(key)?;
         let (writer, reader) = (mailbox.writer?, mailbox.reader?);
-        let is_plain = mailbox.direct.is_none() && !mailbox.is_watched && mailbox.core_reader == CoreReader::None;
+        let is_plain = mailbox.direct.is_none()
+            && !mailbox.is_watched
+            && !mailbox.is_mixed
+            && mailbox.core_reader == CoreReader::None;
         if !self.config.direct_rings || !is_plain || writer.client == reader.client {
             return None;
         }
@@ -248,12 +252,13 @@ impl HostInterface {
         let has_reader = match self.directs.get_mut(pair as usize) {
             Some(direct) if direct.writer == key && direct.stage == Stage::Offered && !direct.is_ended => {
                 direct.stage = Stage::Joining;
+                direct.has_reader &= !direct.is_recalled;
                 direct.has_reader
             }
             _ => return Err(ProtocolViolation::Operation(up::DIRECT)),
         };
         if !has_reader {
-            // It left meanwhile.
+            // It left meanwhile, or is not to be told.
             self.salvage(pair);
         }
         // Nothing is put over its ring any more that would have the core look whether it is due something.
@@ -340,7 +345,7 @@ impl HostInterface {
         if let Some(holder) = self.clients.present(key.client) {
             holder.count_in(&message);
         }
-        Ok(self.arrive(target, message))
+        Ok(self.arrive_otherwise(target, message))
     }
 
     /// Takes a slot of the writer's that its reader names.
@@ -481,10 +486,48 @@ impl HostInterface {
         }
     }
 
-    /// Wants the writer of a mailbox back on its ring to the core, with the reader still there.
+    /// Wants the writer of a mailbox back on its ring to the core, with the reader still there: from here on messages come to the
+    /// mailbox otherwise too, behind all that was put before.
     pub(super) fn recall_direct(&mut self, mailbox: MailboxKey) {
         let Some(pair) = self.mailbox(mailbox).and_then(|mailbox| mailbox.direct) else { return };
+        let Some(direct) = self.directs.get(pair as usize).filter(|direct| !direct.is_recalled && !direct.is_ended)
+        else {
+            return;
+        };
+        let (reader, stage, has_reader) = (direct.reader, direct.stage, direct.has_reader);
         self.recall(pair);
+        if !has_reader {
+            return;
+        }
+        match stage {
+            Stage::Offered => {}
+            Stage::On => self.tell(reader, Descriptor { op: down::DIRECT_PAUSE, ..Descriptor::default() }),
+            Stage::Joining => {
+                // It is not told of them at all: the core reads in its place.
+                if let Some(direct) = self.directs.get_mut(pair as usize) {
+                    direct.has_reader = false;
+                }
+                self.salvage(pair);
+            }
+        }
+    }
+
+    /// A message comes to a mailbox otherwise than from its writer's port.
+    #[inline(always)]
+    pub(super) fn arrive_otherwise(&mut self, to: MailboxKey, message: Message) -> Option<Arrival> {
+        if self.mailbox(to).is_some_and(|mailbox| mailbox.direct.is_some()) {
+            self.note_mixed(to);
+        }
+        self.arrive(to, message)
+    }
+
+    /// A mailbox that gets messages from others than its writer stays with the core until one of its sides is opened anew.
+    #[cold]
+    fn note_mixed(&mut self, mailbox: MailboxKey) {
+        if let Some(mailbox) = self.mailbox_mut(mailbox) {
+            mailbox.is_mixed = true;
+        }
+        self.recall_direct(mailbox);
     }
 
     fn recall(&mut self, pair: u32) {

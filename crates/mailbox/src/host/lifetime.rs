@@ -383,6 +383,7 @@ impl HostInterface {
             bytes: 0,
             core_reader,
             direct: None,
+            is_mixed: false,
             writer: None,
             reader: None,
             writers: 0,
@@ -547,6 +548,9 @@ impl HostInterface {
         match port {
             Some(port) => {
                 self.open_port(client, key, side, port, options)?;
+                if let Some(mailbox) = self.present_mailbox(key) {
+                    mailbox.is_mixed = false;
+                }
                 self.try_direct(key);
             }
             None => {

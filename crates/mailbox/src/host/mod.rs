@@ -574,7 +574,7 @@ impl HostInterface {
     /// Puts a message into a mailbox: the end of a put, or an enqueue. It is taken in any case; see [`HostInterface::is_full`].
     #[inline(always)]
     pub fn put(&mut self, to: MailboxKey, message: Message) {
-        if let Some(arrival) = self.arrive(to, message) {
+        if let Some(arrival) = self.arrive_otherwise(to, message) {
             self.arrivals.push_back(arrival);
         }
     }

@@ -156,7 +156,7 @@ impl HostInterface {
                     Some(len) => self.left(message.0.origin, len),
                     None => self.make_hungry(PortKey { client, port: number }),
                 }
-                self.arrive(target, message)
+                self.arrive_otherwise(target, message)
             }
             Err(violation) => self.take_uncommon(client, number, entry, violation),
         }

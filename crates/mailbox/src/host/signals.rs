@@ -116,7 +116,7 @@ impl HostInterface {
             Ok(message) => {
                 holder.count_in(&message);
                 self.feed_waiting_allocs(client);
-                self.arrive(mailbox, message)
+                self.arrive_otherwise(mailbox, message)
             }
             Err(violation) => self.report_violation(client, violation),
         }
@@ -141,7 +141,7 @@ impl HostInterface {
                     self.left(given.message.0.origin, len);
                 }
                 self.feed_waiting_allocs(client);
-                self.arrive(target, given.message)
+                self.arrive_otherwise(target, given.message)
             }
             Err(violation) => self.report_violation(client, violation),
         }

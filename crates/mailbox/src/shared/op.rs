@@ -70,6 +70,9 @@ pub(crate) mod down {
     pub(crate) const DIRECT: u8 = 5;
     /// To a reader: the writer puts nothing more into the direct rings.
     pub(crate) const DIRECT_END: u8 = 6;
+    /// To a reader: what is in the direct rings comes before what follows here; what comes into them after, only once this is followed
+    /// by [`DIRECT_END`].
+    pub(crate) const DIRECT_PAUSE: u8 = 7;
     /// Calls procedure `target` of the client with argument `a`; the result goes to the core's sync at address `b`.
     pub(crate) const UPCALL: u8 = 26;
     /// Over the lane only: the client shall write `b` to its sync at address `a`.
