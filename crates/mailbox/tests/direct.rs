@@ -325,14 +325,14 @@ fn both_may_die() {
     assert_empty(&daemon);
 }
 
-/// What dies, at what: once at first, and once in the middle of its work.
+/// What dies, at what: at first, and in the middle of its work.
 fn kills(is_writer: bool) -> impl Iterator<Item = String> {
     let own: &[&str] = match is_writer {
         true => &["direct.writer.", "direct.put.", "direct.wake."],
         false => &["direct.reader.", "direct.get.", "direct.end_get.", "direct.done."],
     };
     let names = FAILPOINTS.iter().filter(move |name| own.iter().any(|own| name.starts_with(own)));
-    names.flat_map(|name| [1, 3].map(|pass| format!("{name}:{pass}")))
+    names.flat_map(|name| [1, 3, 17].map(|pass| format!("{name}:{pass}")))
 }
 
 /// Lets direct rings end and begin until a process has died of it.

@@ -187,19 +187,16 @@ impl Victim<'_> {
 fn a_process_killed_at_any_step_of_any_operation_leaves_nothing() {
     let scene = Scene::new();
     for (at, &name) in FAILPOINTS.iter().enumerate() {
-        // Direct rings are within the friend's domain; `tests/direct.rs` has them end.
-        let is_direct = name.starts_with("direct.");
-        if ["direct.writer.before_end", "direct.writer.after_end", "direct.done.before_push"].contains(&name) {
+        if name.starts_with("direct.") {
+            // See `tests/direct.rs`, which has them begin and end all the time.
             continue;
         }
-        let happens_once =
-            name.starts_with("attach.") || name.starts_with("session.") || (is_direct && name.ends_with(".begun"));
+        let happens_once = name.starts_with("attach.") || name.starts_with("session.");
         // While it begins, and in the middle of its work.
         let passes: &[usize] = if happens_once { &[1] } else { &[1, 12 + at % 7] };
         for pass in passes {
             let failpoint = format!("{name}:{pass}");
-            let domain = if is_direct { 0 } else { (at + pass) % 2 };
-            let victim = scene.start(domain, Some(&failpoint));
+            let victim = scene.start((at + pass) % 2, Some(&failpoint));
             let was_attached = !["attach.before_connect", "attach.before_request"].contains(&name);
             let how = victim.forgotten(was_attached, &failpoint);
             assert!(!matches!(how, Some(How::ProtocolViolation(_))), "{failpoint}: {how:?}");
