@@ -108,7 +108,7 @@ pub(super) fn round(table: &mut Table, cores: Cores, latency_ms: u64) -> Result<
         let runs = subscriber.join().map_err(|_| "the subscriber panicked".to_owned())??;
         Ok::<_, String>((outcome, runs))
     })?;
-    context.stop();
+    context.stop()?;
     let runs = <[Vec<u64>; 3]>::try_from(runs).map_err(|runs| format!("{} runs were timed, not 3", runs.len()))?;
     let [unloaded, loaded, surge] = runs.map(|mut run| quantile(&mut run, 0.99) as f64 / 1e3);
     eprintln!(

@@ -95,7 +95,7 @@ pub(super) fn round(table: &mut Table, cores: Cores, seed: u64, handlers: u32, m
         publisher.join().map_err(|_| "the publisher panicked")??;
         measured
     })?;
-    context.stop();
+    context.stop()?;
     let all: Vec<f64> = alone.iter().chain(&sharing).copied().collect();
     for (metric, errors, part) in [
         ("relative_error_p90", &all, 0.9),

@@ -194,7 +194,7 @@ pub(super) fn round(table: &mut Table, requests: u32, latency_ms: u64) -> Result
         };
         published.and(effects.and_then(|effects| Ok((effects, runs?))))
     })?;
-    context.stop();
+    context.stop()?;
     note(table, effects, &runs)
 }
 

@@ -26,7 +26,7 @@ use crate::signals::Interrupt;
 use drops::Drops;
 
 /// The longest message of a mailbox: a line that is longer is refused before it is read whole.
-const MAX_MESSAGE_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: u64 = 16 << 20;
 /// Bytes of the input that are read at a time.
 const BATCH_BYTES: usize = 64 << 10;
 /// How often a wait looks whether a signal has come, or the reader of the output has gone.
@@ -89,11 +89,11 @@ fn find<'a>(link: &Link, mailbox: &'a str) -> Outcome<(Node, &'a str)> {
     }
 }
 
-fn connect(address: &str, transport: Transport) -> Outcome<Node> {
+pub(crate) fn connect(address: &str, transport: Transport) -> Outcome<Node> {
     Node::builder(address).transport(transport).connect().map_err(failure)
 }
 
-fn failure(error: Error) -> Failure {
+pub(crate) fn failure(error: Error) -> Failure {
     let hint = match &error {
         Error::UnknownMailbox(_) => {
             Some("`crossdock mailboxes` lists them; `crossdock mailbox create NAME` creates one")

@@ -1,6 +1,7 @@
 //! Processes messages in transit: daemon, command line, control API.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod cli;
 mod config;
@@ -83,6 +84,7 @@ fn run(command: Command) -> Outcome {
         Command::Top(arguments) => top::run(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
         Command::Mailbox(arguments) => mailbox::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments.command),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Version(arguments) => version::run(arguments.json),

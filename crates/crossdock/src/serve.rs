@@ -116,8 +116,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let end = wait(&context, &interrupt);
     systemd::stopping();
     drop(server);
-    context.stop();
-    end.outcome()
+    let stopped = context.stop();
+    end.outcome()?;
+    stopped.map_err(|stuck| Failure::failed(stuck.to_string()))
 }
 
 /// The sockets of the HTTP API.

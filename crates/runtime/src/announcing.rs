@@ -5,13 +5,14 @@
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::deferred::Pending;
 use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
-use crate::net::peers::{PeerRef, Publishing};
+use crate::net::peers::Publishing;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
-use crate::streams::{Sample, Stream, StreamFormat};
+use crate::streams::Stream;
 use crate::subscriptions::Planned;
 use crossdock_format::{Format, FormatId};
 use crossdock_query::Select;
@@ -19,9 +20,6 @@ use crossdock_transport::control::{Publication, Refusal, RefusalCode};
 use crossdock_transport::{ControlMessage, Notice, Reply};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Announced stream numbers of one session at most.
-const MAX_PUBLISHING: usize = 256;
 
 /// A stream that a session announces.
 pub(crate) struct Announcement {
@@ -118,8 +116,8 @@ impl Context {
     /// The queries on a stream are no longer planned for these formats of it. What a subscription accepts stays.
     fn forget_plans(&mut self, key: usize, gone: &[FormatId]) {
         let Some(stream) = self.streams.get(key).filter(|_| !gone.is_empty()) else { return };
-        for key in stream.subscriptions.clone() {
-            let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept.is_none());
+        for key in stream.subscriptions().to_vec() {
+            let subscription = self.subscriptions.get_mut(key).filter(|subscription| subscription.accept().is_none());
             if let Some(subscription) = subscription {
                 subscription.forget_formats(gone);
                 self.update_node(key);
@@ -164,7 +162,7 @@ impl Context {
         }
         // It may have gone while it was planned.
         let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
-        if stream.accepting == 0 {
+        if stream.needs_no_routes() {
             stream.adopt_routes();
             stream.morphing.chains.clear();
             self.note_wanted(key);
@@ -183,7 +181,7 @@ impl Context {
 
     /// Has queries and routes of a stream planned, if any are to be; once at a time.
     fn plan_formats(&mut self, key: usize, mut plans: Plans, unplanned: Vec<Unplanned>) {
-        if self.streams.get(key).is_some_and(|stream| stream.is_planned) {
+        if self.streams.get(key).is_some_and(Stream::is_planned) {
             return;
         }
         let routes = self.route_request(key);
@@ -191,7 +189,7 @@ impl Context {
             return;
         }
         let Some(stream) = self.streams.present_mut(key) else { return };
-        stream.is_planned = true;
+        stream.note_planned(true);
         let work = move |_: &QueryCostModel| {
             plans.add(unplanned);
             plans.routes = routes.map(RouteRequest::plan);
@@ -199,7 +197,7 @@ impl Context {
         };
         self.plan(work, move |context, plans| {
             if let Some(stream) = context.streams.get_mut(key) {
-                stream.is_planned = false;
+                stream.note_planned(false);
             }
             let plans = plans.unwrap_or_else(|panicked| {
                 context.give_up_routes(key, panicked);
@@ -212,21 +210,21 @@ impl Context {
     /// The queries that are still to be planned before a stream has a format here. Of subscriptions that say what they
     /// accept, the routes are planned, not the query.
     fn unplanned(&self, key: usize, format: &Format, plans: &Plans) -> Vec<Unplanned> {
-        let subscriptions = self.streams.get(key).map(|stream| &*stream.subscriptions).unwrap_or_default();
+        let subscriptions = self.streams.get(key).map(Stream::subscriptions).unwrap_or_default();
         let subscriptions = subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
-        let left = subscriptions.filter(|s| s.accept.is_none() && !s.has_entry(format) && !plans.has(s.id, format));
-        left.map(|s| (s.id, s.select.clone(), format.clone())).collect()
+        let left = subscriptions.filter(|s| s.accept().is_none() && !s.has_entry(format) && !plans.has(s.id(), format));
+        left.map(|s| (s.id(), s.select().clone(), format.clone())).collect()
     }
 
     /// Records of a format may come from now on.
     fn take_format(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(stream) = self.streams.present_mut(key) else { return };
-        stream.formats.push(StreamFormat { format: format.clone(), sample: Sample::default() });
-        if stream.entry.is_claimed() {
+        stream.take_format(format.clone());
+        if stream.entry().is_claimed() {
             // The managers may have ended before.
             let _ = self.to_managers.send(ControlRequest::NewFormat { stream: key as u32, reader: None });
         }
-        for subscription in stream.subscriptions.clone() {
+        for subscription in stream.subscriptions().to_vec() {
             self.take_plan(subscription, format, plans);
         }
     }
@@ -234,11 +232,10 @@ impl Context {
     /// Takes a subscription's compiled query for one more format; the result is reported to the subscriber.
     fn take_plan(&mut self, key: usize, format: &Format, plans: &mut Plans) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (peer, number) = (subscription.peer, subscription.number);
+        let (peer, number) = (subscription.peer(), subscription.number());
         // One that came while the others were planned has been planned for the format already.
-        let Some(planned) = plans.take(subscription.id, format) else { return };
-        let planned = subscription.add_planned(planned);
-        let awaiting = subscription.awaiting.take();
+        let Some(planned) = plans.take(subscription.id(), format) else { return };
+        let (planned, awaiting) = subscription.take_planned(planned);
         self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(_), Some(id)) => return self.confirm_subscription(peer, id, number),
@@ -254,27 +251,25 @@ impl Context {
 
     /// A session announces a stream. It is answered, and may publish, once all that reads the stream can.
     pub(crate) fn announce(&mut self, key: usize, announcement: Announcement) {
-        let Some(peer) = self.net.pause(key) else { return };
-        let id = announcement.id;
+        let Some(pending) = self.pause(key, announcement.id) else { return };
         let work = move |_: &QueryCostModel| {
             let checked = Format::parse(&announcement.format)
                 .map_err(|error| refuse(RefusalCode::Format, format!("the announced format is refused: {error}")));
             (checked, announcement)
         };
         self.plan(work, move |context, checked| match checked {
-            Ok((Ok(format), announcement)) => context.take_announced(peer, announcement, format),
-            Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
-            Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Format, panicked.to_string()))),
+            Ok((Ok(format), announcement)) => context.take_announced(pending, announcement, format),
+            Ok((Err(refusal), _)) => context.answer(&pending, Err(refusal)),
+            Err(panicked) => context.answer(&pending, Err(refuse(RefusalCode::Format, panicked.to_string()))),
         });
     }
 
     /// Has the catalog take an announced format, and then waits until queries here are planned for it.
-    fn take_announced(&mut self, peer: PeerRef, announcement: Announcement, format: Format) {
+    fn take_announced(&mut self, pending: Pending, announcement: Announcement, format: Format) {
         let (name, announced) = (announcement.name.clone(), format.clone());
         // One that has gone is not answered.
-        let Some((key, by)) = self.net.still_there(peer).and_then(|key| Some((key, self.principal(key)?))) else {
-            return;
-        };
+        let still_there = self.net.still_there(pending.peer());
+        let Some((key, by)) = still_there.and_then(|key| Some((key, self.principal(key)?))) else { return };
         let taken = announcement.publication.and_then(|publication| self.taken_here(key, &announcement, publication));
         let to_resume = announcement.publication.filter(|_| taken.is_none());
         let request = move |catalog: &mut Catalog| {
@@ -283,15 +278,15 @@ impl Context {
         };
         self.ask_catalog(request, move |context, published| match published {
             Ok((number, resumed)) => context.when_known(number as usize, vec![format.id()], move |context| {
-                context.lead_announced(peer, announcement, (format, taken.or(resumed)), number as usize);
+                context.lead_announced(pending, announcement, (format, taken.or(resumed)), number as usize);
             }),
-            Err(refusal) => context.answer(peer, announcement.id, Err(refusal)),
+            Err(refusal) => context.answer(&pending, Err(refusal)),
         });
     }
 
     /// The count of a publication that the session has announced before, in another format or again.
     fn taken_here(&self, key: usize, of: &Announcement, publication: Publication) -> Option<Taken> {
-        let publishing = &self.net.present_peer(key)?.publishing;
+        let publishing = self.net.present_peer(key)?.publishing();
         let before = publishing.iter().filter(|p| p.number == of.number).filter_map(|p| p.taken.as_ref());
         before.clone().find(|taken| taken.publisher == publication.publisher).cloned()
     }
@@ -299,17 +294,17 @@ impl Context {
     /// Leads what the session is going to publish to all that take it.
     fn lead_announced(
         &mut self,
-        peer: PeerRef,
+        pending: Pending,
         announcement: Announcement,
         (format, taken): (Format, Option<Taken>),
         stream: usize,
     ) {
         self.when_published(stream, vec![format.clone()], move |context, led| match led {
-            Ok(()) => context.finish_announcing(peer, &announcement, (format, taken), stream),
+            Ok(()) => context.finish_announcing(&pending, &announcement, (format, taken), stream),
             Err(refusal) => {
                 context.streams.end_format(stream, format.id());
                 context.streams.end_publishing(stream);
-                context.answer(peer, announcement.id, Err(refusal));
+                context.answer(&pending, Err(refusal));
             }
         });
     }
@@ -317,7 +312,7 @@ impl Context {
     /// The catalog has a session as a publisher of a stream, and the stream has the format here.
     fn finish_announcing(
         &mut self,
-        peer: PeerRef,
+        pending: &Pending,
         announcement: &Announcement,
         (format, taken): (Format, Option<Taken>),
         stream: usize,
@@ -325,7 +320,7 @@ impl Context {
         let (so_far, publication) = (taken.as_ref().map(|taken| taken.count.get()), taken.clone());
         let id_of_format = format.id();
         let publishing = Publishing { number: announcement.number, stream, format, taken, has_records: false };
-        let published = self.net.still_there(peer).map(|key| self.publish(key, publishing));
+        let published = self.net.still_there(pending.peer()).map(|key| self.publish(key, publishing));
         // The catalog has counted this session twice.
         if !matches!(published, Some(Ok(Announced { is_new_format: true, .. }))) {
             self.streams.end_format(stream, id_of_format);
@@ -333,67 +328,39 @@ impl Context {
         if !matches!(published, Some(Ok(Announced { is_new_stream: true, .. }))) {
             self.streams.end_publishing(stream);
         }
-        let (id, most_record_bytes) = (announcement.id, self.net.most_record_bytes() as u64);
+        let (id, most_record_bytes) = (pending.id(), self.net.most_record_bytes() as u64);
         match published {
             None => {}
             Some(Ok(_)) => {
-                let entry = self.streams.present(stream).map(|stream| Arc::clone(&stream.entry));
+                let entry = self.streams.present(stream).map(|stream| Arc::clone(stream.entry()));
                 let subscriptions = entry.as_ref().map(|entry| entry.activity().subscriptions());
                 if let (Some(entry), Some(publication)) = (entry, publication) {
                     entry.activity().begin_publication(&publication);
                     // Before its first record.
                     self.report_publication(stream as u32);
                 }
-                self.answer_with(peer, Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions });
+                let reply = Reply::Announced { id, most_record_bytes, taken: so_far, subscriptions };
+                self.answer_with(pending, reply);
             }
-            Some(Err(refusal)) => self.answer(peer, id, Err(refusal)),
+            Some(Err(refusal)) => self.answer(pending, Err(refusal)),
         }
     }
 
     /// A session publishes a stream in a format from now on.
-    fn publish(&mut self, key: usize, mut publishing: Publishing) -> Result<Announced, Refusal> {
-        let (number, stream, format) = (publishing.number, publishing.stream, publishing.format.id());
+    fn publish(&mut self, key: usize, publishing: Publishing) -> Result<Announced, Refusal> {
         let Some(peer) = self.net.present_peer_mut(key) else { return Ok(Announced::default()) };
-        if peer.publishing.iter().any(|p| p.number == number && p.stream != stream) {
-            let message = format!("stream number {number} already stands for another stream in this session");
-            return Err(refuse(RefusalCode::State, message));
-        }
-        let has_room = peer.publishing.len() < MAX_PUBLISHING;
-        let mut announced = Announced::default();
-        match peer.publishing.iter_mut().find(|p| p.number == number && p.format.id() == format) {
-            Some(again) => {
-                publishing.has_records = again.has_records;
-                *again = publishing;
-            }
-            None if has_room => {
-                announced.is_new_format = true;
-                peer.publishing.push(publishing);
-            }
-            None => {
-                let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
-                return Err(refuse(RefusalCode::Limit, message));
-            }
-        }
+        let stream = publishing.stream;
+        let is_new_format = peer.publish(publishing)?;
+        let announced = Announced { is_new_format, ..Announced::default() };
         let Some(published) = self.streams.present_mut(stream) else { return Ok(announced) };
-        if published.publishers.contains(&key) {
-            return Ok(announced);
-        }
-        published.publishers.push(key);
-        let publishers = published.publishers.len() as u32;
+        let Some(publishers) = published.begin_publisher(key) else { return Ok(announced) };
         self.graph.note_publishers(stream as u32, publishers);
         Ok(Announced { is_new_stream: true, ..announced })
     }
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
-    pub(crate) fn answer(&mut self, peer: PeerRef, id: u32, outcome: Result<(), Refusal>) {
-        self.answer_with(peer, reply(id, outcome));
-    }
-
-    fn answer_with(&mut self, peer: PeerRef, reply: Reply) {
-        // It may have gone meanwhile.
-        let Some(key) = self.net.still_there(peer) else { return };
-        self.send_control(key, &ControlMessage::Reply(reply));
-        self.resume(key);
+    pub(crate) fn answer(&mut self, pending: &Pending, outcome: Result<(), Refusal>) {
+        self.answer_with(pending, reply(pending.id(), outcome));
     }
 }
 

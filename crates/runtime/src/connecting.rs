@@ -6,15 +6,14 @@ use crate::context::Context;
 use crate::inbox::AwaitedDelivery;
 use crate::managers::request::{Connection, ControlRequest, Flow};
 use crate::refusal::refuse;
-use crate::streams::{Delivery, StreamFacts};
+use crate::streams::{Stream, StreamFacts};
 use crossdock_format::Format;
 use crossdock_transport::control::{Refusal, RefusalCode};
 
 impl Context {
     /// Whether all that is published of a stream comes to the sessions here.
     pub(crate) fn is_delivered(&self, stream: usize) -> bool {
-        let stream = || self.streams.get(stream);
-        self.place.is_only() || stream().is_some_and(|stream| matches!(stream.delivery, Delivery::There))
+        self.place.is_only() || self.streams.get(stream).is_some_and(Stream::is_delivered)
     }
 
     /// Has all that is published of a stream come to the sessions here, and then runs a function.
@@ -27,7 +26,7 @@ impl Context {
             return then(self, Ok(()));
         }
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
-        let was_asked = std::mem::replace(&mut there.delivery, Delivery::Asked) == Delivery::Asked;
+        let was_asked = there.await_delivery();
         self.inbox.await_delivery(AwaitedDelivery { stream, then: Box::new(then) });
         if !was_asked {
             self.connect(stream, false, Vec::new(), move |context, outcome| context.take_delivery(stream, outcome));
@@ -38,7 +37,7 @@ impl Context {
         let now_ns = self.net.now_ns();
         let Some(there) = self.streams.present_mut(stream) else { return };
         let outcome = outcome.map(|facts| facts.into_iter().for_each(|facts| there.learn(facts, now_ns)));
-        there.delivery = if outcome.is_ok() { Delivery::There } else { Delivery::Absent };
+        there.note_delivery(outcome.is_ok());
         self.inbox.take_deliveries(stream).into_iter().for_each(|awaited| (awaited.then)(self, outcome.clone()));
         self.end_delivery(stream);
     }
@@ -46,8 +45,7 @@ impl Context {
     /// No session here takes a stream any more, perhaps.
     pub(crate) fn end_delivery(&mut self, stream: usize) {
         let Some(there) = self.streams.present_mut(stream) else { return };
-        if there.subscriptions.is_empty() && matches!(there.delivery, Delivery::There) {
-            there.delivery = Delivery::Absent;
+        if there.end_delivery() {
             self.disconnect(stream, false);
         }
     }
@@ -64,10 +62,10 @@ impl Context {
             return then(self, Ok(()));
         }
         let Some(there) = self.streams.get_mut(stream) else { return then(self, Err(gone())) };
-        there.announcing += 1;
+        there.begin_announcing();
         self.connect(stream, true, formats, move |context, outcome| {
             if let Some(there) = context.streams.get_mut(stream) {
-                there.announcing -= 1;
+                there.end_announcing();
             }
             then(context, outcome.map(drop));
             context.end_published(stream);
@@ -76,8 +74,7 @@ impl Context {
 
     /// No session here publishes a stream any more, perhaps.
     pub(crate) fn end_published(&mut self, stream: usize) {
-        let is_over = |there: &crate::streams::Stream| there.publishers.is_empty() && there.announcing == 0;
-        if !self.place.is_only() && self.streams.get(stream).is_some_and(is_over) {
+        if !self.place.is_only() && self.streams.get(stream).is_some_and(Stream::is_unpublished) {
             self.disconnect(stream, true);
         }
     }

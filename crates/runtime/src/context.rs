@@ -432,10 +432,10 @@ impl Context {
     /// Has the managers note an event of a subscriber that has held publishers back for a while.
     #[cold]
     fn note_holding(&self, key: usize) {
-        let Some(peer) = self.net.peer(key) else { return };
-        let blocking = peer.subscriptions.iter().filter_map(|of| self.subscriptions.get(*of));
+        let Some(peer) = self.net.present_peer(key) else { return };
+        let blocking = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
         let streams: BTreeSet<&str> =
-            blocking.filter(|of| of.overflow == Overflow::Block).map(|of| of.select.stream()).collect();
+            blocking.filter(|of| of.overflow() == Overflow::Block).map(|of| of.select().stream()).collect();
         if streams.is_empty() {
             return;
         }
@@ -471,10 +471,10 @@ impl Context {
 
     /// Ends a session with its subscriptions and its publishing. If `close` is given, the peer is sent the reason.
     pub(crate) fn remove_peer(&mut self, key: usize, why: &'static str, close: Option<Close>) {
-        self.note_departure(key, why, close.as_ref());
         // One that ends in the middle of a turn may be ended again for another reason in the same turn.
-        let Some(peer) = self.net.peer(key) else { return };
-        for subscription in peer.subscriptions.clone() {
+        let Some(subscriptions) = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()) else { return };
+        self.note_departure(key, why, close.as_ref());
+        for subscription in subscriptions {
             self.remove_subscription(subscription);
         }
         let Some(peer) = self.net.remove(key) else {
@@ -482,7 +482,7 @@ impl Context {
             return;
         };
         self.host.close_all_remote(key);
-        for publishing in &peer.publishing {
+        for publishing in peer.publishing() {
             self.streams.end_publication(publishing);
             // A publisher that comes back after a restart finds the version that it had.
             if why != "shutdown" {
@@ -491,7 +491,7 @@ impl Context {
             // One that goes on in a later session has lost nothing.
             self.end_publishing(key, publishing.stream, publishing.goes_on());
         }
-        self.end_conversions(PeerRef { key, serial: peer.serial });
+        self.end_conversions(PeerRef { key, serial: peer.serial() });
         self.net.end(peer, self.host.interface_mut(), why, close);
         self.host.disown(Owner::Session(key as u32));
         self.report_closed_sides();
@@ -508,7 +508,7 @@ impl Context {
             self.note_subscriber_gone(key);
         }
         let mut waits_for_routes = false;
-        for subscription in self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default() {
+        for subscription in self.net.present_peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default() {
             waits_for_routes |= self.subscriptions.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
             self.remove_subscription(subscription);
         }
@@ -525,15 +525,10 @@ impl Context {
     /// said that it is finished.
     pub(crate) fn end_publishing(&mut self, peer: usize, stream_key: usize, is_finished: bool) {
         let Some(stream) = self.streams.present_mut(stream_key) else { return };
-        let before = stream.publishers.len();
-        stream.publishers.retain(|&key| key != peer);
-        if stream.publishers.len() == before {
-            return;
-        }
-        let (number, publishers) = (stream_key as u32, stream.publishers.len() as u32);
+        let Some(publishers) = stream.end_publisher(peer) else { return };
         self.streams.end_publishing(stream_key);
         // With the last, after all records of the stream, to the subscriptions of the streams derived from it.
-        self.graph.arrive_end(number, publishers, is_finished);
+        self.graph.arrive_end(stream_key as u32, publishers, is_finished);
         self.end_published(stream_key);
     }
 

@@ -5,10 +5,87 @@
 //! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::{Context, InWork};
+use crate::inbox::Inbox;
 use crate::net::frames::Data;
 use crate::net::payload::Deferred;
+use crate::net::peers::PeerRef;
+use crate::refusal::refuse;
+use crossdock_transport::Reply;
+use crossdock_transport::control::RefusalCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A request for which its peer is paused. Whatever becomes of it, the peer goes on: if the last clone of this is dropped before an
+/// answer, as by a panic on any thread, the request is refused.
+#[derive(Clone)]
+pub(crate) struct Pending(Arc<Unanswered>);
+
+struct Unanswered {
+    peer: PeerRef,
+    id: u32,
+    inbox: Inbox,
+    is_over: AtomicBool,
+}
+
+impl Pending {
+    /// Its peer.
+    pub(crate) fn peer(&self) -> PeerRef {
+        self.0.peer
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// Something else answers it, or it needs no answer.
+    pub(crate) fn settle(&self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !*self.is_over.get_mut() {
+            let (peer, id) = (self.peer, self.id);
+            // The context may have stopped.
+            let _ = self.inbox.post(move |context| context.refuse_lost(peer, id));
+        }
+    }
+}
 
 impl Context {
+    /// From here on the packets of a peer wait, until this request of its is answered.
+    pub(crate) fn pause(&mut self, key: usize, id: u32) -> Option<Pending> {
+        let (peer, inbox) = (self.net.pause(key)?, self.inbox.own().clone());
+        Some(Pending(Arc::new(Unanswered { peer, id, inbox, is_over: AtomicBool::new(false) })))
+    }
+
+    /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
+    pub(crate) fn answer_with(&mut self, pending: &Pending, reply: Reply) {
+        // It may have gone meanwhile.
+        if let Some(key) = self.net.still_there(pending.peer()) {
+            self.send_control(key, &reply.into());
+        }
+        self.go_on_unanswered(pending);
+    }
+
+    /// Goes on with what a peer has sent since it was paused; its request has been answered, or is later.
+    pub(crate) fn go_on_unanswered(&mut self, pending: &Pending) {
+        pending.settle();
+        if let Some(key) = self.net.still_there(pending.peer()) {
+            self.resume(key);
+        }
+    }
+
+    /// A request was lost before it was answered, which is a mistake of Crossdock's, or its peer has gone.
+    fn refuse_lost(&mut self, peer: PeerRef, id: u32) {
+        let Some(key) = self.net.still_there(peer) else { return };
+        let refusal = refuse(RefusalCode::State, "the request failed because of a bug in the daemon");
+        self.send_control(key, &Reply::Refused { id, refusal }.into());
+        self.resume(key);
+    }
+
     /// Takes what a peer has sent since it was paused, up to the next request that pauses it.
     pub(crate) fn resume(&mut self, key: usize) {
         if !self.net.unpause(key) {
@@ -36,5 +113,109 @@ impl Context {
         if !self.net.defer_end(key, why) {
             self.remove_peer(key, why, None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+    use crate::config::ContextConfig;
+    use crate::handle::ContextHandle;
+    use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
+    use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+    use std::time::Duration;
+
+    /// A client of the daemon's that takes replies.
+    struct Client {
+        socket: UdpSocket,
+        session: u32,
+        seq: u64,
+        next: u64,
+    }
+
+    impl Client {
+        fn connect(daemon: SocketAddr) -> Client {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            socket.connect(daemon).unwrap();
+            // Only a broken build waits so long.
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut client = Client { socket, session: 0, seq: 0, next: 0 };
+            let hello =
+                Hello { nonce: 1, session: 7, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: false };
+            client.socket.send(&hello.packet()).unwrap();
+            client.session = Welcome::decode(&client.receive(Kind::Welcome).1).unwrap().session;
+            client
+        }
+
+        fn receive(&self, kind: Kind) -> (Header, Vec<u8>) {
+            let mut packet = [0; 65_536];
+            loop {
+                let len = self.socket.recv(&mut packet).unwrap();
+                let header = Header::read(&packet[..len]).unwrap();
+                if header.kind == kind {
+                    return (header, packet[HEADER_BYTES..len].to_vec());
+                }
+            }
+        }
+
+        fn send(&mut self, request: Request) {
+            let header = Header { seq: self.seq, ..Header::new(Kind::Control, self.session) };
+            self.seq += 1;
+            let payload = ControlMessage::Request(request).encode();
+            self.socket.send(&header.packet(&payload).unwrap()).unwrap();
+        }
+
+        fn reply(&mut self) -> Reply {
+            loop {
+                let (header, payload) = self.receive(Kind::Control);
+                // Nothing acknowledges what came before, so it may come again.
+                if header.seq < self.next {
+                    continue;
+                }
+                self.next = header.seq + 1;
+                match ControlMessage::decode(&payload).unwrap() {
+                    ControlMessage::Reply(reply) => return reply,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// A panic on the control thread, in a context, or in what waits there for something else.
+    #[test]
+    fn a_request_that_is_lost_by_a_panic_is_refused_and_its_session_goes_on() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
+        let mut client = Client::connect(daemon.local_addr());
+        let losing: [fn(&mut Context, Pending); 4] = [
+            |context, pending| context.ask_catalog(move |_| lose(pending), |_, ()| {}),
+            |context, pending| context.ask_catalog(|_| (), move |_, ()| lose(pending)),
+            |context, pending| context.plan(|_| (), move |_, _| lose(pending)),
+            |context, pending| context.plan(move |_| lose(pending), |_, _| {}),
+        ];
+        for (id, lose) in (1..).zip(losing) {
+            let (inboxes, _) = daemon.inside();
+            let begun = inboxes[0].run(move |context| {
+                let key = context.net.peers().next().unwrap().0;
+                let pending = context.pause(key, id).unwrap();
+                lose(context, pending);
+            });
+            begun.unwrap();
+            client.send(Request::CountSubscriptions { id: 100 + id, stream: 1 });
+            let lost = client.reply();
+            let Reply::Refused { id: refused, refusal } = lost else { panic!("{lost:?}") };
+            assert_eq!((refused, refusal.message.as_str()), (id, "the request failed because of a bug in the daemon"));
+            let next = client.reply();
+            assert!(matches!(next, Reply::Refused { id: next, .. } if next == 100 + id), "{next:?}");
+        }
+        // The control thread goes on as well.
+        assert_eq!(daemon.streams().unwrap().len(), 0);
+        daemon.stop().unwrap();
+    }
+
+    fn lose(_pending: Pending) {
+        panic!("as the test wants");
     }
 }

@@ -190,8 +190,7 @@ impl Context {
     /// The stream and format of `packets` packets of records, as their peer announced them; what was not announced is counted.
     fn announced(&mut self, key: usize, header: &Header, packets: u64) -> Option<(usize, Format)> {
         let (number, format) = (header.stream, header.format);
-        let publishing = &self.net.present_peer(key)?.publishing;
-        let found = publishing.iter().find(|p| p.number == number && p.format.id().0 == format);
+        let found = self.net.present_peer(key)?.published(number, format);
         let found = found.map(|Publishing { stream, format, .. }| (*stream, format.clone()));
         if found.is_none() {
             self.net.count_drop(DropReason::Unannounced, packets);
@@ -203,7 +202,7 @@ impl Context {
     /// record from this session before. `None` if its publisher has begun another session and sends them there again: this session
     /// ends then.
     pub(crate) fn count_taken(&mut self, key: usize, header: &Header, records: u64) -> Option<bool> {
-        let publishing = self.publishing_mut(key, header);
+        let publishing = self.net.present_peer(key).and_then(|peer| peer.published(header.stream, header.format));
         let taken = publishing.as_ref().and_then(|publishing| publishing.taken.as_ref());
         if taken.is_none_or(|taken| taken.count.add(records)) {
             return Some(publishing.is_some_and(|publishing| !publishing.has_records));
@@ -218,17 +217,10 @@ impl Context {
     /// The first record of a session's in this format is sound: the stream keeps the format.
     #[cold]
     pub(crate) fn keep_format(&mut self, key: usize, header: &Header) {
-        if let Some(publishing) = self.publishing_mut(key, header) {
-            publishing.has_records = true;
-            let (stream, format) = (publishing.stream, publishing.format.id());
+        let peer = self.net.present_peer_mut(key);
+        if let Some((stream, format)) = peer.and_then(|peer| peer.note_records(header.stream, header.format)) {
             self.streams.keep_format(stream, format);
         }
-    }
-
-    /// What a peer publishes in packets with this header.
-    fn publishing_mut(&mut self, key: usize, header: &Header) -> Option<&mut Publishing> {
-        let publishing = &mut self.net.present_peer_mut(key)?.publishing;
-        publishing.iter_mut().find(|p| p.number == header.stream && p.format.id().0 == header.format)
     }
 
     /// There is no memory for a message: a peer that has begun one long ago and not ended it is disconnected.
@@ -260,8 +252,7 @@ impl Context {
     /// Disconnects a publisher whose packet holds bytes that are not a record of its format.
     pub(crate) fn disconnect_malformed(&mut self, key: usize, stream: usize, records: u64, flaw: &str) {
         if let Some(stream) = self.streams.present_mut(stream) {
-            stream.malformed += records;
-            stream.is_suspect = false;
+            stream.note_malformed(records);
         }
         self.net.count_drop(DropReason::Malformed, records);
         let reason = format!("a packet contains an invalid record: {flaw}");
@@ -277,7 +268,7 @@ impl Context {
             stream.note_batch(&batch, true, self.net.now_ns());
             self.net.counters_mut().records_in += records;
             if !self.graph.takes(number) {
-                stream.unclaimed += records;
+                stream.note_unclaimed(records);
                 self.net.count_drop(DropReason::Unclaimed, records);
             }
         }
@@ -308,7 +299,7 @@ impl Context {
     /// The open packet of a subscription joins its queue.
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (peer, to) = (subscription.peer, subscription.recipient());
+        let (peer, to) = (subscription.peer(), subscription.recipient());
         self.net.flush(peer, &mut subscription.output, to, self.host.interface_mut());
     }
 }

@@ -11,7 +11,7 @@ use crate::managers::request::{ControlRequest, EventKind};
 use crate::net::Net;
 use crate::net::queues::MOST_PACKETS;
 use crate::net::sink::SessionSink;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{Subscription, Subscriptions};
 use crossdock_engine::Sink;
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::handshake::Close;
@@ -31,7 +31,7 @@ impl Egress for Sessions<'_> {
     #[inline]
     fn room(&mut self, key: usize, bytes: usize) -> Room {
         let found = self.subscriptions.present(key);
-        let room = found.and_then(|s| self.net.room(s.peer, s.overflow == Overflow::Block, bytes, self.host));
+        let room = found.and_then(|s| self.net.room(s.peer(), s.overflow() == Overflow::Block, bytes, self.host));
         room.unwrap_or(Room::Packets(MOST_PACKETS))
     }
 
@@ -72,7 +72,7 @@ impl Sessions<'_> {
         let nothing = Sent { outcome: Outcome::Made, records: 0, bytes: 0, no_buffer: 0, too_long: 0 };
         let Some(subscription) = self.subscriptions.present_mut(key) else { return nothing };
         let (was_open, to) = (subscription.output.opened_ns().is_some(), subscription.recipient());
-        let (peer, output) = (subscription.peer, &mut subscription.output);
+        let (peer, output) = (subscription.peer(), &mut subscription.output);
         let Some(mut sink) = self.net.sink(peer, to, output, of, spill, self.host) else { return nothing };
         let outcome = push(&mut sink);
         let SessionSink { taken: records, bytes, no_buffer, too_long, .. } = sink;
@@ -86,7 +86,7 @@ impl Sessions<'_> {
     /// A whole batch joins the queue of a subscription over packets by reference; its records.
     fn pass_whole(&mut self, key: usize, batch: &Queued) -> u64 {
         let Some(subscription) = self.subscriptions.present(key) else { return 0 };
-        self.net.pass_whole(subscription.peer, batch.shared(), subscription.recipient())
+        self.net.pass_whole(subscription.peer(), batch.shared(), subscription.recipient())
     }
 }
 
@@ -119,9 +119,9 @@ impl Context {
     #[cold]
     pub(crate) fn fail_query(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present(key) else { return };
-        let (peer, number) = (subscription.peer, subscription.number);
+        let (peer, number) = (subscription.peer(), subscription.number());
         let message = "the query failed on a record because of a bug in the daemon: its records are dropped".to_owned();
-        let text = format!("the query `{}`: {message}", subscription.select.sql());
+        let text = format!("the query `{}`: {message}", subscription.select().sql());
         self.send_control(peer, &Notice::Unreadable { subscription: number, message }.into());
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::Event(EventKind::Failed, self.graph.index(), text));
@@ -132,20 +132,23 @@ impl Context {
     fn report_end(&mut self, key: usize, publishers: u32, lost: u32) {
         self.flush_subscription(key);
         self.settle_queue(key);
+        // It may have been disconnected for its queue.
+        if self.subscriptions.get(key).is_none() {
+            return;
+        }
         self.note_losses(key);
         self.report_dropped(key, true);
         self.report_position(key, true);
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get(key) else { return };
-        let notice = Notice::StreamEnded { subscription: subscription.number, publishers, lost };
-        let peer = subscription.peer;
+        let Some(subscription) = self.subscriptions.present(key) else { return };
+        let notice = Notice::StreamEnded { subscription: subscription.number(), publishers, lost };
+        let peer = subscription.peer();
         self.send_control(peer, &ControlMessage::Notice(notice));
     }
 
     /// A subscriber whose policy is to be disconnected has lost records.
     #[cold]
     pub(crate) fn disconnect_behind(&mut self, key: usize) {
-        let Some(peer) = self.subscriptions.present(key).map(|subscription| subscription.peer) else { return };
+        let Some(peer) = self.subscriptions.present(key).map(Subscription::peer) else { return };
         let reason = "the subscriber's queue is full and its policy is disconnect".to_owned();
         self.remove_peer(peer, "queue_full", Some(Close { again: false, reason }));
     }

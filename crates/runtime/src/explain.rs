@@ -33,27 +33,17 @@ impl Context {
     }
 
     fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
-        let (mut served, mut held_records) = (stream.served, 0);
+        let (mut served, mut held_records) = (stream.served(), 0);
         let mut backlog = self.net.no_backlog();
-        for (at, subscription) in stream.subscriptions.iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
+        for (at, subscription) in
+            stream.subscriptions().iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
         {
             held_records += self.graph.held(at).0;
             served.add(subscription);
             backlog = backlog.max(self.backlog(subscription));
         }
         StreamInfo {
-            name: stream.name.clone(),
-            formats: stream.formats.iter().map(|f| f.format.id().to_string()).collect(),
-            publishers: stream.publishers.len() as u32,
-            subscriptions: stream.subscriptions.len() as u32,
-            records_in: stream.records_in,
-            bytes_in: stream.bytes_in,
-            records_unclaimed: stream.unclaimed,
-            records_malformed: stream.malformed,
-            policy: stream.entry.policy().to_string(),
-            made_by: stream.made_by.as_deref().map(str::to_owned),
-            peak_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
-            blocked: if self.graph.is_blocked(key as u32) { stream.publishers.len() as u32 } else { 0 },
+            blocked: if self.graph.is_blocked(key as u32) { stream.publishers().len() as u32 } else { 0 },
             records_out: served.records_out.saturating_sub(served.records_unsent),
             records_queued: served.records_out,
             records_unsent: served.records_unsent,
@@ -63,11 +53,12 @@ impl Context {
             backlog_bytes: backlog.bytes,
             queue_bytes: backlog.bound,
             held_records,
+            ..stream.info(self.net.now_ns())
         }
     }
 
     fn backlog(&self, subscription: &Subscription) -> Backlog {
-        self.net.backlog(subscription.peer, self.host.interface())
+        self.net.backlog(subscription.peer(), self.host.interface())
     }
 
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
@@ -76,9 +67,9 @@ impl Context {
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
         let peer = self.net.of_client(status.key.number()).and_then(|key| self.net.peer(key));
-        let name = |stream| self.streams.get(stream).map(|stream| stream.name.clone());
+        let name = |stream| self.streams.get(stream).map(|stream| stream.name().to_owned());
         let mut publishes: Vec<String> =
-            peer.map(|p| p.publishing.iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
+            peer.map(|p| p.publishing().iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
         publishes.sort();
         publishes.dedup();
         ClientInfo {
@@ -92,7 +83,7 @@ impl Context {
             attached_s: self.net.now_ns().saturating_sub(status.attached_ns) / 1_000_000_000,
             mailboxes: status.mailboxes,
             publishes,
-            subscriptions: peer.map_or(0, |p| p.subscriptions.len() as u32),
+            subscriptions: peer.map_or(0, |p| p.subscriptions().len() as u32),
             messages_in: status.messages_in,
             messages_out: status.messages_out,
             bytes_in: status.bytes_in,
@@ -110,24 +101,24 @@ impl Context {
         let with_backlog = self.subscriptions.iter().map(|(key, s)| (key, s, self.backlog(s)));
         let mut infos: Vec<SubscriptionInfo> = with_backlog
             .map(|(key, s, backlog)| SubscriptionInfo {
-                id: s.id,
-                stream: s.asked.as_deref().unwrap_or(&s.select).stream().to_owned(),
+                id: s.id(),
+                stream: s.asked().stream().to_owned(),
                 context: self.name.clone(),
-                sql: s.asked.as_deref().unwrap_or(&s.select).sql().to_owned(),
-                handler: s.asked.as_ref().map(|_| handler_of(s.id)),
-                peer: self.net.peer(s.peer).map(ToString::to_string).unwrap_or_default(),
-                overflow: overflow_name(s.overflow).to_owned(),
-                records_in: s.gauges.records_in.get(),
+                sql: s.asked().sql().to_owned(),
+                handler: s.is_elsewhere().then(|| handler_of(s.id())),
+                peer: self.net.peer(s.peer()).map(ToString::to_string).unwrap_or_default(),
+                overflow: overflow_name(s.overflow()).to_owned(),
+                records_in: s.gauges().records_in.get(),
                 records_out: s.records_sent(),
                 row_errors: s.row_errors(),
-                dropped: s.gauges.lost_in_all(),
+                dropped: s.gauges().lost_in_all(),
                 dropped_by: s.all_losses().by_words(),
                 first_row_error: s.first_row_error().map(str::to_owned),
-                first_conversion_error: s.gauges.first_conversion_error().map(str::to_owned),
+                first_conversion_error: s.gauges().first_conversion_error().map(str::to_owned),
                 backlog_bytes: backlog.bytes,
                 queue_bytes: backlog.bound,
-                accept: s.accept.as_ref().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
-                unreadable: s.accept.as_ref().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
+                accept: s.accept().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
+                unreadable: s.accept().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
                 held_records: self.graph.held(key).0,
                 held_bytes: self.graph.held(key).1,
             })
@@ -139,13 +130,13 @@ impl Context {
     pub(crate) fn format_infos(&self) -> Vec<FormatInfo> {
         let mut infos: Vec<FormatInfo> = Vec::new();
         for stream in self.streams.iter() {
-            for known in &stream.formats {
+            for known in stream.formats() {
                 let id = known.format.id().to_string();
                 let at = infos.iter().position(|info| info.id == id).unwrap_or_else(|| {
                     infos.push(format_info(&known.format));
                     infos.len() - 1
                 });
-                infos[at].streams.push(stream.name.clone());
+                infos[at].streams.push(stream.name().to_owned());
                 infos[at].versions.extend(stream.version(known.format.id()));
             }
         }
@@ -178,7 +169,10 @@ impl Context {
             client_bytes_held += client.bytes_held;
             client_quota_bytes += client.quota_bytes;
         }
+        // Only the home context has mailboxes.
+        let max_mailboxes = if self.place.is_home() { self.host.interface().config().max_mailboxes } else { 0 };
         ContextInfo {
+            name: self.name.clone(),
             address: self.net.local_addr().to_string(),
             sessions: self.net.sessions() as u32,
             max_sessions: self.config.max_sessions,
@@ -203,7 +197,7 @@ impl Context {
             clients: self.host.interface().attached(),
             max_clients: self.host.interface().config().max_clients,
             mailboxes: self.host.interface().mailbox_count(),
-            max_mailboxes: self.host.interface().config().max_mailboxes,
+            max_mailboxes,
             detached: counters.detached(),
             subscriptions_refused: self.admission.refused,
             subscribe_time: counters.subscribe_time.info(),
@@ -227,23 +221,23 @@ impl Context {
         };
         let mut targets = Vec::new();
         for name in accept {
-            let format = self.streams.snapshot().format_known(&stream.name, name);
+            let format = self.streams.snapshot().format_known(stream.name(), name);
             targets.push(format.map_err(|refusal| ExplainError::Format(refusal.message))?);
         }
-        let newest = stream.formats.last();
+        let newest = stream.formats().last();
         let format = targets.first().or(newest.map(|known| &known.format)).cloned();
         let Some(format) = format else { return Err(self.streams.unknown_stream(&select).into()) };
         let sample = newest.filter(|_| targets.is_empty()).map(|known| known.sample.records()).unwrap_or_default();
         let has = self.admission.has_ns_per_s();
         Ok(Explained {
             context: self.name.clone(),
-            stream: stream.name.clone(),
+            stream: stream.name().to_owned(),
             select,
             format,
             targets,
             sample,
             records_per_batch: stream.records_per_batch(),
-            rate_msgs_per_s: stream.peak.msgs_per_s(self.net.now_ns()),
+            rate_msgs_per_s: stream.peak_msgs_per_s(self.net.now_ns()),
             headroom_ns_per_s: (self.config.platform.admit_subscriptions && has < u64::MAX).then_some(has),
         })
     }

@@ -282,10 +282,18 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`].
     pub fn context(&self) -> Result<ContextInfo, Stopped> {
-        let mut contexts = self.ask_all(|context| context.context_info())?.into_iter();
+        let mut contexts = self.io_contexts()?.into_iter();
         let mut all = contexts.next().ok_or(Stopped::default())?;
         contexts.for_each(|other| all.add(other));
         Ok(all)
+    }
+
+    /// The counters of each I/O context so far, by exit, in the order of their places.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn io_contexts(&self) -> Result<Vec<ContextInfo>, Stopped> {
+        self.ask_all(|context| context.context_info())
     }
 
     /// Clients that are attached by shared memory, by I/O context and in the order of their places there.
@@ -556,37 +564,51 @@ impl ContextHandle {
         (&self.shared.inboxes, &self.shared.catalog)
     }
 
-    /// Says goodbye to all sessions and waits for the context's end. Once is enough; more does nothing.
-    pub fn stop(&self) {
-        self.shared.stop();
+    /// Says goodbye to all sessions and waits for the contexts' end. Once is enough; more does nothing.
+    ///
+    /// # Errors
+    /// An I/O context has not come back from a step for 5 s: its thread goes on until it does, and all else has ended.
+    pub fn stop(&self) -> Result<(), Stopped> {
+        self.shared.stop()
     }
 }
 
 impl Shared {
-    fn stop(&self) {
+    fn stop(&self) -> Result<(), Stopped> {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        if !threads.is_empty() {
-            // Before the contexts that they speak to.
-            self.manager.stop();
-            if let Some(managers) = self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                let _ = managers.join();
+        if threads.is_empty() {
+            return Ok(());
+        }
+        // Before the contexts that they speak to.
+        self.manager.stop();
+        if let Some(managers) = self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = managers.join();
+        }
+        self.inboxes.iter().for_each(Inbox::stop);
+        let mut stopped = Ok(());
+        for (inbox, thread) in self.inboxes.iter().zip(threads) {
+            match inbox.wait_for_end() {
+                Ok(()) => drop(thread.join()),
+                stuck => stopped = stopped.and(stuck),
             }
-            self.inboxes.iter().for_each(Inbox::stop);
-            threads.into_iter().for_each(|thread| drop(thread.join()));
-            // What they wait for ended with the context.
-            drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // What they wait for ended with the contexts.
+        if stopped.is_ok() {
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
             self.planner.lock().unwrap_or_else(PoisonError::into_inner).join();
-            // With it the side of the thread that keeps its changes.
-            drop(self.catalog_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
-            drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
+        // With it the side of the thread that keeps its changes.
+        drop(self.catalog_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.state.lock().unwrap_or_else(PoisonError::into_inner).take());
+        stopped
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.stop();
+        // Nobody is left to hear that a context is stuck.
+        let _ = self.stop();
     }
 }
 

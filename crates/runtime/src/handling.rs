@@ -4,7 +4,7 @@
 use crate::clock::TurnClock;
 use crate::context::Context;
 use crate::counters::{DropReason, Levels};
-use crate::streams::StreamFacts;
+use crate::streams::{Stream, StreamFacts};
 
 impl Context {
     /// Counts what handlers have made for sessions. Whether there was any.
@@ -12,13 +12,13 @@ impl Context {
         let (is_home, now_ns, mut any) = (self.place.is_home(), self.net.now_ns(), false);
         for batch in self.graph.take_arrived() {
             if let Some(stream) = self.streams.get_mut(batch.stream as usize) {
-                let is_first = is_home && stream.made_by.is_some();
+                let is_first = is_home && stream.is_made();
                 stream.note_batch(&batch, is_first, now_ns);
                 if is_first {
                     let records = batch.len() as u64;
                     self.net.counters_mut().records_in += records;
-                    if !stream.entry.is_read() {
-                        stream.unclaimed += records;
+                    if !stream.entry().is_read() {
+                        stream.note_unclaimed(records);
                         self.net.count_drop(DropReason::Unclaimed, records);
                     }
                 }
@@ -33,7 +33,7 @@ impl Context {
     pub(crate) fn turn_credit(&mut self) -> bool {
         let turned = self.graph.take_turned();
         for (stream, is_blocked) in &turned {
-            let publishers = self.streams.get(*stream as usize).map(|stream| stream.publishers.clone());
+            let publishers = self.streams.get(*stream as usize).map(|stream| stream.publishers().to_vec());
             for publisher in publishers.unwrap_or_default() {
                 self.grant_credit(publisher);
                 if !is_blocked {
@@ -91,12 +91,8 @@ impl Context {
 
     /// No handler makes a stream any more: notifies its subscribers, after the records that came.
     pub(crate) fn end_derived(&mut self, number: u32) {
-        if self.streams.get(number as usize).is_none_or(|stream| stream.made_by.is_none()) {
-            return;
+        if self.streams.get_mut(number as usize).is_some_and(Stream::end_made) {
+            self.graph.end_for_sessions(number);
         }
-        if let Some(stream) = self.streams.get_mut(number as usize) {
-            stream.made_by = None;
-        }
-        self.graph.end_for_sessions(number);
     }
 }

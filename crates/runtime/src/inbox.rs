@@ -83,15 +83,18 @@ impl Queue {
     /// # Errors
     /// The context has stopped, or `most` commands wait for it.
     fn push(&self, mut waiting: MutexGuard<'_, Waiting>, command: Command, most: usize) -> Result<(), Stopped> {
-        if waiting.is_closed {
-            return Err(Stopped::default());
-        }
-        if waiting.commands.len() >= most {
-            return Err(self.unanswered());
-        }
-        waiting.push(command);
-        self.count.store(waiting.commands.len(), Ordering::Release);
-        Ok(())
+        let refused = match &mut *waiting {
+            Waiting { is_closed: true, .. } => Stopped::default(),
+            Waiting { commands, .. } if commands.len() >= most => self.unanswered(),
+            open => {
+                open.push(command);
+                self.count.store(open.commands.len(), Ordering::Release);
+                return Ok(());
+            }
+        };
+        // Before the command: what goes with it may post something itself.
+        drop(waiting);
+        Err(refused)
     }
 
     fn unanswered(&self) -> Stopped {
@@ -269,6 +272,22 @@ impl Inbox {
                 None => self.look_again(),
             });
             longest = PATIENCE;
+        }
+    }
+
+    /// Waits until the context has ended, as long as it goes on with its turns.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn wait_for_end(&self) -> Result<(), Stopped> {
+        let mut looks = self.look_again();
+        loop {
+            let runs = |waiting: &mut Waiting| !waiting.is_closed;
+            let waited = self.queue.has_place.wait_timeout_while(self.queue.waiting(), PATIENCE, runs);
+            if !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+                return Ok(());
+            }
+            looks = self.is_alive_since(looks)?;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, EventKind};
+use crate::streams::Stream;
 use crossdock_transport::handshake::Close;
 use std::collections::BTreeSet;
 
@@ -20,13 +21,13 @@ impl Context {
         if matches!(why, "terminated" | "shutdown" | "replaced") {
             return;
         }
-        let Some(peer) = self.net.peer(key) else { return };
+        let Some(peer) = self.net.present_peer(key) else { return };
         let published: BTreeSet<&str> = peer
-            .publishing
+            .publishing()
             .iter()
             .filter(|publishing| !publishing.goes_on())
-            .filter_map(|publishing| self.streams.get(publishing.stream))
-            .map(|stream| &*stream.name)
+            .filter_map(|publishing| self.streams.present(publishing.stream))
+            .map(Stream::name)
             .collect();
         let published =
             (!published.is_empty()).then(|| format!("it published {} without finishing", listed(&published)));
@@ -45,16 +46,19 @@ impl Context {
 
     /// A client is gone whose subscriptions end before it does.
     pub(crate) fn note_subscriber_gone(&mut self, key: usize) {
-        let Some((peer, left)) = self.net.peer(key).zip(self.subscribed(key)) else { return };
+        // It had none left.
+        let Some(left) = self.subscribed(key) else { return };
+        let Some(peer) = self.net.present_peer(key) else { return };
         let text = format!("{peer} is gone: {left}");
         self.note_gone(EventKind::Gone, text);
     }
 
     /// The subscriptions of a client, in words, without those that still wait for their stream.
     fn subscribed(&self, key: usize) -> Option<String> {
-        let subscriptions = self.net.peer(key)?.subscriptions.iter().filter_map(|of| self.subscriptions.get(*of));
+        let peer = self.net.present_peer(key)?;
+        let subscriptions = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
         let streams: Vec<&str> =
-            subscriptions.filter(|of| of.awaiting.is_none()).map(|of| of.select.stream()).collect();
+            subscriptions.filter(|of| !of.awaits_format()).map(|of| of.select().stream()).collect();
         let what = match streams.len() {
             0 => return None,
             1 => "its subscription".to_owned(),

@@ -110,9 +110,7 @@ impl Context {
 
     /// Records of a stream; gives the message back if the context has no buffers for it now.
     fn take_published(&mut self, key: usize, header: Header, message: Message) -> Option<Message> {
-        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing);
-        let announced = publishing
-            .and_then(|all| all.iter().find(|p| p.number == header.stream && p.format.id().0 == header.format));
+        let announced = self.net.present_peer(key).and_then(|peer| peer.published(header.stream, header.format));
         let stream = announced.map(|p| p.stream);
         let Some((client, stream)) = self.net.client_of(key).zip(stream) else {
             self.net.count_drop(DropReason::Unannounced, 1);
@@ -161,10 +159,10 @@ impl Context {
         };
         let mut whole = self.subscriptions.take_list();
         let passes = |key: &usize| self.passes_in_place(*key, client, header.format);
-        whole.extend(stream.subscriptions.iter().copied().filter(passes));
-        let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions.len();
+        whole.extend(stream.subscriptions().iter().copied().filter(passes));
+        let is_handled = self.graph.has_readers(stream_key as u32) || whole.len() < stream.subscriptions().len();
         let is_unclaimed = !self.graph.takes(stream_key as u32);
-        let copies = is_handled || stream.is_suspect || stream.wants_sample(header.format, self.net.now_ns());
+        let copies = is_handled || stream.is_suspect() || stream.wants_sample(header.format, self.net.now_ns());
         let left = if copies && self.net.is_short_of_buffers() {
             Some(message)
         } else if let Some(is_first) = self.count_taken(peer, &header, header.records.into()) {
@@ -204,7 +202,7 @@ impl Context {
         stream.count(records, header.payload_bytes.into(), self.net.now_ns());
         self.net.counters_mut().records_in += records;
         if is_unclaimed {
-            stream.unclaimed += records;
+            stream.note_unclaimed(records);
             self.net.count_drop(DropReason::Unclaimed, records);
         }
     }
@@ -213,13 +211,13 @@ impl Context {
     /// all that came before, and as far as its queue has room.
     fn passes_in_place(&self, key: usize, publisher: ClientKey, format: u64) -> bool {
         let Some(subscription) = self.subscriptions.present(key) else { return false };
-        let takes_all = subscription.entries.iter().any(|entry| entry.format == format && entry.takes_all);
+        let takes_all = subscription.takes_all(format);
         if !takes_all || !self.graph.takes_unchanged(key, format) || !self.graph.is_session_idle(key) {
             return false;
         }
-        let is_full = |peer: &Peer| subscription.overflow == Overflow::Block && peer.full;
-        let subscriber = self.net.client_of(subscription.peer);
-        !self.net.peer(subscription.peer).is_some_and(is_full)
+        let is_full = |peer: &Peer| subscription.overflow() == Overflow::Block && peer.is_full();
+        let subscriber = self.net.client_of(subscription.peer());
+        !self.net.peer(subscription.peer()).is_some_and(is_full)
             && subscriber.is_some_and(|client| self.host.interface().share_domain(client, publisher))
     }
 
@@ -227,12 +225,12 @@ impl Context {
     fn pass_in_place(&mut self, key: usize, header: &Header, message: &Message) {
         // It may have ended while the copy was given to the others.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let (peer, to, host) = (subscription.peer, subscription.recipient(), self.host.interface_mut());
+        let (peer, to, host) = (subscription.peer(), subscription.recipient(), self.host.interface_mut());
         self.net.flush(peer, &mut subscription.output, to, host);
         self.net.pass_in_place(peer, message, to, header.records, host);
         let records = u64::from(header.records);
-        subscription.gauges.records_in.add(records);
-        subscription.gauges.records_out.add(records);
+        subscription.gauges().records_in.add(records);
+        subscription.gauges().records_out.add(records);
     }
 
     /// Copies a packet once into a buffer of the context's own, checks the copy, and gives it to all that read its stream
@@ -247,9 +245,7 @@ impl Context {
         passed: &[usize],
     ) -> bool {
         let bytes = HEADER_BYTES + usize::from(header.payload_bytes);
-        let publishing = self.net.present_peer(peer).map(|peer| &peer.publishing);
-        let format =
-            publishing.and_then(|all| all.iter().find(|p| p.stream == stream && p.format.id().0 == header.format));
+        let format = self.net.present_peer(peer).and_then(|peer| peer.published(header.stream, header.format));
         debug_assert!(format.is_some(), "the packet was found to be of an announced format");
         let Some(format) = format.map(|p| p.format.clone()) else { return false };
         let Some(mut copy) = self.net.alloc(bytes) else {

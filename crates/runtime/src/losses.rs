@@ -113,22 +113,70 @@ pub(crate) fn with_example(cause: DropCause, records: u64, first: &str, place: &
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// As the context has counted them, and their sum.
-    pub(crate) counted: Losses,
-    pub(crate) sum: u64,
+    counted: Losses,
+    sum: u64,
     /// As was reported to the subscriber, and when.
-    pub(crate) reported: Losses,
-    pub(crate) reported_sum: u64,
-    pub(crate) reported_ns: u64,
+    reported: Losses,
+    reported_sum: u64,
+    reported_ns: u64,
     /// As the last event said, and when that was.
-    pub(crate) noted: Losses,
-    pub(crate) noted_ns: Option<u64>,
+    noted: Losses,
+    noted_ns: Option<u64>,
     /// Whether it is in the list of those that are to be looked at again.
-    pub(crate) is_listed: bool,
+    is_listed: bool,
 }
 
 impl Known {
     /// Whether the subscriber, or those who read events, are to be notified of more.
     pub(crate) fn is_unreported(&self) -> bool {
-        self.reported_sum != self.sum || self.noted != self.counted
+        self.lacks_report() || self.noted != self.counted
+    }
+
+    /// Whether the subscriber is to be notified of more.
+    #[inline]
+    pub(crate) fn lacks_report(&self) -> bool {
+        self.reported_sum != self.sum
+    }
+
+    /// Takes note of the sum of all losses; whether it has changed.
+    #[inline]
+    pub(crate) fn has_grown(&mut self, sum: u64) -> bool {
+        std::mem::replace(&mut self.sum, sum) != sum
+    }
+
+    /// What the context has not counted yet of all losses.
+    pub(crate) fn take_uncounted(&mut self, now: &Losses) -> Losses {
+        self.counted.take_new(now)
+    }
+
+    /// When the subscriber may be notified again, in ns: `interval_ns` after the last time.
+    pub(crate) fn report_due_ns(&self, interval_ns: u64) -> u64 {
+        if self.reported_sum > 0 { self.reported_ns + interval_ns } else { 0 }
+    }
+
+    /// What the subscriber has not been notified of yet; it is now.
+    pub(crate) fn take_unreported(&mut self, now_ns: u64) -> Losses {
+        (self.reported_ns, self.reported_sum) = (now_ns, self.sum);
+        self.reported.take_new(&self.counted)
+    }
+
+    /// What no event has said yet, if there is to be one now: `interval_ns` after the last, unless the subscription `ends`.
+    pub(crate) fn take_unnoted(&mut self, now_ns: u64, interval_ns: u64, ends: bool) -> Option<Losses> {
+        let is_early = self.noted_ns.is_some_and(|at| now_ns < at + interval_ns);
+        if self.noted == self.counted || (is_early && !ends) {
+            return None;
+        }
+        self.noted_ns = Some(now_ns);
+        Some(self.noted.take_new(&self.counted))
+    }
+
+    /// It is in the list of those that are to be looked at again; whether it was not before.
+    pub(crate) fn list(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    /// It is in the list no longer.
+    pub(crate) fn unlist(&mut self) {
+        self.is_listed = false;
     }
 }

@@ -124,6 +124,7 @@ impl Context {
     /// # Errors
     /// That it has.
     pub(crate) fn bound_mailboxes(&self, owner: Owner) -> Result<(), Refusal> {
+        // The daemon's own have no bound, and one that is gone gets none.
         let Some(principal) = self.principal_of(owner) else { return Ok(()) };
         let bound = self.config.max_mailboxes_per_peer;
         let of_it = self.host.interface().owners().filter(|owner| self.principal_of(*owner) == Some(principal));

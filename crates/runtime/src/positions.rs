@@ -18,11 +18,11 @@ impl Context {
     /// How far the stream of a subscription has come, if its subscriber asks for that. The records of a stream that
     /// handlers make are not counted.
     pub(crate) fn position(&self, subscription: &Subscription) -> Option<Position> {
-        let stream = self.streams.present(subscription.stream).filter(|_| subscription.positions)?;
-        if stream.entry.made_by().is_some() {
+        let stream = self.streams.present(subscription.stream()).filter(|_| subscription.wants_positions())?;
+        if stream.entry().made_by().is_some() {
             return None;
         }
-        Some(Position { left_out: subscription.left_out(), ..stream.entry.activity().position() })
+        Some(Position { left_out: subscription.left_out(), ..stream.entry().activity().position() })
     }
 
     /// Once a second: notifies those subscribers whose streams have gone on.
@@ -31,8 +31,12 @@ impl Context {
         if now_ns < self.subscriptions.positions_due_ns() {
             return;
         }
-        let notified: Vec<usize> =
-            self.subscriptions.iter().filter(|(_, subscription)| subscription.positions).map(|(key, _)| key).collect();
+        let notified: Vec<usize> = self
+            .subscriptions
+            .iter()
+            .filter(|(_, subscription)| subscription.wants_positions())
+            .map(|(key, _)| key)
+            .collect();
         let due_ns = if notified.is_empty() { u64::MAX } else { now_ns.saturating_add(INTERVAL_NS) };
         self.subscriptions.set_positions_due(due_ns);
         notified.into_iter().for_each(|key| self.report_position(key, false));
@@ -47,53 +51,52 @@ impl Context {
     }
 
     fn report_positions(&mut self, stream: u32) {
-        let subscriptions = self.streams.get(stream as usize).map(|stream| stream.subscriptions.clone());
+        let subscriptions = self.streams.get(stream as usize).map(|stream| stream.subscriptions().to_vec());
         subscriptions.into_iter().flatten().for_each(|key| self.report_position(key, false));
     }
 
     /// Notes that the subscriber is notified now.
     pub(crate) fn note_reported(&mut self, key: usize) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let stream = self.streams.get(subscription.stream);
-        subscription.reported = stream.map(|stream| stream.entry.activity().version());
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
+        let stream = self.streams.present(subscription.stream());
+        subscription.note_position(stream.map(|stream| stream.entry().activity().version()));
     }
 
     /// Notifies a subscriber of how far its stream has come, if that has changed; unless it is to be `now`, only one that takes its
     /// notices.
     pub(crate) fn report_position(&mut self, key: usize, now: bool) {
-        let Some(subscription) = self.subscriptions.get(key).filter(|subscription| subscription.positions) else {
-            return;
-        };
-        let peer = subscription.peer;
-        let Some(version) = self.streams.get(subscription.stream).map(|stream| stream.entry.activity().version())
+        let Some(subscription) = self.subscriptions.present(key) else { return };
+        let Some(stream) = self.streams.present(subscription.stream()).filter(|_| subscription.wants_positions())
         else {
             return;
         };
-        let is_known = subscription.reported == Some(version);
+        let peer = subscription.peer();
+        let is_known = subscription.knows_position(stream.entry().activity().version());
         if is_known || (!now && self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES) {
             return;
         }
         // What was counted as not left out comes before.
         self.flush_subscription(key);
         self.note_reported(key);
-        let Some(subscription) = self.subscriptions.get(key) else { return };
+        let Some(subscription) = self.subscriptions.present(key) else { return };
         if let Some(position) = self.position(subscription) {
-            let notice = Notice::Position { subscription: subscription.number, position };
+            let notice = Notice::Position { subscription: subscription.number(), position };
             self.send_control(peer, &notice.into());
         }
     }
 
     /// Has the managers note that a subscriber has missed records while its connection was lost.
     pub(crate) fn report_missed(&self, peer: usize, number: u32, records: u64) {
-        let Some(peer) = self.net.peer(peer) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|key| self.subscriptions.get(*key));
-        let Some(subscription) = all.find(|subscription| subscription.number == number) else { return };
+        let Some(peer) = self.net.present_peer(peer) else { return };
+        let mut all = peer.subscriptions().iter().filter_map(|key| self.subscriptions.present(*key));
+        // Its subscriber may have ended it already, or name one that it never had.
+        let Some(subscription) = all.find(|subscription| subscription.number() == number) else { return };
         let at_most = if subscription.left_out().is_some() { "up to " } else { "" };
         let text = format!(
             "subscription {} of {peer} missed {at_most}{records} {} of `{}` while its connection was lost",
-            subscription.id,
+            subscription.id(),
             if records == 1 { "record" } else { "records" },
-            subscription.select.stream()
+            subscription.select().stream()
         );
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::Event(EventKind::Missed, self.graph.index(), text));

@@ -17,22 +17,15 @@ impl Context {
     /// Counts what a subscription has lost since the last time. Whether its queue was full, and it is to be disconnected.
     #[inline]
     pub(crate) fn note_losses(&mut self, key: usize) -> bool {
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        let sum = subscription.gauges.lost_in_all() + subscription.row_errors();
-        if sum == subscription.losses.sum {
-            return false;
-        }
-        subscription.losses.sum = sum;
-        self.count_losses(key)
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return false };
+        subscription.has_lost() && self.count_losses(key)
     }
 
     #[cold]
     fn count_losses(&mut self, key: usize) -> bool {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return false };
-        let now = subscription.all_losses();
-        let new = subscription.losses.counted.take_new(&now);
-        let overflow = subscription.overflow;
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return false };
+        let new = subscription.take_uncounted();
+        let overflow = subscription.overflow();
         self.subscriptions.look_again(key, self.net.now_ns() + REPORT_INTERVAL_NS);
         let mut was_full = false;
         for ((_, cause, reason), records) in CAUSES.iter().zip(new.0) {
@@ -45,20 +38,17 @@ impl Context {
     /// Notifies a subscriber of the records that were dropped since the last report, a notice for each cause; unless it is to be
     /// `now`, not more often than it takes such reports.
     pub(crate) fn report_dropped(&mut self, key: usize, now: bool) {
-        // It may have been disconnected for its queue.
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let known = &mut subscription.losses;
-        if known.reported_sum == known.sum {
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
+        if !subscription.losses().lacks_report() {
             return;
         }
         // A subscriber that has not yet taken the last report gets the sum later, at the latest with the stream's end.
-        let (peer, number, now_ns) = (subscription.peer, subscription.number, self.net.now_ns());
-        let is_early = known.reported_sum > 0 && now_ns < known.reported_ns + REPORT_INTERVAL_NS;
+        let (peer, number, now_ns) = (subscription.peer(), subscription.number(), self.net.now_ns());
+        let is_early = now_ns < subscription.losses().report_due_ns(REPORT_INTERVAL_NS);
         if !now && (is_early || self.net.has_untaken_control(peer, self.host.interface())) {
             return;
         }
-        (known.reported_ns, known.reported_sum) = (now_ns, known.sum);
-        let new = known.reported.take_new(&known.counted);
+        let new = subscription.losses_mut().take_unreported(now_ns);
         let has_row_errors = new.by_cause().iter().any(|(cause, _)| cause.is_row_error());
         let notices: Vec<Notice> = new
             .by_cause()
@@ -83,14 +73,18 @@ impl Context {
             return;
         }
         for key in self.subscriptions.take_listed() {
+            // It may have ended since it was listed.
+            if self.subscriptions.get(key).is_none() {
+                continue;
+            }
             if self.note_losses(key) {
                 self.disconnect_behind(key);
                 continue;
             }
             self.report_dropped(key, false);
             self.report_subscription_losses(key, false);
-            let Some(subscription) = self.subscriptions.get(key) else { continue };
-            if subscription.losses.is_unreported() || subscription.elsewhere.is_some() {
+            let Some(subscription) = self.subscriptions.present(key) else { continue };
+            if subscription.losses().is_unreported() || subscription.is_elsewhere() {
                 self.subscriptions.look_again(key, now_ns + REPORT_INTERVAL_NS);
             }
         }
@@ -98,25 +92,19 @@ impl Context {
 
     /// Has the managers note an event of what a subscription lost since the last such event; unless it `ends`, not too often.
     pub(crate) fn report_subscription_losses(&mut self, key: usize, ends: bool) {
-        let Some(subscription) = self.subscriptions.get_mut(key) else { return };
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let now_ns = self.net.now_ns();
-        let known = &mut subscription.losses;
-        let is_early = known.noted_ns.is_some_and(|at| now_ns < at + EVENT_INTERVAL_NS);
-        if known.noted == known.counted || (is_early && !ends) {
-            return;
-        }
-        known.noted_ns = Some(now_ns);
-        let new = known.noted.take_new(&known.counted);
+        let Some(new) = subscription.losses_mut().take_unnoted(now_ns, EVENT_INTERVAL_NS, ends) else { return };
         let reasons: Vec<String> = new
             .by_cause()
             .into_iter()
             .map(|(cause, records)| format!("{records} because {}", reason(subscription, cause, records)))
             .collect();
-        let peer = self.net.peer(subscription.peer).map(ToString::to_string).unwrap_or_default();
+        let peer = self.net.peer(subscription.peer()).map(ToString::to_string).unwrap_or_default();
         let text = format!(
             "subscription {} of {peer} to `{}` did not get {} {}: {}",
-            subscription.id,
-            subscription.select.stream(),
+            subscription.id(),
+            subscription.select().stream(),
             new.sum(),
             if new.sum() == 1 { "record" } else { "records" },
             reasons.join("; ")
@@ -129,11 +117,11 @@ impl Context {
 /// A cause in words, with what is known of these records.
 fn reason(subscription: &Subscription, cause: DropCause, records: u64) -> String {
     let first = subscription.first_row_error().map(|first| (first, ""));
-    let in_conversion = subscription.gauges.first_conversion_error().map(|first| (first, " in a conversion"));
+    let in_conversion = subscription.gauges().first_conversion_error().map(|first| (first, " in a conversion"));
     let known = first.into_iter().chain(in_conversion).filter(|_| cause.is_row_error());
     let example = known.filter_map(|(first, place)| with_example(cause, records, first, place)).next();
     match cause {
-        DropCause::QueueFull => format!("{cause}, and its policy is {}", overflow_name(subscription.overflow)),
+        DropCause::QueueFull => format!("{cause}, and its policy is {}", overflow_name(subscription.overflow())),
         DropCause::NotConvertible => format!("{cause} (`crossdock paths` shows which)"),
         _ => example.unwrap_or_else(|| cause.to_string()),
     }

@@ -5,7 +5,7 @@ use crate::announcing::{Announcement, reply};
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
-use crate::net::peers::Publishing;
+use crate::net::peers::Peer;
 use crate::net::queues::QueueChange;
 use crate::refusal::refuse;
 use crate::subscribing::SubscriptionRequest;
@@ -97,8 +97,8 @@ impl Context {
     /// Confirms to a subscriber that its subscription stands, with all formats that may come.
     pub(crate) fn confirm_subscription(&mut self, key: usize, id: u32, number: u32) {
         let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
-        let found = all.find(|(_, subscription)| subscription.number == number);
+        let mut all = peer.subscriptions().iter().filter_map(|&key| Some((key, self.subscriptions.present(key)?)));
+        let found = all.find(|(_, subscription)| subscription.number() == number);
         debug_assert!(found.is_some(), "a subscription that is confirmed is its peer's");
         let Some((subscription_key, subscription)) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
@@ -114,22 +114,22 @@ impl Context {
 
     /// How many subscriptions there are to a stream that a peer publishes.
     fn count_subscriptions(&self, key: usize, id: u32, number: u32) -> Result<Reply, Refusal> {
-        let publishing = self.net.present_peer(key).map(|peer| &peer.publishing[..]).unwrap_or_default();
+        let publishing = self.net.present_peer(key).map(Peer::publishing).unwrap_or_default();
         let stream = publishing.iter().find(|p| p.number == number).and_then(|p| self.streams.get(p.stream));
-        let subscriptions = stream.map(|stream| stream.entry.activity().subscriptions());
+        let subscriptions = stream.map(|stream| stream.entry().activity().subscriptions());
         let subscriptions = subscriptions.ok_or_else(|| not_announced(number))?;
         Ok(Reply::Subscriptions { id, subscriptions })
     }
 
     /// What is going on at a subscription's stream.
     fn activity(&self, subscription: &Subscription) -> Activity {
-        let Some(stream) = self.streams.present(subscription.stream) else { return Activity::default() };
-        let (activity, is_made) = (stream.entry.activity(), stream.entry.made_by().is_some());
+        let Some(stream) = self.streams.present(subscription.stream()) else { return Activity::default() };
+        let (activity, is_made) = (stream.entry().activity(), stream.entry().made_by().is_some());
         let (records, latest_ns) = activity.records();
         let ago_ms = self.net.now_ns().saturating_sub(latest_ns) / 1_000_000;
         Activity {
             publishers: match is_made {
-                true => self.graph.publishers_in_all(subscription.stream as u32),
+                true => self.graph.publishers_in_all(subscription.stream() as u32),
                 false => Some(activity.publishers()),
             },
             records,
@@ -139,8 +139,8 @@ impl Context {
 
     fn unsubscribe(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
         let peer = self.net.present_peer(key);
-        let mut keys = peer.iter().flat_map(|p| p.subscriptions.iter().copied());
-        let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number == number));
+        let mut keys = peer.iter().flat_map(|p| p.subscriptions().iter().copied());
+        let found = keys.find(|&s| self.subscriptions.present(s).is_some_and(|s| s.number() == number));
         let Some(found) = found else {
             return Err(refuse(RefusalCode::State, format!("there is no subscription {number} in this session")));
         };
@@ -152,21 +152,17 @@ impl Context {
     /// A subscriber got invalid records by reference: its stream's packets are checked from now on.
     fn suspect_stream(&mut self, key: usize, number: u32) {
         let Some(peer) = self.net.present_peer(key) else { return };
-        let mut all = peer.subscriptions.iter().filter_map(|&s| self.subscriptions.present(s));
+        let mut all = peer.subscriptions().iter().filter_map(|&s| self.subscriptions.present(s));
         // The subscription may have ended before the report came.
-        let Some(stream) = all.find(|s| s.number == number).map(|s| s.stream) else { return };
+        let Some(stream) = all.find(|s| s.number() == number).map(Subscription::stream) else { return };
         if let Some(stream) = self.streams.present_mut(stream) {
-            stream.is_suspect = true;
+            stream.suspect();
         }
     }
 
     fn finish(&mut self, key: usize, number: u32) -> Result<(), Refusal> {
         let Some(peer) = self.net.present_peer_mut(key) else { return Ok(()) };
-        let Some(stream) = peer.publishing.iter().find(|p| p.number == number).map(|p| p.stream) else {
-            return Err(not_announced(number));
-        };
-        let ended: Vec<Publishing> = peer.publishing.extract_if(.., |p| p.number == number).collect();
-        let is_last = !peer.publishing.iter().any(|p| p.stream == stream);
+        let Some((stream, ended, is_last)) = peer.finish(number) else { return Err(not_announced(number)) };
         for publishing in &ended {
             self.streams.end_publication(publishing);
             self.streams.end_format(stream, publishing.format.id());
@@ -183,26 +179,23 @@ impl Context {
         self.note_losses(key);
         self.report_subscription_losses(key, true);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
-        self.admission.release(subscription.load_ns_per_s);
-        if subscription.asked.is_some() {
+        self.admission.release(subscription.load_ns_per_s());
+        if subscription.is_elsewhere() {
             // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(subscription.id)));
+            let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(subscription.id())));
         }
         self.graph.remove_session(key, &mut self.workspace);
-        if let Some(stream) = self.streams.present_mut(subscription.stream) {
-            stream.entry.activity().end_subscription(subscription.accept.is_some());
-            stream.subscriptions.retain(|&s| s != key);
-            stream.accepting -= u32::from(subscription.accept.is_some());
-            stream.served.add(&subscription);
+        if let Some(stream) = self.streams.present_mut(subscription.stream()) {
+            stream.end_subscription(key, &subscription);
         }
-        if subscription.accept.is_some() {
+        if subscription.accept().is_some() {
             // Once for all that go together.
-            self.morph.stale.insert(subscription.stream);
+            self.morph.stale.insert(subscription.stream());
         }
-        self.end_delivery(subscription.stream);
-        self.streams.leave(subscription.stream);
-        if let Some(peer) = self.net.present_peer_mut(subscription.peer) {
-            peer.subscriptions.retain(|&s| s != key);
+        self.end_delivery(subscription.stream());
+        self.streams.leave(subscription.stream());
+        if let Some(peer) = self.net.present_peer_mut(subscription.peer()) {
+            peer.end_subscription(key);
         }
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
     }
@@ -210,7 +203,7 @@ impl Context {
     /// Called before the last notice of a stream to a subscriber: drops now the records that have to be dropped, so
     /// that their loss is reported before it.
     pub(crate) fn settle_queue(&mut self, key: usize) {
-        if let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) {
+        if let Some(peer) = self.subscriptions.present(key).map(Subscription::peer) {
             self.check_peer_queue_with(peer, NOTICES_BYTES);
         }
     }
@@ -218,9 +211,13 @@ impl Context {
     /// After a run: a subscription's queue is held to its bound by its policy, and what was lost is reported.
     pub(crate) fn check_queue(&mut self, key: usize) {
         // It may have ended with an event before this one.
-        let Some(peer) = self.subscriptions.get(key).map(|s| s.peer) else { return };
+        let Some(peer) = self.subscriptions.get(key).map(Subscription::peer) else { return };
         if self.net.check_backlog(peer, self.host.interface()) {
             self.check_peer_queue(peer);
+        }
+        // It may have been disconnected for its queue.
+        if self.subscriptions.get(key).is_none() {
+            return;
         }
         if self.note_losses(key) {
             return self.disconnect_behind(key);
@@ -241,9 +238,9 @@ impl Context {
         if change == QueueChange::Unchanged {
             return;
         }
-        let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions.clone()).unwrap_or_default();
+        let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default();
         if let QueueChange::Full { backlog, bound } = change {
-            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow == Overflow::Disconnect);
+            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow() == Overflow::Disconnect);
             if subscriptions.iter().any(ends) {
                 let reason = format!(
                     "{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect"

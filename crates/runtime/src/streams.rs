@@ -3,148 +3,20 @@
 use crate::catalog::thread::CatalogHandle;
 use crate::catalog::{Snapshot, StreamEntry};
 use crate::graph::ContextIndex;
+use crate::info::StreamInfo;
 use crate::morph::Morphing;
 use crate::net::peers::Publishing;
 use crate::present::present;
-use crate::subscriptions::Served;
+use crate::subscriptions::{Served, Subscription};
 use crossdock_format::{Format, FormatId};
 use crossdock_mailbox::Batch;
 use crossdock_query::{QueryError, Select};
-use std::cell::OnceCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes of a stream's latest records that are kept, so that costs are measured on real ones.
-const SAMPLE_BYTES: usize = 48 << 10;
-/// The sample takes a few records of each batch (`PIECE_BYTES`), from batches that came at least `PIECE_INTERVAL_NS`
-/// apart: records that come at once are often alike.
-const PIECE_BYTES: usize = 1 << 10;
-const PIECE_INTERVAL_NS: u64 = 10_000_000;
+mod sample;
 
-/// Some of the latest records of one format: what cost estimates rest on.
-#[derive(Debug, Default)]
-pub(crate) struct Sample {
-    /// The oldest first.
-    pieces: VecDeque<Vec<u8>>,
-    bytes: usize,
-    taken_ns: Option<u64>,
-    /// Batches that were taken in part.
-    taken: usize,
-    /// The records in one piece, once somebody has asked for them since the last change.
-    records: OnceCell<Arc<[u8]>>,
-}
-
-impl Sample {
-    /// Whether it is old enough for a new piece.
-    #[inline]
-    fn is_due(&self, now_ns: u64) -> bool {
-        self.taken_ns.is_none_or(|at| now_ns >= at + PIECE_INTERVAL_NS)
-    }
-
-    /// Takes a copy of some of a batch's records, if it is time to.
-    #[inline]
-    pub(crate) fn offer(&mut self, now_ns: u64, batch: &Batch) {
-        if self.is_due(now_ns) && !batch.is_empty() {
-            self.taken_ns = Some(now_ns);
-            self.take(batch);
-        }
-    }
-
-    #[cold]
-    fn take(&mut self, batch: &Batch) {
-        let mut piece = Vec::new();
-        while self.bytes > SAMPLE_BYTES - PIECE_BYTES
-            && let Some(oldest) = self.pieces.pop_front()
-        {
-            self.bytes -= oldest.len();
-            piece = oldest;
-        }
-        piece.clear();
-        // From another place in each, with one record at least.
-        let first = self.taken * 7 % batch.len();
-        for record in (first..batch.len()).map(|index| batch.record(index)) {
-            if !piece.is_empty() && piece.len() + record.len() > PIECE_BYTES {
-                break;
-            }
-            piece.extend_from_slice(record);
-        }
-        self.taken += 1;
-        self.records.take();
-        self.bytes += piece.len();
-        self.pieces.push_back(piece);
-    }
-
-    /// Takes records over that came elsewhere, if it has none of its own.
-    fn learn(&mut self, records: &[u8]) {
-        if self.pieces.is_empty() && !records.is_empty() {
-            self.records.take();
-            self.bytes = records.len();
-            self.pieces.push_back(records.to_vec());
-        }
-    }
-
-    /// The records, one behind the other. Many may ask for them: they are copied once for all who ask between two changes.
-    pub(crate) fn records(&self) -> Arc<[u8]> {
-        let copy = || self.pieces.iter().map(Vec::as_slice).collect::<Vec<_>>().concat().into();
-        Arc::clone(self.records.get_or_init(copy))
-    }
-}
-
-/// The highest rate of the last minute, over windows of 100 ms: what handlers have to keep up with.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Peak {
-    began_ns: u64,
-    records: u64,
-    /// The most records of a window, for each twelfth of a minute, and which one that was since the start.
-    most: [(u64, u64); Peak::PARTS as usize],
-}
-
-impl Peak {
-    /// The length of a window, in ns.
-    const WINDOW_NS: u64 = 100_000_000;
-    /// A rate counts for this long, in ns: more than 11 and at most 12 parts.
-    const DECAY_NS: u64 = 60_000_000_000;
-    const PARTS: u64 = 12;
-
-    #[inline]
-    pub(crate) fn note(&mut self, records: u64, now_ns: u64) {
-        if now_ns >= self.began_ns + Self::WINDOW_NS {
-            self.end_window(now_ns);
-        }
-        self.records += records;
-    }
-
-    /// The rate was this at least, in records a second, as another context has counted it.
-    fn at_least(&mut self, msgs_per_s: u64, now_ns: u64) {
-        let (part, records) = (Self::part(now_ns), msgs_per_s * Self::WINDOW_NS / 1_000_000_000);
-        if let Some((of, most)) = self.most.get_mut((part % Self::PARTS) as usize) {
-            *most = if *of == part { records.max(*most) } else { records };
-            *of = part;
-        }
-    }
-
-    fn end_window(&mut self, now_ns: u64) {
-        let part = Self::part(self.began_ns);
-        if let Some((of, most)) = self.most.get_mut((part % Self::PARTS) as usize) {
-            *most = if *of == part { self.records.max(*most) } else { self.records };
-            *of = part;
-        }
-        (self.began_ns, self.records) = (now_ns, 0);
-    }
-
-    /// In records a second.
-    pub(crate) fn msgs_per_s(&self, now_ns: u64) -> u64 {
-        let now = Self::part(now_ns);
-        let counts = |of: u64| now.saturating_sub(of) < Self::PARTS;
-        let ended = self.most.iter().filter(|(of, _)| counts(*of)).map(|(_, most)| *most);
-        let present = if counts(Self::part(self.began_ns)) { self.records } else { 0 };
-        ended.fold(present, u64::max) * (1_000_000_000 / Self::WINDOW_NS)
-    }
-
-    fn part(ns: u64) -> u64 {
-        ns / (Self::DECAY_NS / Self::PARTS)
-    }
-}
+pub(crate) use sample::{Peak, Sample};
 
 /// One format of a stream, and how often it is announced now.
 #[derive(Debug)]
@@ -223,40 +95,40 @@ pub(crate) enum Delivery {
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// As the catalog has it.
-    pub(crate) entry: Arc<StreamEntry>,
-    pub(crate) name: String,
+    entry: Arc<StreamEntry>,
+    name: String,
     /// Those of its formats that the queries here are planned for, newest last: its first ones.
-    pub(crate) formats: Vec<StreamFormat>,
+    formats: Vec<StreamFormat>,
     /// Whether queries are being planned for more of its formats.
-    pub(crate) is_planned: bool,
+    is_planned: bool,
     /// Keys of the peers that publish it; one that announced two formats is here once.
-    pub(crate) publishers: Vec<usize>,
+    publishers: Vec<usize>,
     /// Keys of the subscriptions to it: where its batches go.
-    pub(crate) subscriptions: Vec<usize>,
+    subscriptions: Vec<usize>,
     /// Those among them that say which formats they accept.
-    pub(crate) accepting: u32,
-    pub(crate) records_in: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) unclaimed: u64,
-    pub(crate) malformed: u64,
+    accepting: u32,
+    records_in: u64,
+    bytes_in: u64,
+    unclaimed: u64,
+    malformed: u64,
     /// Whether a subscriber got invalid records of it by reference: every packet is checked until the publisher of such records is
     /// found.
-    pub(crate) is_suspect: bool,
-    pub(crate) batches_in: u64,
+    is_suspect: bool,
+    batches_in: u64,
     /// What subscriptions did that have ended.
-    pub(crate) served: Served,
-    pub(crate) peak: Peak,
+    served: Served,
+    peak: Peak,
     /// Of what other contexts have counted, and sessions here take.
-    pub(crate) peak_elsewhere: Peak,
+    peak_elsewhere: Peak,
     /// Whether what is published at other I/O contexts comes here.
-    pub(crate) delivery: Delivery,
+    delivery: Delivery,
     /// Sessions here that are about to publish it.
-    pub(crate) announcing: u32,
+    announcing: u32,
     /// Subscriptions and others here because of whom it has to stay; the catalog counts all of them as one use.
     uses: u32,
     /// The handler that makes it, if one does.
-    pub(crate) made_by: Option<Box<str>>,
-    /// The routes between its formats.
+    made_by: Option<Box<str>>,
+    /// The routes between its formats, which are `morph`'s.
     pub(crate) morphing: Morphing,
 }
 
@@ -315,6 +187,188 @@ impl Stream {
         gone.extend(self.formats.drain(same..).map(|known| known.format.id()));
         self.morphing.formats = self.morphing.formats.min(same);
         gone
+    }
+
+    /// As the catalog has it.
+    #[inline]
+    pub(crate) fn entry(&self) -> &Arc<StreamEntry> {
+        &self.entry
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Those of its formats that the queries here are planned for, newest last.
+    #[inline]
+    pub(crate) fn formats(&self) -> &[StreamFormat] {
+        &self.formats
+    }
+
+    /// Keys of the peers that publish it.
+    #[inline]
+    pub(crate) fn publishers(&self) -> &[usize] {
+        &self.publishers
+    }
+
+    /// Keys of the subscriptions to it.
+    #[inline]
+    pub(crate) fn subscriptions(&self) -> &[usize] {
+        &self.subscriptions
+    }
+
+    /// Whether every subscription takes it in any format.
+    pub(crate) fn needs_no_routes(&self) -> bool {
+        self.accepting == 0
+    }
+
+    /// A subscription begins, which says what formats it `accepts`, or does not.
+    pub(crate) fn begin_subscription(&mut self, key: usize, accepts: bool) {
+        self.entry.activity().begin_subscription(accepts);
+        self.subscriptions.push(key);
+        self.accepting += u32::from(accepts);
+    }
+
+    /// A subscription ends; what it did counts on.
+    pub(crate) fn end_subscription(&mut self, key: usize, subscription: &Subscription) {
+        let accepts = subscription.accept().is_some();
+        self.entry.activity().end_subscription(accepts);
+        self.subscriptions.retain(|&other| other != key);
+        self.accepting -= u32::from(accepts);
+        self.served.add(subscription);
+    }
+
+    /// A peer publishes it; the number of publishers, if it has not before.
+    pub(crate) fn begin_publisher(&mut self, peer: usize) -> Option<u32> {
+        if self.publishers.contains(&peer) {
+            return None;
+        }
+        self.publishers.push(peer);
+        Some(self.publishers.len() as u32)
+    }
+
+    /// A peer publishes it no longer; the number of publishers that are left, if it has before.
+    pub(crate) fn end_publisher(&mut self, peer: usize) -> Option<u32> {
+        let at = self.publishers.iter().position(|&other| other == peer)?;
+        self.publishers.remove(at);
+        Some(self.publishers.len() as u32)
+    }
+
+    /// Whether queries are being planned for more of its formats.
+    pub(crate) fn is_planned(&self) -> bool {
+        self.is_planned
+    }
+
+    /// Queries are planned for more of its formats, or no longer.
+    pub(crate) fn note_planned(&mut self, is_planned: bool) {
+        self.is_planned = is_planned;
+    }
+
+    /// Records of a format may come from now on.
+    pub(crate) fn take_format(&mut self, format: Format) {
+        self.formats.push(StreamFormat { format, sample: Sample::default() });
+    }
+
+    /// Counts records that nobody takes.
+    #[inline]
+    pub(crate) fn note_unclaimed(&mut self, records: u64) {
+        self.unclaimed += records;
+    }
+
+    /// A subscriber got invalid records of it by reference: every packet is checked until their publisher is found.
+    pub(crate) fn suspect(&mut self) {
+        self.is_suspect = true;
+    }
+
+    /// Whether every packet is to be checked.
+    #[inline]
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.is_suspect
+    }
+
+    /// Counts invalid records, whose publisher is found with them.
+    pub(crate) fn note_malformed(&mut self, records: u64) {
+        self.malformed += records;
+        self.is_suspect = false;
+    }
+
+    /// Whether a handler makes it.
+    #[inline]
+    pub(crate) fn is_made(&self) -> bool {
+        self.made_by.is_some()
+    }
+
+    /// No handler makes it any more; whether one did.
+    pub(crate) fn end_made(&mut self) -> bool {
+        self.made_by.take().is_some()
+    }
+
+    /// Whether what is published at other I/O contexts comes here.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.delivery == Delivery::There
+    }
+
+    /// What is published elsewhere is to come here; whether that is asked for already.
+    pub(crate) fn await_delivery(&mut self) -> bool {
+        std::mem::replace(&mut self.delivery, Delivery::Asked) == Delivery::Asked
+    }
+
+    /// What is published elsewhere comes here from now on, unless that was refused.
+    pub(crate) fn note_delivery(&mut self, is_there: bool) {
+        self.delivery = if is_there { Delivery::There } else { Delivery::Absent };
+    }
+
+    /// Ends its delivery, if nobody here takes it; whether there was any to end.
+    pub(crate) fn end_delivery(&mut self) -> bool {
+        let ends = self.subscriptions.is_empty() && self.is_delivered();
+        if ends {
+            self.delivery = Delivery::Absent;
+        }
+        ends
+    }
+
+    /// A session here is about to publish it.
+    pub(crate) fn begin_announcing(&mut self) {
+        self.announcing += 1;
+    }
+
+    /// A session here publishes it, or is not going to.
+    pub(crate) fn end_announcing(&mut self) {
+        debug_assert!(self.announcing > 0, "what ends has begun");
+        self.announcing = self.announcing.saturating_sub(1);
+    }
+
+    /// Whether no session here publishes it, or is about to.
+    pub(crate) fn is_unpublished(&self) -> bool {
+        self.publishers.is_empty() && self.announcing == 0
+    }
+
+    /// The highest rate of the last minute at which it is published here.
+    pub(crate) fn peak_msgs_per_s(&self, now_ns: u64) -> u64 {
+        self.peak.msgs_per_s(now_ns)
+    }
+
+    /// What subscriptions did that have ended.
+    pub(crate) fn served(&self) -> Served {
+        self.served
+    }
+
+    /// What is known of it without its subscriptions.
+    pub(crate) fn info(&self, now_ns: u64) -> StreamInfo {
+        StreamInfo {
+            name: self.name.clone(),
+            formats: self.formats.iter().map(|f| f.format.id().to_string()).collect(),
+            publishers: self.publishers.len() as u32,
+            subscriptions: self.subscriptions.len() as u32,
+            records_in: self.records_in,
+            bytes_in: self.bytes_in,
+            records_unclaimed: self.unclaimed,
+            records_malformed: self.malformed,
+            policy: self.entry.policy().to_string(),
+            made_by: self.made_by.as_deref().map(str::to_owned),
+            peak_msgs_per_s: self.peak_msgs_per_s(now_ns),
+            ..StreamInfo::default()
+        }
     }
 
     /// Its routes stay unchanged, whatever has changed: none are needed, or they could not be planned.
@@ -573,34 +627,6 @@ mod tests {
 
     use super::*;
     use crossdock_format::registry::Policy;
-    use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
-
-    #[test]
-    fn a_peak_is_the_highest_rate_of_the_last_minute() {
-        const MS: u64 = 1_000_000;
-        let mut peak = Peak::default();
-        assert_eq!(peak.msgs_per_s(0), 0);
-        // A burst of 50 ms, then a tenth of it for two minutes.
-        (0..50).for_each(|ms| peak.note(100, ms * MS));
-        assert_eq!(peak.msgs_per_s(49 * MS), 50_000);
-        let mut seen = Vec::new();
-        for ms in 100..120_000 {
-            peak.note(5, ms * MS);
-            seen.push(peak.msgs_per_s(ms * MS));
-        }
-        let lasted_ms = seen.iter().filter(|rate| **rate == 50_000).count() + 100;
-        assert!((55_000..=60_000).contains(&lasted_ms), "{lasted_ms}");
-        assert!(seen.iter().skip(60_000).all(|rate| (5000..=5050).contains(rate)));
-        // It goes with the records, also where none come any more.
-        assert_eq!(peak.msgs_per_s(181_000 * MS), 0);
-        peak.note(7, 200_000 * MS);
-        assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
-        // What another context has counted is no addition to what is counted here.
-        peak.at_least(60, 200_000 * MS);
-        assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
-        peak.at_least(90, 200_000 * MS);
-        assert_eq!((peak.msgs_per_s(200_000 * MS), peak.msgs_per_s(281_000 * MS)), (90, 0));
-    }
 
     #[test]
     fn a_stream_that_went_and_came_again_between_two_snapshots_is_found() {
@@ -617,38 +643,5 @@ mod tests {
         // Of two snapshots in a row the changes come in the order of the numbers.
         [0, 299].into_iter().for_each(|number| drop(streams.take_entry(number)));
         assert_eq!(streams.find("S299"), Some(0));
-    }
-
-    #[test]
-    fn a_sample_is_some_records_each_of_the_latest_batches() {
-        let mut pool = Pool::new(PoolConfig { classes: vec![(64 << 10, 4)] }).unwrap();
-        let mut batch_of = |records: usize, len: usize, fill: u8| {
-            let mut buffer = pool.alloc(64 << 10).unwrap();
-            buffer.get_mut(..records * len).unwrap().fill(fill);
-            let mut batch = Batch::new();
-            let span = |at| Span { slice: 0, start: (at * len) as u32, len: len as u32 };
-            batch.records.extend((0..records).map(span));
-            batch.push_buffer(buffer.freeze()).unwrap();
-            let slice = Slice { buffer: 0, start: 0, len: (records * len) as u32, records: records as u32 };
-            batch.push_slice(slice).unwrap();
-            batch
-        };
-        let mut sample = Sample::default();
-        for number in 0..200u64 {
-            sample.offer(number * PIECE_INTERVAL_NS / 2, &batch_of(20, 100, number as u8));
-        }
-        let records = sample.records();
-        assert!(records.len() <= SAMPLE_BYTES && records.len().is_multiple_of(100));
-        let from: Vec<u8> = records.chunk_by(|a, b| a == b).map(|piece| piece[0]).collect();
-        assert!(from.windows(2).all(|pair| pair[1] == pair[0] + 2), "every other batch came too soon: {from:?}");
-        assert_eq!(from.last(), Some(&198));
-        assert!(from.len() > 40, "{from:?}");
-        // A record that is longer than a piece is one.
-        for number in 1000..1004 {
-            sample.offer(number * PIECE_INTERVAL_NS, &batch_of(1, 60_000, 7));
-        }
-        assert_eq!(*sample.records(), [7; 60_000]);
-        sample.offer(2000 * PIECE_INTERVAL_NS, &Batch::new());
-        assert_eq!(sample.records().len(), 60_000);
     }
 }

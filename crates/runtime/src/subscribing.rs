@@ -7,12 +7,13 @@ use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
+use crate::deferred::Pending;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
-use crate::net::peers::PeerRef;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
+use crate::streams::Stream;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select};
@@ -53,8 +54,8 @@ type Made = (Select, Arc<NodeGauges>);
 
 /// A subscription on its way.
 struct Coming {
-    /// The subscriber.
-    peer: PeerRef,
+    /// The subscriber's request, which is to be answered.
+    pending: Pending,
     request: SubscriptionRequest,
     /// When the request came, in ns of the context's clock.
     asked_ns: u64,
@@ -106,12 +107,12 @@ enum Outcome {
 impl Context {
     /// A subscriber asks for a subscription. It is answered when that stands, or is refused.
     pub(crate) fn begin_subscribe(&mut self, key: usize, request: SubscriptionRequest) {
-        let Some(peer) = self.net.pause(key) else { return };
-        let (id, asked_ns) = (request.id, self.net.now_ns());
+        let Some(pending) = self.pause(key, request.id) else { return };
+        let asked_ns = self.net.now_ns();
         if let Err(refusal) = self.check_subscribing(key, request.number) {
-            return self.answer(peer, id, Err(refusal));
+            return self.answer(&pending, Err(refusal));
         }
-        let snapshot = Arc::clone(self.streams.snapshot());
+        let (snapshot, asked) = (Arc::clone(self.streams.snapshot()), pending.clone());
         let work = move |costs: &QueryCostModel| {
             let select = crossdock_query::parse(&request.sql)?;
             let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
@@ -120,7 +121,7 @@ impl Context {
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
-            Ok(Coming { peer, request, asked_ns, select, planned, is_measured: false })
+            Ok(Coming { pending: asked, request, asked_ns, select, planned, is_measured: false })
         };
         self.plan(work, move |context, outcome: Result<Result<_, QueryError>, Panicked>| {
             let why = match outcome {
@@ -128,7 +129,7 @@ impl Context {
                 Ok(Err(error)) => error.to_string(),
                 Err(panicked) => panicked.to_string(),
             };
-            context.answer(peer, id, Err(refuse(RefusalCode::Query, why)));
+            context.answer(&pending, Err(refuse(RefusalCode::Query, why)));
         });
     }
 
@@ -143,7 +144,7 @@ impl Context {
                 }
                 Err(refusal) => refusal,
             };
-            context.answer(coming.peer, coming.request.id, Err(refusal));
+            context.answer(&coming.pending, Err(refusal));
         });
     }
 
@@ -171,28 +172,29 @@ impl Context {
     /// Puts a subscription in that counts as a use of its stream, or has it planned for what it is not planned
     /// for yet.
     fn go_on(&mut self, stream: usize, mut coming: Coming) {
-        let (peer, id) = (coming.peer, coming.request.id);
-        let Some(key) = self.net.still_there(peer) else { return self.streams.leave(stream) };
+        let pending = coming.pending.clone();
+        let Some(key) = self.net.still_there(pending.peer()) else { return self.streams.leave(stream) };
         if self.net.leaves(key) {
             self.streams.leave(stream);
-            return self.resume(key);
+            return self.go_on_unanswered(&pending);
         }
         if !self.is_delivered(stream) {
             return self.when_delivered(stream, move |context, delivered| match delivered {
                 Ok(()) => context.go_on(stream, coming),
                 Err(refusal) => {
                     context.streams.leave(stream);
-                    context.answer(peer, id, Err(refusal));
+                    context.answer(&pending, Err(refusal));
                 }
             });
         }
         match self.subscribe(key, stream, &mut coming) {
             Ok(Outcome::Stands) => {
-                self.confirm_subscription(key, id, coming.request.number);
-                self.resume(key);
+                self.confirm_subscription(key, pending.id(), coming.request.number);
+                self.go_on_unanswered(&pending);
             }
-            Ok(Outcome::Waits) => self.resume(key),
-            Ok(Outcome::Unrouted) => {}
+            Ok(Outcome::Waits) => self.go_on_unanswered(&pending),
+            // It is answered with its routes, or that they cannot be planned.
+            Ok(Outcome::Unrouted) => pending.settle(),
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(stream);
                 let work = move |costs: &QueryCostModel| {
@@ -203,7 +205,7 @@ impl Context {
                     Ok(coming) => context.go_on(stream, coming),
                     Err(panicked) => {
                         context.streams.leave(stream);
-                        context.answer(peer, id, Err(refuse(RefusalCode::Query, panicked.to_string())));
+                        context.answer(&pending, Err(refuse(RefusalCode::Query, panicked.to_string())));
                     }
                 };
                 self.plan(work, then);
@@ -214,7 +216,7 @@ impl Context {
             }
             Err(refusal) => {
                 self.streams.leave(stream);
-                self.answer(peer, id, Err(refusal));
+                self.answer(&pending, Err(refusal));
             }
         }
     }
@@ -229,13 +231,12 @@ impl Context {
         if !unplanned.is_empty() {
             return Ok(Outcome::Unplanned(unplanned));
         }
-        let mut made = self.make_subscription(key, stream_key, coming, formats)?;
-        let (stands, needs, accepts) = (made.awaiting.is_none(), made.load_ns_per_s, made.accept.is_some());
+        let made = self.make_subscription(key, stream_key, coming, formats)?;
+        let (stands, needs, accepts) = (!made.awaits_format(), made.load_ns_per_s(), made.accept().is_some());
         let rate = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         if let Err(figures) = self.admission.admit(needs, rate, &self.name) {
             return Ok(Outcome::NoTime(figures));
         }
-        made.id = self.subscriptions.take_id();
         self.put_in(key, stream_key, made, coming.asked_ns);
         Ok(match () {
             () if accepts => Outcome::Unrouted,
@@ -263,7 +264,7 @@ impl Context {
             return None;
         }
         Some(Facts {
-            samples: stream.formats.iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
+            samples: stream.formats().iter().map(|f| (f.format.id().0, f.sample.records())).collect(),
             peak_msgs_per_s,
             records_per_batch: stream.records_per_batch(),
             has_ns_per_s: self.admission.has_ns_per_s(),
@@ -272,15 +273,15 @@ impl Context {
 
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
-        let (caller, stream) = ((coming.peer, coming.request.id), coming.select.stream().to_owned());
+        let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
         if !coming.request.accept.is_empty() {
             // What is converted is converted here.
-            return self.refuse_query(caller, &stream, figures);
+            return self.refuse_query(&pending, &stream, figures);
         }
         let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
         let row_errors = coming.request.row_errors;
         let refused = move |context: &mut Context, why: &dyn Display| {
-            context.refuse_query(caller, &stream, format!("{figures}; elsewhere: {why}"));
+            context.refuse_query(&pending, &stream, format!("{figures}; elsewhere: {why}"));
         };
         let (inbox, refused_there) = (self.inbox.own().clone(), refused.clone());
         let reads = coming.select.stream().to_owned();
@@ -319,68 +320,64 @@ impl Context {
     fn refuse_placed(&mut self, coming: &Coming, id: u64, refusal: Refusal) {
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
-        self.answer(coming.peer, coming.request.id, Err(refusal));
+        self.answer(&coming.pending, Err(refusal));
     }
 
     /// A subscription takes all of what its query makes elsewhere.
     fn take_placed(&mut self, coming: &Coming, id: u64, (made, gauges): Made, entered: Option<usize>) {
-        let Coming { peer, request, select, .. } = coming;
-        let there = self.net.still_there(*peer).filter(|key| !self.net.leaves(*key));
+        let Coming { pending, request, select, .. } = coming;
+        let there = self.net.still_there(pending.peer()).filter(|key| !self.net.leaves(*key));
         let checked = there.map(|key| self.check_subscribing(key, request.number).map(|()| key));
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.streams.leave(stream));
             // The managers may have ended before.
             let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(id)));
             return match checked {
-                Some(Err(refusal)) => self.answer(*peer, request.id, Err(refusal)),
-                _ => self.net.still_there(*peer).into_iter().for_each(|key| self.resume(key)),
+                Some(Err(refusal)) => self.answer(pending, Err(refusal)),
+                _ => self.go_on_unanswered(pending),
             };
         };
         let overflow = request.overflow.unwrap_or(self.config.overflow);
-        let mut subscription = Subscription::new(id, *key, request.number, stream, made, overflow);
-        subscription.positions = request.positions;
-        subscription.asked = Some(Box::new(select.clone()));
-        subscription.elsewhere = Some(gauges);
-        let formats = self.streams.get(stream).map(|stream| stream.entry.formats().iter());
+        let mut subscription = Subscription::new(*key, request.number, stream, made, (overflow, request.positions));
+        subscription.run_elsewhere(id, select.clone(), gauges);
+        let formats = self.streams.get(stream).map(|stream| stream.entry().formats().iter());
         // Taking all of it fits any format.
         formats.into_iter().flatten().for_each(|format| drop(subscription.add_format(format)));
         self.put_in(*key, stream, subscription, coming.asked_ns);
         self.confirm_subscription(*key, request.id, request.number);
-        self.resume(*key);
+        self.go_on_unanswered(pending);
     }
 
     /// A query fits nowhere.
-    fn refuse_query(&mut self, (peer, id): (PeerRef, u32), stream: &str, figures: String) {
+    fn refuse_query(&mut self, pending: &Pending, stream: &str, figures: String) {
         self.admission.refused += 1;
         let text = format!("a subscription to stream `{stream}`: {figures}");
         // The managers may have ended before.
         let _ = self.to_managers.send(ControlRequest::Event(EventKind::Refused, self.graph.index(), text));
-        self.answer(peer, id, Err(refuse(RefusalCode::Limit, figures)));
+        self.answer(pending, Err(refuse(RefusalCode::Limit, figures)));
     }
 
     /// A subscription that was asked for at `asked_ns` is there from now on.
     fn put_in(&mut self, key: usize, stream_key: usize, mut subscription: Subscription, asked_ns: u64) {
         let took_ns = self.net.now_ns().saturating_sub(asked_ns);
         self.net.counters_mut().subscribe_time.note(took_ns, 1);
-        if subscription.positions {
+        if subscription.wants_positions() {
             self.subscriptions.note_positions(self.net.now_ns());
         }
-        let accepts = subscription.accept.is_some();
-        let (policy, gauges) = (subscription.policy(), Arc::clone(&subscription.gauges));
-        let instances = std::mem::take(&mut subscription.instances);
-        let runs_elsewhere = subscription.elsewhere.is_some();
+        let accepts = subscription.accept().is_some();
+        let (policy, gauges) = (subscription.policy(), Arc::clone(subscription.gauges()));
+        let instances = std::mem::take(subscription.new_instances().0);
+        let runs_elsewhere = subscription.is_elsewhere();
         let subscription_key = self.subscriptions.insert(subscription);
         if runs_elsewhere {
             self.subscriptions.look_again(subscription_key, 0);
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         if let Some(stream) = self.streams.present_mut(stream_key) {
-            stream.entry.activity().begin_subscription(accepts);
-            stream.subscriptions.push(subscription_key);
-            stream.accepting += u32::from(accepts);
+            stream.begin_subscription(subscription_key, accepts);
         }
         if let Some(peer) = self.net.present_peer_mut(key) {
-            peer.subscriptions.push(subscription_key);
+            peer.begin_subscription(subscription_key);
         }
         self.net.share_queues(self.subscriptions.len(), self.host.interface_mut());
         if accepts {
@@ -391,8 +388,8 @@ impl Context {
     /// Hands the handlers that were made for a subscription to its node.
     pub(crate) fn update_node(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let Subscription { entries, instances, .. } = subscription;
-        self.graph.update_session(key, instances, |format| entries.iter().any(|entry| entry.format == format));
+        let (instances, wanted) = subscription.new_instances();
+        self.graph.update_session(key, instances, wanted);
     }
 
     /// Whether a peer may have one subscription more, under this number.
@@ -404,7 +401,7 @@ impl Context {
         let Some(peer) = self.net.present_peer(key) else { return Ok(()) };
         let (origin, bound) = (peer.carrier().principal(), self.config.max_subscriptions_per_peer);
         // Only where all there are could be of one origin, its own are counted.
-        let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions.len()).sum::<usize>();
+        let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions().len()).sum::<usize>();
         if self.subscriptions.len() >= bound as usize && of_origin() >= bound as usize {
             return Err(origin.refuse_more("subscriptions", bound, "max_subscriptions_per_peer"));
         }
@@ -415,7 +412,7 @@ impl Context {
                 format!("subscription number {number} is out of range: this session's numbers are {first} to {last}");
             return Err(refuse(RefusalCode::State, message));
         }
-        if peer.subscriptions.iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number == number)) {
+        if peer.subscriptions().iter().any(|&s| self.subscriptions.get(s).is_some_and(|s| s.number() == number)) {
             let message = format!("subscription number {number} is in use in this session");
             return Err(refuse(RefusalCode::State, message));
         }
@@ -432,12 +429,11 @@ impl Context {
     ) -> Result<Subscription, Refusal> {
         let overflow = coming.request.overflow.unwrap_or(self.config.overflow);
         let (number, select) = (coming.request.number, coming.select.clone());
-        // It gets its number when it is put in.
-        let mut subscription = Subscription::new(0, peer, number, stream_key, select, overflow);
-        subscription.positions = coming.request.positions;
+        let notified = (overflow, coming.request.positions);
+        let mut subscription = Subscription::new(peer, number, stream_key, select, notified);
         let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
-        subscription.load_ns_per_s = coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0);
+        subscription.count_load(coming.planned.iter().map(|p| p.load_ns_per_s(peak)).max().unwrap_or(0));
         if !coming.request.accept.is_empty() {
             self.take_accepted(&mut subscription, coming, formats)?;
             return Ok(subscription);
@@ -451,8 +447,10 @@ impl Context {
                 return Err(refuse(RefusalCode::Query, error.to_string()));
             }
         }
-        subscription.awaiting = formats.is_empty().then_some(coming.request.id);
-        let entry = self.streams.get(stream_key).map(|stream| &stream.entry);
+        if formats.is_empty() {
+            subscription.await_format(coming.request.id);
+        }
+        let entry = self.streams.get(stream_key).map(Stream::entry);
         let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
         if coming.request.one_format && has_conversions {
             let accept = Accept {
@@ -460,7 +458,7 @@ impl Context {
                 unrouted: Some(coming.request.id),
                 ..Accept::new(Vec::new(), Unreadable::Drop)
             };
-            subscription.accept = Some(Box::new(accept));
+            subscription.accept_only(accept);
         }
         Ok(subscription)
     }
@@ -484,11 +482,11 @@ impl Context {
         }
         if let (true, Some(name)) = (accept.targets.is_empty(), coming.request.accept.first()) {
             if !coming.request.wait {
-                return Err(self.streams.snapshot().unknown_format(subscription.select.stream(), name));
+                return Err(self.streams.snapshot().unknown_format(subscription.select().stream(), name));
             }
-            subscription.awaiting = Some(coming.request.id);
+            subscription.await_format(coming.request.id);
         }
-        subscription.accept = Some(Box::new(accept));
+        subscription.accept_only(accept);
         Ok(())
     }
 }

@@ -145,53 +145,53 @@ impl Served {
 
 /// One subscription.
 pub(crate) struct Subscription {
-    pub(crate) id: u64,
+    id: u64,
     /// Key of its peer.
-    pub(crate) peer: usize,
+    peer: usize,
     /// The peer's number for it.
-    pub(crate) number: u32,
+    number: u32,
     /// Key of its stream.
-    pub(crate) stream: usize,
-    pub(crate) select: Arc<Select>,
+    stream: usize,
+    select: Arc<Select>,
     /// The query as it was asked for, where a handler of its own runs it; the other then takes all of what that makes.
-    pub(crate) asked: Option<Box<Select>>,
-    pub(crate) overflow: Overflow,
+    asked: Option<Box<Select>>,
+    overflow: Overflow,
     /// The load for which its query was admitted, in ns per s.
-    pub(crate) load_ns_per_s: u64,
+    load_ns_per_s: u64,
     /// The request to answer once its stream is announced.
-    pub(crate) awaiting: Option<u32>,
-    pub(crate) entries: Vec<Entry>,
+    awaiting: Option<u32>,
+    entries: Vec<Entry>,
     /// Handlers that its node has not taken over yet.
-    pub(crate) instances: Vec<Instance>,
+    instances: Vec<Instance>,
     /// The gauges of its node.
-    pub(crate) gauges: Arc<NodeGauges>,
+    gauges: Arc<NodeGauges>,
     /// The gauges of the handler that runs its query, where one does.
-    pub(crate) elsewhere: Option<Arc<NodeGauges>>,
+    elsewhere: Option<Arc<NodeGauges>>,
     /// The formats that it accepts, where it says so; there are entries for these only.
-    pub(crate) accept: Option<Box<Accept>>,
-    /// The packet that is being filled for it.
+    accept: Option<Box<Accept>>,
+    /// The packet that is being filled for it, which is `net`'s.
     pub(crate) output: Output,
     /// Records that were dropped from its session's queue, after its query had put them there.
-    pub(crate) dropped_unsent: u64,
+    dropped_unsent: u64,
     /// How far it is known what it has lost.
-    pub(crate) losses: Known,
+    losses: Known,
     /// Whether its subscriber is to be notified of how far its stream has come, and as of when it was.
-    pub(crate) positions: bool,
-    pub(crate) reported: Option<(u64, u64)>,
+    positions: bool,
+    reported: Option<(u64, u64)>,
 }
 
 impl Subscription {
-    /// A subscription without entries yet.
+    /// A subscription without entries yet; whether its subscriber is to be notified of how far its stream has come.
     pub(crate) fn new(
-        id: u64,
         peer: usize,
         number: u32,
         stream: usize,
         select: Select,
-        overflow: Overflow,
+        (overflow, positions): (Overflow, bool),
     ) -> Subscription {
         Subscription {
-            id,
+            // It gets its number when it is put in.
+            id: 0,
             peer,
             number,
             stream,
@@ -208,9 +208,161 @@ impl Subscription {
             output: Output::default(),
             dropped_unsent: 0,
             losses: Known::default(),
-            positions: false,
+            positions,
             reported: None,
         }
+    }
+
+    /// A handler runs its query, as it was asked for under this number; it takes all of what that makes.
+    pub(crate) fn run_elsewhere(&mut self, id: u64, asked: Select, gauges: Arc<NodeGauges>) {
+        (self.id, self.asked, self.elsewhere) = (id, Some(Box::new(asked)), Some(gauges));
+    }
+
+    /// Its query is admitted for this load.
+    pub(crate) fn count_load(&mut self, load_ns_per_s: u64) {
+        self.load_ns_per_s = load_ns_per_s;
+    }
+
+    /// Its request is answered once its query is planned for a format.
+    pub(crate) fn await_format(&mut self, request: u32) {
+        self.awaiting = Some(request);
+    }
+
+    /// It takes certain formats only.
+    pub(crate) fn accept_only(&mut self, accept: Accept) {
+        self.accept = Some(Box::new(accept));
+    }
+
+    /// Its number in the daemon.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The key of its peer.
+    #[inline]
+    pub(crate) fn peer(&self) -> usize {
+        self.peer
+    }
+
+    /// Its peer's number for it.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The key of its stream.
+    #[inline]
+    pub(crate) fn stream(&self) -> usize {
+        self.stream
+    }
+
+    /// Its query as it runs here.
+    pub(crate) fn select(&self) -> &Arc<Select> {
+        &self.select
+    }
+
+    /// Its query as it was asked for.
+    pub(crate) fn asked(&self) -> &Select {
+        self.asked.as_deref().unwrap_or(&self.select)
+    }
+
+    /// Whether a handler of its own runs its query.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+
+    /// What happens when its queue is full.
+    #[inline]
+    pub(crate) fn overflow(&self) -> Overflow {
+        self.overflow
+    }
+
+    /// The load for which its query was admitted, in ns per s.
+    pub(crate) fn load_ns_per_s(&self) -> u64 {
+        self.load_ns_per_s
+    }
+
+    /// Whether its request waits for its stream.
+    pub(crate) fn awaits_format(&self) -> bool {
+        self.awaiting.is_some()
+    }
+
+    /// The gauges of its node.
+    #[inline]
+    pub(crate) fn gauges(&self) -> &Arc<NodeGauges> {
+        &self.gauges
+    }
+
+    /// The formats that it accepts, where it says so.
+    #[inline]
+    pub(crate) fn accept(&self) -> Option<&Accept> {
+        self.accept.as_deref()
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub(crate) fn accept_mut(&mut self) -> Option<&mut Accept> {
+        self.accept.as_deref_mut()
+    }
+
+    /// The ids of the formats that its query is planned for, or does not fit.
+    pub(crate) fn formats(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().map(|entry| entry.format)
+    }
+
+    /// Whether records of a format leave as they come.
+    #[inline]
+    pub(crate) fn takes_all(&self, format: u64) -> bool {
+        self.entries.iter().any(|entry| entry.format == format && entry.takes_all)
+    }
+
+    /// Handlers that its node has not taken over yet, and whether a format is one of its own.
+    pub(crate) fn new_instances(&mut self) -> (&mut Vec<Instance>, impl Fn(u64) -> bool) {
+        let Subscription { entries, instances, .. } = self;
+        (instances, |format| entries.iter().any(|entry| entry.format == format))
+    }
+
+    /// Whether its subscriber is to be notified of how far its stream has come.
+    pub(crate) fn wants_positions(&self) -> bool {
+        self.positions
+    }
+
+    /// Its subscriber is notified now of how far its stream has come; whether that is further than before.
+    pub(crate) fn note_position(&mut self, version: Option<(u64, u64)>) -> bool {
+        std::mem::replace(&mut self.reported, version) != version
+    }
+
+    /// Whether its subscriber knows how far its stream has come.
+    pub(crate) fn knows_position(&self, version: (u64, u64)) -> bool {
+        self.reported == Some(version)
+    }
+
+    /// Whether it has lost more than when this was last asked.
+    #[inline]
+    pub(crate) fn has_lost(&mut self) -> bool {
+        let sum = self.gauges.lost_in_all() + self.row_errors();
+        self.losses.has_grown(sum)
+    }
+
+    /// What its context has not counted of its losses yet.
+    pub(crate) fn take_uncounted(&mut self) -> Losses {
+        let now = self.all_losses();
+        self.losses.take_uncounted(&now)
+    }
+
+    /// How far its losses are known.
+    pub(crate) fn losses(&self) -> &Known {
+        &self.losses
+    }
+
+    /// The same, to note what is reported.
+    pub(crate) fn losses_mut(&mut self) -> &mut Known {
+        &mut self.losses
+    }
+
+    /// Takes in what was planned for a format, as [`Subscription::add_planned`]; also the request that is answered with it.
+    pub(crate) fn take_planned(&mut self, planned: Planned) -> (Result<Format, QueryError>, Option<u32>) {
+        (self.add_planned(planned), self.awaiting.take())
     }
 
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
@@ -390,8 +542,11 @@ impl Subscriptions {
         self.all.len()
     }
 
-    /// Takes one in; its key.
-    pub(crate) fn insert(&mut self, subscription: Subscription) -> usize {
+    /// Takes one in, with a number unless it has one; its key.
+    pub(crate) fn insert(&mut self, mut subscription: Subscription) -> usize {
+        if subscription.id == 0 {
+            subscription.id = self.take_id();
+        }
         self.all.insert(subscription)
     }
 
@@ -425,8 +580,8 @@ impl Subscriptions {
     /// Has the losses of a subscription looked at again at that time, or before.
     #[cold]
     pub(crate) fn look_again(&mut self, key: usize, due_ns: u64) {
-        let Some(subscription) = self.all.get_mut(key) else { return };
-        if !std::mem::replace(&mut subscription.losses.is_listed, true) {
+        let Some(subscription) = present(self.all.get_mut(key), "subscription", key) else { return };
+        if subscription.losses.list() {
             self.listed_due_ns = if self.listed.is_empty() { due_ns } else { self.listed_due_ns.min(due_ns) };
             self.listed.push(key);
         }
@@ -457,7 +612,7 @@ impl Subscriptions {
     pub(crate) fn take_listed(&mut self) -> Vec<usize> {
         let listed = std::mem::take(&mut self.listed);
         for key in &listed {
-            self.all.get_mut(*key).into_iter().for_each(|subscription| subscription.losses.is_listed = false);
+            self.all.get_mut(*key).into_iter().for_each(|subscription| subscription.losses.unlist());
         }
         listed
     }
@@ -465,8 +620,9 @@ impl Subscriptions {
     /// Counts records that left the queue of a peer with these subscriptions, for the one with this number.
     pub(crate) fn lose(&mut self, of_peer: &[usize], number: u32, records: u64) {
         let hit = |key: &usize| self.get(*key).is_some_and(|s| s.number == number);
+        // It may have ended while the records waited.
         let Some(key) = of_peer.iter().copied().find(hit) else { return };
-        if let Some(subscription) = self.get_mut(key) {
+        if let Some(subscription) = self.present_mut(key) {
             subscription.gauges.lose(Loss::QueueFull, records);
             subscription.dropped_unsent += records;
             // Its turn to be counted need not come soon.

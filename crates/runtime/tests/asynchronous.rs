@@ -157,7 +157,7 @@ fn a_task_that_waits_is_woken_by_a_daemon_that_comes_back() {
         subscriber.on_event(move |event| give.send(event).unwrap());
         assert!(Pin::new(&mut subscriber).poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
         let waiting = std::thread::spawn(|| pollster::block_on(all(TypedStream::<Flight, _>::new(subscriber))));
-        context.stop();
+        context.stop().unwrap();
         let (again, addr) = start(listen, |_| {});
         let event = events.recv_timeout(PATIENCE);
         assert!(matches!(event, Ok(Event::Reconnected)), "{way}: {event:?}");
@@ -171,7 +171,7 @@ fn a_task_that_waits_is_woken_by_a_daemon_that_comes_back() {
         second.send(&flight(7)).unwrap();
         second.finish().unwrap();
         assert_eq!(within(move || waiting.join().unwrap()), [flight(7)], "{way}");
-        again.stop();
+        again.stop().unwrap();
     }
 }
 
@@ -188,7 +188,7 @@ fn the_error_that_ends_a_stream_is_its_last_item() {
             (error, next(&mut subscriber).await.is_none())
         })
     });
-    context.stop();
+    context.stop().unwrap();
     let ended = within(move || ended.join().unwrap());
     assert!(matches!(ended, (Error::Closed(_) | Error::Lost { .. }, true)), "{ended:?}");
 }

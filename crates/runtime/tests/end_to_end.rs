@@ -103,7 +103,7 @@ fn everybody_gets_what_they_asked_for_in_order(way: Transport) {
     let info = context.context().unwrap();
     assert!(info.batches_whole > 0, "{info:?}");
     assert_eq!(info.records_in, COUNT);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// As [`collect`], the first field being a whole number of any type.
@@ -325,7 +325,7 @@ fn a_restarted_daemon_is_found_again(way: Transport) {
             found.extend(records.iter().map(|r| r.get(0) == Value::Uint(0)));
         }
     }
-    context.stop();
+    context.stop().unwrap();
     let listen = addr.parse().unwrap();
     let again = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
     while !matches!(subscriber.next_event(Some(Duration::from_secs(20))).unwrap(), Some(Event::Reconnected)) {}

@@ -186,7 +186,7 @@ fn the_error_that_ends_a_loop_is_its_last_item() {
     let _publisher = publisher(&addr, Transport::Udp);
     let builder = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM N").reconnect(false);
     let mut subscriber = builder.connect().unwrap();
-    context.stop();
+    context.stop().unwrap();
     let items = within(move || {
         let items = subscriber.batches().map(|batch| batch.map(drop)).collect::<Vec<_>>();
         (items, subscriber.next_batch().is_err())

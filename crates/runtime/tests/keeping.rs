@@ -54,7 +54,7 @@ fn versions_and_kept_conversions_outlive_the_daemon_and_a_sessions_do_not() {
     converter.keep(v2(), format("number i64"), &by_name()).unwrap();
     converter.discard(v2(), format("number i64")).unwrap();
     drop((old, new, converter));
-    context.stop();
+    context.stop().unwrap();
 
     let (context, addr) = start(directory.path());
     let streams = context.streams().unwrap();
@@ -76,7 +76,7 @@ fn versions_and_kept_conversions_outlive_the_daemon_and_a_sessions_do_not() {
         panic!("no records")
     };
     assert_eq!((records.format(), records.iter().next().unwrap().get(0)), (&v2(), Value::Uint(7)));
-    context.stop();
+    context.stop().unwrap();
 }
 
 fn announcing(addr: &str, format: &Format) -> Publisher {
@@ -112,12 +112,12 @@ fn the_formats_of_connected_publishers_outlive_a_daemon_that_is_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start(directory.path());
     let publishers = [v1(), v2()].map(|format| publishing(&addr, &format));
-    context.stop();
+    context.stop().unwrap();
     drop(publishers);
     let (context, _) = start(directory.path());
     let formats = [v1().id().to_string(), v2().id().to_string()];
     assert_eq!(context.streams().unwrap().first().map(|stream| &stream.formats[..]), Some(&formats[..]));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -137,10 +137,10 @@ fn a_format_outlives_a_killed_daemon_from_its_first_record_on() {
     let again = publishing(&addr, &v1());
     assert_eq!(kept(), [v1().id(), v2().id()]);
     drop((first, second, third, again));
-    context.stop();
+    context.stop().unwrap();
     let (context, _) = start(directory.path());
     assert_eq!(context.streams().unwrap()[0].formats, [v1().id().to_string(), v2().id().to_string()]);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn what_is_kept_that_needs_a_format_keeps_the_format() {
     assert_eq!(versions_after_a_kill(&context, directory.path()), [v1().id(), v2().id()]);
     assert_eq!((log().conversions().count(), log().guarded("K").count()), (1, 1));
     drop((announced, converter));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn that_a_format_was_ever_left_by_a_conversion_is_remembered_too() {
     let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
     converter.register(v1(), v2(), &by_name()).unwrap();
     drop((old, converter));
-    context.stop();
+    context.stop().unwrap();
     let mut config = config(directory.path());
     config.morph.by_name = ByName::VersionsOfStream;
     let context = ContextHandle::start(config).unwrap();
@@ -177,12 +177,12 @@ fn that_a_format_was_ever_left_by_a_conversion_is_remembered_too() {
     let plan = context.explain("SELECT number FROM K", &accept).unwrap().unwrap();
     let missing: Vec<bool> = plan.paths.iter().map(|path| path.is_missing).collect();
     assert_eq!(missing, [true, false], "the session's strip is gone, and must not be gone round: {:?}", plan.paths);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// The registry's log as the next daemon finds it: each one writes it as short as it can be.
 fn log_bytes(directory: &Path) -> Vec<u8> {
-    start(directory).0.stop();
+    start(directory).0.stop().unwrap();
     std::fs::read(directory.join("registry.log")).unwrap()
 }
 
@@ -191,7 +191,7 @@ fn conversions_of_sessions_leave_nothing_but_a_mark_on_versions() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start(directory.path());
     context.declare_stream("K", &v1()).unwrap().unwrap();
-    context.stop();
+    context.stop().unwrap();
     let before = log_bytes(directory.path());
     let (context, addr) = {
         drop(addr);
@@ -210,13 +210,13 @@ fn conversions_of_sessions_leave_nothing_but_a_mark_on_versions() {
     converter.keep(v2(), format("number i64"), &by_name()).unwrap();
     converter.discard(v2(), format("number i64")).unwrap();
     drop(converter);
-    context.stop();
+    context.stop().unwrap();
     assert_eq!(log_bytes(directory.path()), before);
     let (context, addr) = start(directory.path());
     let mut converter = Converter::builder(&addr).stream("K").connect().unwrap();
     converter.register(v1(), v2(), &by_name()).unwrap();
     drop(converter);
-    context.stop();
+    context.stop().unwrap();
     let text = String::from_utf8_lossy(&log_bytes(directory.path())).into_owned();
     assert!(text.contains(&format!("guarded {}\nK", v1().id())), "{text}");
     assert!(!text.contains(&v2().describe()), "{text}");
@@ -231,7 +231,7 @@ fn that_a_conversion_left_a_format_before_it_was_a_version_is_remembered() {
     let publisher = Publisher::builder(&addr).stream("K").format(&v1()).connect().unwrap();
     drop((publisher, converter));
     context.declare_stream("K", &v2()).unwrap().unwrap();
-    context.stop();
+    context.stop().unwrap();
     let text = String::from_utf8_lossy(&log_bytes(directory.path())).into_owned();
     assert!(text.contains(&format!("guarded {}\nK", v1().id())), "{text}");
     assert!(!text.contains(&format!("guarded {}\nK", v2().id())), "{text}");
@@ -246,7 +246,7 @@ fn a_directory_has_one_daemon_and_what_is_torn_is_said_to_be() {
     context.declare_stream("K", &v2()).unwrap().unwrap();
     let second = ContextHandle::start(config(&path)).unwrap_err();
     assert!(second.to_string().contains("another daemon"), "{second}");
-    context.stop();
+    context.stop().unwrap();
 
     let log = path.join("registry.log");
     let whole = std::fs::read(&log).unwrap();
@@ -259,12 +259,12 @@ fn a_directory_has_one_daemon_and_what_is_torn_is_said_to_be() {
         "{complaints}"
     );
     assert_eq!(context.streams().unwrap()[0].formats, [v1().id().to_string()]);
-    context.stop();
+    context.stop().unwrap();
     assert_eq!(std::fs::read(path.join("registry.log.unread")).unwrap(), whole[..whole.len() - 5]);
     // The log is whole again.
     let (context, _) = start(&path);
     assert_eq!(context.streams().unwrap()[0].formats, [v1().id().to_string()]);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_policy_is_kept_and_holds_for_whoever_announces() {
     let (context, addr) = start(directory.path());
     context.declare_stream("K", &v1()).unwrap().unwrap();
     context.set_policy("K", Policy::Backward).unwrap().unwrap();
-    context.stop();
+    context.stop().unwrap();
     let (context, addr) = {
         drop(addr);
         start(directory.path())
@@ -291,7 +291,7 @@ fn a_policy_is_kept_and_holds_for_whoever_announces() {
     let publisher = Publisher::builder(&addr).stream("K").format(&fitting).connect().unwrap();
     assert_eq!(context.streams().unwrap()[0].formats.len(), 2);
     drop(publisher);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -300,11 +300,11 @@ fn state_that_no_longer_fits_is_reported_and_the_rest_is_restored() {
     let (context, _) = start(directory.path());
     context.declare_stream("K", &v1()).unwrap().unwrap();
     context.declare_stream("L", &v1()).unwrap().unwrap();
-    context.stop();
+    context.stop().unwrap();
     let config = ContextConfig { max_streams: 1, ..config(directory.path()) };
     let context = ContextHandle::start(config).unwrap();
     assert_eq!(context.streams().unwrap().len(), 1);
     let complaints = context.not_restored();
     assert!(matches!(complaints, [one] if one.contains("stream `L` is not restored")), "{complaints:?}");
-    context.stop();
+    context.stop().unwrap();
 }

@@ -75,7 +75,7 @@ fn a_daemon_on_this_machine_is_attached_to_unless_it_says_no() {
     assert_eq!(Node::connect(&addr).unwrap().transport(), Transport::Shm);
     let unix = context.attach_addr().unwrap().to_string();
     assert_eq!(Node::connect(unix).unwrap().transport(), Transport::Shm);
-    context.stop();
+    context.stop().unwrap();
 
     let (_context, addr) = start(|config| config.attach.enabled = false);
     assert_eq!(publisher(&addr, Transport::Auto).transport(), Transport::Udp);
@@ -126,7 +126,7 @@ fn records_in_hand_stay_unchanged_after_their_subscriber_and_its_daemon() {
     publish(&mut publisher, 1000..50_000);
     publisher.finish().unwrap();
     take(&mut subscriber, 49_000);
-    context.stop();
+    context.stop().unwrap();
     for (from, records) in held {
         let found: Vec<Value<'_>> = records.iter().map(|record| record.get(0)).collect();
         assert_eq!(found, (from..from + records.len() as u64).map(Value::Uint).collect::<Vec<_>>());
@@ -141,7 +141,7 @@ fn a_publisher_comes_back_by_the_way_there_is_and_loses_nothing() {
     assert_eq!(publisher.transport(), Transport::Shm);
     publish(&mut publisher, 0..10);
     publisher.flush().unwrap();
-    context.stop();
+    context.stop().unwrap();
     for (attach, way, from) in [(false, Transport::Udp, 10), (true, Transport::Shm, 30)] {
         // What is published while nobody is there waits, in the library or in the call.
         let publishing = std::thread::spawn(move || {
@@ -165,7 +165,7 @@ fn a_publisher_comes_back_by_the_way_there_is_and_loses_nothing() {
         assert_eq!(found, (from + 20 - found.len() as u64..from + 20).collect::<Vec<_>>());
         // To the one that can be attached to it may have come before that was so fast enough.
         assert!(publisher.transport() == way || attach);
-        context.stop();
+        context.stop().unwrap();
     }
 }
 
@@ -242,6 +242,26 @@ fn mailboxes_are_the_same_by_either_way() {
                     assert_eq!(get(&mut reader), (number - 8).to_le_bytes());
                 }
             }
+            // Many with one call, more than the mailbox holds.
+            let numbers = 3000..5000u32;
+            std::thread::scope(|scope| {
+                let put = scope.spawn(|| {
+                    let copied = writer.put_many(numbers.clone().take(1000).map(u32::to_le_bytes)).unwrap();
+                    let written = writer.put_many_with(1000, 4, |at, place| {
+                        place.copy_from_slice(&(4000 + at as u32).to_le_bytes());
+                    });
+                    (copied, written.unwrap())
+                });
+                let mut got: Vec<u32> = Vec::new();
+                while got.len() < 2008 {
+                    let burst = reader.get_many(16).unwrap();
+                    assert!((1..=16).contains(&burst.len()) && burst.iter().len() == burst.len());
+                    got.extend(burst.iter().map(|bytes| u32::from_le_bytes(*bytes.first_chunk().unwrap())));
+                }
+                assert_eq!(got, Vec::from_iter(2992..5000));
+                assert_eq!(put.join().unwrap(), (1000, 1000));
+            });
+            assert!(reader.get_many_by(16, Wait::at_most(Duration::ZERO)).unwrap().is_none());
         }
     }
 }
@@ -287,7 +307,7 @@ fn a_node_can_be_used_again_when_its_daemon_is_back() {
         writer.put(b"before").unwrap();
         assert_eq!(get(&mut reader), b"before");
         let listen: SocketAddr = addr.parse().unwrap();
-        context.stop();
+        context.stop().unwrap();
         let gone = reader.begin_get().map(drop).unwrap_err();
         assert!(matches!(gone, Error::Lost { .. } | Error::MailboxClosed { .. }), "{way}: {gone}");
         let _again = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();

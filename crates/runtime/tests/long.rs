@@ -88,7 +88,7 @@ fn a_format_of_as_many_columns_as_there_may_be_passes(from: Transport, to: Trans
     let [all, one] = readers.map(|reader| reader.join().unwrap());
     assert_eq!(all, (vec![record], 0));
     assert_eq!(one.0.len(), 1);
-    context.stop();
+    context.stop().unwrap();
 }
 
 fn a_query_as_long_as_it_may_be_passes_and_what_is_longer_is_refused(way: Transport) {
@@ -104,7 +104,7 @@ fn a_query_as_long_as_it_may_be_passes_and_what_is_longer_is_refused(way: Transp
     let refused = subscriber(&addr, way, &query(9 << 20)).connect().unwrap_err().to_string();
     assert!(refused.contains("the daemon takes at most 8388608"), "{refused}");
     drop(publisher);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Lengths around those at which something changes, up to the longest.
@@ -170,7 +170,7 @@ fn records_of_all_lengths_pass_in_order(from: Transport, to: Transport) {
     for (record, found) in sent.iter().zip(&found[5].0) {
         assert!(text(record, &format, 1) == text(found, &turned, 0));
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 fn a_record_that_is_too_long_is_refused_with_the_bound_and_others_pass(way: Transport) {
@@ -186,7 +186,7 @@ fn a_record_that_is_too_long_is_refused_with_the_bound_and_others_pass(way: Tran
     publisher.publish(&sent[1]).unwrap();
     publisher.finish().unwrap();
     assert!(reader.join().unwrap().0 == sent);
-    context.stop();
+    context.stop().unwrap();
 }
 
 fn a_reader_that_drops_the_oldest_gets_long_records_whole(way: Transport) {
@@ -208,7 +208,7 @@ fn a_reader_that_drops_the_oldest_gets_long_records_whole(way: Transport) {
         last = Some(number);
     }
     assert_eq!(last, Some(COUNT - 1), "the newest is the last to be dropped");
-    context.stop();
+    context.stop().unwrap();
 }
 
 macro_rules! ways {
@@ -247,5 +247,5 @@ fn a_reader_on_another_machine_gets_messages_of_any_length() {
         assert!(*got == message[..], "{bytes}");
         reader.end_get(got);
     }
-    context.stop();
+    context.stop().unwrap();
 }

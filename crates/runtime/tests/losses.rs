@@ -60,7 +60,7 @@ fn a_message_that_is_too_long_for_a_remote_reader_is_reported_to_all_writers() {
     let in_all = context.context().unwrap().dropped;
     assert!(in_all.contains(&("message_too_long".to_owned(), 1)), "{in_all:?}");
     assert_eq!(near.next_dropped(Some(Duration::ZERO)).unwrap(), None);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_a_remote_reader_had_not_ended_is_for_the_next_one_when_it_goes() {
     drop(held);
     assert_eq!(next.try_begin_get().unwrap().as_deref(), None);
     assert_eq!(dropped(&context, "m"), []);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn messages_that_wait_for_memory_when_their_writer_goes_are_counted() {
     let info = mailboxes.iter().find(|mailbox| mailbox.name == "m").unwrap();
     assert!((1..64).contains(&info.depth), "{}", info.depth);
     assert_eq!(info.dropped, of("writer_gone", 64 - u64::from(info.depth)));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn what_a_task_drops_is_reported_to_the_writers_of_its_mailbox() {
     notified(&mut far, "full", 2);
     notified(&mut near, "full", 2);
     assert_eq!((dropped(&context, "in"), dropped(&context, "out")), (of("full", 2), Vec::new()));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -141,5 +141,5 @@ fn a_deleted_mailbox_that_lost_messages_stays_in_the_list() {
     let rows: Vec<_> = mailboxes.iter().map(|m| (m.name.as_str(), m.owner.as_str())).collect();
     assert_eq!(rows, [("m", "deleted")]);
     assert_eq!(mailboxes[0].dropped, of("undeliverable", 3));
-    context.stop();
+    context.stop().unwrap();
 }

@@ -144,7 +144,7 @@ fn records_come_through_the_chain_that_was_registered_and_lose_their_names_in_it
             }
         };
         assert_eq!((count(&mut late), count(&mut plain)), (100, 10_000));
-        context.stop();
+        context.stop().unwrap();
     }
 }
 
@@ -197,7 +197,7 @@ fn a_chain_leads_from_one_foreign_layout_through_lists_to_another() {
             }
         }
         assert_eq!(flight, 1000);
-        context.stop();
+        context.stop().unwrap();
     }
 }
 
@@ -241,7 +241,7 @@ fn a_chain_makes_only_what_is_read_and_refuses_what_it_refused_before() {
     // Subscriptions at different contexts have chains of their own.
     let paths = context.paths().unwrap();
     assert!(paths.iter().any(|path| (path.records_in, path.refused) == (300, 44)), "{paths:?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn only_read_fields_are_produced_before_a_part_that_cannot_produce_fewer() {
         records += batch.len();
     }
     assert_eq!(records, 10);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn records_that_no_packet_holds_take_no_memory() {
     assert_eq!((lost, dropped(&context, "record_too_long")), (64, 64));
     let path = context.paths().unwrap().remove(0);
     assert!(path.refusal.is_some_and(|refusal| refusal.contains("longer")));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn messages_are_decoded_and_encoded_on_the_way() {
     assert!(rows[0].contains("Uint(7)") && rows[1].contains("Int(2)"), "{rows:?}");
     let (rows, dropped_rows) = came(&mut lines);
     assert_eq!((rows.len(), dropped_rows), (2, 1), "{rows:?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn accepted_and_converted_records_arrive_in_order() {
     let mut flights = collect(&mut subscriber, 101).flights;
     flights.sort_unstable();
     assert_eq!((flights.len(), flights[7], flights[8]), (101, 7, 7));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn a_converter_that_comes_while_traffic_flows_loses_nothing() {
         assert!(came.flights.is_sorted(), "what waited comes first, and in order");
         assert_eq!(came.events, ["readable by 2"]);
         assert_eq!(dropped(&context, "record_hold_full") + dropped(&context, "record_hold_expired"), 0);
-        context.stop();
+        context.stop().unwrap();
     }
 }
 
@@ -412,7 +412,7 @@ fn waiting_records_arrive_before_their_streams_end() {
     converter.keep(&wanted.from, &wanted.to, &direct()).unwrap();
     let came = collect(&mut subscriber, usize::MAX);
     assert_eq!((came.flights.len(), came.dropped), (1000, 0));
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// From the first version to the third in one step.
@@ -433,7 +433,7 @@ fn what_nothing_converts_is_dropped_and_counted_where_that_is_the_policy() {
     let came = collect(&mut subscriber, usize::MAX);
     assert_eq!((came.flights.len(), came.dropped), (0, 500));
     assert_eq!(dropped(&context, "record_unreadable"), 500);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn no_more_waits_than_the_bound_and_the_oldest_goes_first() {
     assert_eq!(came.flights, kept.collect::<Vec<_>>(), "the newest are there, without a hole");
     assert_eq!(came.dropped + came.flights.len() as u64, 20_000);
     assert_eq!(dropped(&context, "record_hold_full"), came.dropped);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn expired_records_are_dropped_and_reported_before_the_streams_end() {
     let came = collect(&mut subscriber, usize::MAX);
     assert_eq!((came.flights.len(), came.dropped, &came.events[..]), (0, 100, &["held".to_owned()][..]));
     assert_eq!(dropped(&context, "record_hold_expired"), 100);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -495,7 +495,7 @@ fn a_conversion_that_is_refused_changes_nothing() {
     publish(&mut publisher, 0..100);
     publisher.finish().unwrap();
     assert_eq!(collect(&mut subscriber, usize::MAX).flights.len(), 100);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// The planner compiles them: an I/O context that did would end with an assertion.
@@ -509,7 +509,7 @@ fn what_a_session_registers_is_compiled_by_the_planner() {
     let error = converter.register(v1(), v2(), &conversion(&deep)).unwrap_err();
     assert!(error.to_string().contains("48 levels"), "{error}");
     converter.unregister(&messages, v2()).unwrap();
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// A conversion that the library would not read, so that the daemon has to refuse it, as it is.
@@ -556,7 +556,7 @@ fn a_conversion_goes_with_its_session_and_uncovers_the_kept_one() {
     Converter::builder(&addr).stream("F").connect().unwrap().discard(v2(), v3()).unwrap();
     publish(&mut publisher, 7..8);
     assert!(matches!(next(&mut subscriber), Event::Held { .. }));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -603,7 +603,7 @@ fn an_accepted_version_may_come_later() {
         }
     }
     assert_eq!((count, formats.first(), formats.last()), (20, Some(&v1()), Some(&v3())));
-    context.stop();
+    context.stop().unwrap();
 }
 
 fn publish_v3(publisher: &mut Publisher, flights: std::ops::Range<u64>) {
@@ -638,7 +638,7 @@ fn by_name_alone_converts_only_where_allowed_and_never_round_what_was_registered
             other => panic!("{other:?}"),
         };
         drop((old, new));
-        context.stop();
+        context.stop().unwrap();
         name
     };
     assert_eq!(run(ByName::Off, false), "held");
@@ -675,7 +675,7 @@ fn what_a_policy_says_is_readable_is_converted_by_name() {
     row.set(2, Value::Int(1)).unwrap();
     new.publish(row.finish().unwrap()).unwrap();
     while !matches!(next(&mut of_old), Event::Held { .. }) {}
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -698,7 +698,7 @@ fn records_that_a_conversion_cannot_make_are_dropped_and_counted() {
     }
     assert_eq!((flights.len(), dropped_records, flights.last().map(String::as_str)), (6, 6, Some("Uint(255)")));
     assert_eq!(dropped(&context, "record_not_convertible"), 6);
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -714,5 +714,5 @@ fn a_publisher_that_listens_answers_for_its_own_records() {
     publish(&mut publisher, 100..200);
     publisher.finish().unwrap();
     assert_eq!(collect(&mut subscriber, usize::MAX).flights, (0..200).collect::<Vec<_>>());
-    context.stop();
+    context.stop().unwrap();
 }

@@ -183,5 +183,5 @@ fn records_of_a_publisher_that_comes_back_arrive_once() {
     let dropped = context.context().unwrap().dropped;
     let superseded = dropped.iter().find(|(reason, _)| reason == "record_superseded");
     assert!(superseded.is_some(), "{dropped:?}");
-    context.stop();
+    context.stop().unwrap();
 }

@@ -261,5 +261,5 @@ fn a_change_that_is_refused_leaves_everything_as_it_was() {
     // That the numbers run on says that the state stayed.
     assert!(readers.0.join().unwrap().into_iter().eq(1..=published));
     assert!(readers.1.join().unwrap().into_iter().eq((0..published).filter(|n| n % 10 == 0)));
-    context.stop();
+    context.stop().unwrap();
 }

@@ -1,5 +1,6 @@
 //! The command line: every command, flag and default, with examples of each command. Other modules run the commands.
 
+mod bench;
 mod data;
 mod formats;
 mod handlers;
@@ -13,6 +14,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use crossdock_mailbox::attach::AttachAddr;
 
+pub(crate) use self::bench::{Bench, BenchCommand, BenchMailbox};
 pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
@@ -340,6 +342,13 @@ Examples:
   echo hello | crossdock mailbox put orders
   crossdock mailbox get orders")]
     Mailbox(Mailbox),
+
+    /// Puts load on a running daemon, and prints what it takes
+    #[command(after_help = "\
+Examples:
+  crossdock bench mailbox
+  crossdock bench mailbox --size 1k --json")]
+    Bench(Bench),
 
     /// Lists the daemon's mailboxes
     #[command(after_help = "\

@@ -82,8 +82,9 @@ fn airline(json: bool) -> Outcome {
     let context = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() })
         .map_err(|error| Failure::failed(error.to_string()))?;
     let results = replay::run(&context, &streams, &jobs::JOBS, &interrupt);
-    context.stop();
+    let stopped = context.stop();
     let results = results?;
+    stopped.map_err(|stuck| Failure::failed(stuck.to_string()))?;
 
     let started = Instant::now();
     let expected = jobs::expected(&flights_csv, &weather_csv)?;

@@ -61,7 +61,7 @@ pub(super) async fn metrics(State(context): State<ContextHandle>) -> Response {
 #[derive(Debug, Default)]
 struct Exposition {
     process: Process,
-    io: ContextInfo,
+    io: Vec<ContextInfo>,
     control: ControlInfo,
     contexts: Vec<HandlerContextInfo>,
     handlers: Vec<HandlerInfo>,
@@ -76,7 +76,7 @@ impl Exposition {
         let manager = context.manager();
         let mut exposition = Exposition {
             process: Process::read(),
-            io: context.context()?,
+            io: context.io_contexts()?,
             control: manager.control(),
             contexts: manager.contexts()?,
             handlers: manager.handlers()?,
@@ -115,7 +115,7 @@ impl Collector for Exposition {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut families = Families(encoder);
         self.process(&mut families)?;
-        families.reports(std::slice::from_ref(&self.io))?;
+        families.reports(&self.io)?;
         families.reports(std::slice::from_ref(&self.control))?;
         families.reports(&self.contexts)?;
         families.reports(&self.handlers)?;

@@ -94,7 +94,8 @@ impl Drop for Tour {
     fn drop(&mut self) {
         self.end_publisher();
         self.server = None;
-        self.context.stop();
+        // One that is stuck ends with the process.
+        let _ = self.context.stop();
         self.socket = None;
     }
 }

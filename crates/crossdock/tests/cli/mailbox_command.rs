@@ -185,3 +185,25 @@ fn what_is_wrong_is_named_with_what_would_correct_it() {
     place.run(["mailbox", "rm", "requests"]).with_code(0);
     place.run(["mailbox", "put", "requests", "--count", "1"]).with_code(2);
 }
+
+#[test]
+fn the_mailboxes_of_a_running_daemon_are_measured() {
+    let (place, _daemon) = Place::with_daemon();
+    for transport in ["shm", "udp"] {
+        let measured =
+            place.run(["bench", "mailbox", "--for", "20ms", "--json", "--transport", transport]).with_code(0);
+        let lines: Vec<serde_json::Value> =
+            measured.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let cases: Vec<&str> = lines.iter().map(|line| line["case"].as_str().unwrap()).collect();
+        assert_eq!(cases, ["enqueue", "put_get", "one_way", "one_way_single"]);
+        for line in &lines {
+            assert!(line["messages"].as_u64().unwrap() > 0 && line["bytes"] == 64, "{line}");
+            let is_round_trip = line["case"] == "enqueue" || line["case"] == "put_get";
+            assert_eq!(line["rtt_ns_p50"].is_u64() && line["rtt_ns_p99"].is_u64(), is_round_trip, "{line}");
+        }
+    }
+    let shown = place.run(["bench", "mailbox", "--for", "20ms", "--size", "1k"]).with_code(0);
+    assert!(shown.stdout.contains("put_get") && shown.stderr.contains("1000 B"), "{shown:?}");
+    let refused = place.run(["bench", "mailbox", "--size", "7"]).with_code(2);
+    assert!(refused.stderr.contains("--size is 8 bytes to 16 MiB"), "{}", refused.stderr);
+}

@@ -96,7 +96,7 @@ impl Catalog {
             );
             return Err(refuse(RefusalCode::State, message));
         }
-        let Some(entry) = self.entry_mut(number) else { return Ok(number) };
+        let Some(entry) = self.present_mut(number) else { return Ok(number) };
         let is_new = entry.made_by.is_none();
         entry.claims += u32::from(is_new);
         entry.made_by = Some(handler.into());

@@ -127,7 +127,10 @@ impl Catalog {
         }
         for (name, from, to, conversion) in registry.conversions() {
             let description = |id| registry.format(id).map(|format| FormatName::Description(format.describe()));
-            let (Some(from), Some(to)) = (description(from), description(to)) else { continue };
+            let (Some(from), Some(to)) = (description(from), description(to)) else {
+                complaints.push(refused(name, "a conversion", "one of its formats is not stored"));
+                continue;
+            };
             let between = Between { stream: name, from: &from, to: &to };
             let compiled = self.now.compile(&between, &conversion.to_string());
             let registered = compiled.and_then(|compiled| self.register(Owner::Kept, name, compiled));

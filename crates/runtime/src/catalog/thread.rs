@@ -4,6 +4,7 @@
 use super::{Catalog, Snapshot};
 use crate::refusal::Stopped;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -88,7 +89,8 @@ impl CatalogThread {
                     Some(due) => requests.0.recv_timeout(due.saturating_duration_since(Instant::now())),
                 };
                 match next {
-                    Ok(Job::Request(request)) => request(&mut catalog),
+                    // A bug in a request costs that one: its answer goes with it.
+                    Ok(Job::Request(request)) => drop(catch_unwind(AssertUnwindSafe(|| request(&mut catalog)))),
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 }

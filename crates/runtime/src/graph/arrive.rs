@@ -97,6 +97,7 @@ impl Graph {
     /// Publishers of a stream have gone that had not finished, from here or from elsewhere: what nodes here make of it lacks
     /// something too.
     fn note_losses(&mut self, stream: u32, losses: u32, are_here: bool) {
+        // Nothing reads it here, or all had finished.
         let Some(port) = self.port_mut(stream).filter(|_| losses > 0) else { return };
         port.losses += losses;
         let readers: Vec<NodeId> =
@@ -262,6 +263,7 @@ impl Graph {
         let mut next = |ws: &mut Workspace, spare: Option<Batch>| {
             left -= 1;
             if left == 0 {
+                spare.into_iter().for_each(|spare| ws.spares.keep(spare));
                 return batch.take().unwrap_or_default();
             }
             let mut copy = spare.unwrap_or_else(|| ws.spares.take());

@@ -18,4 +18,7 @@ pub(super) struct Panics {
     pub(super) in_a_row: u32,
     /// The turns that the context had made by the last.
     pub(super) turns: u64,
+    /// How many changes of ports and of nodes are to panic next, for tests.
+    #[cfg(test)]
+    pub(super) wanted_in_changes: [u32; 2],
 }

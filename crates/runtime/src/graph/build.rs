@@ -169,21 +169,24 @@ impl BatchBuilder {
 /// Empty descriptors, kept for later.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
-    own: Vec<Batch>,
+    /// Those with room for more than [`SMALL_RECORDS`].
+    large: Vec<Batch>,
+    small: Vec<Batch>,
     shared: Vec<Arc<Batch>>,
 }
 
 impl Spares {
-    /// An empty descriptor.
+    /// An empty descriptor, one with much room if there is one.
     #[inline]
     pub(crate) fn take(&mut self) -> Batch {
-        self.own.pop().unwrap_or_default()
+        self.large.pop().or_else(|| self.small.pop()).unwrap_or_default()
     }
 
     /// A descriptor of the same batch.
     #[inline]
     pub(crate) fn copy(&mut self, batch: &Batch) -> Batch {
-        let mut copy = self.take();
+        let small = if batch.records.len() <= SMALL_RECORDS { self.small.pop() } else { None };
+        let mut copy = small.unwrap_or_else(|| self.take());
         copy.clone_from(batch);
         copy
     }
@@ -215,8 +218,9 @@ impl Spares {
     pub(crate) fn keep(&mut self, mut batch: Batch) {
         let is_small = batch.records.capacity() <= SMALL_RECORDS;
         batch.clear();
-        if self.own.len() < if is_small { SPARE_SMALL } else { SPARE } {
-            self.own.push(batch);
+        let (spares, most) = if is_small { (&mut self.small, SPARE_SMALL) } else { (&mut self.large, SPARE) };
+        if spares.len() < most {
+            spares.push(batch);
         }
     }
 

@@ -7,7 +7,7 @@
 //! change, to be dropped off the core.
 
 use crate::graph::build::Workspace;
-use crate::graph::edge::{Item, Overflow};
+use crate::graph::edge::Overflow;
 use crate::graph::node::{Condition, Input, Instance, Node, NodeChange, SchedulingPolicy, Then};
 use crate::graph::port::{Port, PortChange};
 use crate::graph::serve::Graph;
@@ -34,14 +34,23 @@ pub(crate) struct Part {
     pub(crate) changes: Vec<(NodeId, Then)>,
     pub(crate) ports: PortChanges,
     /// Nodes and streams whose markers are awaited, once it is committed.
-    pub(crate) awaited_nodes: Vec<NodeId>,
-    pub(crate) awaited_ports: Vec<u32>,
+    awaited_nodes: Vec<AwaitedNode>,
+    awaited_ports: Vec<u32>,
     /// After the commit: the nodes that left, with what waits for them.
     pub(crate) gone: Nodes,
     /// After the commit: what nodes and ports were changed by, with what was replaced.
     done: Vec<Then>,
     done_ports: PortChanges,
     pub(crate) lost_states: u32,
+    /// Nodes and ports that did not become what they were to be, since there was none or a panic took their change.
+    pub(crate) failed: u32,
+}
+
+/// A node whose markers are awaited, and whether it leaves with them.
+#[derive(Clone, Copy, Debug)]
+struct AwaitedNode {
+    id: NodeId,
+    leaves: bool,
 }
 
 /// Changes of ports, in boxes for the same reason as [`Nodes`].
@@ -66,7 +75,7 @@ impl Part {
     /// takes effect; whether there is one.
     fn warm(&mut self, piece: usize) -> bool {
         let Some(piece) = piece.checked_sub(1) else {
-            self.awaited_nodes.push(NodeId(0));
+            self.awaited_nodes.push(AwaitedNode { id: NodeId(0), leaves: false });
             self.awaited_ports.push(0);
             self.done.push(Then::End);
             self.awaited_nodes.clear();
@@ -145,6 +154,8 @@ pub(crate) enum Report {
     },
     /// With a node that one of them named and that is not here, if there was one.
     Done(Vec<Op>, Option<NodeId>),
+    /// It panicked at small orders, and may not have carried them out.
+    Panicked,
 }
 
 /// A context's side of the signal queue by which it is changed.
@@ -153,7 +164,7 @@ pub(crate) struct Orders {
     orders: Consumer<(u64, Order)>,
     reports: Producer<(u64, Report)>,
     /// An order that was fetched from the other core's memory, and takes effect in the next turn.
-    fetched: Option<(u64, Order)>,
+    pub(super) fetched: Option<(u64, Order)>,
     /// The report on the order that is being carried out, should that fail: nobody is to wait for it.
     pub(super) owed: Option<(u64, Report)>,
     /// What is done next, one step a turn.
@@ -290,20 +301,27 @@ impl Graph {
         self.orders.steps.push_back(Step::TakeEffect(change));
     }
 
-    /// Puts in place what is left of a part, one after the other: a panic takes one of them at most.
+    /// Puts in place what is left of a part, one after the other: a panic takes one of them at most. Each is awaited before it is
+    /// in place, so that what a panic takes is missed ([`Graph::settle_changes`]).
     fn put_in_place(&mut self, change: u64) {
         // First, since it is not known before they have changed whether the nodes have something to come.
-        while let Some(port) = self.committed(change).and_then(|part| first(&mut part.ports)) {
-            let stream = port.stream;
-            if let Some(there) = self.open_port(stream) {
-                there.next = Some(port);
-            }
-            self.committed(change).into_iter().for_each(|part| part.awaited_ports.push(stream));
+        while let Some(stream) = self.committed(change).and_then(|part| part.ports.first()).map(|port| port.stream) {
+            self.open_port(stream);
+            let port = self.committed(change).and_then(|part| {
+                part.awaited_ports.push(stream);
+                first(&mut part.ports)
+            });
+            self.present_port_mut(stream).into_iter().zip(port).for_each(|(there, port)| there.next = Some(port));
         }
         while let Some(node) = self.committed(change).and_then(|part| first(&mut part.nodes)) {
             self.add(node);
         }
         while let Some((id, then)) = self.committed(change).and_then(|part| first(&mut part.changes)) {
+            let (is_here, leaves) = (self.present_node(id).is_some(), matches!(then, Then::Leave { .. } | Then::End));
+            if let Some(part) = self.committed(change) {
+                part.failed += u32::from(!is_here);
+                part.awaited_nodes.extend(is_here.then_some(AwaitedNode { id, leaves }));
+            }
             let Some(node) = self.present_node_mut(id) else { continue };
             node.inputs.iter_mut().for_each(|input| (input.is_marked, input.is_held) = (false, false));
             if let Then::Stay { reads, .. } = &then {
@@ -318,7 +336,6 @@ impl Graph {
             }
             node.plan(change, then);
             let makes = node.makes();
-            self.committed(change).into_iter().for_each(|part| part.awaited_nodes.push(id));
             makes.into_iter().for_each(|makes| self.settle_made(makes));
         }
     }
@@ -354,7 +371,9 @@ impl Graph {
             }
         }
         for at in (0..nodes).rev() {
-            if let Some(id) = self.committed(change).and_then(|part| part.awaited_nodes.get(at).copied()) {
+            if let Some(AwaitedNode { id, .. }) =
+                self.committed(change).and_then(|part| part.awaited_nodes.get(at).copied())
+            {
                 self.check_node(id);
             }
         }
@@ -411,21 +430,23 @@ impl Graph {
         }
         let publishers = self.publishers_here(stream);
         let Some(mut port) = self.lift_present_port(stream) else { return };
-        let Some(mut next) = port.next.take() else {
+        if let Port { next: Some(next), edges, .. } = &mut *port
+            && !next.has_turned
+        {
+            let ended = next.turn_edges(edges, publishers);
+            // Something has gone into each of them.
+            ended.iter().chain(&*edges).for_each(|edge| self.ring_for(edge.to));
+            self.leaving.extend(ended);
+        }
+        if port.next.as_deref().is_some_and(|next| !next.is_due(&port)) {
+            return self.put_port_back(stream, port);
+        }
+        let Some(next) = port.turn() else {
             debug_assert!(false, "it has a change, as was just seen");
             return self.put_port_back(stream, port);
         };
-        if !next.has_turned {
-            let ended = next.turn_edges(&mut port, publishers);
-            // Something has gone into each of them.
-            ended.iter().chain(&port.edges).for_each(|edge| self.ring_for(edge.to));
-            self.leaving.extend(ended);
-        }
-        if !next.is_due(&port) {
-            port.next = Some(next);
-            return self.put_port_back(stream, port);
-        }
-        next.take_effect(&mut port);
+        #[cfg(test)]
+        self.panic_if_wanted(false);
         self.fed.retain(|fed| *fed != stream);
         if !port.feeds.is_empty() || !port.held.is_empty() {
             self.fed.push(stream);
@@ -502,12 +523,10 @@ impl Graph {
             debug_assert!(false, "a node that is due has a change");
             return self.set_node(node);
         };
+        #[cfg(test)]
+        self.panic_if_wanted(true);
         let makes = node.makes();
-        let is_marker = |item: &Item| matches!(item, Item::Marker(marker) if *marker == change);
-        for input in &mut node.inputs {
-            input.queue.retain(|item| !is_marker(item));
-            (input.is_held, input.is_marked) = (false, false);
-        }
+        node.inputs.iter_mut().for_each(|input| input.pass_marker(change));
         let (mut then, mut gone, mut lost) = (then, None, 0);
         if let Then::Stay { instances: Some(next), keeps_state, .. }
         | Then::Leave { instances: Some(next), keeps_state } = &mut then
@@ -529,7 +548,7 @@ impl Graph {
         let part = self.committed(change);
         debug_assert!(part.is_some(), "a node's change is being carried out");
         if let Some(part) = part {
-            part.awaited_nodes.retain(|node| *node != id);
+            part.awaited_nodes.retain(|awaited| awaited.id != id);
             part.gone.extend(gone);
             part.done.push(then);
             part.lost_states += lost;
@@ -539,6 +558,44 @@ impl Graph {
             self.check_port(makes);
         }
         self.note_complete(change);
+    }
+
+    /// After a panic: nothing waits any longer for what it took of changes. A node whose change it took fails, and leaves if it was
+    /// to. A port has changed then, perhaps without a word to its readers.
+    pub(super) fn settle_changes(&mut self) {
+        let mut commits = std::mem::take(&mut self.commits);
+        for Commit { part, .. } in &mut commits {
+            let change = part.change;
+            let is_port_lost = |stream: &mut u32| {
+                let next = self.port(*stream).and_then(|port| port.next.as_deref());
+                next.is_none_or(|next| next.change != change)
+            };
+            let lost_ports: Vec<u32> = part.awaited_ports.extract_if(.., is_port_lost).collect();
+            let is_node_lost = |awaited: &mut AwaitedNode| {
+                let next = self.node(awaited.id).and_then(|node| node.change.as_ref());
+                next.is_none_or(|next| next.change != change)
+            };
+            let lost: Vec<AwaitedNode> = part.awaited_nodes.extract_if(.., is_node_lost).collect();
+            part.failed += lost.len() as u32;
+            for AwaitedNode { id, leaves } in lost {
+                let Some(mut node) = self.lift(id) else { continue };
+                node.fail();
+                node.inputs.iter_mut().for_each(|input| input.pass_marker(change));
+                if leaves {
+                    self.here.retain(|here| *here != id);
+                    self.next = 0;
+                    part.gone.push(node);
+                } else {
+                    self.set_node(node);
+                }
+            }
+            for awaited in &part.awaited_nodes {
+                let inputs = self.node_mut(awaited.id).into_iter().flat_map(|node| &mut node.inputs);
+                let unmarked = inputs.filter(|input| !input.is_marked && lost_ports.contains(&input.stream));
+                unmarked.for_each(|input| input.mark(change));
+            }
+        }
+        self.commits = commits;
     }
 
     fn note_complete(&mut self, change: u64) {
@@ -557,7 +614,8 @@ impl Graph {
 
     /// Nodes that end with a change drop what comes before their markers.
     fn force(&mut self, change: u64) {
-        for id in self.committed(change).map(|part| part.awaited_nodes.clone()).unwrap_or_default() {
+        for AwaitedNode { id, .. } in self.committed(change).map(|part| part.awaited_nodes.clone()).unwrap_or_default()
+        {
             let Some(node) = self.present_node_mut(id) else { continue };
             if node.change.as_ref().is_some_and(|pending| matches!(pending.then, Then::End)) {
                 node.condition = Condition::Ending;
@@ -616,13 +674,13 @@ fn first<T>(of: &mut Vec<T>) -> Option<T> {
 
 impl Order {
     /// What is reported on it whatever comes of it, if it is carried out at once and for good.
-    fn report_at_least(&self) -> Option<Report> {
+    pub(super) fn report_at_least(&self) -> Option<Report> {
         match self {
             Order::Prepare(_) | Order::Commit(_) => None,
             Order::Cancel(_) => Some(Report::Cancelled { _part: None }),
             Order::Force(_) => Some(Report::Prepared),
             Order::Arrive(_) => Some(Report::Arrived { _before: Vec::new() }),
-            Order::Now(_) => Some(Report::Done(Vec::new(), None)),
+            Order::Now(_) => Some(Report::Panicked),
         }
     }
 }
@@ -659,6 +717,7 @@ impl std::fmt::Debug for Report {
             Report::Committed(_) => "Committed",
             Report::Arrived { .. } => "Arrived",
             Report::Done(..) => "Done",
+            Report::Panicked => "Panicked",
         })
     }
 }

@@ -232,6 +232,12 @@ impl Input {
         }
     }
 
+    /// The marker of a change is behind it, or is no longer waited for.
+    pub(crate) fn pass_marker(&mut self, change: u64) {
+        self.queue.retain(|item| !matches!(item, Item::Marker(marker) if *marker == change));
+        (self.is_held, self.is_marked) = (false, false);
+    }
+
     fn drain(&mut self) -> u64 {
         let done = std::mem::take(&mut self.done) as u64;
         self.queue.drain(..).map(|item| item.records()).sum::<u64>().saturating_sub(done)

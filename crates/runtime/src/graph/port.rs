@@ -116,6 +116,22 @@ impl Port {
         self.publishers = self.is_settled.then_some(publishers);
     }
 
+    /// Exchanges its readers and feeds for those of its change, which is taken out then: a panic before leaves it here.
+    pub(crate) fn turn(&mut self) -> Option<Box<PortChange>> {
+        let next = self.next.as_deref_mut()?;
+        self.feeds.retain(|feed| !next.ended_feeds.contains(&feed.from));
+        self.feeds.append(&mut next.feeds);
+        let is_mine = |feed: &&mut Feed| feed.marker == Some(next.change);
+        // Behind each marker it says how many publishers there are from then on.
+        self.feeds.iter_mut().filter(is_mine).for_each(|feed| (feed.marker, feed.publishers) = (None, None));
+        std::mem::swap(&mut self.readers, &mut next.readers);
+        (self.is_delivered, self.is_made) = (next.is_delivered, next.is_made);
+        // What has begun to read has not heard of an end before.
+        (self.is_settled, self.have_ended) = (false, [false; 2]);
+        self.was_published &= self.is_made;
+        self.next.take()
+    }
+
     /// How many ends are to be reported to sessions: each that a publisher came to, or the last that nodes did.
     pub(crate) fn take_ends(&mut self) -> u32 {
         let Some(publishers) = self.publishers else { return 0 };
@@ -189,31 +205,17 @@ impl PortChange {
 
     /// Exchanges the edges of a port, which say behind their markers that it has `publishers`; returns those that end, with their
     /// marker in them.
-    pub(crate) fn turn_edges(&mut self, port: &mut Port, publishers: Publishers) -> Vec<Sender> {
+    pub(crate) fn turn_edges(&mut self, edges: &mut Vec<Sender>, publishers: Publishers) -> Vec<Sender> {
         self.has_turned = true;
-        for edge in port.edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {
+        for edge in edges.iter_mut().filter(|edge| self.marked_edges.contains(&edge.to)) {
             edge.push_control(Item::Marker(self.change));
         }
         for (to, overflow) in self.overflows.drain(..) {
-            port.edges.iter_mut().filter(|edge| edge.to == to).for_each(|edge| edge.overflow = overflow.clone());
+            edges.iter_mut().filter(|edge| edge.to == to).for_each(|edge| edge.overflow = overflow.clone());
         }
-        let ended = port.edges.extract_if(.., |edge| self.ended_edges.contains(&edge.to)).collect();
-        port.edges.append(&mut self.edges);
-        port.edges.iter_mut().for_each(|edge| edge.push_control(Item::Publishers(publishers)));
+        let ended = edges.extract_if(.., |edge| self.ended_edges.contains(&edge.to)).collect();
+        edges.append(&mut self.edges);
+        edges.iter_mut().for_each(|edge| edge.push_control(Item::Publishers(publishers)));
         ended
-    }
-
-    /// Exchanges a port's readers and feeds.
-    pub(crate) fn take_effect(&mut self, port: &mut Port) {
-        port.feeds.retain(|feed| !self.ended_feeds.contains(&feed.from));
-        port.feeds.append(&mut self.feeds);
-        let is_mine = |feed: &&mut Feed| feed.marker == Some(self.change);
-        // Behind each marker it says how many publishers there are from then on.
-        port.feeds.iter_mut().filter(is_mine).for_each(|feed| (feed.marker, feed.publishers) = (None, None));
-        std::mem::swap(&mut port.readers, &mut self.readers);
-        (port.is_delivered, port.is_made) = (self.is_delivered, self.is_made);
-        // What has begun to read has not heard of an end before.
-        (port.is_settled, port.have_ended) = (false, [false; 2]);
-        port.was_published &= port.is_made;
     }
 }

@@ -4,7 +4,7 @@
 //! Nodes and ports that had been taken out of the graph to be worked with come back to their places, and all lists of what
 //! has something to do are made anew.
 
-use crate::graph::at_work::{AtWork, Panics};
+use crate::graph::at_work::AtWork;
 use crate::graph::build::{BatchBuilder, Workspace};
 use crate::graph::change::Step;
 use crate::graph::gauges::Loss;
@@ -75,7 +75,7 @@ impl Graph {
         self.gauges.panics.add(1);
         let turns = self.gauges.turns.get();
         let in_a_row = if self.panics.turns == turns { self.panics.in_a_row + 1 } else { 1 };
-        self.panics = Panics { in_a_row, turns };
+        (self.panics.in_a_row, self.panics.turns) = (in_a_row, turns);
         if in_a_row > MOST_PANICS {
             resume_unwind(panic);
         }
@@ -120,6 +120,22 @@ impl Graph {
             .retain(|id| matches!(id.kind(), Kind::Handler(at) if self.nodes.get(at).is_some_and(Option::is_some)));
     }
 
+    /// The next `ports` changes of ports and `nodes` of nodes panic, while they have them in hand.
+    #[cfg(test)]
+    pub(crate) fn panic_in_changes(&mut self, ports: u32, nodes: u32) {
+        self.panics.wanted_in_changes = [ports, nodes];
+    }
+
+    /// Panics if a test wants that.
+    #[cfg(test)]
+    pub(super) fn panic_if_wanted(&mut self, has_node: bool) {
+        let wanted = &mut self.panics.wanted_in_changes[usize::from(has_node)];
+        if *wanted > 0 {
+            *wanted -= 1;
+            resume_unwind(Box::new("as the test wants"));
+        }
+    }
+
     fn is_named(&self, id: NodeId) -> bool {
         let mut ports = self.ports.iter().flatten();
         match id.kind() {
@@ -148,6 +164,7 @@ impl Graph {
 
     /// Looks at all changes that are not complete.
     fn resume_changes(&mut self) {
+        self.settle_changes();
         let changes = self.commits.iter().map(|commit| commit.part.change);
         self.orders.steps.extend(changes.map(Step::TakeEffect));
         self.orders.steps.push_back(Step::Report);

@@ -304,7 +304,7 @@ impl World {
             self.panic_at(at);
         }
         let (graph, ws) = &mut self.graphs[at];
-        let changed = graph.take_orders(ws);
+        let changed = graph.guarded(ws, Graph::take_orders).unwrap_or(true);
         let before = graph.gauges.records_in.get();
         if at.is_multiple_of(2) {
             // A slice of next to nothing would be one record a turn, and changes wait for all that came before.
@@ -312,8 +312,9 @@ impl World {
             graph.guarded(ws, |graph, ws| graph.serve(slice_ns, now_ns, ws));
         } else {
             // As a g-core does: one handler after the other, with a look for changes between any two.
-            graph.begin_turn(self.now_ns, ws);
+            let now_ns = self.now_ns;
             graph.guarded(ws, |graph, ws| {
+                graph.begin_turn(now_ns, ws);
                 if let Some(mut job) = graph.next_job(RunTime::Slice(u32::MAX), ws) {
                     let ran = job.run(ws);
                     graph.finish(job, ran, ws);

@@ -2,6 +2,7 @@
 //! could have, if its mailbox had a message or room, is in line at the mailbox. What is idle costs a turn nothing.
 
 use crate::net::sides::RemoteSide;
+use crate::present::present;
 use crossdock_mailbox::host::{HostInterface, MailboxKey};
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
@@ -87,10 +88,16 @@ impl Remote {
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn side_mut(&mut self, key: usize) -> Option<&mut RemoteSide> {
-        let entry = self.sides.get_mut(key);
-        debug_assert!(entry.is_some(), "side {key} is open");
-        entry.map(|entry| &mut entry.side)
+        self.entry_mut(key).map(|entry| &mut entry.side)
+    }
+
+    /// What is known of a side that is open.
+    #[inline]
+    #[track_caller]
+    fn entry_mut(&mut self, key: usize) -> Option<&mut Entry> {
+        present(self.sides.get_mut(key), "side", key)
     }
 
     /// The sides that are open at a mailbox.
@@ -142,9 +149,11 @@ impl Remote {
 
     /// Puts a side at the end of a line, if it is in none.
     pub(super) fn join(&mut self, key: usize, line: Line) {
-        let Some(entry) = self.sides.get(key).filter(|entry| entry.line.is_none()) else { return };
+        let Some(entry) = self.entry_mut(key).filter(|entry| entry.line.is_none()) else { return };
         let mailbox = entry.side.mailbox;
-        let Some(ends) = self.ends(line, mailbox) else { return };
+        let ends = self.ends(line, mailbox);
+        debug_assert!(ends.is_some(), "side {key} is at its mailbox");
+        let Some(ends) = ends else { return };
         let last = std::mem::replace(&mut ends.last, key);
         if last == NONE {
             ends.first = key;
@@ -157,9 +166,9 @@ impl Remote {
         }
     }
 
-    /// Takes a side out of the line that it is in.
+    /// Takes a side out of the line that it is in, if it is in one.
     pub(super) fn leave(&mut self, key: usize) {
-        let Some(entry) = self.sides.get_mut(key) else { return };
+        let Some(entry) = self.entry_mut(key) else { return };
         let (before, after, mailbox) = (entry.before, entry.after, entry.side.mailbox);
         let Some(line) = entry.line.take() else { return };
         if let Some(before) = self.sides.get_mut(before) {
@@ -195,9 +204,9 @@ impl Remote {
 
     /// Takes the next side out that is due.
     pub(super) fn next_due(&mut self) -> Option<usize> {
-        let first = self.due.first;
+        let first = Some(self.due.first).filter(|first| *first != NONE)?;
         self.leave(first);
-        (first != NONE).then_some(first)
+        Some(first)
     }
 }
 

@@ -175,6 +175,7 @@ impl Host {
 
     /// A reader has ended messages, except those in `held`, and takes more ([`RemoteSide::ended`]).
     pub(crate) fn get_messages(&mut self, peer: usize, number: u16, messages: u32, held: &[u32]) {
+        // It may have been closed meanwhile, or the number is wrong.
         let Some(key) = self.remote.find(peer, number) else { return };
         if let Some(side) = self.remote.side_mut(key).filter(|side| side.side == Side::Read) {
             side.ended(messages, held, &mut self.interface);

@@ -274,6 +274,9 @@ reports! {
     /// One I/O context: its counters, by exit.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ContextInfo {
+        /// Its name; of a sum over several, their names.
+        #[serde(default)]
+        pub name: String = label("context").title("I/O context"),
         /// Address it receives on.
         pub address: String,
         /// Open sessions.

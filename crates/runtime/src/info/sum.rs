@@ -44,6 +44,7 @@ impl StreamInfo {
 impl ContextInfo {
     /// Adds what another context reports.
     pub(crate) fn add(&mut self, other: ContextInfo) {
+        self.name = format!("{}, {}", self.name, other.name);
         self.sessions += other.sessions;
         self.max_sessions += other.max_sessions;
         self.turns += other.turns;
@@ -66,8 +67,8 @@ impl ContextInfo {
         self.buffer_bytes += other.buffer_bytes;
         self.clients += other.clients;
         self.max_clients += other.max_clients;
-        // Only the home context has mailboxes.
         self.mailboxes += other.mailboxes;
+        self.max_mailboxes += other.max_mailboxes;
         add_reasons(&mut self.detached, other.detached);
         self.subscriptions_refused += other.subscriptions_refused;
         self.subscribe_time.add(&other.subscribe_time);

@@ -9,6 +9,7 @@ use crate::managers::deployed::{KnownStream, Status};
 use crate::managers::rule;
 use crate::managers::spec::OverBudget;
 use crate::managers::{IoHandle, Managers};
+use crate::present::present;
 use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Need, Place};
@@ -83,7 +84,7 @@ impl Managers {
                 bytes_per_s: rates.bytes_out_per_s,
             };
             let (context, need) = (usize::from(node.at.0), Need { load, ..there.need });
-            let Some(there_is) = contexts.list().get(context) else { continue };
+            let Some(there_is) = present(contexts.list().get(context), "context", context) else { continue };
             let cost = there.costs.first().copied().unwrap_or_default();
             handlers.push(HandlerSample {
                 name: name.clone(),

@@ -30,6 +30,7 @@ impl Managers {
         self.request_formats(flow.stream, formats);
         self.resume();
         match self.change_graph(vec![edit(*flow, true)]) {
+            Ok(Changed { failed: Some(at), .. }) => (connection.then)(Err(self.failed_text(at))),
             Ok(Changed { unfinished: None, .. }) => self.answer_connection(connection),
             Ok(Changed { unfinished, .. }) => {
                 self.confirm_later(unfinished, BTreeSet::new(), Caller::Connection(connection));

@@ -40,11 +40,11 @@ impl Managers {
     /// Goes on with changes that wait for contexts.
     pub(super) fn resume(&mut self) {
         self.overlay.force_after(FORCE_AFTER);
-        for Finished { change, changed: Changed { lost_states, dropped, .. } } in self.overlay.resume() {
+        for Finished { change, changed: Changed { lost_states, dropped, failed, .. } } in self.overlay.resume() {
             self.unconfirmed
                 .iter_mut()
                 .filter(|caller| caller.change == Some(change))
-                .for_each(|caller| caller.change = None);
+                .for_each(|caller| (caller.change, caller.failed) = (None, failed));
             let following = self.following.remove(&change).unwrap_or_default();
             if following.is_reported || lost_states > 0 || dropped > 0 {
                 let text = format!(
@@ -55,6 +55,14 @@ impl Managers {
             }
             self.follow(following);
         }
+    }
+
+    /// That a context has not changed all that it was to, in words.
+    pub(super) fn failed_text(&self, at: ContextIndex) -> String {
+        let name = self.watch.name(at);
+        format!(
+            "context {name} panicked while it carried out its part of the change, which is a mistake of Crossdock's, and its part              is not complete: restart the daemon (the change state is kept)"
+        )
     }
 
     /// Why a context does not answer, in words, if it does not.
@@ -230,7 +238,30 @@ mod tests {
         // What it was measured to take meanwhile is forgotten first.
         until(|| deploy(&context, "everywhere", true).is_ok());
         assert_eq!(context.streams().unwrap().iter().filter(|stream| stream.name.starts_with('S')).count(), 200);
-        context.stop();
+        context.stop().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_stops_without_an_io_context_that_does_not_come_back_from_a_step() {
+        let (context, _) = daemon();
+        let (inboxes, _) = context.inside();
+        let let_go = LetGo::default();
+        let stays = Arc::clone(&let_go.0);
+        let (begun, begins) = oneshot::channel();
+        inboxes[1]
+            .post(move |_| {
+                begun.send(()).unwrap();
+                while !stays.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            })
+            .unwrap();
+        begins.recv().unwrap();
+        let stuck = context.stop().unwrap_err();
+        assert_eq!(stuck.to_string(), "context c-core-2 does not answer: its thread has not returned from a step");
+        assert!(inboxes[0].is_closed());
+        drop(let_go);
+        until(|| inboxes[1].is_closed());
     }
 
     #[test]
@@ -242,7 +273,26 @@ mod tests {
         assert_eq!(context.manager().contexts().unwrap()[2].panics, 1);
         assert_eq!((lost(&context), context.streams().unwrap().len()), (None, 1));
         until(|| deploy(&context, "everywhere", true).is_ok());
-        context.stop();
+        context.stop().unwrap();
+    }
+
+    /// The caller gets an error, and other changes go on.
+    #[test]
+    fn a_panic_in_a_change_is_the_callers_error() {
+        let (context, _) = daemon();
+        let (inboxes, _) = context.inside();
+        let deploy_as = |sql: &str| {
+            let (sql, place, peak_msgs_per_s) = (Some(sql.into()), Some("c-core-0".into()), Some(1000));
+            let spec = HandlerSpec { name: "first".into(), sql, place, peak_msgs_per_s, ..HandlerSpec::default() };
+            context.manager().change(ChangeRequest::All(vec![spec]), false).unwrap()
+        };
+        deploy_as("SELECT * FROM N").unwrap();
+        inboxes[0].run(|context| context.graph.panic_in_changes(0, 1)).unwrap();
+        let refused = deploy_as("SELECT * FROM N WHERE n > 1").unwrap_err();
+        let why = "context c-core-0 panicked while it carried out its part of the change";
+        assert!(refused.is_begun && refused.refusals[0].starts_with(why), "{refused:?}");
+        until(|| deploy_as("SELECT * FROM N WHERE n > 2").is_ok());
+        context.stop().unwrap();
     }
 
     /// Nothing but a new start helps there, and others go on meanwhile.
@@ -267,6 +317,6 @@ mod tests {
         deploy(&context, "first", false).unwrap();
         let refused = deploy(&context, "everywhere", true).unwrap_err();
         assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
-        context.stop();
+        context.stop().unwrap();
     }
 }

@@ -366,6 +366,8 @@ struct Unconfirmed {
     refused: u32,
     /// The node of an order, which was not there any more.
     unknown: Option<NodeId>,
+    /// A context that has not changed all that it was to.
+    failed: Option<ContextIndex>,
     since: Instant,
     caller: Caller,
 }

@@ -9,6 +9,7 @@ use crate::managers::measure::{Measured, Measurements, Outcomes};
 use crate::managers::request::ControlRequest;
 use crate::managers::watch::MAX_ABANDONED;
 use crate::managers::{Asked, Caller, Managers, Progress, Unconfirmed, Unmeasured};
+use crate::platform::overlay::NotDone;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -175,7 +176,8 @@ impl Managers {
 
     /// Has a caller wait until contexts have completed a change, and reported on orders.
     pub(super) fn confirm_later(&mut self, change: Option<u64>, orders: BTreeSet<u64>, caller: Caller) {
-        self.unconfirmed.push(Unconfirmed { change, orders, refused: 0, unknown: None, since: Instant::now(), caller });
+        let (since, refused) = (Instant::now(), 0);
+        self.unconfirmed.push(Unconfirmed { change, orders, refused, unknown: None, failed: None, since, caller });
     }
 
     /// Takes what contexts have reported, and answers the callers that wait for it. A context may be busy for as long as its
@@ -190,7 +192,8 @@ impl Managers {
                 waiting.orders.remove(&order);
                 match outcome {
                     Ok(refused) => waiting.refused += refused,
-                    Err(node) => waiting.unknown = Some(node),
+                    Err(NotDone::UnknownNode(node)) => waiting.unknown = Some(node),
+                    Err(NotDone::Panicked(at)) => waiting.failed = Some(at),
                 }
             }
         }
@@ -204,13 +207,16 @@ impl Managers {
 
     /// What has come of a change that a caller waits for; nothing yet if contexts may still report.
     fn outcome(&mut self, waiting: &Unconfirmed) -> Option<Result<(), String>> {
-        let Unconfirmed { change, orders, refused, unknown, since, .. } = waiting;
+        let Unconfirmed { change, orders, refused, unknown, failed, since, .. } = waiting;
         if let Some(at) = change.and_then(|change| self.overlay.change_awaits(change)) {
             if since.elapsed() < self.watch.patience() && self.watch.lost(at).is_none() {
                 return None;
             }
             change.and_then(|change| self.following.get_mut(&change)).into_iter().for_each(|of| of.is_reported = true);
             return Some(Err(self.note_unanswered(at)));
+        }
+        if let Some(at) = failed {
+            return Some(Err(self.failed_text(*at)));
         }
         let lost = orders.iter().find_map(|order| self.lost_text(self.overlay.awaits(*order)?));
         match (lost, unknown) {

@@ -27,20 +27,20 @@ impl Context {
         let stream = self.streams.get(stream_key).filter(|stream| stream.needs_routes())?;
         let accepting = |key: &usize| {
             let subscription = self.subscriptions.get(*key)?;
-            Some(accepting(*key, subscription, subscription.accept.as_deref()?))
+            Some(accepting(*key, subscription, subscription.accept()?))
         };
         let morphing = &stream.morphing;
         Some(RouteRequest {
             snapshot: Arc::clone(self.streams.snapshot()),
-            stream: stream.name.clone(),
+            stream: stream.name().to_owned(),
             finder: Finder {
-                conversions: Arc::clone(stream.entry.conversions()),
-                versions: stream.entry.formats().to_vec(),
+                conversions: Arc::clone(stream.entry().conversions()),
+                versions: stream.entry().formats().to_vec(),
                 by_name: self.config.morph.by_name,
                 plans: Arc::clone(&morphing.by_name),
             },
             between: Arc::clone(&self.morph.between),
-            subscriptions: stream.subscriptions.iter().filter_map(accepting).collect(),
+            subscriptions: stream.subscriptions().iter().filter_map(accepting).collect(),
             chains: morphing.chains.clone(),
             chains_made: morphing.chains_made,
             changes: morphing.changes,
@@ -54,7 +54,7 @@ impl Context {
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.morphing.chains_made = chains_made;
-        if !Arc::ptr_eq(&conversions, stream.entry.conversions()) {
+        if !Arc::ptr_eq(&conversions, stream.entry().conversions()) {
             return;
         }
         let morphing = &mut stream.morphing;
@@ -64,17 +64,17 @@ impl Context {
         let mut confirmed = Vec::new();
         self.graph.begin_routes();
         for Routed { key, id, new, chosen, narrowed, routes } in subscriptions {
-            let is_there = |context: &Context| context.subscriptions.get(key).is_some_and(|there| there.id == id);
+            let is_there = |context: &Context| context.subscriptions.get(key).is_some_and(|there| there.id() == id);
             for (format, planned) in new {
                 if is_there(self) {
                     confirmed.extend(self.take_accepted_format(key, format, planned));
                 }
             }
             // It may have ended while they were planned, or just now.
-            let Some(subscription) = self.subscriptions.get_mut(key).filter(|there| there.id == id) else { continue };
+            let Some(subscription) = self.subscriptions.get_mut(key).filter(|there| there.id() == id) else { continue };
             let is_same = narrowed.is_none();
             narrowed.into_iter().for_each(|narrowed| subscription.set_narrowed(narrowed));
-            let accept = subscription.accept.as_deref_mut();
+            let accept = subscription.accept_mut();
             debug_assert!(accept.is_some(), "routes are planned to subscriptions that say what they accept");
             let Some(accept) = accept else { continue };
             accept.targets.extend(chosen);
@@ -100,8 +100,8 @@ impl Context {
     fn confirm_routed(&mut self, key: usize) -> Option<usize> {
         let id = self.subscriptions.accept_mut(key)?.unrouted.take()?;
         let subscription = self.subscriptions.present(key)?;
-        let (peer, number) = (subscription.peer, subscription.number);
-        if subscription.awaiting.is_none() {
+        let (peer, number) = (subscription.peer(), subscription.number());
+        if !subscription.awaits_format() {
             self.confirm_subscription(peer, id, number);
         }
         Some(peer)
@@ -113,11 +113,11 @@ impl Context {
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
         stream.adopt_routes();
-        for key in stream.subscriptions.clone() {
+        for key in stream.subscriptions().to_vec() {
             let Some(subscription) = self.subscriptions.present_mut(key) else { continue };
-            let peer = subscription.peer;
+            let peer = subscription.peer();
             // It takes all formats, or has routes.
-            let Some(id) = subscription.accept.as_deref_mut().and_then(|accept| accept.unrouted.take()) else {
+            let Some(id) = subscription.accept_mut().and_then(|accept| accept.unrouted.take()) else {
                 continue;
             };
             self.remove_subscription(key);
@@ -131,9 +131,9 @@ impl Context {
     /// waited for its routes, if the subscription is refused.
     fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) -> Option<usize> {
         let subscription = self.subscriptions.present_mut(key)?;
-        let (peer, number) = (subscription.peer, subscription.number);
-        let (planned, awaiting) = (subscription.add_planned(planned), subscription.awaiting.take());
-        let is_unrouted = subscription.accept.as_ref().is_some_and(|accept| accept.unrouted.is_some());
+        let (peer, number) = (subscription.peer(), subscription.number());
+        let (planned, awaiting) = subscription.take_planned(planned);
+        let is_unrouted = subscription.accept().is_some_and(|accept| accept.unrouted.is_some());
         self.update_node(key);
         let message: ControlMessage = match (planned, awaiting) {
             (Ok(output), awaiting) => {
@@ -166,11 +166,11 @@ fn accepting(key: usize, subscription: &Subscription, accept: &Accept) -> Accept
     let target = |format: &Format| (format.clone(), subscription.reads(format));
     Accepting {
         key,
-        id: subscription.id,
-        select: Arc::clone(&subscription.select),
+        id: subscription.id(),
+        select: Arc::clone(subscription.select()),
         names: Arc::clone(&accept.names),
         targets: accept.targets.iter().map(target).collect(),
-        entries: subscription.entries.iter().map(|entry| entry.format).collect(),
+        entries: subscription.formats().collect(),
         open_to: accept.is_open.then(|| subscription.fitting().collect()),
         narrowed: subscription.narrowed().collect(),
         routes: accept.routes.clone(),

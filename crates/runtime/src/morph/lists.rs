@@ -31,12 +31,12 @@ impl Context {
                 let owner = match conversion.owner {
                     Owner::Kept => "kept".to_owned(),
                     Owner::Session(peer) => {
-                        let found = self.net.peers().map(|(_, other)| other).find(|other| other.serial == peer);
+                        let found = self.net.peers().map(|(_, other)| other).find(|other| other.serial() == peer);
                         found.map_or_else(|| ConversionInfo::GONE.to_owned(), ToString::to_string)
                     }
                 };
                 infos.push(ConversionInfo {
-                    stream: stream.name.clone(),
+                    stream: stream.name().to_owned(),
                     from: conversion.from.to_string(),
                     from_version: stream.version(conversion.from),
                     to: conversion.to.to_string(),
@@ -67,7 +67,7 @@ impl Context {
                 let mut info = path_info(stream, &chain.from, &chain.to, &chain.steps, &chain.parts);
                 let tally = &chain.tally;
                 info.ns_per_record = chain.weight as f64 / 1000.0;
-                info.subscriptions = stream.subscriptions.iter().filter(takes).count() as u32;
+                info.subscriptions = stream.subscriptions().iter().filter(takes).count() as u32;
                 info.records_in = tally.records_in.get();
                 info.records_out = tally.records_out.get();
                 info.refused = tally.refused.get() + tally.too_long.get();
@@ -84,7 +84,7 @@ impl Context {
     fn missing_infos(&self, stream: &Stream) -> Vec<PathInfo> {
         let missing = |(from, to): &(Format, Format)| {
             let mut info = path_info(stream, from, to, &[], &[]);
-            for key in stream.subscriptions.iter().copied() {
+            for key in stream.subscriptions().iter().copied() {
                 let lacks = |accept: &crate::morph::Accept| accept.missed.contains(from) && accept.targets.contains(to);
                 if self.subscriptions.accept(key).is_some_and(lacks) {
                     info.subscriptions += 1;
@@ -102,7 +102,7 @@ impl Context {
 pub(crate) fn path_info(stream: &Stream, from: &Format, to: &Format, steps: &[Step], parts: &[Part]) -> PathInfo {
     let step = |step: &Step| path_step(step, stream.version(step.to));
     PathInfo {
-        stream: stream.name.clone(),
+        stream: stream.name().to_owned(),
         from: from.id().to_string(),
         from_version: stream.version(from.id()),
         to: to.id().to_string(),
@@ -121,7 +121,7 @@ fn path_step(step: &Step, to_version: Option<u32>) -> PathStep {
 impl Stream {
     /// Which version of the stream a format is.
     pub(crate) fn version(&self, id: FormatId) -> Option<u32> {
-        self.entry.version(id)
+        self.entry().version(id)
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Planned {
 impl Planned {
     /// The paths that a stream's formats would take to one of the accepted ones; no more is read of it than this.
     pub(crate) fn all(stream: &Stream, accept: &[Format], by_name: ByName, reads: &Reads) -> Vec<Planned> {
-        let versions = stream.formats.iter().map(|known| known.format.clone()).collect();
+        let versions = stream.formats().iter().map(|known| known.format.clone()).collect();
         let (conversions, plans) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));
         let finder = Arc::new(Finder { conversions, versions, by_name, plans });
         let (accept, reads): (Arc<[Format]>, _) = (accept.into(), Arc::new(reads.clone()));
@@ -152,10 +152,10 @@ impl Planned {
             from: known.format.clone(),
             accept: Arc::clone(&accept),
             reads: Arc::clone(&reads),
-            entry: Arc::clone(&stream.entry),
+            entry: Arc::clone(stream.entry()),
             sample: known.sample.records(),
         };
-        stream.formats.iter().map(planned).collect()
+        stream.formats().iter().map(planned).collect()
     }
 
     /// The path with its cost as measured on this thread, and the sample as it comes out: its format, and the records.

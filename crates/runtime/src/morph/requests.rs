@@ -4,6 +4,7 @@ use crate::admission::QueryCostModel;
 use crate::announcing::reply;
 use crate::catalog::{Between, Catalog};
 use crate::context::Context;
+use crate::deferred::Pending;
 use crate::net::peers::PeerRef;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Owner;
@@ -42,26 +43,26 @@ impl ConversionRequest {
 impl Context {
     /// A session offers a conversion.
     pub(crate) fn register_conversion(&mut self, key: usize, request: ConversionRequest, text: String) {
-        let Some(peer) = self.net.pause(key) else { return };
+        let Some(pending) = self.pause(key, request.id) else { return };
         if !request.kept {
-            self.morph.owners.insert(peer.serial);
+            self.morph.owners.insert(pending.peer().serial);
         }
-        let (id, owner, snapshot) = (request.id, request.owner(peer), self.streams.snapshot().clone());
+        let (owner, snapshot) = (request.owner(pending.peer()), self.streams.snapshot().clone());
         let work = move |_: &QueryCostModel| (snapshot.compile(&request.between(), &text), request.stream);
         self.plan(work, move |context, compiled| match compiled {
             Ok((Ok(compiled), stream)) => {
                 let name = stream.clone();
-                context.change_kept(peer, id, name, move |catalog| catalog.register(owner, &stream, compiled));
+                context.change_kept(pending, name, move |catalog| catalog.register(owner, &stream, compiled));
             }
-            Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
-            Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
+            Ok((Err(refusal), _)) => context.answer(&pending, Err(refusal)),
+            Err(panicked) => context.answer(&pending, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
         });
     }
 
     /// A session withdraws a conversion.
     pub(crate) fn unregister_conversion(&mut self, key: usize, request: ConversionRequest) {
-        let Some(peer) = self.net.pause(key) else { return };
-        let (id, owner, snapshot) = (request.id, request.owner(peer), self.streams.snapshot().clone());
+        let Some(pending) = self.pause(key, request.id) else { return };
+        let (owner, snapshot) = (request.owner(pending.peer()), self.streams.snapshot().clone());
         let work = move |_: &QueryCostModel| {
             let id_of = |name| snapshot.format_known(&request.stream, name).map(|format| format.id());
             let ids = id_of(&request.from).and_then(|from| Ok((from, id_of(&request.to)?)));
@@ -70,10 +71,10 @@ impl Context {
         self.plan(work, move |context, found| match found {
             Ok((Ok((from, to)), stream)) => {
                 let name = stream.clone();
-                context.change_kept(peer, id, name, move |catalog| catalog.unregister(owner, &stream, from, to));
+                context.change_kept(pending, name, move |catalog| catalog.unregister(owner, &stream, from, to));
             }
-            Ok((Err(refusal), _)) => context.answer(peer, id, Err(refusal)),
-            Err(panicked) => context.answer(peer, id, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
+            Ok((Err(refusal), _)) => context.answer(&pending, Err(refusal)),
+            Err(panicked) => context.answer(&pending, Err(refuse(RefusalCode::Conversion, panicked.to_string()))),
         });
     }
 
@@ -81,8 +82,7 @@ impl Context {
     /// disk, if it has to be, and all I/O contexts have planned routes by it.
     fn change_kept(
         &self,
-        peer: PeerRef,
-        id: u32,
+        pending: Pending,
         stream: String,
         change: impl FnOnce(&mut Catalog) -> Result<(), Refusal> + Send + 'static,
     ) {
@@ -91,7 +91,7 @@ impl Context {
         self.streams.catalog().post(move |catalog| {
             let outcome = change(catalog);
             catalog.publish_snapshot();
-            let later = inbox.clone();
+            let (later, peer, id) = (inbox.clone(), pending.peer(), pending.id());
             let answer = move |outcome| {
                 let reply = move |context: &mut Context| {
                     // It may have gone meanwhile.
@@ -111,43 +111,41 @@ impl Context {
                 }
             };
             catalog.answer_when_kept(outcome, Box::new(answer));
-            let _ = inbox.post(move |context| {
-                context.net.still_there(peer).into_iter().for_each(|key| context.resume(key));
-            });
+            let _ = inbox.post(move |context| context.go_on_unanswered(&pending));
         });
     }
 
     /// A session listens for conversions that a stream's subscribers lack, and gets a notice of those that they lack
     /// now.
     pub(crate) fn listen_for_converters(&mut self, key: usize, id: u32, stream: String) {
-        let Some(peer) = self.net.pause(key) else { return };
+        let Some(pending) = self.pause(key, id) else { return };
         self.use_stream(stream, true, move |context, entered| match entered {
-            Ok(Some(key)) => context.take_listener(peer, id, key),
-            Ok(None) => context.answer(peer, id, Err(refuse(RefusalCode::UnknownStream, "the stream is unknown"))),
-            Err(refusal) => context.answer(peer, id, Err(refusal)),
+            Ok(Some(key)) => context.take_listener(&pending, key),
+            Ok(None) => context.answer(&pending, Err(refuse(RefusalCode::UnknownStream, "the stream is unknown"))),
+            Err(refusal) => context.answer(&pending, Err(refusal)),
         });
     }
 
-    fn take_listener(&mut self, peer: PeerRef, id: u32, stream_key: usize) {
-        let (key, stream) = (self.net.still_there(peer), self.streams.present_mut(stream_key));
+    fn take_listener(&mut self, pending: &Pending, stream_key: usize) {
+        let (key, stream) = (self.net.still_there(pending.peer()), self.streams.present_mut(stream_key));
         // The peer may have gone meanwhile.
         let (Some(key), Some(stream)) = (key, stream) else { return self.streams.leave(stream_key) };
         let listeners = &mut stream.morphing.listeners;
         if listeners.contains(&key) {
             self.streams.leave(stream_key);
-            return self.answer(peer, id, Ok(()));
+            return self.answer(pending, Ok(()));
         }
         if listeners.len() >= MAX_LISTENERS {
-            let message = format!("{MAX_LISTENERS} sessions listen on stream `{}`, the bound", stream.name);
+            let message = format!("{MAX_LISTENERS} sessions listen on stream `{}`, the bound", stream.name());
             self.streams.leave(stream_key);
-            return self.answer(peer, id, Err(refuse(RefusalCode::Limit, message)));
+            return self.answer(pending, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
-        let (name, wanted) = (stream.name.clone(), stream.morphing.all_wanted());
+        let (name, wanted) = (stream.name().to_owned(), stream.morphing.all_wanted());
         for (from, to) in wanted {
             self.send_control(key, &converter_wanted(&name, &from, &to).into());
         }
-        self.answer(peer, id, Ok(()));
+        self.answer(pending, Ok(()));
     }
 
     /// A peer is gone, and its conversions with it.
@@ -164,7 +162,7 @@ impl Context {
             return;
         }
         let owns = |stream: &crate::streams::Stream| {
-            stream.entry.conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
+            stream.entry().conversions().graph().conversions().iter().any(|c| c.owner == Owner::Session(peer.serial))
         };
         let streams = self.streams.keyed().filter(|(_, stream)| owns(stream)).map(|(key, _)| key as u32).collect();
         self.morph.gone.push((peer.serial, streams));

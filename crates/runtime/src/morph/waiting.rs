@@ -38,7 +38,7 @@ impl Context {
                 "the conversion {}of stream `{}` failed on a record because of a bug in the daemon: its records are \
                  dropped",
                 formats.unwrap_or_default(),
-                stream.name
+                stream.name()
             );
             // The managers may have ended before.
             let _ = self.to_managers.send(ControlRequest::Event(EventKind::Failed, self.graph.index(), text));
@@ -50,15 +50,15 @@ impl Context {
     fn note_missed(&mut self, key: usize, format: u64) {
         // It may have ended with an event before this one.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
-        let accept = subscription.accept.as_deref_mut();
+        let (stream_key, peer, number) = (subscription.stream(), subscription.peer(), subscription.number());
+        let accept = subscription.accept_mut();
         debug_assert!(accept.is_some(), "subscription {key} says what it accepts");
         let Some(accept) = accept else { return };
         if accept.route(format) != Route::Unreachable || accept.missed.iter().any(|missed| missed.id().0 == format) {
             return;
         }
-        let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
         let Some(stream) = self.streams.present(stream_key) else { return };
-        let missed = stream.formats.iter().find(|known| known.format.id().0 == format);
+        let missed = stream.formats().iter().find(|known| known.format.id().0 == format);
         debug_assert!(missed.is_some(), "format {format:x}, in which records came, is known");
         let Some(missed) = missed else { return };
         let missed = missed.format.clone();
@@ -67,7 +67,7 @@ impl Context {
         let message = format!(
             "no conversion of stream `{}` leads from format {} to {}; the programs that offer conversions on the \
              stream were asked for one (`crossdock conversions add` registers one)",
-            stream.name,
+            stream.name(),
             missed.id(),
             accepted.join(" or "),
         );
@@ -82,7 +82,7 @@ impl Context {
     pub(crate) fn note_wanted(&mut self, stream_key: usize) {
         let Some(stream) = self.streams.present(stream_key) else { return };
         let mut wanted: Vec<(Format, Format)> = Vec::new();
-        for accept in stream.subscriptions.iter().filter_map(|&key| self.subscriptions.accept(key)) {
+        for accept in stream.subscriptions().iter().filter_map(|&key| self.subscriptions.accept(key)) {
             for want in accept.missed.iter().flat_map(|from| accept.targets.iter().map(move |to| (from, to))) {
                 let known = wanted.iter().any(|known| (known.0.id(), known.1.id()) == (want.0.id(), want.1.id()));
                 if !known && wanted.len() < MAX_WANTED {
@@ -113,7 +113,7 @@ impl Context {
     /// Notifies the listeners here of those conversions that were not wanted before.
     fn report_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
         let Some(stream) = self.streams.present(stream_key) else { return };
-        let (name, listeners) = (stream.name.clone(), stream.morphing.listeners.clone());
+        let (name, listeners) = (stream.name().to_owned(), stream.morphing.listeners.clone());
         for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
             let notice = converter_wanted(&name, from, to);
             listeners.iter().for_each(|listener| self.send_control(*listener, &notice.clone().into()));
@@ -123,8 +123,8 @@ impl Context {
     /// A subscription's routes were planned anew: notifies the subscriber of the missed formats that are readable now.
     pub(crate) fn note_readable(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
-        let (stream_key, peer, number) = (subscription.stream, subscription.peer, subscription.number);
-        let accept = subscription.accept.as_deref_mut();
+        let (stream_key, peer, number) = (subscription.stream(), subscription.peer(), subscription.number());
+        let accept = subscription.accept_mut();
         debug_assert!(accept.is_some(), "subscription {key} says what it accepts");
         let Some(accept) = accept else { return };
         let missed = std::mem::take(&mut accept.missed);

@@ -353,7 +353,7 @@ impl Net {
         let (peers, mut wire) = self.split(host);
         // It may have gone with the packet that was taken.
         let Some(peer) = peers.get_mut(key) else { return };
-        let is_blocked = peer.publishing.iter().any(|publishing| is_blocked(publishing.stream));
+        let is_blocked = peer.publishing().iter().any(|publishing| is_blocked(publishing.stream));
         peer.carrier_mut().grant_credit(&mut wire, is_blocked);
     }
 }

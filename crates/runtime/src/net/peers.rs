@@ -10,8 +10,10 @@ use crate::net::payload::{Arrived, Payload};
 use crate::present::present;
 use crate::principal::Principal;
 use crate::publications::Taken;
-use crossdock_format::Format;
+use crate::refusal::refuse;
+use crossdock_format::{Format, FormatId};
 use crossdock_transport::Session;
+use crossdock_transport::control::{Refusal, RefusalCode};
 use slab::Slab;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,6 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Low bits of a session number: the slot. The bits above name the I/O context, and the rest is random, so that an old number is
 /// not mistaken for a new session.
 const SLOT_BITS: u32 = 16;
+
+/// Announced stream numbers of one session at most.
+const MAX_PUBLISHING: usize = 256;
 
 /// The stream that a peer publishes under one of its stream numbers.
 #[derive(Clone, Debug)]
@@ -56,21 +61,21 @@ static LAST_SERIAL: AtomicU64 = AtomicU64::new(0);
 /// One peer.
 pub(crate) struct Peer {
     stored: Stored,
-    pub(crate) publishing: Vec<Publishing>,
+    publishing: Vec<Publishing>,
     /// Keys of its subscriptions.
-    pub(crate) subscriptions: Vec<usize>,
+    pub(super) subscriptions: Vec<usize>,
     /// Whether its queue is over the bound; its `block` subscriptions then hold their streams' publishers back.
-    pub(crate) full: bool,
+    pub(super) full: bool,
     /// When it became so, in ns, until that was noted as an event.
-    pub(crate) full_since_ns: Option<u64>,
+    pub(super) full_since_ns: Option<u64>,
     /// When it was last noted that it holds publishers back, in ns.
-    pub(crate) noted_ns: Option<u64>,
+    pub(super) noted_ns: Option<u64>,
     /// Whether it is in the list of peers that have something to send this turn.
     dirty: bool,
     /// Distinguishes it from earlier and later peers with the same key, and from those of other contexts.
-    pub(crate) serial: u64,
+    pub(super) serial: u64,
     /// Whether a request of its is with the planner or the catalog, and what it sends meanwhile waits.
-    pub(crate) is_paused: bool,
+    pub(super) is_paused: bool,
     /// Its messages with pieces missing.
     pub(super) joining: Joining,
 }
@@ -98,6 +103,86 @@ impl Peer {
             is_paused: false,
             joining: Joining::default(),
         }
+    }
+
+    /// What it publishes.
+    pub(crate) fn publishing(&self) -> &[Publishing] {
+        &self.publishing
+    }
+
+    /// What it publishes under a number, in the format of this id.
+    #[inline]
+    pub(crate) fn published(&self, number: u32, format: u64) -> Option<&Publishing> {
+        self.publishing.iter().find(|p| p.number == number && p.format.id().0 == format)
+    }
+
+    /// It publishes a stream in a format from now on; whether it has not before.
+    ///
+    /// # Errors
+    /// The number stands for another stream, or it publishes as much as it may.
+    pub(crate) fn publish(&mut self, publishing: Publishing) -> Result<bool, Refusal> {
+        let (number, stream, format) = (publishing.number, publishing.stream, publishing.format.id());
+        if self.publishing.iter().any(|p| p.number == number && p.stream != stream) {
+            let message = format!("stream number {number} already stands for another stream in this session");
+            return Err(refuse(RefusalCode::State, message));
+        }
+        let has_room = self.publishing.len() < MAX_PUBLISHING;
+        match self.publishing.iter_mut().find(|p| p.number == number && p.format.id() == format) {
+            Some(again) => {
+                *again = Publishing { has_records: again.has_records, ..publishing };
+                Ok(false)
+            }
+            None if has_room => {
+                self.publishing.push(publishing);
+                Ok(true)
+            }
+            None => {
+                let message = format!("this session has announced {MAX_PUBLISHING} streams and formats, the bound");
+                Err(refuse(RefusalCode::Limit, message))
+            }
+        }
+    }
+
+    /// It has finished what it published under a number: the stream, what it published of it, and whether it publishes nothing more
+    /// of it.
+    pub(crate) fn finish(&mut self, number: u32) -> Option<(usize, Vec<Publishing>, bool)> {
+        let stream = self.publishing.iter().find(|p| p.number == number)?.stream;
+        let ended = self.publishing.extract_if(.., |p| p.number == number).collect();
+        Some((stream, ended, !self.publishing.iter().any(|p| p.stream == stream)))
+    }
+
+    /// Records have come of what it publishes under a number in the format of this id: the stream and the format.
+    pub(crate) fn note_records(&mut self, number: u32, format: u64) -> Option<(usize, FormatId)> {
+        let publishing = self.publishing.iter_mut().find(|p| p.number == number && p.format.id().0 == format)?;
+        publishing.has_records = true;
+        Some((publishing.stream, publishing.format.id()))
+    }
+
+    /// Keys of its subscriptions.
+    #[inline]
+    pub(crate) fn subscriptions(&self) -> &[usize] {
+        &self.subscriptions
+    }
+
+    /// It has a subscription of this key.
+    pub(crate) fn begin_subscription(&mut self, key: usize) {
+        self.subscriptions.push(key);
+    }
+
+    /// A subscription of its has ended.
+    pub(crate) fn end_subscription(&mut self, key: usize) {
+        self.subscriptions.retain(|&other| other != key);
+    }
+
+    /// Whether its queue is over the bound.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Distinguishes it from earlier and later peers with the same key, and from those of other contexts.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// The carrier of its messages.

@@ -24,8 +24,8 @@ mod orders;
 mod view;
 
 use committing::{Committing, PATIENT_POLLS};
-pub(crate) use orders::NotOrdered;
 use orders::Ordered;
+pub(crate) use orders::{NotDone, NotOrdered};
 use view::{EdgeEnds, View};
 
 /// Why a change was not made. Nothing has changed then.
@@ -172,6 +172,8 @@ pub(crate) struct Changed {
     pub(crate) lost_states: u32,
     /// Records that removed nodes had not worked on.
     pub(crate) dropped: u64,
+    /// A context that has not changed all that it was to, because of a panic.
+    pub(crate) failed: Option<ContextIndex>,
     /// The change's number, if contexts have not completed it yet: [`Overlay::resume`] goes on with it.
     pub(crate) unfinished: Option<u64>,
 }

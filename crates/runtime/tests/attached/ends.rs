@@ -93,7 +93,7 @@ fn a_restarted_daemon_is_attached_to_again() {
         let mut session = Session::attach(&context);
         move || session.next().unwrap_err()
     });
-    context.stop();
+    context.stop().unwrap();
     let error = waiting.join().unwrap();
     assert!(matches!(&error, MailboxError::Gone { reason, .. } if reason.contains("shutting down")), "{error}");
     await_that("the end", || session.attachment.is_gone());

@@ -60,7 +60,7 @@ fn a_handler_over_its_budget_with_no_other_place_stays_under_its_limit() {
     // Another version is another chance.
     change(&context, ChangeRequest::Swap(slow));
     assert_eq!(until(&context, "slow", |_| true).why, None);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Records of a slow handler, 6 s of them.
@@ -118,7 +118,7 @@ fn a_handler_counts_with_what_it_takes_at_work() {
     // the least a quarter is not there for others, more than what it was admitted with.
     let there = io_context();
     assert!(there.headroom_ns_per_s + 100_000_000 < there.capacity_ns_per_s, "{there:?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// A handler that takes longer for a record than a slice, and was deployed before its stream was there, does not keep its I/O
@@ -150,5 +150,5 @@ fn a_slow_handler_that_came_before_its_stream_gives_way_to_its_context_and_leave
     // Which of the two is found first depends on what else the machine does.
     let is_over = |how: &str| moved.text.contains(how);
     assert!(is_over("takes far more than it was admitted with") || is_over("exceeded its budget"), "{moved:?}");
-    context.stop();
+    context.stop().unwrap();
 }

@@ -107,7 +107,7 @@ fn an_output_format_changes_a_thousand_times_under_traffic_and_nothing_is_lost()
         handlers.iter().any(|handler| handler.name == "made" && u64::from(handler.version) >= ROUNDS),
         "{handlers:#?}"
     );
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Waits at a record until it is let go: where it is measured, or where it works.
@@ -208,7 +208,7 @@ fn delays_no_other_change(kind: NativeKind, here: &AtomicBool, let_go: &AtomicBo
     publish(&mut publisher, 100, 200);
     publisher.finish().unwrap();
     until(&context, "reads_it", |info| info.records_in == 100);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Whose state is asked for when it is swapped: a format is announced then.
@@ -279,7 +279,7 @@ fn a_format_that_is_announced_while_a_change_is_planned_is_read() {
     publisher.finish().unwrap();
     let info = until(&context, "reader", |info| info.inputs.len() == 2 && info.records_in == 1);
     assert!(info.dropped.is_empty(), "{info:#?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// A swap waits for contexts to learn what they know of the streams, to prepare and to commit, and for nothing else: also where its
@@ -309,7 +309,7 @@ fn a_swap_takes_three_round_trips_at_most() {
         assert!((1..=3).contains(&applied.round_trips), "{query}: {applied:?}");
         publish(&mut publisher, 0, 10);
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// A format that comes while the next version is measured is read by that version too.
@@ -341,7 +341,7 @@ fn a_format_that_is_announced_while_a_swap_is_measured_is_read() {
     second.finish().unwrap();
     let info = until(&context, "of", |info| info.records_in > before || !info.dropped.is_empty());
     assert!(info.dropped.is_empty() && info.inputs.len() == 2, "{info:#?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// An order to a busy context is given, and its caller is answered when it is carried out; others are answered meanwhile.
@@ -388,7 +388,7 @@ fn a_busy_context_delays_no_change_but_those_that_it_takes_part_in() {
     publisher.finish().unwrap();
     let info = until(&context, "busy", |info| info.records_out == 1);
     assert_eq!((info.status.as_str(), info.faults, info.dropped.len()), ("running", 0, 0), "{info:?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Handlers that read one another's streams are refused, however they come to it, and what is there goes on.
@@ -439,7 +439,7 @@ fn a_cycle_is_refused_in_whatever_steps_it_comes() {
     publish(&mut publisher, 0, 1000);
     publisher.finish().unwrap();
     assert_eq!(count(&mut last, 0..), 1000);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Each queue needs a buffer at least: a handler for whose queues there is none is refused, and the others go on.
@@ -474,7 +474,7 @@ fn a_change_whose_queues_do_not_fit_into_the_buffers_is_refused() {
     // Where one goes another has room.
     change(&context, ChangeRequest::Remove { handler: "h0".into() });
     change(&context, ChangeRequest::Deploy(spec(there)));
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// A change at a busy context takes effect when that has time, and those that need the same context after it; others meanwhile.
@@ -519,7 +519,7 @@ fn a_change_at_a_busy_context_keeps_no_other_waiting() {
     let info = until(&context, "busy", |info| info.records_out == 2);
     assert_eq!((info.status.as_str(), info.faults, info.dropped.len()), ("running", 0, 0), "{info:?}");
     until(&context, "behind", |info| info.records_in > 0);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Nearly as many handlers as there are buffers for their queues.
@@ -556,7 +556,7 @@ fn a_change_looks_at_no_handler_that_it_does_not_concern() {
             made(ChangeRequest::Remove { handler: "new".to_owned() }),
         ];
         assert_eq!(context.manager().handlers().unwrap().len(), others + 2);
-        context.stop();
+        context.stop().unwrap();
         looked_at
     };
     let few = looked_at(10);

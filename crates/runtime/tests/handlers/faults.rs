@@ -80,7 +80,7 @@ fn a_handler_that_panics_is_restarted_with_new_state_and_nobody_else_notices() {
     assert_eq!(of_bad.len() as u64 + lost, 12_000);
     let gaps = of_bad.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
     assert_eq!(gaps, 1, "one run of records is missing");
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_handler_that_panics_again_and_again_is_given_up_and_its_publishers_go_on() 
     // It is swapped for one that goes on.
     change(&context, ChangeRequest::Swap(native("bad", "pass", "N", &[])));
     until(&context, "bad", |info| info.status == "running");
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
         "{replaced:?}"
     );
     LET_GO.store(true, Ordering::Release);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Long computing is what g-cores are for: it counts whether a handler goes on to its next record.
@@ -190,7 +190,7 @@ fn a_handler_of_1_ms_a_record_is_not_stuck_however_long_its_batch_takes() {
     let info = until(&context, "slow", |info| info.records_out == 1500);
     assert_eq!((info.status.as_str(), info.faults, info.dropped.len()), ("running", 0, 0), "{info:?}");
     assert_eq!(context.manager().contexts().unwrap()[1].replaced, 0);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Does some work on each record.
@@ -256,7 +256,7 @@ fn how_long_a_handler_may_stay_at_a_record_is_its_own_setting() {
     assert_eq!((replaced(1), replaced(3)), (0, 1));
     [&LET_GO_PATIENT, &LET_GO_HASTY].iter().for_each(|let_go| let_go.store(true, Ordering::Release));
     until(&context, "patient", |info| info.records_out + info.dropped.iter().map(|lost| lost.1).sum::<u64>() == 1);
-    context.stop();
+    context.stop().unwrap();
 }
 
 static LET_GO_C_CORE: AtomicBool = AtomicBool::new(false);
@@ -311,7 +311,7 @@ fn a_c_core_that_does_not_come_back_is_reported_and_left_alone_until_it_does() {
     }
     until(&context, "bad", |info| info.inputs.len() == 2);
     change(&context, remove);
-    context.stop();
+    context.stop().unwrap();
 }
 
 static LET_GO_MANY: AtomicBool = AtomicBool::new(false);
@@ -356,7 +356,7 @@ fn as_many_g_cores_as_ever_are_replaced_if_handlers_come_back() {
     while g_core().replaced < 17 {
         std::thread::yield_now();
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 static IS_MEASURED: AtomicBool = AtomicBool::new(false);
@@ -392,7 +392,7 @@ fn reports_are_available_during_a_change() {
     LET_GO_MEASURED.store(true, Ordering::Release);
     changed.join().unwrap().unwrap().unwrap();
     assert_eq!(manager.handlers().unwrap().len(), 2, "who made a change sees it");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Panics where nobody expects it.
@@ -454,7 +454,7 @@ fn a_context_goes_on_after_a_panic_outside_of_a_handlers_work() {
         let moved = |handler: &str| ChangeRequest::Move { handler: handler.into(), place: Some("g-core-1".into()) };
         ["bad", "good"].into_iter().for_each(|handler| change(&context, moved(handler)));
         assert!(context.manager().contexts().unwrap().iter().all(|context| context.lost.is_none()));
-        context.stop();
+        context.stop().unwrap();
     }
 }
 
@@ -486,5 +486,5 @@ fn a_handler_that_is_stopped_after_a_fault_drops_and_counts_what_comes() {
     publisher.finish().unwrap();
     let info = until(&context, "bad", |info| info.records_in == 11_000 && lost(info) + info.records_out == 11_000);
     assert_eq!((info.records_out, lost(&info), info.status.as_str()), (1000, 10_000, "running"));
-    context.stop();
+    context.stop().unwrap();
 }

@@ -83,7 +83,7 @@ fn no_packet_is_taken_before_the_context_is_opened() {
     // Records count as taken before they are worked on.
     let info = until(&context, "all", |info| info.records_out == 2000);
     assert_eq!((info.records_in, context.streams().unwrap()[0].records_unclaimed), (2000, 0));
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// The first field of all records up to the stream's end.
@@ -167,7 +167,7 @@ fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
             assert_eq!(handlers[0].context.as_deref(), Some(place));
             assert_eq!((handlers[0].records_in, handlers[0].records_out), (100_000, 50_000), "{handlers:?}");
             assert!(handlers.iter().all(|handler| handler.dropped.is_empty()), "{handlers:?}");
-            context.stop();
+            context.stop().unwrap();
         }
     }
 }
@@ -228,7 +228,7 @@ fn a_new_format_of_a_stream_goes_through_a_chain_and_nothing_is_lost() {
         let info = until(&context, handler, |info| info.inputs.len() == 2);
         assert!(info.dropped.is_empty(), "{info:#?}");
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_note_on_a_stream_without_a_publisher_says_whether_it_had_records() {
     let deploy = ChangeRequest::Deploy(sql("of_kept", "SELECT number FROM M"));
     let kept = context.manager().change(deploy, false).unwrap().unwrap().plan.notes.join("; ");
     assert!(kept.contains("stream `M`, which has had 0 records since the daemon's start, has no publisher"), "{kept}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     assert!(publishing.is_err_and(|error| error.to_string().contains("produced by handler `made`")));
     change(&context, ChangeRequest::Remove { handler: "made".into() });
     Publisher::builder(&addr).stream("made").format(&numbers()).connect().unwrap();
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn the_streams_of_handlers_that_are_gone_are_forgotten_once_nobody_reads_them() 
     change(&context, ChangeRequest::Deploy(sql("kept", "SELECT * FROM N")));
     change(&context, ChangeRequest::Remove { handler: "kept".into() });
     assert_eq!(context.streams().unwrap().len(), 2);
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Says where two long lists part.
@@ -389,7 +389,7 @@ fn random_changes_under_traffic_lose_double_and_reorder_nothing() {
     let found = (readers.0.join(), readers.1.join());
     let found = (found.0.map_err(drop), found.1.map_err(drop));
     assert_eq!(found, (Ok(published), Ok(published / 10)), "{:#?}", context.manager().handlers());
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Two who change the same at once: one after the other, and both are answered.
@@ -419,7 +419,7 @@ fn changes_at_once_are_made_one_after_the_other() {
     let events = context.manager().events(0).unwrap();
     let count = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
     assert_eq!(count("deployed"), count("removed") + there.len());
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// What many subscribers make of a backlog takes more buffers than there are: it waits, and is not dropped.
@@ -455,5 +455,5 @@ fn a_derived_stream_waits_while_buffers_are_short() {
     }
     let made = &context.manager().handlers().unwrap()[0];
     assert!(made.dropped.is_empty(), "{made:?}");
-    context.stop();
+    context.stop().unwrap();
 }

@@ -109,7 +109,7 @@ fn replicas_are_swapped_under_traffic_and_each_publishers_records_come_once_and_
         }
         let handlers = context.manager().handlers().unwrap();
         assert!(handlers.iter().all(|handler| handler.dropped.is_empty() && handler.faults == 0), "{handlers:#?}");
-        context.stop();
+        context.stop().unwrap();
     }
 }
 
@@ -144,7 +144,7 @@ fn each_replica_works_on_what_is_published_at_its_context_and_all_change_at_once
     let set = ChangeRequest::SetParameters { handler: "late".into(), parameters };
     let applied = context.manager().change(set, false).unwrap().unwrap();
     assert_eq!(applied.plan.changes.len(), 3, "{applied:?}");
-    context.stop();
+    context.stop().unwrap();
     // Another number of contexts has as many replicas of what is kept.
     let (context, addr) = start_io(2, directory.path());
     assert_eq!(placed(&context), rows(2));
@@ -152,7 +152,7 @@ fn each_replica_works_on_what_is_published_at_its_context_and_all_change_at_once
     let mut subscriber = Subscriber::builder(&addr).sql("SELECT number FROM late").connect().unwrap();
     change(&context, ChangeRequest::Remove { handler: "late".into() });
     assert_eq!((collect(&mut subscriber), placed(&context)), (vec![], vec![]));
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -188,5 +188,5 @@ fn what_replicas_cannot_be_is_refused_with_the_reason() {
     let why = refused(ChangeRequest::Swap(HandlerSpec { replicas: true, ..numbered }));
     assert!(why.starts_with("handler `clean`: ") && why.contains("each replica would have a part"), "{why}");
     assert_eq!(placed(&context).len(), 3);
-    context.stop();
+    context.stop().unwrap();
 }

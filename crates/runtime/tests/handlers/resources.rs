@@ -50,7 +50,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
             break;
         }
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// What a path reserves is kept for each handler on the way, and for nobody else; all three resources bind.
@@ -107,7 +107,7 @@ fn reservations_hold_for_handlers_and_for_their_paths() {
     // Nothing is kept any more for a path that nobody has.
     change(&context, ChangeRequest::Swap(sql("last", "SELECT number FROM tens")));
     assert_eq!((until(&context, "tens", |_| true).reserved, until(&context, "last", |_| true).reserved), (None, None));
-    context.stop();
+    context.stop().unwrap();
 }
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -144,7 +144,7 @@ fn a_rule_that_does_not_suit_its_handler_is_refused() {
     let fixed = HandlerSpec { overload_parameters, ..native("few", "number", "N", &[("field", "n1")]) };
     let refused = context.manager().change(ChangeRequest::Deploy(fixed), false).unwrap().unwrap_err();
     assert!(refused.refusals[0].contains("cannot change while the handler runs"), "{refused:?}");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// Handlers at a context that is near its limit, one of them with a rule for that.
@@ -207,7 +207,7 @@ fn a_handler_does_with_less_by_its_own_rule_where_its_context_is_near_its_limit(
     let part_by_rule: Vec<u64> = part(by_rule, by_rule + 1000).collect();
     assert!(part_by_rule.iter().copied().eq((by_rule..by_rule + 1000).filter(|n| n % 10 == 0)), "{part_by_rule:?}");
     assert!(part(whole, whole + 1000).eq(whole..whole + 1000), "whole again");
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// A thread's name and priority, from what the kernel reports of it.
@@ -255,7 +255,7 @@ fn contexts_have_the_priorities_that_they_are_to_have_or_it_is_said_which_have_n
             std::thread::yield_now();
         }
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 /// While batches wait too long for a context, its handlers that allow it are sampled, and an event reports it.
@@ -299,5 +299,5 @@ fn a_sampled_handler_is_reported() {
         io_then.headroom_ns_per_s < io_context.capacity_ns_per_s * 4 / 5,
         "what is kept free and the handler's share are not left"
     );
-    context.stop();
+    context.stop().unwrap();
 }

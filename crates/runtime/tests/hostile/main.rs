@@ -371,7 +371,7 @@ fn packets_of_an_unknown_session_get_a_reset_if_they_ask_for_an_answer() {
         assert_eq!((header.kind, header.session, payload.len()), (Kind::Reset, session, 0));
         raw.socket.send(&Header::new(Kind::Ping, 6).packet(&[]).unwrap()).unwrap();
     }
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]

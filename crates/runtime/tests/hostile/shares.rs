@@ -64,7 +64,7 @@ fn one_address_cannot_take_all_streams_and_mailboxes() {
     assert!(attached.is_ok());
     let node = Node::builder(&addr).transport(Transport::Shm).connect().unwrap();
     node.create_mailbox("own", MailboxOptions::default()).unwrap();
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn one_address_cannot_take_all_sessions_and_subscriptions() {
     // Who leaves makes room for others of its origin.
     sessions[0].send(Kind::Close, 0, 0, 0, &[]);
     await_that("room for another session", || Raw::connect(&addr).greet().is_ok());
-    context.stop();
+    context.stop().unwrap();
 }
 
 #[test]
@@ -129,5 +129,5 @@ fn one_user_cannot_take_all_places_of_attached_clients() {
     };
     assert!(clients.len() >= 3, "{}", clients.len());
     assert!(error.contains("max_sessions_per_peer") && error.contains("user "), "{error}");
-    context.stop();
+    context.stop().unwrap();
 }

@@ -128,8 +128,9 @@ pub(crate) fn run(json: bool) -> Outcome {
     (config.morph.hold_bytes, config.morph.hold_total_bytes) = (HOLD_BYTES, 2 * HOLD_BYTES);
     let context = ContextHandle::start(config).map_err(|error| Failure::failed(error.to_string()))?;
     let results = play(&context, &replay, &versions, &interrupt);
-    context.stop();
+    let stopped = context.stop();
     let results = results?;
+    stopped.map_err(|stuck| Failure::failed(stuck.to_string()))?;
     let mut expected = vec![Rows::default(); JOBS.len()];
     jobs::each_flight(&flights_csv, |flight| {
         JOBS.iter().zip(&mut expected).for_each(|(job, rows)| (job.plain)(flight, rows));

@@ -1,8 +1,10 @@
 use super::*;
 use crossdock_runtime::info::{ClientInfo, SubscriptionInfo};
+use crossdock_runtime::{ContextConfig, ContextKind, ContextSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::show;
 
@@ -41,7 +43,7 @@ fn filled<T: Described + Default + Serialize + DeserializeOwned>(first: u64) -> 
 
 fn exposition() -> Exposition {
     Exposition {
-        io: filled(1000),
+        io: vec![filled(1000)],
         control: filled(2000),
         contexts: vec![filled(3000)],
         handlers: vec![filled(4000)],
@@ -129,7 +131,7 @@ fn check<T: Described + Default + Serialize + DeserializeOwned>(report: &T, text
 fn every_field_is_found_with_its_own_value_in_json_lists_and_metrics() {
     let of = exposition();
     let text = exposition().text().unwrap();
-    check(&of.io, &text, &IO);
+    check(&of.io[0], &text, &IO);
     check(&of.control, &text, &CONTROL);
     check(&of.contexts[0], &text, &CONTEXT);
     check(&of.handlers[0], &text, &HANDLER);
@@ -147,6 +149,7 @@ fn labels_are_names_that_last_and_reasons() {
          context=\"text 4008\",class=\"text 4010\"} 1",
         "crossdock_handler_records_in_total{handler=\"text 4000\"} ",
         "crossdock_context_turns_total{context=\"text 3000\",kind=\"text 3001\"} ",
+        "crossdock_io_turns_total{context=\"text 1000\"} ",
         "crossdock_stream_records_in_total{stream=\"text 5000\"} ",
         "crossdock_mailbox_puts_total{mailbox=\"text 6000\"} ",
         "crossdock_events_total{kind=\"reason 2002\"} 2002",
@@ -160,6 +163,40 @@ fn labels_are_names_that_last_and_reasons() {
     let label =
         text.lines().find(|line| ["subscription=", "client=", "process="].iter().any(|label| line.contains(label)));
     assert_eq!(label, None);
+}
+
+/// The metrics of the I/O contexts are those of each; the lists have their sum.
+#[test]
+fn each_io_context_has_its_own_series() {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut config = ContextConfig { listen, ..ContextConfig::default() };
+    let io = ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) };
+    config.platform.contexts.extend([io.clone(), io]);
+    let daemon = ContextHandle::start(config).unwrap();
+    let contexts = daemon.io_contexts().unwrap();
+    let text = Exposition::of(&daemon).unwrap().text().unwrap();
+    for (metric, of) in [
+        ("crossdock_io_buffers_bound", contexts.iter().map(|context| context.buffers).collect::<Vec<u64>>()),
+        ("crossdock_sessions_bound", contexts.iter().map(|context| context.max_sessions.into()).collect()),
+    ] {
+        let found = samples(&text, metric);
+        let wanted: Vec<(String, f64)> = ["c-core-0", "c-core-1", "c-core-2"]
+            .into_iter()
+            .zip(&of)
+            .map(|(name, value)| (format!("{metric}{{context=\"{name}\"}}"), *value as f64))
+            .collect();
+        let found: Vec<(String, f64)> = found.into_iter().map(|(what, value)| (what.to_owned(), value)).collect();
+        assert_eq!((found, of.len()), (wanted, 3));
+    }
+    for name in ["c-core-0", "c-core-1", "c-core-2"] {
+        assert!(text.contains(&format!("crossdock_io_turns_total{{context=\"{name}\"}} ")), "{name}: {text}");
+    }
+    let sum = daemon.context().unwrap();
+    let all = |of: fn(&ContextInfo) -> u64| contexts.iter().map(of).sum::<u64>();
+    assert_eq!(sum.name, "c-core-0, c-core-1, c-core-2");
+    assert_eq!((sum.buffers, sum.max_sessions.into()), (all(|of| of.buffers), all(|of| of.max_sessions.into())));
+    assert_eq!(sum.max_mailboxes, contexts[0].max_mailboxes, "they are at the home context");
+    daemon.stop().unwrap();
 }
 
 #[test]

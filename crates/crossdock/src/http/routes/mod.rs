@@ -318,7 +318,7 @@ mod tests {
                 change.await.unwrap().unwrap();
             }
         });
-        context.stop();
+        context.stop().unwrap();
     }
 
     #[test]

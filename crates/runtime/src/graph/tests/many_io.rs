@@ -197,7 +197,7 @@ impl Contexts {
             return;
         }
         let Some(mut buffer) = self.pool.alloc(512) else { return };
-        let mut batch = Batch::new();
+        let mut batch = self.graphs[at].1.spares.take();
         (batch.stream, batch.format) = (stream, FORMAT);
         let records = self.rng.usize(1..20);
         let next = self.next.entry((stream, at)).or_default();
@@ -553,6 +553,22 @@ fn records_reach_all_subscribers_at_all_contexts_once_and_in_order() {
     for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
         run(seed, 60);
     }
+}
+
+#[test]
+fn the_memory_of_a_batch_that_crosses_comes_back_for_the_next() {
+    let (mut world, mut overlay) = Contexts::new(2, 1);
+    world.publish(&mut overlay, 0, 0);
+    world.subscribe(&mut overlay, (0, 0), 1);
+    for number in 0..50 {
+        let spare = world.graphs[0].1.spares.take();
+        assert!(number < 8 || spare.records.capacity() > 0, "batch {number} allocates");
+        world.graphs[0].1.spares.keep(spare);
+        world.offer(0, 0);
+        world.settle();
+    }
+    let got = &world.taken.of[&0];
+    assert_eq!((got.wrong, got.next[&0]), (0, world.next[&(0, 0)]));
 }
 
 /// Publishers all stop while a handler behind replicas gets replicas, or is one again; and is read by one elsewhere.

@@ -1,6 +1,7 @@
 //! Panics outside of handlers: what was in work is lost, and everything else goes on.
 
 use super::*;
+use crate::platform::overlay::NotDone;
 use std::panic::resume_unwind;
 
 impl World {
@@ -101,6 +102,64 @@ fn a_panic_in_a_run_takes_its_batch_and_its_handlers_state() {
         assert_eq!((next, count, world.sessions.wrong), (world.next[0], gauges.records_out.get(), 1));
         assert_eq!(world.graphs.iter().map(|(_, ws)| ws.buffers_in_use()).sum::<u64>(), 0);
     }
+}
+
+/// A port changes all the same; a node fails with its change, which is answered. Other changes go on.
+#[test]
+fn a_panic_in_a_change_holds_it_up_no_longer() {
+    // At the context of the node, and at that of the stream that it reads.
+    for (at, (ports, nodes), to) in
+        [(1, (0, 1), 1), (1, (0, 1), 0), (1, (2, 1), 0), (1, (1, 0), 1), (0, (1, 0), 1), (0, (1, 0), 0), (0, (2, 0), 2)]
+    {
+        let (mut world, mut overlay, id) = world_with(3, 64, (1, &[0]), SchedulingPolicy::default());
+        world.settle();
+        let next = || vec![InOrder::instance(false, &Arc::default())];
+        let version = Edit::Change {
+            id,
+            instances: Some((next(), false)),
+            policy: None,
+            reads: None,
+            at: Some(ContextIndex(to)),
+        };
+        world.graphs[at].0.panic_in_changes(ports, nodes);
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        let changed = overlay.change(vec![version], &mut wait).unwrap();
+        let failed = (nodes > 0).then_some(ContextIndex(at as u8));
+        let case = format!("{ports} ports, {nodes} nodes at {at}, to {to}");
+        assert_eq!((changed.unfinished, changed.failed), (None, failed), "{case}");
+        assert_eq!(world.graphs[at].0.gauges.panics.get(), u64::from(ports + nodes), "{case}");
+        let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
+        assert_eq!(gauges.faults.get(), u64::from(nodes), "{case}");
+        // The managers give one that has failed another handler.
+        overlay.restart(id, next()).unwrap();
+        world.settle();
+        let (before, next) = (gauges.records_out.get(), world.next[0]);
+        (0..10).for_each(|_| world.offer(0));
+        world.settle();
+        assert_eq!(gauges.records_out.get() - before, world.next[0] - next, "{case}");
+        let mut wait = Steps { world: &mut world, tries: 0, patience: 100_000 };
+        let changed = overlay.change(vec![Edit::Remove { id }], &mut wait).unwrap();
+        assert_eq!((changed.unfinished, changed.failed), (None, None), "{case}");
+    }
+}
+
+/// A small order at which a context panics is not reported as carried out.
+#[test]
+fn a_panic_at_a_small_order_is_reported() {
+    let (mut world, mut overlay, id) = world_with(1, 64, (0, &[0]), SchedulingPolicy::default());
+    world.settle();
+    let (graph, ws) = &mut world.graphs[0];
+    let order = overlay.fail(id).unwrap();
+    while graph.orders.fetched.is_none() {
+        graph.take_orders(ws);
+    }
+    let number = graph.orders.fetched.as_ref().unwrap().0;
+    let panicked: Option<()> = graph.guarded(ws, |graph, _| {
+        let (_, fetched) = graph.orders.fetched.take().unwrap();
+        graph.orders.owed = fetched.report_at_least().map(|report| (number, report));
+        resume_unwind(Box::new("as the test wants"))
+    });
+    assert_eq!((panicked, overlay.done()), (None, vec![(order, Err(NotDone::Panicked(FIRST)))]));
 }
 
 #[test]

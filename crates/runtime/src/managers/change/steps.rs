@@ -101,7 +101,8 @@ impl Managers {
                 return Err(failed);
             }
         };
-        let (mut carried, mut why) = (Carried { change: changed.unfinished, ..Carried::default() }, None);
+        let mut carried = Carried { change: changed.unfinished, ..Carried::default() };
+        let mut why = changed.failed.map(|at| self.failed_text(at));
         let removed = |done: &Done| match done {
             Done::Removed { handler } => self.handlers.get(handler).map(|there| there.makes),
             _ => None,
@@ -438,6 +439,7 @@ impl Managers {
         let (id, from) = (there.node, self.watch.name(from).to_owned());
         let edit = Edit::Change { id, instances: None, policy: None, reads: None, at: Some(to) };
         match self.change_graph(vec![edit]) {
+            Ok(Changed { failed: Some(at), .. }) => return Err(self.failed_text(at)),
             Ok(_) => {}
             Err(Failed::Hindered(at)) => return Err(self.unfinished(at)),
             Err(Failed::Refused(why) | Failed::Partly(why)) => return Err(why),

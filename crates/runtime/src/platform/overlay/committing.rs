@@ -49,7 +49,7 @@ impl Overlay {
     pub(super) fn step(&mut self, committing: &mut Committing) -> bool {
         for (at, number) in std::mem::take(&mut committing.awaited) {
             match self.report(at, number) {
-                Some(report) => committing.take(report),
+                Some(report) => committing.take(at, report),
                 None => committing.awaited.push((at, number)),
             }
         }
@@ -80,10 +80,11 @@ impl Committing {
     }
 
     /// Takes a report: nodes that left a context go on at another, or are dropped.
-    fn take(&mut self, report: Report) {
+    fn take(&mut self, at: ContextIndex, report: Report) {
         match report {
             Report::Committed(part) => {
                 self.changed.lost_states += part.lost_states;
+                self.changed.failed = self.changed.failed.or((part.failed > 0).then_some(at));
                 for mut node in part.gone {
                     match self.moves.remove(&node.id) {
                         Some(to) => self.unsent.push((to, Order::Arrive(vec![node]))),
@@ -96,7 +97,9 @@ impl Committing {
             }
             // Of an end that was forced, or a node that was passed on.
             Report::Prepared | Report::Arrived { .. } => {}
-            Report::Cancelled { .. } | Report::Done(..) => debug_assert!(false, "{report:?} on a committed change"),
+            Report::Cancelled { .. } | Report::Done(..) | Report::Panicked => {
+                debug_assert!(false, "{report:?} on a committed change");
+            }
         }
     }
 }

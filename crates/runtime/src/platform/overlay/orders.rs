@@ -19,6 +19,15 @@ pub(crate) enum NotOrdered {
     NoPlace(ContextIndex),
 }
 
+/// Why a small order was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotDone {
+    /// There is no such node any more.
+    UnknownNode(NodeId),
+    /// The context panicked at it.
+    Panicked(ContextIndex),
+}
+
 /// A small order for a node, under its number.
 #[derive(Debug)]
 pub(super) enum Ordered {
@@ -89,17 +98,18 @@ impl Overlay {
     }
 
     /// The small orders that contexts have carried out since the last call: their numbers, and how many instances did
-    /// not take their parameters; or the node that was not there.
-    pub(crate) fn done(&mut self) -> Vec<(u64, Result<u32, NodeId>)> {
+    /// not take their parameters.
+    pub(crate) fn done(&mut self) -> Vec<(u64, Result<u32, NotDone>)> {
         let mut done = Vec::new();
         for (number, ordered) in std::mem::take(&mut self.ordered) {
             match ordered {
-                Ordered::Void(node) => done.push((number, Err(node))),
+                Ordered::Void(node) => done.push((number, Err(NotDone::UnknownNode(node)))),
                 Ordered::Sent(at) => match self.report(at, number) {
                     Some(Report::Done(_, Some(node))) => {
                         debug_assert!(false, "the overlay has node {node:?} at {at:?}");
-                        done.push((number, Err(node)));
+                        done.push((number, Err(NotDone::UnknownNode(node))));
                     }
+                    Some(Report::Panicked) => done.push((number, Err(NotDone::Panicked(at)))),
                     Some(Report::Done(ops, None)) => {
                         let refused =
                             ops.iter().map(|op| if let Op::Parameters { refused, .. } = op { *refused } else { 0 });
