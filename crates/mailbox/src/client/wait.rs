@@ -154,7 +154,8 @@ impl Watch {
             failpoint!("wait.before_sleep");
             let woken = condition.wait_unless(seen, timeout, || {
                 looked = look();
-                !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set)
+                let is_over = !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set);
+                is_over || self.is_called(is_own)
             });
             self.wake_up(is_own);
             failpoint!("wait.after_sleep");

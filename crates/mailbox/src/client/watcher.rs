@@ -61,6 +61,13 @@ impl Watch {
         SleepFlag::fall_asleep(sleeps.iter().filter(|(port, _)| is_meant(*port)).map(|(_, flag)| flag));
     }
 
+    /// Whether it is to be woken already.
+    #[cold]
+    pub(crate) fn is_called(&self, is_meant: impl Fn(u16) -> bool) -> bool {
+        let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        sleeps.iter().any(|(port, flag)| is_meant(*port) && flag.is_called())
+    }
+
     /// It looks by itself again.
     #[cold]
     pub(crate) fn wake_up(&self, is_meant: impl Fn(u16) -> bool) {

@@ -141,11 +141,14 @@ impl SleepFlag {
 
     /// By the other side: whether to wake this one. One yes for one sleep.
     pub(crate) fn take(&self) -> bool {
-        let sleeps = self.words.word(0).load(Ordering::Relaxed) != 0;
-        if sleeps {
-            self.words.word(0).store(0, Ordering::Relaxed);
-        }
-        sleeps
+        // An exchange: what it takes is the latest sleep, and whatever that side did before it fell asleep is seen by who wakes it.
+        self.words.word(0).swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// By the side that has said that it goes to sleep, at its last look: whether it is to be woken already. Who does so may have come
+    /// too early to see it asleep.
+    pub(crate) fn is_called(&self) -> bool {
+        self.words.word(0).load(Ordering::Relaxed) == 0
     }
 
     /// By the core: wants the writer back. It makes a fence and looks once more at what the writer put.
