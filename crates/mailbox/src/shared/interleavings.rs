@@ -451,7 +451,7 @@ fn the_lane_and_a_ring_are_one_queue() {
 /// A side of direct rings that sleeps until the other has published all of `work`; the core wakes it when it is asked to.
 #[test]
 fn a_side_of_direct_rings_that_sleeps_misses_nothing() {
-    check(Some(4), Some(3), |order| {
+    check(Some(3), Some(2), |order| {
         let words: Words = order.words(2);
         let condition: Words<AtomicU32> = order.words(2);
         let (asked, work) = (Doorbell::new(), [Published::new(), Published::new()]);

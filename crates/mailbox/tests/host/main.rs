@@ -4,6 +4,7 @@
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
+mod direct;
 mod fairness;
 mod lane;
 
@@ -64,7 +65,11 @@ fn domain(name: &str) -> Arc<DomainSegments> {
 
 impl World {
     fn new(domains: usize) -> World {
-        let host = HostInterface::new(config(), DoorbellPage::new().unwrap()).unwrap();
+        World::with(config(), domains)
+    }
+
+    fn with(config: HostConfig, domains: usize) -> World {
+        let host = HostInterface::new(config, DoorbellPage::new().unwrap()).unwrap();
         let domains = (0..domains).map(|n| domain(&format!("domain {n}"))).collect();
         World { host, bell: DoorbellPage::new().unwrap(), domains }
     }
