@@ -58,6 +58,8 @@ pub(crate) struct WriterLink {
     /// How many there may be.
     most: u32,
     dry: Dry,
+    /// Whether the core is asked to look at what this writer is due, and whether to ask once more after that.
+    asks: (bool, bool),
 }
 
 impl WriterLink {
@@ -81,6 +83,7 @@ impl WriterLink {
             lent_count: 0,
             most: entry.len,
             dry: Dry::No,
+            asks: (false, false),
         })
     }
 
@@ -156,6 +159,18 @@ impl WriterLink {
             self.counts.set(DirectCounts::THIRD, self.waits);
         }
         self.dry == Dry::Asked
+    }
+
+    /// Asks the core to look at what this writer is due: whether to send that now. One is under way at most.
+    pub(crate) fn ask(&mut self) -> bool {
+        self.asks.1 = self.asks.0;
+        !std::mem::replace(&mut self.asks.0, true)
+    }
+
+    /// The core has looked: whether to ask it once more.
+    pub(crate) fn asked(&mut self) -> bool {
+        let (_, again) = std::mem::take(&mut self.asks);
+        again && self.ask()
     }
 
     /// The entries that leave to the core what the reader has.

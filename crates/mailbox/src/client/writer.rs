@@ -461,6 +461,7 @@ impl RingsWriter {
         } else if bytes <= self.usual as usize
             && let Some(link) = &mut self.link
             && link.note_dry()
+            && link.ask()
         {
             self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
         }
@@ -487,6 +488,11 @@ impl RingsWriter {
         while let Some(entry) = self.port.pop() {
             match entry.op {
                 down::DIRECT if self.sent.is_none() && self.link.is_none() => self.begin_direct(entry)?,
+                down::DIRECT_MORE if self.sent.is_none() => {
+                    if self.link.as_mut().is_some_and(|link| link.asked()) {
+                        self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
+                    }
+                }
                 down::GRANT => self.granted(entry)?,
                 down::REFUSED if self.request != Request::None => {
                     let asked = std::mem::replace(&mut self.request, Request::None);
@@ -540,7 +546,11 @@ impl RingsWriter {
             self.cached.clear();
             return Err(self.port.spoil());
         }
-        if is_any && matches!(self.request, Request::Waits(_)) {
+        if is_any
+            && matches!(self.request, Request::Waits(_))
+            && let Some(link) = &mut self.link
+            && link.ask()
+        {
             // There may be room for what is waited for.
             self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
         }

@@ -409,6 +409,7 @@ impl HostInterface {
             port.ahead = (2 * port.ahead).min(most_slots(direct.usual_ahead, mailbox));
         }
         self.make_hungry(key);
+        self.tell(key, Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
         Ok(())
     }
 

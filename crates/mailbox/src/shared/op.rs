@@ -73,6 +73,8 @@ pub(crate) mod down {
     /// To a reader: what is in the direct rings comes before what follows here; what comes into them after, only once this is followed
     /// by [`DIRECT_END`].
     pub(crate) const DIRECT_PAUSE: u8 = 7;
+    /// To a writer: its [`super::up::MORE`] was seen to. There is one under way at most.
+    pub(crate) const DIRECT_MORE: u8 = 8;
     /// Calls procedure `target` of the client with argument `a`; the result goes to the core's sync at address `b`.
     pub(crate) const UPCALL: u8 = 26;
     /// Over the lane only: the client shall write `b` to its sync at address `a`.

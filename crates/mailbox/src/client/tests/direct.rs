@@ -63,6 +63,31 @@ fn a_writer_puts_slots_directly_and_takes_them_back_whole() {
 }
 
 #[test]
+fn a_writer_asks_for_more_up_to_the_bound_and_once_at_a_time() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    port.send(grant(0, 0, 4096));
+    port.send(offer(2));
+    let (mut forward, mut back) = block(&fake).for_reader().unwrap();
+    for _ in 0..3 {
+        put(&mut writer, b"one");
+        assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut);
+        back.push(Descriptor { op: up::FREE, ..forward.pop().unwrap() });
+    }
+    assert_eq!([port.next().op, port.next().op], [up::DIRECT, up::MORE]);
+    assert!(port.pop().is_none());
+    port.send(grant(1, 4096, 4096));
+    port.send(Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
+    // What it asked for in vain meanwhile.
+    put(&mut writer, b"one");
+    put(&mut writer, b"one");
+    assert_eq!(port.next().op, up::MORE);
+    port.send(Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
+    assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut);
+    assert!(port.pop().is_none(), "it has as many as it may");
+}
+
+#[test]
 fn a_writer_that_is_wanted_back_names_what_the_reader_has() {
     let (attachment, fake) = attach();
     let (mut writer, mut port) = writer(&attachment, &fake);
