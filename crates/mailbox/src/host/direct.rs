@@ -140,7 +140,10 @@ pub(super) fn is_full(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
 
 #[cold]
 fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
-    let passed = passed_of(directs, mailbox);
+    let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
+    // Others that wait for room would not learn of it. What is left in them is soon gone.
+    let Some(direct) = direct.filter(|direct| !direct.is_recalled) else { return false };
+    let passed = direct.passed();
     mailbox.depth.saturating_add(passed.depth) >= mailbox.bound_messages
         || mailbox.bytes.saturating_add(passed.bytes) >= mailbox.bound_bytes
 }
@@ -621,6 +624,7 @@ impl HostInterface {
         }
         if let Some(mailbox) = self.mailbox_mut(direct.mailbox) {
             mailbox.direct = None;
+            self.note_change(direct.mailbox);
             self.try_direct(direct.mailbox);
         }
     }
