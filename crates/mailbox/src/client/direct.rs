@@ -4,31 +4,18 @@
 //! bytes inside the segment. Beyond that its own words are kept here: which slots it has lent the other end, and under which of
 //! their generations. Whoever breaks that ends the mailbox for both, and nothing else.
 
-use super::attachment::Inner;
-use super::claim::Claim;
-use super::held::Granted;
+use super::watcher::{Sleeper, Watch};
 use crate::failpoint::failpoint;
-use crate::shared::{
-    Descriptor, DirectBlock, DirectCounts, RingReader, RingWriter, SLOTS, Signal, SleepFlag, down, up,
-};
+use crate::segment::Segment;
+use crate::shared::{Descriptor, DirectBlock, DirectCounts, RingReader, RingWriter, SLOTS, SleepFlag, down, up};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The first of the numbers by which a reader names slots of the writer's.
 const FIRST_OF_PEER: u16 = SLOTS as u16;
 
 /// The block that an entry of the core's names; none if it is not inside the segment.
-fn block<'a>(inner: &'a Inner, entry: &Descriptor) -> Option<DirectBlock<'a>> {
-    DirectBlock::new(&inner.memory.shared, entry.offset, entry.target & 1 == 1)
-}
-
-/// Has the core wake the other end of a port's direct rings.
-#[cold]
-fn wake_peer(claim: &Claim, port: u16) {
-    failpoint!("direct.wake.before_push");
-    let head = Descriptor { op: up::WAKE, target: port, ..Descriptor::default() };
-    // If the daemon is gone, so is whoever sleeps.
-    let _sent = claim.inner.send(Signal { head, a: 0, b: 0 });
+fn block<'a>(shared: &'a Arc<Segment>, entry: &Descriptor) -> Option<DirectBlock<'a>> {
+    DirectBlock::new(shared, entry.offset, entry.target & 1 == 1)
 }
 
 /// Whether a writer is without a buffer.
@@ -43,8 +30,7 @@ enum Dry {
 
 /// The writer's end.
 pub(crate) struct WriterLink {
-    port: u16,
-    claim: Arc<Claim>,
+    _sleeper: Sleeper,
     forward: RingWriter<Descriptor>,
     back: RingReader<Descriptor>,
     reader: SleepFlag,
@@ -64,14 +50,12 @@ pub(crate) struct WriterLink {
 
 impl WriterLink {
     /// That in the block that the core's entry names; none if it is not inside the segment.
-    pub(crate) fn new(claim: &Arc<Claim>, port: u16, entry: &Descriptor) -> Option<WriterLink> {
-        let block = block(&claim.inner, entry)?;
+    pub(crate) fn new(shared: &Arc<Segment>, watch: &Arc<Watch>, port: u16, entry: &Descriptor) -> Option<WriterLink> {
+        let block = block(shared, entry)?;
         let (forward, back) = block.for_writer()?;
         let ([reader, writer], [counts, _]) = (block.flags()?, block.counts()?);
-        claim.inner.watch.note_sleeper(port, writer);
         Some(WriterLink {
-            port,
-            claim: claim.clone(),
+            _sleeper: watch.note_sleeper(port, writer),
             forward,
             back,
             reader,
@@ -87,7 +71,7 @@ impl WriterLink {
         })
     }
 
-    /// Puts a message. False if the core wants this writer back.
+    /// Puts a message. Whether the reader sleeps or the core wants this writer back: see [`WriterLink::calls`].
     #[inline(always)]
     pub(crate) fn put(&mut self, entry: Descriptor) -> bool {
         failpoint!("direct.put.before_push");
@@ -100,15 +84,12 @@ impl WriterLink {
         self.bytes += u64::from(entry.len);
         self.counts.set(DirectCounts::MESSAGES, self.puts);
         self.counts.set(DirectCounts::BYTES, self.bytes);
-        !self.reader.wants() || self.see_to_reader()
+        self.reader.wants()
     }
 
-    #[cold]
-    fn see_to_reader(&mut self) -> bool {
-        if self.reader.take() {
-            wake_peer(&self.claim, self.port);
-        }
-        !self.is_recalled()
+    /// Whether to wake the reader: once for each sleep.
+    pub(crate) fn calls(&self) -> bool {
+        self.reader.take()
     }
 
     /// Whether the core wants this writer back.
@@ -116,23 +97,21 @@ impl WriterLink {
         self.reader.is_recalled()
     }
 
-    /// The next buffer that the reader gave back.
+    /// The next slot that the reader gave back, and its generation.
     ///
     /// # Errors
     /// It gave back what it does not have.
     #[inline(always)]
-    pub(crate) fn take_back(&mut self) -> Result<Option<Granted>, ()> {
+    pub(crate) fn reclaim(&mut self) -> Result<Option<(u16, u16)>, ()> {
         let Some(entry) = self.back.pop() else { return Ok(None) };
         let lent = self.lent.get_mut(usize::from(entry.slot)).ok_or(())?;
         if entry.op != up::FREE || *lent != u32::from(entry.generation) + 1 {
             return Err(());
         }
-        let again = self.claim.records.granted_again(&self.claim.inner.memory, entry.slot, entry.generation);
-        let granted = again.ok_or(())?;
         *lent = 0;
         self.lent_count -= 1;
         self.dry = Dry::No;
-        Ok(Some(granted))
+        Ok(Some((entry.slot, entry.generation)))
     }
 
     /// The core granted a slot: it is not with the reader, who moved on or dropped what was in it.
@@ -185,12 +164,6 @@ impl WriterLink {
     }
 }
 
-impl Drop for WriterLink {
-    fn drop(&mut self) {
-        self.claim.inner.watch.forget_sleeper(self.port);
-    }
-}
-
 /// Whether the reader looks at what comes over direct rings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pause {
@@ -202,8 +175,7 @@ enum Pause {
 
 /// The reader's end.
 pub(crate) struct ReaderLink {
-    port: u16,
-    claim: Arc<Claim>,
+    _sleeper: Sleeper,
     forward: RingReader<Descriptor>,
     back: RingWriter<Descriptor>,
     writer: SleepFlag,
@@ -221,15 +193,20 @@ pub(crate) struct ReaderLink {
 
 impl ReaderLink {
     /// That in the block that the core's entry names; none if it is not inside the segment.
-    pub(crate) fn new(claim: &Arc<Claim>, port: u16, entry: &Descriptor) -> Option<ReaderLink> {
-        let block = block(&claim.inner, entry)?;
+    ///
+    /// Of the messages of this side `dropped_before` had been dropped by then.
+    pub(crate) fn new(
+        shared: &Arc<Segment>,
+        watch: &Arc<Watch>,
+        port: u16,
+        entry: &Descriptor,
+        dropped_before: u32,
+    ) -> Option<ReaderLink> {
+        let block = block(shared, entry)?;
         let (forward, back) = block.for_reader()?;
         let ([reader, writer], [_, counts]) = (block.flags()?, block.counts()?);
-        let dropped_before = claim.dropped.load(Ordering::Acquire);
-        claim.inner.watch.note_sleeper(port, reader);
         Some(ReaderLink {
-            port,
-            claim: claim.clone(),
+            _sleeper: watch.note_sleeper(port, reader),
             forward,
             back,
             writer,
@@ -265,16 +242,14 @@ impl ReaderLink {
         Ok(Some(Descriptor { slot: entry.slot + FIRST_OF_PEER, target: 0, ..entry }))
     }
 
-    /// Ends a message that came over these rings.
+    /// Ends a message that came over these rings. Whether to wake the writer.
     #[inline(always)]
-    pub(crate) fn end(&mut self, entry: Descriptor, whole_len: u32) {
+    pub(crate) fn end(&mut self, entry: Descriptor, whole_len: u32) -> bool {
         failpoint!("direct.end_get.before_push");
         self.count(whole_len);
         self.back.push(Descriptor { slot: entry.slot - FIRST_OF_PEER, ..entry });
         failpoint!("direct.end_get.after_push");
-        if self.writer.wants() && self.writer.take() {
-            wake_peer(&self.claim, self.port);
-        }
+        self.writer.wants() && self.writer.take()
     }
 
     /// Notes a message as ended here: it goes to the core.
@@ -296,28 +271,17 @@ impl ReaderLink {
         self.pause = Pause::Soon;
     }
 
-    /// Whether nothing more comes and all that came is ended: from here on these rings are not used. Notifies the core then.
-    #[inline]
-    pub(crate) fn is_done(&self) -> bool {
-        self.is_over && self.tell_done()
+    /// Whether nothing more comes.
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
     }
 
+    /// Whether besides all that came is ended, moved on or dropped: of the messages of this side `dropped` were.
     #[cold]
-    fn tell_done(&self) -> bool {
-        let dropped = self.claim.dropped.load(Ordering::Acquire).wrapping_sub(self.dropped_before);
-        if self.forward.is_ready() || self.forward.position() != self.gets + u64::from(dropped) {
-            return false;
-        }
-        failpoint!("direct.done.before_push");
-        let head = Descriptor { op: up::DIRECT_DONE, target: self.port, ..Descriptor::default() };
-        let _sent = self.claim.inner.send(Signal { head, a: 0, b: 0 });
-        true
-    }
-}
-
-impl Drop for ReaderLink {
-    fn drop(&mut self) {
-        self.claim.inner.watch.forget_sleeper(self.port);
+    pub(crate) fn is_done(&self, dropped: u32) -> bool {
+        let dropped = dropped.wrapping_sub(self.dropped_before);
+        self.is_over && !self.forward.is_ready() && self.forward.position() == self.gets + u64::from(dropped)
     }
 }
 

@@ -6,7 +6,7 @@ use super::error::MailboxError;
 use super::held::{Granted, Held};
 use crate::failpoint::failpoint;
 use crate::shared::{
-    ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal,
+    ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal, up,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -193,6 +193,32 @@ impl Port {
         let reason = Reason::from_code(entry.target).unwrap_or(Reason::Closed);
         self.closed = Some(reason);
         MailboxError::Closed { reason }
+    }
+
+    /// Takes in a slot again that the other end of direct rings gave back.
+    #[inline(always)]
+    pub(crate) fn granted_again(&self, slot: u16, generation: u16) -> Option<Granted> {
+        self.claim.records.granted_again(&self.claim.inner.memory, slot, generation)
+    }
+
+    /// Has the core wake the other end of this port's direct rings.
+    #[cold]
+    pub(crate) fn wake_peer(&self) {
+        failpoint!("direct.wake.before_push");
+        self.signal(up::WAKE);
+    }
+
+    /// Reports to the core that the direct rings, which are over, are not used here any more.
+    #[cold]
+    pub(crate) fn report_done(&self) {
+        failpoint!("direct.done.before_push");
+        self.signal(up::DIRECT_DONE);
+    }
+
+    fn signal(&self, op: u8) {
+        let head = Descriptor { op, target: self.number, ..Descriptor::default() };
+        // If the daemon is gone, nobody sleeps on.
+        let _sent = self.claim.inner.send(Signal { head, a: 0, b: 0 });
     }
 
     /// Notes that the other end of direct rings wrote there what cannot be.

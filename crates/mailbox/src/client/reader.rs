@@ -11,6 +11,7 @@ use crate::failpoint::failpoint;
 use crate::shared::{Descriptor, down, up};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 
 /// Looks before a call settles down to wait: about as long as a core that is awake takes to answer.
 const FIRST_LOOKS: u32 = 256;
@@ -260,12 +261,21 @@ impl RingsReader {
                 None => Err(self.spoil()),
             },
             Ok(None) => {
-                if link.is_done() {
-                    self.link = None;
+                if link.is_over() {
+                    self.end_link();
                 }
                 Ok(None)
             }
             Err(()) => Err(self.spoil()),
+        }
+    }
+
+    /// Lets go of direct rings that are over, once nothing that came over them is in hand.
+    #[cold]
+    fn end_link(&mut self) {
+        let dropped = self.port.claim.dropped.load(Ordering::Acquire);
+        if self.link.take_if(|link| link.is_done(dropped)).is_some() {
+            self.port.report_done();
         }
     }
 
@@ -280,7 +290,9 @@ impl RingsReader {
         match (entry.op, &mut self.link) {
             (down::CLOSED, _) => return Err(self.port.close(entry)),
             (down::DIRECT, None) if self.port.claim.number().is_some() => {
-                let link = ReaderLink::new(&self.port.claim, self.port.number, &entry);
+                let (claim, number) = (&self.port.claim, self.port.number);
+                let (inner, dropped) = (&claim.inner, claim.dropped.load(Ordering::Acquire));
+                let link = ReaderLink::new(&inner.memory.shared, &inner.watch, number, &entry, dropped);
                 self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
                 failpoint!("direct.reader.begun");
             }
@@ -324,9 +336,11 @@ impl RingsReader {
         let (entry, claim) = held.into_entry(up::FREE, 0);
         match &mut self.link {
             Some(link) if is_of_peer(entry.slot) => {
-                link.end(entry, whole_len);
-                if link.is_done() {
-                    self.link = None;
+                if link.end(entry, whole_len) {
+                    self.port.wake_peer();
+                }
+                if link.is_over() {
+                    self.end_link();
                 }
             }
             _ => self.port.push_one_of_many(entry),

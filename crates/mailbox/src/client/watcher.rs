@@ -41,17 +41,14 @@ impl Watch {
         MailboxError::Gone { reason, again }
     }
 
-    /// Notes a port's direct rings. Who waits at it may be about to sleep: it says so at once.
-    pub(crate) fn note_sleeper(&self, port: u16, flag: SleepFlag) {
+    /// Notes a port's direct rings, for as long as the value lives. A caller that waits at it may be about to sleep: it says so at
+    /// once.
+    pub(crate) fn note_sleeper(self: &Arc<Watch>, port: u16, flag: SleepFlag) -> Sleeper {
         SleepFlag::fall_asleep([&flag].into_iter());
         let mut sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
         sleeps.retain(|(other, _)| *other != port);
         sleeps.push((port, flag));
-    }
-
-    /// Forgets those of a port.
-    pub(crate) fn forget_sleeper(&self, port: u16) {
-        self.sleeps.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != port);
+        Sleeper { watch: self.clone(), port }
     }
 
     /// A call that waits at the port that `is_meant` is about to sleep: it looks once more after this.
@@ -115,5 +112,18 @@ impl Watch {
                 Ok(_) | Err(_) => return self.end("the daemon ended without a word", true),
             }
         }
+    }
+}
+
+/// A port's direct rings, noted. Once it is dropped nothing is written to their block any more by calls that sleep.
+pub(crate) struct Sleeper {
+    watch: Arc<Watch>,
+    port: u16,
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let mut sleeps = self.watch.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        sleeps.retain(|(port, _)| *port != self.port);
     }
 }

@@ -483,7 +483,7 @@ impl RingsWriter {
     fn refill(&mut self) -> Result<Option<(Request, Descriptor)>, MailboxError> {
         self.port.check()?;
         if self.link.is_some() {
-            self.take_back()?;
+            self.reclaim()?;
         }
         while let Some(entry) = self.port.pop() {
             match entry.op {
@@ -513,7 +513,8 @@ impl RingsWriter {
     /// What is put from here on goes over direct rings.
     #[cold]
     fn begin_direct(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
-        let link = WriterLink::new(&self.port.claim, self.port.number, &entry);
+        let inner = &self.port.claim.inner;
+        let link = WriterLink::new(&inner.memory.shared, &inner.watch, self.port.number, &entry);
         self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
         failpoint!("direct.writer.begun");
         self.port.push(Descriptor { op: up::DIRECT, ..Descriptor::default() });
@@ -521,24 +522,24 @@ impl RingsWriter {
     }
 
     /// Takes what the reader has given back over direct rings.
-    fn take_back(&mut self) -> Result<(), MailboxError> {
+    fn reclaim(&mut self) -> Result<(), MailboxError> {
         let (mut is_any, mut is_spoilt) = (false, false);
         while let Some(link) = &mut self.link {
-            match link.take_back() {
-                Ok(Some(granted)) => {
-                    is_any = true;
-                    if granted.capacity() > self.usual {
-                        // One that was asked for: nobody keeps those.
-                        self.port.push(granted.into_entry(up::FREE));
-                    } else {
-                        self.cached.push(granted);
-                    }
-                }
+            let again = match link.reclaim() {
                 Ok(None) => break,
-                Err(()) => {
-                    is_spoilt = true;
-                    break;
-                }
+                Ok(Some((slot, generation))) => self.port.granted_again(slot, generation),
+                Err(()) => None,
+            };
+            let Some(granted) = again else {
+                is_spoilt = true;
+                break;
+            };
+            is_any = true;
+            if granted.capacity() > self.usual {
+                // One that was asked for: nobody keeps those.
+                self.port.push(granted.into_entry(up::FREE));
+            } else {
+                self.cached.push(granted);
             }
         }
         if is_spoilt {
@@ -568,7 +569,19 @@ impl RingsWriter {
             // What was put otherwise before, by this process too, is in front of this then.
             self.end_direct();
             self.port.push(entry);
-        } else if !link.put(entry) {
+        } else if link.put(entry) {
+            self.see_to_peer();
+        }
+    }
+
+    #[cold]
+    fn see_to_peer(&mut self) {
+        let Some(link) = &self.link else { return };
+        let (calls, is_recalled) = (link.calls(), link.is_recalled());
+        if calls {
+            self.port.wake_peer();
+        }
+        if is_recalled {
             self.end_direct();
         }
     }
@@ -578,15 +591,18 @@ impl RingsWriter {
     fn end_direct(&mut self) {
         // The reader may be gone: what it gave back is back.
         if let Some(link) = &mut self.link {
-            while let Ok(Some(granted)) = link.take_back() {
-                self.cached.push(granted);
+            while let Ok(Some((slot, generation))) = link.reclaim() {
+                self.cached.extend(self.port.granted_again(slot, generation));
             }
         }
         let Some(link) = self.link.take() else { return };
+        let left: Vec<Descriptor> = link.left().collect();
+        // Before the core knows: the block may be another's then.
+        drop(link);
         failpoint!("direct.writer.before_end");
         self.port.push(Descriptor { op: up::DIRECT_END, ..Descriptor::default() });
         failpoint!("direct.writer.after_end");
-        link.left().for_each(|entry| self.port.push(entry));
+        left.into_iter().for_each(|entry| self.port.push(entry));
     }
 
     fn granted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {

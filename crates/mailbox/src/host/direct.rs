@@ -34,7 +34,7 @@ pub(crate) struct DirectPort {
     pub(super) pair: Option<u32>,
     /// Whether it ever did: then another client may be the cause of what looks like a violation.
     was_used: bool,
-    /// Its client was told that the mailbox is spoilt.
+    /// Its client was notified that the mailbox is spoilt.
     is_spoilt: bool,
     /// Bytes of memory that count to its client for them.
     pub(super) bytes: u32,
@@ -43,11 +43,11 @@ pub(crate) struct DirectPort {
 /// How far the two are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// The writer was told.
+    /// The writer was notified.
     Offered,
-    /// The writer uses them; the reader is told once it has all that was put before.
+    /// The writer uses them; the reader is notified once it has all that was put before.
     Joining,
-    /// The reader was told.
+    /// The reader was notified.
     On,
 }
 
@@ -238,12 +238,12 @@ impl HostInterface {
         let mailbox = self.present_mailbox(mailbox)?;
         mailbox.direct = Some(pair);
         let len = most_slots(usual_ahead, mailbox);
-        self.tell(writer, Descriptor { op: down::DIRECT, target, offset: range.0, len, ..Descriptor::default() });
+        self.report_to(writer, Descriptor { op: down::DIRECT, target, offset: range.0, len, ..Descriptor::default() });
         Some(())
     }
 
     /// Writes an entry to a port's ring, if it is open.
-    fn tell(&mut self, to: PortKey, entry: Descriptor) {
+    fn report_to(&mut self, to: PortKey, entry: Descriptor) {
         if let Some(port) = self.clients.port_at(to) {
             port.down.push(entry);
             self.notify(to.client);
@@ -261,7 +261,7 @@ impl HostInterface {
             _ => return Err(ProtocolViolation::Operation(up::DIRECT)),
         };
         if !has_reader {
-            // It left meanwhile, or is not to be told.
+            // It left meanwhile, or is not to be notified.
             self.salvage(pair);
         }
         // Nothing is put over its ring any more that would have the core look whether it is due something.
@@ -283,9 +283,9 @@ impl HostInterface {
             return;
         }
         direct.stage = Stage::On;
-        self.tell(reader, Descriptor { op: down::DIRECT, target, offset, ..Descriptor::default() });
+        self.report_to(reader, Descriptor { op: down::DIRECT, target, offset, ..Descriptor::default() });
         if is_ended {
-            self.tell(reader, Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
+            self.report_to(reader, Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
         }
     }
 
@@ -412,7 +412,7 @@ impl HostInterface {
             port.ahead = (2 * port.ahead).min(most_slots(direct.usual_ahead, mailbox));
         }
         self.make_hungry(key);
-        self.tell(key, Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
+        self.report_to(key, Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
         Ok(())
     }
 
@@ -432,7 +432,7 @@ impl HostInterface {
     fn end_writing(&mut self, pair: u32) {
         let Some(direct) = self.directs.get_mut(pair as usize) else { return };
         direct.is_ended = true;
-        // A writer that never began has nothing on its way, and no reader was told.
+        // A writer that never began has nothing on its way, and no reader was notified.
         direct.has_reader &= direct.stage != Stage::Offered;
         let (reader, writer, usual_ahead) = (direct.reader, direct.writer, direct.usual_ahead);
         if direct.has_writer
@@ -444,7 +444,7 @@ impl HostInterface {
             self.salvage(pair);
             self.finish_direct(pair);
         } else if direct.stage == Stage::On {
-            self.tell(reader, Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
+            self.report_to(reader, Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
         }
     }
 
@@ -505,9 +505,9 @@ impl HostInterface {
         }
         match stage {
             Stage::Offered => {}
-            Stage::On => self.tell(reader, Descriptor { op: down::DIRECT_PAUSE, ..Descriptor::default() }),
+            Stage::On => self.report_to(reader, Descriptor { op: down::DIRECT_PAUSE, ..Descriptor::default() }),
             Stage::Joining => {
-                // It is not told of them at all: the core reads in its place.
+                // It is not notified of them at all: the core reads in its place.
                 if let Some(direct) = self.directs.get_mut(pair as usize) {
                     direct.has_reader = false;
                 }
@@ -572,7 +572,7 @@ impl HostInterface {
         }
     }
 
-    /// Takes what the writer put and the reader, who is gone, had not taken back into the mailbox, in order.
+    /// Takes what the writer put and the reader, which is gone, had not taken back into the mailbox, in order.
     fn salvage(&mut self, pair: u32) {
         if self.directs.get(pair as usize).is_none_or(|direct| direct.stage == Stage::Offered) {
             // What the writer put before it began lies in its ring to the core still.
@@ -663,7 +663,7 @@ impl HostInterface {
         }
     }
 
-    /// Has the core wake who is at the other end of a port's direct rings.
+    /// Has the core wake the client at the other end of a port's direct rings.
     pub(super) fn wake_peer(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
         let pair = self.clients.port_at(key).and_then(|port| port.direct.pair);

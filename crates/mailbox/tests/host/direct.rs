@@ -1,6 +1,7 @@
 //! Direct rings, by raw clients: what they may say, and that nothing they say or write there hurts others.
 
 use super::*;
+use proptest::prelude::*;
 
 const DIRECT: u8 = 5;
 const DIRECT_END: u8 = 6;
@@ -14,7 +15,7 @@ const FORWARD: u32 = 512;
 /// A block's length in bytes.
 const BLOCK_BYTES: usize = 8832;
 
-/// A mailbox between two clients of one domain, both told of direct rings.
+/// A mailbox between two clients of one domain, both notified of direct rings.
 struct Two {
     world: World,
     writer: RawClient,
@@ -36,8 +37,8 @@ impl Two {
         let (from, get_port) = world.open(&mut reader, reads, "m", Side::Read);
         world.quiet_turn();
         let entries: Vec<_> = std::iter::from_fn(|| writer.pop(put_port)).collect();
-        let (told, granted): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.0 == DIRECT);
-        let [(_, _, _, _, block, _)] = told[..] else { panic!("{told:?}") };
+        let (notified, granted): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.0 == DIRECT);
+        let [(_, _, _, _, block, _)] = notified[..] else { panic!("{notified:?}") };
         writer.push(put_port, (DIRECT, 0, 0, 0, 0, 0));
         world.quiet_turn();
         assert_eq!(reader.pop(get_port).map(|entry| (entry.0, entry.4)), Some((DIRECT, block)));
@@ -98,8 +99,8 @@ fn what_one_end_cannot_have_ends_the_mailbox_for_it_and_nobody_is_detached() {
     let of = two.granted[0];
     two.reader.push(two.ports[1], (FREE, of.1 + SLOTS, of.2 + 1, 0, 0, 0));
     two.world.quiet_turn();
-    let told = two.reader.pop(two.ports[1]).unwrap();
-    assert_eq!((told.0, told.3), (CLOSED, Reason::Violation.code()));
+    let notified = two.reader.pop(two.ports[1]).unwrap();
+    assert_eq!((notified.0, notified.3), (CLOSED, Reason::Violation.code()));
     two.end();
     // A slot that the reader gave up, and the writer puts all the same.
     let mut two = Two::new();
@@ -107,8 +108,12 @@ fn what_one_end_cannot_have_ends_the_mailbox_for_it_and_nobody_is_detached() {
     two.world.quiet_turn();
     two.writer.push(two.ports[0], (PUT, of.1, of.2, 0, of.4, 1));
     two.world.quiet_turn();
-    let told: Vec<_> = std::iter::from_fn(|| two.writer.pop(two.ports[0])).filter(|entry| entry.0 != GRANT).collect();
-    assert_eq!(told.iter().map(|entry| (entry.0, entry.3)).collect::<Vec<_>>(), [(CLOSED, Reason::Violation.code())]);
+    let notified: Vec<_> =
+        std::iter::from_fn(|| two.writer.pop(two.ports[0])).filter(|entry| entry.0 != GRANT).collect();
+    assert_eq!(
+        notified.iter().map(|entry| (entry.0, entry.3)).collect::<Vec<_>>(),
+        [(CLOSED, Reason::Violation.code())]
+    );
     assert_eq!((two.world.host.counters().violations, two.world.host.attached()), (0, 2));
     two.end();
 }
@@ -129,8 +134,8 @@ fn the_end_is_said_behind_what_was_put_and_slots_are_kept_until_the_reader_is_do
     assert!(!std::iter::from_fn(|| two.writer.pop(two.ports[0])).any(|entry| entry.4 == held.4));
     two.reader.push_signal((DIRECT_DONE, 0, 0, two.ports[1], 0, 0), 0, 0);
     two.world.quiet_turn();
-    let told: Vec<_> = std::iter::from_fn(|| two.writer.pop(two.ports[0])).collect();
-    assert!(told.iter().any(|entry| entry.0 == DIRECT), "others may begin: {told:?}");
+    let notified: Vec<_> = std::iter::from_fn(|| two.writer.pop(two.ports[0])).collect();
+    assert!(notified.iter().any(|entry| entry.0 == DIRECT), "others may begin: {notified:?}");
     assert!(two.world.in_use().0 <= in_use.0 + 1);
     two.end();
 }

@@ -106,7 +106,7 @@ fn a_writer_that_is_wanted_back_names_what_the_reader_has() {
 }
 
 #[test]
-fn a_reader_reads_what_was_put_before_it_is_told_of_the_end() {
+fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
     let (attachment, mut fake) = attach();
     let (mut reader, mut port) = reader(&attachment, &fake);
     assert!(reader.try_begin_get().unwrap().is_none());
