@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crossdock_nectarine::{Error, MailboxOptions, Message, Node, Put, Reader, Wait, Writer, WriterOptions};
+use crossdock_nectarine::{
+    Error, Interrupter, MailboxOptions, Message, Node, Put, Reader, Wait, Writer, WriterOptions,
+};
 use serde::Serialize;
 
 use crate::cli::{BenchCommand, BenchMailbox};
@@ -13,11 +15,12 @@ use crate::quantity::{bytes, rate, seconds, way};
 use crate::signals::Interrupt;
 use crate::table::{Side, Width, render};
 
-/// Messages of a call that puts many, and between two looks at the clock.
+/// Messages of a call that puts many, and between two looks at the clock, at most; and their bytes.
 const BURST: usize = 1024;
+const BURST_BYTES: usize = 1 << 20;
 /// Round trips before the first that counts: caches and page tables fill.
 const WARM_UP: usize = 1000;
-/// Round trips of which the times are kept, in 4 bytes each.
+/// Round trips whose times are kept, in 4 bytes each.
 const MOST_TIMES: usize = 1 << 24;
 
 /// `crossdock bench`.
@@ -57,7 +60,7 @@ fn mailbox(arguments: &BenchMailbox) -> Outcome {
     {
         let pair = Pair::new(&node, (case, task), size).map_err(failure)?;
         let ends = [pair.writer.interrupter(), pair.reader.interrupter()];
-        interrupt.on_raise(move || ends.iter().for_each(|end| end.interrupt()));
+        interrupt.on_raise(move || ends.iter().for_each(Interrupter::interrupt));
         let run = Run { size, duration: arguments.duration, interrupt: &interrupt };
         let measured = match case {
             "enqueue" => run.round_trips(case, pair.enqueue_trips()),
@@ -215,18 +218,19 @@ impl Run<'_> {
 
     /// Puts messages as fast as the task takes them.
     fn one_way(&self, case: &'static str, mut writer: Writer, together: bool) -> Result<Measured, Error> {
+        let burst = (BURST_BYTES / self.size).clamp(1, BURST);
         let (start, mut messages) = (Instant::now(), 0);
         while !self.is_over(start) {
             if together {
-                writer.put_many_with(BURST, self.size, |at, message| message.fill(at as u8))?;
+                writer.put_many_with(burst, self.size, |at, message| message.fill(at as u8))?;
             } else {
-                for at in 0..BURST {
-                    let mut put = writer.begin_put_by(self.size, Wait::Poll)?.ok_or(Error::Interrupted)?;
+                for at in 0..burst {
+                    let mut put = writer.begin_put(self.size)?;
                     put.fill(at as u8);
                     writer.end_put(put)?;
                 }
             }
-            messages += BURST as u64;
+            messages += burst as u64;
         }
         writer.flush()?;
         Ok(self.measured(case, messages, start.elapsed()))

@@ -38,9 +38,10 @@ impl Context {
     /// Takes what the rings hold now, up to a bound; whether that was all.
     #[inline]
     fn drain_rings(&mut self) -> bool {
-        for _ in 0..DRAIN {
+        let mut taken = 0;
+        while taken < DRAIN {
             match self.host.interface_mut().poll() {
-                Some(arrival) => self.take_arrival(arrival),
+                Some(arrival) => taken += self.take_arrival(arrival),
                 None => {
                     self.host.interface_mut().end_turn();
                     return true;
@@ -61,9 +62,8 @@ impl Context {
             for _ in 0..LOOKS {
                 match self.host.interface_mut().poll_active() {
                     Some(arrival) => {
-                        self.take_arrival(arrival);
-                        arrivals += 1;
-                        if arrivals == ARRIVALS {
+                        arrivals += self.take_arrival(arrival);
+                        if arrivals >= ARRIVALS {
                             break;
                         }
                     }
@@ -87,14 +87,16 @@ impl Context {
         }
     }
 
-    /// Takes the messages for the context.
+    /// Takes what came for the context: how many things that was.
     #[inline]
-    fn take_arrival(&mut self, arrival: Arrival) {
+    fn take_arrival(&mut self, arrival: Arrival) -> u32 {
         match arrival {
             Arrival::Upcall { mailbox, upcall, message } => {
                 self.host.run_task(self.net.pool_mut(), mailbox, upcall, message);
             }
-            Arrival::Upcalls { mailbox, upcall } => self.host.run_task_for_burst(self.net.pool_mut(), mailbox, upcall),
+            Arrival::Upcalls { mailbox, upcall } => {
+                return self.host.run_task_for_burst(self.net.pool_mut(), mailbox, upcall);
+            }
             Arrival::Session { client, message } => self.take_session(client, message),
             Arrival::Call { client, procedure, argument, result } => {
                 let value = answer_call(client, procedure, argument, self.net.now_ns());
@@ -105,6 +107,7 @@ impl Context {
             }
             Arrival::Violation { client, reason } => self.disconnect_violator(client, reason),
         }
+        1
     }
 
     /// A client that broke the protocol of its rings: the host interface has detached it, its peer ends.

@@ -74,7 +74,8 @@ impl Reader {
     }
 
     /// The next messages, `most` at most: waits for the first as `wait` says, and takes those behind it that have come. They are
-    /// given back together when the burst is dropped: quicker than one by one.
+    /// given back together when the burst is dropped: quicker than one by one. Of a signal-queue mailbox, each of whose messages has to
+    /// be asked for, it takes one.
     ///
     /// # Errors
     /// As [`Reader::begin_get`], and then no message was taken.
@@ -146,13 +147,6 @@ impl fmt::Debug for Reader {
 pub struct Burst<'a> {
     reader: &'a mut Reader,
     messages: Vec<Message>,
-}
-
-impl Burst<'_> {
-    /// Takes the messages out, in their order, to be ended or enqueued one by one.
-    pub fn take(&mut self) -> std::vec::Drain<'_, Message> {
-        self.messages.drain(..)
-    }
 }
 
 impl Deref for Burst<'_> {

@@ -171,16 +171,14 @@ impl Writer {
     ) -> Result<usize, MailboxError> {
         let mut burst = PutBurst { writer: self, wait };
         let mut put = 0;
-        let outcome = loop {
-            match next(&mut burst) {
-                Ok(true) => put += 1,
-                other => break other,
-            }
-        };
-        if let Side::Rings(rings) = &mut self.0 {
-            rings.port.ring();
+        while next(&mut burst)? {
+            put += 1;
         }
-        outcome.map(|_| put)
+        if let Side::Rings(rings) = &mut self.0 {
+            // What was put last went into buffers that were at hand, and nobody looked whether the mailbox is.
+            rings.port.check()?;
+        }
+        Ok(put)
     }
 
     /// Of a session: how many messages were put, and how many of them the daemon has taken, as far as it has said. Of other
@@ -246,10 +244,6 @@ impl PutBurst<'_> {
     /// The same where no buffer that was granted ahead is at hand, or the core has to be asked.
     #[inline(never)]
     fn put_slowly(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), MailboxError> {
-        if let Side::Rings(rings) = &mut self.writer.0 {
-            // What was put must be known before anything is waited for.
-            rings.port.ring();
-        }
         let mut put = self.writer.begin_put(bytes, self.wait)?;
         fill(&mut put);
         self.writer.end_put(put)
@@ -397,7 +391,8 @@ impl RingsWriter {
         let entry = granted.into_put(len);
         match &self.link {
             Some(_) => self.put_directly(entry),
-            None => self.port.push_one_of_many(entry),
+            // The core is rung for each, if it sleeps: `fill`, or the iterator behind it, may take its time for the next one.
+            None => self.port.push(entry),
         }
         failpoint!("writer.put_many.after_push");
         if let Some(at) = self.cached.len().checked_sub(WRITTEN_AHEAD) {

@@ -73,6 +73,8 @@ pub(crate) struct Port {
     pub(crate) is_hungry: bool,
     /// Whether it is in the list of those that have fewer grants than they are to have ahead.
     pub(crate) is_below: bool,
+    /// Whether it was granted buffers that its writer, if it sleeps, was not woken for.
+    pub(crate) is_unreported: bool,
     /// Its writer's present wait was counted.
     pub(crate) is_wait_noted: bool,
     pub(crate) direct: DirectPort,

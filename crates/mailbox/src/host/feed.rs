@@ -23,10 +23,12 @@ impl HostInterface {
         self.retry();
         while let Some(key) = self.hungry.pop() {
             let fed = match key.port {
-                SIGNALS => self.feed_signals(key.client),
+                // Its mailboxes may have room, or not: taken for the worse.
+                SIGNALS => self.feed_signals(key.client).then_some(()).ok_or(Reason::NoBuffers),
                 _ => self.feed_port(key),
             };
-            if !fed {
+            if let Err(reason) = fed {
+                self.is_short |= reason != Reason::Full;
                 self.waiting.push_back(key);
             }
         }
@@ -34,12 +36,7 @@ impl HostInterface {
 
     /// Gives every writer all that it is to have ahead: nothing is gained by keeping it back from a core at rest.
     pub(super) fn top_up(&mut self) {
-        for key in std::mem::take(&mut self.below) {
-            if let Some(port) = self.clients.port_at(key) {
-                port.is_below = false;
-                self.make_hungry(key);
-            }
-        }
+        self.refill_below();
         self.feed();
         while self.to_retry > 0 {
             self.feed_hungry();
@@ -47,10 +44,24 @@ impl HostInterface {
         self.end_turn();
     }
 
+    /// Has the ports that have few grants, or were not notified of the last ones, looked at.
+    pub(super) fn refill_below(&mut self) {
+        self.until_refill = super::REFILL_TURNS;
+        for key in std::mem::take(&mut self.below) {
+            let Some(port) = self.clients.port_at(key) else { continue };
+            port.is_below = false;
+            if std::mem::take(&mut port.is_unreported) {
+                self.notify(key.client);
+            }
+            self.make_hungry(key);
+        }
+    }
+
     /// After something was freed: has those that wait looked at again, a few at a time, so that others' messages do not pay for
     /// all of them.
     fn retry(&mut self) {
         if std::mem::take(&mut self.freed) {
+            self.is_short = false;
             self.to_retry = self.waiting.len();
             for mailbox in std::mem::take(&mut self.stuck) {
                 self.pump(mailbox);
@@ -61,10 +72,13 @@ impl HostInterface {
         self.hungry.extend(self.waiting.drain(..some));
     }
 
-    /// Grants a writer's port what it waits for, and what it is to have ahead. False if it is due more; it stays hungry then.
-    fn feed_port(&mut self, key: PortKey) -> bool {
+    /// Grants a writer's port what it waits for, and what it is to have ahead.
+    ///
+    /// # Errors
+    /// Why it is not given all that it is due; it stays hungry then.
+    fn feed_port(&mut self, key: PortKey) -> Result<(), Reason> {
         loop {
-            let Some(port) = self.clients.port_at(key) else { return true };
+            let Some(port) = self.clients.port_at(key) else { return Ok(()) };
             let request = port.requests.front().copied();
             let (bytes, count) = match request {
                 Some(bytes) => (bytes, 1),
@@ -72,11 +86,11 @@ impl HostInterface {
             };
             if count == 0 {
                 port.is_hungry = false;
-                return true;
+                return Ok(());
             }
             if let Err(reason) = self.grant(key, bytes, count) {
                 self.note_wait(key, reason);
-                return reason == Reason::Closed;
+                return if reason == Reason::Closed { Ok(()) } else { Err(reason) };
             }
             if request.is_some()
                 && let Some(port) = self.clients.present_port(key)

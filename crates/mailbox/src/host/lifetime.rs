@@ -240,8 +240,9 @@ impl HostInterface {
         self.attached -= 1;
         self.counters.detached += 1;
         let domain = client.domain;
+        self.below.retain(|key| key.client != index);
         client.ports.iter_mut().flatten().for_each(|port| self.leave_direct(port));
-        // The bytes in its hands leave their mailboxes; they are the last to be used again, for it may be reading them still.
+        // The bytes in its hands leave their mailboxes. It may be reading them still, which is no matter: it is gone.
         let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
         for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
             let (origin, len) = (message.0.origin, message.0.len);
@@ -608,6 +609,7 @@ impl HostInterface {
             requests: VecDeque::new(),
             is_hungry: false,
             is_below: false,
+            is_unreported: false,
             is_wait_noted: false,
             direct: DirectPort::default(),
         };

@@ -61,6 +61,8 @@ use tables::{Clients, Domain, Domains};
 const LOOK: u64 = 256;
 /// Entries after which writers are given the buffers that they are due, if the rings are not empty before.
 const FEED_EVERY: u64 = 32;
+/// Turns after which writers get all that they are to have ahead, though they have some: one may hold those that it has, and wait.
+const REFILL_TURNS: u32 = 64;
 /// The core's own domain: for mailboxes that no client of a domain owns or reads.
 const CORE_DOMAIN: u16 = 0;
 
@@ -256,8 +258,11 @@ pub struct HostInterface {
     has_given: bool,
     /// Ports that may be due something.
     hungry: Vec<PortKey>,
-    /// Ports with fewer grants than they are to have ahead, but more than half of them.
+    /// Ports with fewer grants than they are to have ahead, but not so few that they are given some at once; and those whose writers
+    /// were not woken for the last ones.
     below: Vec<PortKey>,
+    /// Calls of [`HostInterface::end_turn`] until these are looked at.
+    until_refill: u32,
     /// Ports that could not be given what they are due; tried again when something was freed, a few at a time.
     waiting: VecDeque<PortKey>,
     /// Number of them that are still to be tried again.
@@ -265,6 +270,8 @@ pub struct HostInterface {
     /// Mailboxes whose next message could not be copied for its reader; the same.
     stuck: Vec<MailboxKey>,
     freed: bool,
+    /// Whether any of those that wait lacks memory, rather than room in its mailbox: then what is freed is for all.
+    is_short: bool,
     dropped: Dropped,
     losses: LossTable,
     spares: Spares,
@@ -309,10 +316,12 @@ impl HostInterface {
             has_given: false,
             hungry: Vec::new(),
             below: Vec::new(),
+            until_refill: REFILL_TURNS,
             waiting: VecDeque::new(),
             to_retry: 0,
             stuck: Vec::new(),
             freed: false,
+            is_short: false,
             dropped: Dropped::default(),
             losses: LossTable::default(),
             spares: Spares::default(),
@@ -383,13 +392,13 @@ impl HostInterface {
         self.arrivals.pop_front()
     }
 
-    /// The messages of an [`Arrival::Upcalls`], in their order. [`HostInterface::keep_burst`] takes their memory back.
+    /// The messages of an [`Arrival::Upcalls`], in their order. [`HostInterface::keep_burst`] reclaims their memory.
     #[inline]
     pub fn take_burst(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.burst)
     }
 
-    /// Takes back what [`HostInterface::take_burst`] gave; messages that are left in it are freed.
+    /// Reclaims what [`HostInterface::take_burst`] gave; messages that are left in it are freed.
     #[inline]
     pub fn keep_burst(&mut self, mut burst: Vec<Message>) {
         self.free_all(&mut burst);
@@ -426,6 +435,10 @@ impl HostInterface {
     /// called once the rings are empty, and before the core sleeps.
     #[inline]
     pub fn end_turn(&mut self) {
+        self.until_refill = self.until_refill.saturating_sub(1);
+        if self.until_refill == 0 {
+            self.refill_below();
+        }
         self.feed();
         if !self.notified.is_empty() {
             self.wake_notified();

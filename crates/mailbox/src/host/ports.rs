@@ -10,6 +10,14 @@ use super::tables::Domains;
 use super::{Arrival, HostInterface};
 use crate::shared::{Descriptor, Passed, Reason, Signal, down, up};
 
+/// Whether a port has so few grants of those that it is to have ahead that it is given more at once. Most come back by themselves
+/// when their messages are freed. Others are granted many together: the client then finds them in one look, and the rings' lines move
+/// less often.
+#[inline(always)]
+fn is_low(granted: u32, ahead: u32) -> bool {
+    4 * granted <= ahead
+}
+
 impl HostInterface {
     /// Carries out one descriptor of a port's up ring.
     #[inline(always)]
@@ -55,7 +63,12 @@ impl HostInterface {
     #[inline(always)]
     pub(super) fn gather(&mut self, key: PortKey, (mailbox, upcall): (MailboxKey, u32), first: Message) -> Arrival {
         let PortKey { client, port: number } = key;
-        debug_assert!(self.burst.is_empty(), "the last burst was taken");
+        if !self.burst.is_empty() {
+            // The last burst was not taken: its messages are for nobody else.
+            debug_assert!(false, "a burst is taken before the next look at the rings");
+            let left = std::mem::take(&mut self.burst);
+            self.keep_burst(left);
+        }
         let mut violation = None;
         self.burst.push(first);
         if let Some(holder) = self.clients.present(client)
@@ -96,9 +109,7 @@ impl HostInterface {
     #[inline(always)]
     fn note_used(&mut self, key: PortKey) {
         let Some(port) = self.clients.present_port(key) else { return };
-        // Most come back by themselves once their messages are freed. Others are granted many together: the client then finds them in
-        // one look, and the rings' lines move less often.
-        let is_due = 4 * port.slots.granted() <= port.ahead;
+        let is_due = is_low(port.slots.granted(), port.ahead);
         if is_due && !std::mem::replace(&mut port.is_hungry, true) {
             self.hungry.push(key);
         } else if !is_due {
@@ -383,11 +394,10 @@ impl HostInterface {
         outcome
     }
 
-    /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody waits for memory;
-    /// `next` gives the messages that are of that home, and whose buffers nobody else has a claim on.
+    /// Grants buffers of freed messages to the port that they came from, as long as that is due some and nobody lacks memory; `next` gives the messages that are of that home, and whose buffers nobody else has a claim on.
     #[inline(always)]
     pub(super) fn grant_again(&mut self, home: Home, mut next: impl FnMut(&Domains) -> Option<Message>) {
-        if home == Home::HEAP || !self.waiting.is_empty() {
+        if home == Home::HEAP || self.is_short {
             return;
         }
         let Some(client) = self.clients.at_mut(home.client.into()) else { return };
@@ -399,6 +409,7 @@ impl HostInterface {
         if !is_due || !self.mailboxes.get(port.mailbox.index as usize).is_some_and(has_room) {
             return;
         }
+        let before = port.slots.granted();
         let mut room = self.config.client_bytes.saturating_sub(held_bytes);
         while port.slots.granted() < port.ahead
             && let Some(rest) = room.checked_sub(port.grant_bytes.next_power_of_two().into())
@@ -412,8 +423,18 @@ impl HostInterface {
             }
             room = rest;
         }
+        if port.slots.granted() == before {
+            return;
+        }
         port.is_wait_noted = false;
-        self.notify(home.client.into());
+        if is_low(before, port.ahead) {
+            return self.notify(home.client.into());
+        }
+        // Its writer hardly waits. If it does, because it holds all that it has, it is woken a few turns later.
+        port.is_unreported = true;
+        if !std::mem::replace(&mut port.is_below, true) {
+            self.below.push(PortKey { client: home.client.into(), port: home.port });
+        }
     }
 
     /// Notes that a client was given something.

@@ -1,5 +1,6 @@
 //! The lane, by raw clients.
 
+use super::bursts::{burst_texts, writes_to_upcall};
 use super::*;
 
 /// A client with both sides of a mailbox, a grant of it, and the ports.

@@ -17,6 +17,7 @@ use crossdock_transport::Notice;
 use remote::Remote;
 use services::Services;
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tasks::{TaskError, TaskFactory, Tasks};
 
 /// The attached clients, the mailboxes and what reads and writes them.
@@ -146,15 +147,24 @@ impl Host {
         }
     }
 
-    /// Runs a mailbox's task for the messages of an [`Arrival::Upcalls`](crossdock_mailbox::host::Arrival::Upcalls).
+    /// Runs a mailbox's task for the messages of an [`Arrival::Upcalls`](crossdock_mailbox::host::Arrival::Upcalls): how many
+    /// there were.
     #[inline]
-    pub(crate) fn run_task_for_burst(&mut self, pool: &mut Pool, mailbox: MailboxKey, upcall: u32) {
+    pub(crate) fn run_task_for_burst(&mut self, pool: &mut Pool, mailbox: MailboxKey, upcall: u32) -> u32 {
         let Host { interface, tasks, services, .. } = self;
         let mut burst = interface.take_burst();
+        let count = burst.len() as u32;
+        let mut panicked = None;
         if let Some((task, mut core)) = tasks.running((interface, pool), services, (mailbox, upcall)) {
-            task.upcall_batch(&mut core, &mut burst);
+            let run = AssertUnwindSafe(|| task.upcall_batch(&mut core, &mut burst));
+            panicked = catch_unwind(run).err();
         }
+        // Also of a panic: those that were not taken would keep their buffers.
         interface.keep_burst(burst);
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
+        count
     }
 
     /// A client's procedure has returned to the task that called it, or never will (`None`).

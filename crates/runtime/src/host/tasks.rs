@@ -26,7 +26,8 @@ pub trait Task {
     /// Takes messages that came together, in their order; those that it leaves are freed. For tasks whose work a message is
     /// small against the call.
     fn upcall_batch(&mut self, core: &mut Core<'_>, messages: &mut Vec<Message>) {
-        for message in messages.drain(..) {
+        messages.reverse();
+        while let Some(message) = messages.pop() {
             self.upcall(core, message);
         }
     }

@@ -61,7 +61,8 @@ impl Managers {
     pub(super) fn failed_text(&self, at: ContextIndex) -> String {
         let name = self.watch.name(at);
         format!(
-            "context {name} panicked while it carried out its part of the change, which is a mistake of Crossdock's, and its part              is not complete: restart the daemon (the change state is kept)"
+            "context {name} panicked while it carried out its part of the change, which is a mistake of Crossdock's, and its part \
+             is not complete: restart the daemon (the change state is kept)"
         )
     }
 

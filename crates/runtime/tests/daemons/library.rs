@@ -258,6 +258,16 @@ fn mailboxes_are_the_same_by_either_way() {
                 assert_eq!(put.join().unwrap(), (1000, 1000));
             });
             assert!(reader.get_many_by(16, Wait::at_most(Duration::ZERO)).unwrap().is_none());
+            // A panic of the application's takes one message at most, and no buffer.
+            for _ in 0..200 {
+                let fill = |at: usize, place: &mut [u8]| match at {
+                    0 => place.fill(1),
+                    _ => std::panic::resume_unwind(Box::new("the application's")),
+                };
+                let put = std::panic::AssertUnwindSafe(|| writer.put_many_with(2, 4, fill));
+                assert!(std::panic::catch_unwind(put).is_err());
+                assert_eq!(get(&mut reader), [1; 4]);
+            }
         }
     }
 }

@@ -125,7 +125,10 @@ impl Task for Sum {
 
     fn upcall_batch(&mut self, core: &mut Core<'_>, messages: &mut Vec<Message>) {
         if self.to.is_some() || messages.iter().any(|message| message.len() > MAX_STEP_BYTES) {
-            messages.drain(..).for_each(|message| self.upcall(core, message));
+            messages.reverse();
+            while let Some(message) = messages.pop() {
+                self.upcall(core, message);
+            }
             return;
         }
         for message in &*messages {
