@@ -44,11 +44,11 @@ struct Pair {
 
 impl Pair {
     fn new(setting: Setting) -> Pair {
-        Pair::with(setting, HostConfig::default())
+        Pair::with(setting, &HostConfig::default())
     }
 
-    fn with(setting: Setting, config: HostConfig) -> Pair {
-        let daemon = Daemon::new(HostConfig { direct_rings: setting.is_direct, ..config }, 2);
+    fn with(setting: Setting, config: &HostConfig) -> Pair {
+        let daemon = Daemon::new(HostConfig { direct_rings: setting.is_direct, ..config.clone() }, 2);
         daemon.create("m", setting.implementation, BOUND);
         let (writer, reader) = (Pair::agent(&daemon, 0, false), Pair::reading(&daemon, setting));
         let mut pair = Pair { setting, daemon, writer, reader };
@@ -402,7 +402,7 @@ fn tight() -> HostConfig {
 }
 
 fn every_bound_has_an_error_of_its_own(pair: &mut Pair) {
-    *pair = Pair::with(pair.setting, tight());
+    *pair = Pair::with(pair.setting, &tight());
     let too_long = Err(format!("TooLong {{ bytes: {}, most: {} }}", (3 << 20) + 1, 3 << 20));
     for order in ["try-put m 0 3145729", "begin-put m 0 3145729 block"] {
         assert_eq!(pair.writer.try_to(order), too_long);
