@@ -147,6 +147,7 @@ const MAILBOX_COLUMNS: [Column<MailboxInfo>; 7] = [
     Column::Of("owner"),
     Column::Made("read by", Side::Left, |mailbox| match &mailbox.upcall {
         Some(task) => format!("task {task}"),
+        None if mailbox.direct => format!("{}, directly", counted(mailbox.readers.into(), "reader")),
         None => counted(mailbox.readers.into(), "reader"),
     }),
     Column::Of("depth"),
@@ -308,6 +309,8 @@ mod tests {
         let cells = |mailbox: &MailboxInfo| MAILBOX_COLUMNS.map(|column| column.cell(mailbox));
         assert_eq!(cells(&mailbox)[2..4], ["1 reader", "1,024 of 1,024"]);
         assert_eq!(cells(&mailbox)[6], "0");
+        mailbox.direct = true;
+        assert_eq!(cells(&mailbox)[2], "1 reader, directly");
         (mailbox.upcall, mailbox.dropped) = (Some("echo".into()), vec![("closed".into(), 1200), ("full".into(), 1)]);
         assert_eq!(cells(&mailbox)[2], "task echo");
         assert_eq!(cells(&mailbox)[6], "1,200 closed, 1 full");

@@ -1,5 +1,5 @@
 //! What mailboxes do, said once and held against both implementations, within one protection domain and across two, with the
-//! reader in the writer's process and in one of its own.
+//! reader in the writer's process and in one of its own, over the daemon and over direct rings.
 
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used)] // a test that fails may panic
@@ -27,6 +27,8 @@ struct Setting {
     is_across: bool,
     /// The reader is a process of its own.
     is_elsewhere: bool,
+    /// Messages pass without the daemon, where they can.
+    is_direct: bool,
 }
 
 /// The bound of mailbox `m` in messages.
@@ -42,17 +44,29 @@ struct Pair {
 
 impl Pair {
     fn new(setting: Setting) -> Pair {
-        Pair::with(setting, HostConfig::default())
+        Pair::with(setting, &HostConfig::default())
     }
 
-    fn with(setting: Setting, config: HostConfig) -> Pair {
-        let daemon = Daemon::new(config, 2);
+    fn with(setting: Setting, config: &HostConfig) -> Pair {
+        let daemon = Daemon::new(HostConfig { direct_rings: setting.is_direct, ..config.clone() }, 2);
         daemon.create("m", setting.implementation, BOUND);
         let (writer, reader) = (Pair::agent(&daemon, 0, false), Pair::reading(&daemon, setting));
         let mut pair = Pair { setting, daemon, writer, reader };
         pair.writer.does("write m");
         pair.reader.does("read m");
+        if setting.is_direct {
+            pair.go_direct();
+        }
         pair
+    }
+
+    /// Puts messages until the writer has learnt that it may put them directly, and all of them came.
+    fn go_direct(&mut self) {
+        while !self.daemon.mailbox("m").is_direct {
+            self.writer.does("put m 0 1");
+            assert_eq!(self.reader.does("get m 0 block"), mark_of(0, 0, 1));
+            self.reader.does("end-get m 0");
+        }
     }
 
     fn agent(daemon: &Daemon, domain: usize, is_elsewhere: bool) -> Agent {
@@ -358,6 +372,11 @@ fn a_deleted_mailbox_wakes_all_who_wait_for_it(pair: &mut Pair) {
     for order in ["get m 0 block", "get m 0 now", "try-get m 0"] {
         assert_eq!(pair.reader.try_to(order), closed, "{order}");
     }
+    if pair.setting.is_direct {
+        // What it was granted and has not used is taken first.
+        let refused = (0..).find(|id| pair.writer.try_to(&format!("try-put m {id} 10")).is_err()).unwrap();
+        (0..refused).for_each(|id| drop(pair.writer.does(&format!("drop {id}"))));
+    }
     for order in ["begin-put m 0 10 block", "begin-put m 0 10 now", "try-put m 0 10", "begin-put m 0 100000 block"] {
         assert_eq!(pair.writer.try_to(order), closed, "{order}");
     }
@@ -383,7 +402,7 @@ fn tight() -> HostConfig {
 }
 
 fn every_bound_has_an_error_of_its_own(pair: &mut Pair) {
-    *pair = Pair::with(pair.setting, tight());
+    *pair = Pair::with(pair.setting, &tight());
     let too_long = Err(format!("TooLong {{ bytes: {}, most: {} }}", (3 << 20) + 1, 3 << 20));
     for order in ["try-put m 0 3145729", "begin-put m 0 3145729 block"] {
         assert_eq!(pair.writer.try_to(order), too_long);
@@ -502,11 +521,15 @@ fn what_was_put_before_its_writer_left_arrives(pair: &mut Pair) {
 /// A test of a behaviour in one setting.
 macro_rules! test_in {
     ($behaviour:ident: $name:ident, $implementation:ident, $is_across:literal, $is_elsewhere:literal) => {
+        test_in!($behaviour: $name, $implementation, $is_across, $is_elsewhere, false);
+    };
+    ($behaviour:ident: $name:ident, $implementation:ident, $is_across:literal, $is_elsewhere:literal, $is_direct:literal) => {
         #[test]
         fn $name() {
             let implementation = crossdock_mailbox::host::Implementation::$implementation;
-            let (is_across, is_elsewhere) = ($is_across, $is_elsewhere);
-            super::$behaviour(&mut super::Pair::new(super::Setting { implementation, is_across, is_elsewhere }));
+            let (is_across, is_elsewhere, is_direct) = ($is_across, $is_elsewhere, $is_direct);
+            let setting = super::Setting { implementation, is_across, is_elsewhere, is_direct };
+            super::$behaviour(&mut super::Pair::new(setting));
         }
     };
 }
@@ -516,6 +539,8 @@ macro_rules! behaviours {
     ($($behaviour:ident)*) => { $(mod $behaviour {
         test_in!($behaviour: rings, Rings, false, false);
         test_in!($behaviour: rings_between_processes, Rings, false, true);
+        test_in!($behaviour: direct_rings, Rings, false, false, true);
+        test_in!($behaviour: direct_rings_between_processes, Rings, false, true, true);
         test_in!($behaviour: rings_across_domains, Rings, true, false);
         test_in!($behaviour: rings_across_domains_between_processes, Rings, true, true);
         test_in!($behaviour: signal_queue, SignalQueue, false, false);

@@ -300,6 +300,7 @@ impl Context {
             upcall: status.upcall.and_then(|upcall| self.host.task_name(upcall)).map(str::to_owned),
             writers: status.writers + remote_writers,
             readers: status.readers + remote_readers,
+            direct: status.is_direct,
             depth: status.depth,
             bound_messages: status.bound_messages,
             bytes: status.bytes,

@@ -107,6 +107,7 @@ impl World {
             bound_messages: 16,
             bound_bytes: 1 << 18,
             max_message_bytes: 1 << 18,
+            direct_rings: true,
         };
         let (domain, bell) =
             (DomainSegments::new("one", 2 << 20, 1 << 20, HugePages::None).ok()?, DoorbellPage::new().ok()?);

@@ -77,6 +77,7 @@ impl HostSection {
             bound_messages: self.bound_messages,
             bound_bytes: self.bound_bytes,
             max_message_bytes: self.max_message_bytes,
+            direct_rings: true,
         }
     }
 

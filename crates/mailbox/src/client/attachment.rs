@@ -228,6 +228,7 @@ impl Attachment {
             }
         }
         self.0.armed.arm();
+        self.0.watch.fall_asleep(|_| true);
         failpoint!("arm.armed");
     }
 
@@ -304,6 +305,7 @@ impl Inner {
             let what = format!("its control segment of {} bytes is too short", control.bytes());
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
         };
+        parts.armed.say_fences(parts.bell.shares_fences());
         let Parts { bell, conditions, arrivals, upcalled, signals, cells, armed, lane } = parts;
         let watch = Arc::new(Watch::new(socket, conditions));
         let watched = watch.clone();

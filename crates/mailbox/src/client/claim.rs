@@ -5,6 +5,7 @@ use super::held::Records;
 use super::wait::Interrupt;
 use crate::shared::SLOTS;
 use std::fmt;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, Weak};
 
 /// One side of a mailbox that the daemon opened for this process, for as long as anything of it is in use: closing it takes
@@ -19,6 +20,8 @@ pub(crate) struct Claim {
     pub(crate) records: Records,
     /// For a call of this side that waits.
     pub(crate) interrupt: Interrupt,
+    /// Messages that came over direct rings and were dropped rather than ended.
+    pub(crate) dropped: AtomicU32,
 }
 
 /// Makes a call of one writer or reader that waits return `Interrupted`, from another thread.
@@ -54,8 +57,11 @@ impl fmt::Debug for Interrupter {
 
 impl Claim {
     pub(crate) fn new(inner: &Arc<Inner>, number: Option<u16>, port: Option<u16>) -> Arc<Claim> {
-        let records = Records::new(port.map_or(0, |_| SLOTS), port.unwrap_or_default());
-        Arc::new(Claim { inner: inner.clone(), number, port, records, interrupt: Interrupt::default() })
+        // Of a mailbox, as many again for the slots of the writer at the other end of direct rings.
+        let count = port.map_or(0, |_| if number.is_some() { 2 * SLOTS } else { SLOTS });
+        let records = Records::new(count, port.unwrap_or_default());
+        let (interrupt, dropped) = (Interrupt::of(port), AtomicU32::new(0));
+        Arc::new(Claim { inner: inner.clone(), number, port, records, interrupt, dropped })
     }
 
     /// The client's number for the side, if it has one.

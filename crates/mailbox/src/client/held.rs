@@ -12,7 +12,7 @@ use super::claim::Claim;
 use super::error::MailboxError;
 use crate::racy;
 use crate::segment::Segment;
-use crate::shared::{Descriptor, up};
+use crate::shared::{Descriptor, SLOTS, up};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -51,6 +51,8 @@ struct Slip {
     offset: u32,
     /// Bytes from there on.
     len: u32,
+    /// As it was handed over: first byte in the segment, and length.
+    whole: (u32, u32),
     slot: u16,
     generation: u16,
     /// As the descriptor said; without its lowest bit, the area.
@@ -84,6 +86,7 @@ impl Records {
             data: NonNull::dangling(),
             offset: 0,
             len: 0,
+            whole: (0, 0),
             slot: slot as u16,
             generation: 0,
             label: 0,
@@ -111,6 +114,7 @@ impl Records {
         slip.data = data;
         slip.offset = entry.offset;
         slip.len = entry.len;
+        slip.whole = (entry.offset, entry.len);
         slip.generation = entry.generation;
         slip.label = entry.target >> 1;
         Some(Granted(NonNull::from(record)))
@@ -120,6 +124,27 @@ impl Records {
     #[inline(always)]
     pub(crate) fn granted(&self, memory: &Memory, entry: Descriptor) -> Option<Granted> {
         self.take_in(&memory.shared, entry)
+    }
+
+    /// Takes in a slot again that went to the reader over direct rings, with all of the buffer that it was granted with. None if
+    /// it is in this process's hands, or in another of its lives.
+    #[inline(always)]
+    pub(crate) fn granted_again(&self, memory: &Memory, slot: u16, generation: u16) -> Option<Granted> {
+        let record = self.0.get(usize::from(slot))?;
+        // As in `take_in`.
+        if record.is_out.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: nobody has the slip, and this call is the only one that takes in.
+        let slip = unsafe { &mut *record.slip.get() };
+        let (offset, len) = slip.whole;
+        if slip.generation != generation {
+            return None;
+        }
+        slip.data = memory.shared.at(offset as usize, len as usize)?;
+        (slip.offset, slip.len) = (offset, len);
+        record.is_out.store(true, Ordering::Relaxed);
+        Some(Granted(NonNull::from(record)))
     }
 
     /// Takes in what a MESSAGE names, for the application, by the side `claim`, which keeps this table; as `take_in`.
@@ -237,6 +262,12 @@ impl Held {
         self.slip().len as usize
     }
 
+    /// Bytes that it was handed over with.
+    #[inline(always)]
+    pub(crate) fn whole_len(&self) -> u32 {
+        self.slip().whole.1
+    }
+
     /// What the descriptor said beside the area.
     pub(crate) fn label(&self) -> u16 {
         self.slip().label
@@ -305,10 +336,17 @@ impl Drop for Held {
 /// What dropping it does.
 #[cold]
 fn give_back(held: Held) {
-    let port = held.slip().port;
+    let (port, whole) = (held.slip().port, held.whole_len());
     let (entry, claim) = held.into_entry(0, 0);
     debug_assert!(claim.is_some(), "what is held keeps its claim");
     if let Some(claim) = claim {
+        if port != SIGNALS && usize::from(entry.slot) >= SLOTS {
+            // The core counts what it came with.
+            claim.inner.give_back(port, Descriptor { len: whole, ..entry });
+            // Release: who knows of it says later than this that it has nothing more.
+            claim.dropped.fetch_add(1, Ordering::Release);
+            return;
+        }
         claim.inner.give_back(port, entry);
     }
 }

@@ -23,6 +23,7 @@
 mod attachment;
 mod claim;
 mod condition;
+mod direct;
 mod error;
 mod held;
 mod port;

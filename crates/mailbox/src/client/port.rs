@@ -6,7 +6,7 @@ use super::error::MailboxError;
 use super::held::{Granted, Held};
 use crate::failpoint::failpoint;
 use crate::shared::{
-    ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal,
+    ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal, up,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,12 +152,24 @@ impl Port {
     /// Takes in what a GRANT names.
     #[inline(always)]
     pub(crate) fn granted(&self, entry: Descriptor) -> Option<Granted> {
+        if usize::from(entry.slot) >= SLOTS {
+            return None;
+        }
         self.claim.records.granted(&self.claim.inner.memory, entry)
     }
 
-    /// Takes in what a MESSAGE names.
+    /// Takes in what a MESSAGE of the core's names.
     #[inline(always)]
     pub(crate) fn delivered(&mut self, entry: Descriptor) -> Option<Held> {
+        if usize::from(entry.slot) >= SLOTS {
+            return None;
+        }
+        self.delivered_directly(entry)
+    }
+
+    /// Takes in what a MESSAGE names, of the core's or of the other end of direct rings.
+    #[inline(always)]
+    pub(crate) fn delivered_directly(&mut self, entry: Descriptor) -> Option<Held> {
         let Port { claim, spare, .. } = self;
         let reference = || spare.pop().unwrap_or_else(|| claim.clone());
         claim.records.delivered(&claim.inner.memory, entry, reference)
@@ -181,6 +193,39 @@ impl Port {
         let reason = Reason::from_code(entry.target).unwrap_or(Reason::Closed);
         self.closed = Some(reason);
         MailboxError::Closed { reason }
+    }
+
+    /// Takes in a slot again that the other end of direct rings gave back.
+    #[inline(always)]
+    pub(crate) fn granted_again(&self, slot: u16, generation: u16) -> Option<Granted> {
+        self.claim.records.granted_again(&self.claim.inner.memory, slot, generation)
+    }
+
+    /// Has the core wake the other end of this port's direct rings.
+    #[cold]
+    pub(crate) fn wake_peer(&self) {
+        failpoint!("direct.wake.before_push");
+        self.signal(up::WAKE);
+    }
+
+    /// Reports to the core that the direct rings, which are over, are not used here any more.
+    #[cold]
+    pub(crate) fn report_done(&self) {
+        failpoint!("direct.done.before_push");
+        self.signal(up::DIRECT_DONE);
+    }
+
+    fn signal(&self, op: u8) {
+        let head = Descriptor { op, target: self.number, ..Descriptor::default() };
+        // If the daemon is gone, nobody sleeps on.
+        let _sent = self.claim.inner.send(Signal { head, a: 0, b: 0 });
+    }
+
+    /// Notes that the other end of direct rings wrote there what cannot be.
+    #[cold]
+    pub(crate) fn spoil(&mut self) -> MailboxError {
+        self.closed = Some(Reason::Violation);
+        MailboxError::Closed { reason: Reason::Violation }
     }
 
     /// Notes an entry that no daemon sends.

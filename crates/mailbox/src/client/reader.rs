@@ -1,6 +1,7 @@
 //! Reading from a mailbox (Nectar paper, 3.3): `begin_get`, `end_get`, and `enqueue` of a message to another mailbox.
 
 use super::claim::Interrupter;
+use super::direct::{ReaderLink, is_of_peer};
 use super::error::MailboxError;
 use super::held::Held;
 use super::port::Port;
@@ -10,6 +11,7 @@ use crate::failpoint::failpoint;
 use crate::shared::{Descriptor, down, up};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 
 /// Looks before a call settles down to wait: about as long as a core that is awake takes to answer.
 const FIRST_LOOKS: u32 = 256;
@@ -32,7 +34,7 @@ enum Side {
 
 impl Reader {
     pub(crate) fn rings(port: Port) -> Reader {
-        Reader { side: Side::Rings(RingsReader { port }), burst: Vec::new() }
+        Reader { side: Side::Rings(RingsReader { port, link: None }), burst: Vec::new() }
     }
 
     pub(crate) fn signals(side: SignalSide) -> Reader {
@@ -218,6 +220,8 @@ impl fmt::Debug for Message {
 
 /// A reader of a `rings` mailbox.
 struct RingsReader {
+    /// Its end of direct rings to the writer, if there are some.
+    link: Option<Box<ReaderLink>>,
     port: Port,
 }
 
@@ -225,18 +229,72 @@ impl RingsReader {
     /// The next message, if it is there.
     #[inline(always)]
     fn look(&mut self) -> Result<Option<Held>, MailboxError> {
-        let Some(entry) = self.port.next() else { return Ok(None) };
-        if entry.op != down::MESSAGE {
-            return Err(self.other(entry));
+        loop {
+            if self.link.is_some()
+                && let Some(held) = self.look_at_link()?
+            {
+                return Ok(Some(held));
+            }
+            let Some(entry) = self.port.next() else { return Ok(None) };
+            if entry.op == down::MESSAGE {
+                let Some(held) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
+                failpoint!("reader.begin_get.after_pop");
+                return Ok(Some(held));
+            }
+            self.other(entry)?;
         }
-        let Some(held) = self.port.delivered(entry) else { return Err(self.port.broken(entry)) };
-        failpoint!("reader.begin_get.after_pop");
-        Ok(Some(held))
+    }
+
+    /// The next message that came over the direct rings.
+    #[inline(always)]
+    fn look_at_link(&mut self) -> Result<Option<Held>, MailboxError> {
+        let Some(link) = &mut self.link else { return Ok(None) };
+        match link.next() {
+            Ok(Some(entry)) => match self.port.delivered_directly(entry) {
+                Some(held) => Ok(Some(held)),
+                None => Err(self.spoil()),
+            },
+            Ok(None) => {
+                if link.is_over() {
+                    self.end_link();
+                }
+                Ok(None)
+            }
+            Err(()) => Err(self.spoil()),
+        }
+    }
+
+    /// Lets go of direct rings that are over, once nothing that came over them is in hand.
+    #[cold]
+    fn end_link(&mut self) {
+        let dropped = self.port.claim.dropped.load(Ordering::Acquire);
+        if self.link.take_if(|link| link.is_done(dropped)).is_some() {
+            self.port.report_done();
+        }
     }
 
     #[cold]
-    fn other(&mut self, entry: Descriptor) -> MailboxError {
-        if entry.op == down::CLOSED { self.port.close(entry) } else { self.port.broken(entry) }
+    fn spoil(&mut self) -> MailboxError {
+        self.link = None;
+        self.port.spoil()
+    }
+
+    #[cold]
+    fn other(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
+        match (entry.op, &mut self.link) {
+            (down::CLOSED, _) => return Err(self.port.close(entry)),
+            (down::DIRECT, None) if self.port.claim.number().is_some() => {
+                let (claim, number) = (&self.port.claim, self.port.number);
+                let (inner, dropped) = (&claim.inner, claim.dropped.load(Ordering::Acquire));
+                let link = ReaderLink::new(&inner.memory.shared, &inner.watch, number, &entry, dropped);
+                self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
+                failpoint!("direct.reader.begun");
+            }
+            (down::DIRECT_END, Some(link)) => link.note_over(),
+            (down::DIRECT_PAUSE, Some(link)) => link.note_pause(),
+            _ => return Err(self.port.broken(entry)),
+        }
+        Ok(())
     }
 
     #[inline(never)]
@@ -268,8 +326,19 @@ impl RingsReader {
             return; // its drop knows where it belongs
         }
         failpoint!("reader.end_get.before_push");
+        let whole_len = held.whole_len();
         let (entry, claim) = held.into_entry(up::FREE, 0);
-        self.port.push_one_of_many(entry);
+        match &mut self.link {
+            Some(link) if is_of_peer(entry.slot) => {
+                if link.end(entry, whole_len) {
+                    self.port.wake_peer();
+                }
+                if link.is_over() {
+                    self.end_link();
+                }
+            }
+            _ => self.port.push_one_of_many(entry),
+        }
         failpoint!("reader.end_get.after_push");
         self.port.keep(claim);
     }
@@ -281,7 +350,13 @@ impl RingsReader {
         }
         self.port.check()?;
         failpoint!("reader.enqueue.before_push");
+        let whole_len = held.whole_len();
         let (entry, claim) = held.into_entry(up::ENQUEUE, to);
+        if let Some(link) = &mut self.link
+            && is_of_peer(entry.slot)
+        {
+            link.count(whole_len);
+        }
         self.port.pass(entry);
         failpoint!("reader.enqueue.after_push");
         self.port.keep(claim);

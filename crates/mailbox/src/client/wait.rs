@@ -35,30 +35,39 @@ const SPIN: Duration = Duration::from_micros(5);
 const YIELDS: u32 = 4;
 
 /// Whether a wait is to end before its time.
-#[derive(Debug, Default)]
-pub(crate) struct Interrupt(AtomicBool);
+#[derive(Debug)]
+pub(crate) struct Interrupt {
+    is_set: AtomicBool,
+    /// The port that is waited at, if it is one.
+    port: Option<u16>,
+}
 
 impl Interrupt {
+    /// That of a port, or of a side without one.
+    pub(crate) fn of(port: Option<u16>) -> Interrupt {
+        Interrupt { is_set: AtomicBool::new(false), port }
+    }
+
     /// Ends the wait that is, or the next one; who sleeps must be woken after this.
     pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.is_set.store(true, Ordering::SeqCst);
     }
 
     /// No wait is to end.
     pub(crate) fn clear(&self) {
-        self.0.store(false, Ordering::SeqCst);
+        self.is_set.store(false, Ordering::SeqCst);
     }
 
     /// Whether it is set.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.is_set.load(Ordering::SeqCst)
     }
 
     /// The error of a call that gave up waiting: it is asked for once for each time that it was set.
     #[cold]
     pub(crate) fn name(&self, error: MailboxError) -> MailboxError {
-        if error == MailboxError::TimedOut && self.0.swap(false, Ordering::SeqCst) {
+        if error == MailboxError::TimedOut && self.is_set.swap(false, Ordering::SeqCst) {
             return MailboxError::Interrupted;
         }
         error
@@ -132,6 +141,8 @@ impl Watch {
         interrupt: Option<&Interrupt>,
         look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
     ) -> Result<T, MailboxError> {
+        let own = interrupt.and_then(|interrupt| interrupt.port);
+        let is_own = |port| own == Some(port);
         loop {
             let seen = condition.value();
             let timeout = match wait {
@@ -139,11 +150,14 @@ impl Watch {
                 Wait::Poll | Wait::Block => None,
             };
             let mut looked = Ok(None);
+            self.fall_asleep(is_own);
             failpoint!("wait.before_sleep");
             let woken = condition.wait_unless(seen, timeout, || {
                 looked = look();
-                !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set)
+                let is_over = !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set);
+                is_over || self.is_called(is_own)
             });
+            self.wake_up(is_own);
             failpoint!("wait.after_sleep");
             if let Some(found) = looked? {
                 return Ok(found);

@@ -2,13 +2,13 @@
 
 use super::error::MailboxError;
 use crate::attach::Farewell;
-use crate::shared::HostCondition;
+use crate::shared::{HostCondition, SleepFlag};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The longest farewell of a daemon, in bytes.
 const MOST_FAREWELL_BYTES: usize = 512;
@@ -19,11 +19,13 @@ pub(crate) struct Watch {
     conditions: Vec<HostCondition>,
     gone: AtomicBool,
     end: OnceLock<(Arc<str>, bool)>,
+    /// By which the other ends of direct rings know that this one sleeps, with their ports.
+    sleeps: Mutex<Vec<(u16, SleepFlag)>>,
 }
 
 impl Watch {
     pub(crate) fn new(socket: OwnedFd, conditions: Vec<HostCondition>) -> Watch {
-        Watch { socket, conditions, gone: AtomicBool::new(false), end: OnceLock::new() }
+        Watch { socket, conditions, gone: AtomicBool::new(false), end: OnceLock::new(), sleeps: Mutex::default() }
     }
 
     /// Whether the attachment is over.
@@ -37,6 +39,37 @@ impl Watch {
     pub(crate) fn gone(&self) -> MailboxError {
         let (reason, again) = self.end.get().cloned().unwrap_or_else(|| (Arc::from("it never began"), false));
         MailboxError::Gone { reason, again }
+    }
+
+    /// Notes a port's direct rings, for as long as the value lives. A caller that waits at it may be about to sleep: it says so at
+    /// once.
+    pub(crate) fn note_sleeper(self: &Arc<Watch>, port: u16, flag: SleepFlag) -> Sleeper {
+        SleepFlag::fall_asleep([&flag].into_iter());
+        let mut sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        sleeps.retain(|(other, _)| *other != port);
+        sleeps.push((port, flag));
+        Sleeper { watch: self.clone(), port }
+    }
+
+    /// A call that waits at the port that `is_meant` is about to sleep: it looks once more after this.
+    #[cold]
+    pub(crate) fn fall_asleep(&self, is_meant: impl Fn(u16) -> bool) {
+        let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        SleepFlag::fall_asleep(sleeps.iter().filter(|(port, _)| is_meant(*port)).map(|(_, flag)| flag));
+    }
+
+    /// Whether it is to be woken already.
+    #[cold]
+    pub(crate) fn is_called(&self, is_meant: impl Fn(u16) -> bool) -> bool {
+        let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        sleeps.iter().any(|(port, flag)| is_meant(*port) && flag.is_called())
+    }
+
+    /// It looks by itself again.
+    #[cold]
+    pub(crate) fn wake_up(&self, is_meant: impl Fn(u16) -> bool) {
+        let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        sleeps.iter().filter(|(port, _)| is_meant(*port)).for_each(|(_, flag)| flag.wake_up());
     }
 
     /// Host condition `index`.
@@ -79,5 +112,18 @@ impl Watch {
                 Ok(_) | Err(_) => return self.end("the daemon ended without a word", true),
             }
         }
+    }
+}
+
+/// A port's direct rings, noted. Once it is dropped nothing is written to their block any more by calls that sleep.
+pub(crate) struct Sleeper {
+    watch: Arc<Watch>,
+    port: u16,
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let mut sleeps = self.watch.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
+        sleeps.retain(|(port, _)| *port != self.port);
     }
 }

@@ -1,6 +1,7 @@
 //! Writing to a mailbox (Nectar paper, 3.3): `begin_put`, `end_put`, and `enqueue` of a message that was begun.
 
 use super::claim::Interrupter;
+use super::direct::WriterLink;
 use super::error::MailboxError;
 use super::held::{Granted, HeldMut};
 use super::port::Port;
@@ -339,6 +340,8 @@ struct RingsWriter {
     request: Request,
     /// Of a session: what was put and not taken yet.
     sent: Option<Box<Sent>>,
+    /// Its end of direct rings to the reader, if there are some.
+    link: Option<Box<WriterLink>>,
     port: Port,
 }
 
@@ -366,7 +369,7 @@ impl Sent {
 impl RingsWriter {
     fn new(port: Port, sent: Option<Box<Sent>>) -> RingsWriter {
         let cached = Vec::with_capacity(crate::shared::SLOTS);
-        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, port }
+        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, link: None, port }
     }
 
     fn untaken(&mut self) -> Vec<Vec<u8>> {
@@ -402,8 +405,12 @@ impl RingsWriter {
         fill(granted.bytes_mut(len));
         failpoint!("writer.put_many.before_push");
         let Some(granted) = self.cached.pop() else { return };
-        // The core is rung for each, if it sleeps: `fill`, or the iterator behind it, may take its time for the next one.
-        self.port.push(granted.into_put(len));
+        let entry = granted.into_put(len);
+        match &self.link {
+            Some(_) => self.put_directly(entry),
+            // The core is rung for each, if it sleeps: `fill`, or the iterator behind it, may take its time for the next one.
+            None => self.port.push(entry),
+        }
         failpoint!("writer.put_many.after_push");
         if let Some(at) = self.cached.len().checked_sub(WRITTEN_AHEAD) {
             self.cached[at].prefetch(len);
@@ -463,6 +470,12 @@ impl RingsWriter {
         // Whether it is more than what is granted ahead is known once something was.
         if self.request == Request::None && self.usual != 0 && bytes > self.usual as usize {
             self.ask(bytes, is_try)?;
+        } else if bytes <= self.usual as usize
+            && let Some(link) = &mut self.link
+            && link.note_dry()
+            && link.ask()
+        {
+            self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
         }
         Ok(None)
     }
@@ -481,8 +494,17 @@ impl RingsWriter {
     /// Takes all entries that have come. A refusal of what was asked for ends it; what that was.
     fn refill(&mut self) -> Result<Option<(Request, Descriptor)>, MailboxError> {
         self.port.check()?;
+        if self.link.is_some() {
+            self.reclaim()?;
+        }
         while let Some(entry) = self.port.pop() {
             match entry.op {
+                down::DIRECT if self.sent.is_none() && self.link.is_none() => self.begin_direct(entry)?,
+                down::DIRECT_MORE if self.sent.is_none() => {
+                    if self.link.as_mut().is_some_and(|link| link.asked()) {
+                        self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
+                    }
+                }
                 down::GRANT => self.granted(entry)?,
                 down::REFUSED if self.request != Request::None => {
                     let asked = std::mem::replace(&mut self.request, Request::None);
@@ -500,10 +522,108 @@ impl RingsWriter {
         Ok(None)
     }
 
+    /// What is put from here on goes over direct rings.
+    #[cold]
+    fn begin_direct(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
+        let inner = &self.port.claim.inner;
+        let link = WriterLink::new(&inner.memory.shared, &inner.watch, self.port.number, &entry);
+        self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
+        failpoint!("direct.writer.begun");
+        self.port.push(Descriptor { op: up::DIRECT, ..Descriptor::default() });
+        Ok(())
+    }
+
+    /// Takes what the reader has given back over direct rings.
+    fn reclaim(&mut self) -> Result<(), MailboxError> {
+        let (mut is_any, mut is_spoilt) = (false, false);
+        while let Some(link) = &mut self.link {
+            let again = match link.reclaim() {
+                Ok(None) => break,
+                Ok(Some((slot, generation))) => self.port.granted_again(slot, generation),
+                Err(()) => None,
+            };
+            let Some(granted) = again else {
+                is_spoilt = true;
+                break;
+            };
+            is_any = true;
+            if granted.capacity() > self.usual {
+                // One that was asked for: nobody keeps those.
+                self.port.push(granted.into_entry(up::FREE));
+            } else {
+                self.cached.push(granted);
+            }
+        }
+        if is_spoilt {
+            (self.link, self.large) = (None, None);
+            self.cached.clear();
+            return Err(self.port.spoil());
+        }
+        if is_any
+            && matches!(self.request, Request::Waits(_))
+            && let Some(link) = &mut self.link
+            && link.ask()
+        {
+            // There may be room for what is waited for.
+            self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
+        }
+        if self.link.as_ref().is_some_and(|link| link.is_recalled()) {
+            self.end_direct();
+        }
+        Ok(())
+    }
+
+    /// Puts a message over direct rings, unless the core wants this writer back.
+    #[inline(always)]
+    fn put_directly(&mut self, entry: Descriptor) {
+        let Some(link) = &mut self.link else { return debug_assert!(false, "there are direct rings") };
+        if link.is_recalled() {
+            // What was put otherwise before, by this process too, is in front of this then.
+            self.end_direct();
+            self.port.push(entry);
+        } else if link.put(entry) {
+            self.see_to_peer();
+        }
+    }
+
+    #[cold]
+    fn see_to_peer(&mut self) {
+        let Some(link) = &self.link else { return };
+        let (calls, is_recalled) = (link.calls(), link.is_recalled());
+        if calls {
+            self.port.wake_peer();
+        }
+        if is_recalled {
+            self.end_direct();
+        }
+    }
+
+    /// What is put from here on goes over the ring to the core.
+    #[cold]
+    fn end_direct(&mut self) {
+        // The reader may be gone: what it gave back is back.
+        if let Some(link) = &mut self.link {
+            while let Ok(Some((slot, generation))) = link.reclaim() {
+                self.cached.extend(self.port.granted_again(slot, generation));
+            }
+        }
+        let Some(link) = self.link.take() else { return };
+        let left: Vec<Descriptor> = link.left().collect();
+        // Before the core knows: the block may be another's then.
+        drop(link);
+        failpoint!("direct.writer.before_end");
+        self.port.push(Descriptor { op: up::DIRECT_END, ..Descriptor::default() });
+        failpoint!("direct.writer.after_end");
+        left.into_iter().for_each(|entry| self.port.push(entry));
+    }
+
     fn granted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
         let Some(granted) = self.port.granted(entry) else {
             return Err(self.port.broken(entry));
         };
+        if let Some(link) = &mut self.link {
+            link.note_grant(entry.slot);
+        }
         match self.request {
             Request::Waits(asked) | Request::Tries(asked) if granted.capacity() >= asked => {
                 self.request = Request::None;
@@ -528,9 +648,10 @@ impl RingsWriter {
         }
         failpoint!("writer.end_put.before_push");
         let (entry, claim) = held.into_entry(up::PUT, 0);
-        match self.sent {
-            None => self.port.pass(entry),
-            Some(_) => self.port.push(entry),
+        match (&self.link, &self.sent) {
+            (Some(_), _) => self.put_directly(entry),
+            (None, None) => self.port.pass(entry),
+            (None, Some(_)) => self.port.push(entry),
         }
         if self.cached.len() <= 1 && self.request == Request::None {
             // What has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next call says so.
@@ -554,6 +675,10 @@ impl RingsWriter {
 
     #[inline(always)]
     fn enqueue(&mut self, held: HeldMut, to: u16) -> Result<(), MailboxError> {
+        if self.link.is_some() && self.port.claim.number() == Some(to) {
+            // In its order with the others.
+            return self.end_put(held);
+        }
         self.check_own(&held)?;
         failpoint!("writer.enqueue.before_push");
         let (entry, claim) = held.into_entry(up::ENQUEUE, to);

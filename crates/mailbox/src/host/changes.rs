@@ -10,6 +10,11 @@ impl HostInterface {
         if let Some(mailbox) = self.mailbox_mut(mailbox) {
             mailbox.is_watched = is_watched;
         }
+        // Who watches is to see all that comes and goes, and to have its share.
+        match is_watched {
+            true => self.recall_direct(mailbox),
+            false => self.try_direct(mailbox),
+        }
     }
 
     /// The next watched mailbox that has changed since it was last returned here: a message was put into it, one has left it, or it

@@ -1,5 +1,6 @@
 //! What the daemon keeps of one attached client: its ports, what it has open, what it waits for.
 
+use super::direct::DirectPort;
 use super::mailbox::{MailboxKey, Side};
 use super::message::{Home, Message};
 use super::prepared::WakePipe;
@@ -76,6 +77,7 @@ pub(crate) struct Port {
     pub(crate) is_unreported: bool,
     /// Its writer's present wait was counted.
     pub(crate) is_wait_noted: bool,
+    pub(crate) direct: DirectPort,
 }
 
 impl Port {
@@ -233,7 +235,8 @@ impl Client {
 
     /// Bytes of the buffers that it has now.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.ports.iter().flatten().map(|port| port.slots.bytes()).sum::<u64>() + self.signals.slots.bytes()
+        self.ports.iter().flatten().map(|port| port.slots.bytes() + u64::from(port.direct.bytes)).sum::<u64>()
+            + self.signals.slots.bytes()
     }
 
     /// Buffers that it has now.

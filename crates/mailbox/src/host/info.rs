@@ -1,6 +1,7 @@
 //! What the host interface reports of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
 
 use super::client::{Client, ClientKey};
+use super::direct::passed_of;
 use super::losses::{Losses, MessageLoss};
 use super::mailbox::{CoreReader, Implementation, Mailbox, MailboxKey, Owner, PortKey, Side};
 use super::{Area, HostInterface, Message};
@@ -104,6 +105,8 @@ pub struct MailboxStatus {
     pub waits: u64,
     /// Messages dropped: of this mailbox, and of deleted ones of its name as far as remembered.
     pub losses: Losses,
+    /// Whether its messages pass from its writer to its reader without the core now.
+    pub is_direct: bool,
 }
 
 /// What one domain holds.
@@ -179,6 +182,7 @@ impl HostInterface {
 
     fn client_status(&self, client: &Client) -> ClientStatus {
         let domain = self.domains.of(client.domain);
+        let [put, got] = self.passed_by(client);
         ClientStatus {
             key: client.key,
             pid: client.peer.pid,
@@ -188,14 +192,14 @@ impl HostInterface {
             domain: domain.map_or_else(String::new, |domain| domain.name.clone()),
             attached_ns: client.attached_ns,
             mailboxes: client.open.iter().flatten().count() as u32,
-            messages_in: client.messages_in,
-            messages_out: client.messages_out,
-            bytes_in: client.bytes_in,
-            bytes_out: client.bytes_out,
+            messages_in: client.messages_in.wrapping_add(put.puts),
+            messages_out: client.messages_out.wrapping_add(got.handed),
+            bytes_in: client.bytes_in.wrapping_add(put.put_bytes),
+            bytes_out: client.bytes_out.wrapping_add(got.got_bytes),
             bytes_held: client.held_bytes(),
             quota_bytes: client.quota_bytes,
             buffers_held: client.held_buffers(),
-            waits: client.waits,
+            waits: client.waits.wrapping_add(put.waits),
             sleeps_woken: client.wakes,
             huge_pages: domain.is_some_and(|d| d.heaps[Area::Shared as usize].segment.huge_pages() != HugePages::None),
         }
@@ -204,7 +208,7 @@ impl HostInterface {
     /// All mailboxes with a name, in the order of their names.
     pub fn mailboxes(&self) -> Vec<MailboxStatus> {
         let named = self.mailboxes.iter().filter(|(_, mailbox)| !mailbox.name.is_empty());
-        let mut all: Vec<MailboxStatus> = named.map(|(index, mailbox)| status(index, mailbox)).collect();
+        let mut all: Vec<MailboxStatus> = named.map(|(index, mailbox)| self.mailbox_status(index, mailbox)).collect();
         for buried in &self.losses.deleted {
             if let Some(status) = all.iter_mut().find(|status| status.name == buried.name) {
                 status.losses.add_all(&buried.losses);
@@ -212,6 +216,32 @@ impl HostInterface {
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    fn mailbox_status(&self, index: usize, mailbox: &Mailbox) -> MailboxStatus {
+        let passed = passed_of(&self.directs, mailbox);
+        let key = MailboxKey { index: index as u32, generation: mailbox.generation };
+        MailboxStatus {
+            key,
+            name: mailbox.name.clone(),
+            implementation: mailbox.implementation,
+            owner: mailbox.owner,
+            upcall: match mailbox.core_reader {
+                CoreReader::Upcall(upcall) => Some(upcall),
+                CoreReader::None | CoreReader::Session(_) => None,
+            },
+            writers: mailbox.writers + u32::from(mailbox.writer.is_some()),
+            readers: mailbox.readers + u32::from(mailbox.reader.is_some()),
+            depth: mailbox.depth.saturating_add(passed.depth),
+            bound_messages: mailbox.bound_messages,
+            bytes: mailbox.bytes.saturating_add(passed.bytes),
+            bound_bytes: mailbox.bound_bytes,
+            puts: mailbox.counters.puts.wrapping_add(passed.puts),
+            gets: mailbox.counters.gets.wrapping_add(passed.gets),
+            waits: mailbox.counters.waits.wrapping_add(passed.waits),
+            losses: mailbox.counters.losses,
+            is_direct: self.is_direct(key),
+        }
     }
 
     /// The names of deleted mailboxes that lost messages, with the losses, in the order of the names: the latest deleted ones,
@@ -299,28 +329,5 @@ impl HostInterface {
             Some(PortKey { client, .. }) => self.clients.at(client).map(numbers).unwrap_or_default(),
             None => self.clients.iter().flat_map(numbers).collect(),
         }
-    }
-}
-
-fn status(index: usize, mailbox: &Mailbox) -> MailboxStatus {
-    MailboxStatus {
-        key: MailboxKey { index: index as u32, generation: mailbox.generation },
-        name: mailbox.name.clone(),
-        implementation: mailbox.implementation,
-        owner: mailbox.owner,
-        upcall: match mailbox.core_reader {
-            CoreReader::Upcall(upcall) => Some(upcall),
-            CoreReader::None | CoreReader::Session(_) => None,
-        },
-        writers: mailbox.writers + u32::from(mailbox.writer.is_some()),
-        readers: mailbox.readers + u32::from(mailbox.reader.is_some()),
-        depth: mailbox.depth,
-        bound_messages: mailbox.bound_messages,
-        bytes: mailbox.bytes,
-        bound_bytes: mailbox.bound_bytes,
-        puts: mailbox.counters.puts,
-        gets: mailbox.counters.gets,
-        waits: mailbox.counters.waits,
-        losses: mailbox.counters.losses,
     }
 }

@@ -3,6 +3,7 @@
 use super::client::{
     CONTROL_SLOTS, Client, ClientKey, Hold, Open, Port, SESSION_IN, SESSION_OUT, SESSION_PORTS, Signals,
 };
+use super::direct::DirectPort;
 use super::losses::MessageLoss;
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
@@ -29,7 +30,9 @@ pub const SESSION_GRANTS: u32 = 8;
 /// What a reader has before it at most, in bytes (one message in any case): enough to keep it busy while more is brought.
 pub(super) const DELIVER_BYTES: u64 = 4 << 20;
 /// Grants ahead of a writer: the least and the most by default, and the most that may be asked for.
-const AHEAD: (u32, u32, u32) = (4, 64, 192);
+const AHEAD: (u32, u32, u32) = (4, 64, MOST_AHEAD);
+/// The most that a writer may have.
+pub(super) const MOST_AHEAD: u32 = 192;
 /// Bytes of them by default: few enough to stay in the caches of the two cores.
 const AHEAD_BYTES: u32 = 256 << 10;
 /// Their size in bytes: the default, and the most.
@@ -238,6 +241,7 @@ impl HostInterface {
         self.counters.detached += 1;
         let domain = client.domain;
         self.below.retain(|key| key.client != index);
+        client.ports.iter_mut().flatten().for_each(|port| self.leave_direct(port));
         // The bytes in its hands leave their mailboxes. It may be reading them still, which is no matter: it is gone.
         let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
         for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
@@ -379,6 +383,8 @@ impl HostInterface {
             depth: 0,
             bytes: 0,
             core_reader,
+            direct: None,
+            is_mixed: false,
             writer: None,
             reader: None,
             writers: 0,
@@ -541,7 +547,13 @@ impl HostInterface {
         }
         holder.open[number] = Some(Open { mailbox: key, side, port });
         match port {
-            Some(port) => self.open_port(client, key, side, port, options)?,
+            Some(port) => {
+                self.open_port(client, key, side, port, options)?;
+                if let Some(mailbox) = self.present_mailbox(key) {
+                    mailbox.is_mixed = false;
+                }
+                self.try_direct(key);
+            }
             None => {
                 if let Some(mailbox) = self.present_mailbox(key) {
                     match side {
@@ -599,6 +611,7 @@ impl HostInterface {
             is_below: false,
             is_unreported: false,
             is_wait_noted: false,
+            direct: DirectPort::default(),
         };
         holder.next_generation = holder.next_generation.wrapping_add(GENERATIONS_APART);
         let at = number as usize;
@@ -644,7 +657,11 @@ impl HostInterface {
             self.below.retain(|key| (key.client, key.port) != (index, port));
             let taken = self.clients.present(index).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
             debug_assert!(taken.is_some(), "what is open over a port has it");
-            let (delivered, granted) = taken.map(|mut port| port.slots.drain_in_order()).unwrap_or_default();
+            let drain = |mut port: Box<Port>| {
+                self.leave_direct(&mut port);
+                port.slots.drain_in_order()
+            };
+            let (delivered, granted) = taken.map(drain).unwrap_or_default();
             granted.into_iter().for_each(|buffer| self.free(buffer));
             for message in delivered.into_iter().rev() {
                 self.put_back(message);

@@ -116,6 +116,10 @@ pub(crate) struct Mailbox {
     /// Their bytes.
     pub(crate) bytes: u64,
     pub(crate) core_reader: CoreReader,
+    /// The direct rings between its two sides, if it has some.
+    pub(crate) direct: Option<u32>,
+    /// Whether messages come to it from others than its writer.
+    pub(crate) is_mixed: bool,
     /// Of a `rings` mailbox.
     pub(crate) writer: Option<PortKey>,
     /// Of a `rings` mailbox.

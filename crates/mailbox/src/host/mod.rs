@@ -17,6 +17,7 @@
 
 mod changes;
 mod client;
+mod direct;
 mod feed;
 mod heap;
 mod info;
@@ -44,6 +45,7 @@ pub use prepared::{AttachReply, DomainSegments, Prepared};
 use crate::segment::HugePages;
 use crate::shared::{DoorbellPage, SyncAddress};
 use client::Client;
+use direct::Direct;
 use heap::Heap;
 use info::LossTable;
 use mailbox::{Mailbox, PortKey};
@@ -83,6 +85,9 @@ pub struct HostConfig {
     pub bound_bytes: u64,
     /// The longest message in bytes.
     pub max_message_bytes: u32,
+    /// Whether messages pass without the core where one client writes and another one of its domain reads a mailbox of
+    /// implementation `rings`.
+    pub direct_rings: bool,
 }
 
 impl Default for HostConfig {
@@ -98,6 +103,7 @@ impl Default for HostConfig {
             bound_messages: 1024,
             bound_bytes: 32 << 20,
             max_message_bytes: 16 << 20,
+            direct_rings: true,
         }
     }
 }
@@ -227,6 +233,7 @@ pub struct HostInterface {
     serial: u32,
     domains: Domains,
     mailboxes: Slab<Mailbox>,
+    directs: Slab<Direct>,
     /// Those with a name.
     names: HashMap<String, MailboxKey>,
     /// Watched ones that have changed.
@@ -294,6 +301,7 @@ impl HostInterface {
             serial: 0,
             domains: Domains::default(),
             mailboxes: Slab::new(),
+            directs: Slab::new(),
             names: HashMap::new(),
             changed: Vec::new(),
             generation: 0,
@@ -579,14 +587,14 @@ impl HostInterface {
     /// Puts a message into a mailbox: the end of a put, or an enqueue. It is taken in any case; see [`HostInterface::is_full`].
     #[inline(always)]
     pub fn put(&mut self, to: MailboxKey, message: Message) {
-        if let Some(arrival) = self.arrive(to, message) {
+        if let Some(arrival) = self.arrive_otherwise(to, message) {
             self.arrivals.push_back(arrival);
         }
     }
 
     /// Whether a mailbox holds its bound, or there is none: who puts from outside should wait then.
     pub fn is_full(&self, mailbox: MailboxKey) -> bool {
-        self.mailbox(mailbox).is_none_or(Mailbox::is_full)
+        self.mailbox(mailbox).is_none_or(|mailbox| direct::is_full(&self.directs, mailbox))
     }
 
     /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet.

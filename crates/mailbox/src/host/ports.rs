@@ -1,6 +1,7 @@
 //! Descriptors: what clients' ports ask for, and messages on their way to readers.
 
 use super::client::{Hold, Port, SESSION_IN, SESSION_OUT};
+use super::direct::is_full;
 use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Home, Message, Span};
@@ -43,7 +44,7 @@ impl HostInterface {
                     self.note_used(PortKey { client, port: number });
                     self.arrive(mailbox, message)
                 }
-                Err(violation) => self.report_violation(client, violation),
+                Err(violation) => self.take_uncommon(client, number, entry, violation),
             };
         }
         let carried_out = match entry.op {
@@ -54,7 +55,7 @@ impl HostInterface {
         };
         match carried_out {
             Ok(()) => None,
-            Err(violation) => self.report_violation(client, violation),
+            Err(violation) => self.take_uncommon(client, number, entry, violation),
         }
     }
 
@@ -85,7 +86,7 @@ impl HostInterface {
                     true
                 }
                 Err(found) => {
-                    violation = Some(found);
+                    violation = Some((*entry, found));
                     false
                 }
             });
@@ -99,7 +100,7 @@ impl HostInterface {
             }
         }
         self.note_used(key);
-        let arrival = violation.and_then(|violation| self.report_violation(client, violation));
+        let arrival = violation.and_then(|(entry, found)| self.take_uncommon(client, number, &entry, found));
         self.arrivals.extend(arrival);
         Arrival::Upcalls { mailbox, upcall }
     }
@@ -166,9 +167,9 @@ impl HostInterface {
                     Some(len) => self.left(message.0.origin, len),
                     None => self.make_hungry(PortKey { client, port: number }),
                 }
-                self.arrive(target, message)
+                self.arrive_otherwise(target, message)
             }
-            Err(violation) => self.report_violation(client, violation),
+            Err(violation) => self.take_uncommon(client, number, entry, violation),
         }
     }
 
@@ -222,7 +223,12 @@ impl HostInterface {
             if reader.is_none() && mailbox.gets.is_empty() {
                 return;
             }
-            let Some(message) = mailbox.queue.pop_front() else { return };
+            let Some(message) = mailbox.queue.pop_front() else {
+                if let Some(direct) = mailbox.direct {
+                    self.join_direct(direct);
+                }
+                return;
+            };
             let left = match reader {
                 Some(reader) => self.deliver(key, reader, message),
                 None => self.answer_get(key, message),
@@ -346,7 +352,7 @@ impl HostInterface {
         }
         match self.mailboxes.get(port.mailbox.index as usize) {
             Some(mailbox) if mailbox.generation == port.mailbox.generation => {
-                if mailbox.is_full() {
+                if is_full(&self.directs, mailbox) {
                     return Err(Reason::Full);
                 }
             }
@@ -397,7 +403,8 @@ impl HostInterface {
         let Some(client) = self.clients.at_mut(home.client.into()) else { return };
         let (hold, held_bytes) = (client.hold, client.held_bytes());
         let Some(port) = client.port_mut(home.port).filter(|port| port.home == home) else { return };
-        let has_room = |mailbox: &Mailbox| mailbox.generation == port.mailbox.generation && !mailbox.is_full();
+        let has_room =
+            |mailbox: &Mailbox| mailbox.generation == port.mailbox.generation && !is_full(&self.directs, mailbox);
         let is_due = port.requests.is_empty() && (hold == Hold::Nothing || home.port != SESSION_OUT);
         if !is_due || !self.mailboxes.get(port.mailbox.index as usize).is_some_and(has_room) {
             return;

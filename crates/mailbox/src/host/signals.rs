@@ -53,6 +53,14 @@ impl HostInterface {
                 self.take_free_of_port(client, head);
                 Ok(())
             }
+            up::WAKE => {
+                self.wake_peer(client, head.target);
+                Ok(())
+            }
+            up::DIRECT_DONE => {
+                self.take_done(client, head.target);
+                Ok(())
+            }
             other => Err(ProtocolViolation::Operation(other)),
         };
         match carried_out {
@@ -92,6 +100,7 @@ impl HostInterface {
         let port = self.clients.port_at(PortKey { client, port: head.target });
         match port.map(|port| port.slots.take(head, false)) {
             Some(Ok(given)) => self.given_back(client, head.target, given),
+            _ if self.free_of_peer(client, head) => {}
             _ => self.counters.late += 1,
         }
     }
@@ -107,7 +116,7 @@ impl HostInterface {
             Ok(message) => {
                 holder.count_in(&message);
                 self.feed_waiting_allocs(client);
-                self.arrive(mailbox, message)
+                self.arrive_otherwise(mailbox, message)
             }
             Err(violation) => self.report_violation(client, violation),
         }
@@ -132,7 +141,7 @@ impl HostInterface {
                     self.left(given.message.0.origin, len);
                 }
                 self.feed_waiting_allocs(client);
-                self.arrive(target, given.message)
+                self.arrive_otherwise(target, given.message)
             }
             Err(violation) => self.report_violation(client, violation),
         }

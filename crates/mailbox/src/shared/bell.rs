@@ -60,6 +60,11 @@ impl DoorbellPage {
     pub fn before_sleep(&self) {
         let epoch = self.words.word(0);
         epoch.store(epoch.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+        self.fence();
+    }
+
+    /// Whatever clients published before it is seen after it, or they see what was written before it.
+    pub(crate) fn fence(&self) {
         fence(Ordering::SeqCst);
         #[cfg(not(loom))]
         if self.fences {
@@ -99,6 +104,12 @@ impl CoreBell {
     #[cfg(loom)]
     pub(crate) fn over(page: Words) -> CoreBell {
         CoreBell { page }
+    }
+
+    /// Whether this process can make the fences of others, and others can make its own.
+    #[cfg(not(loom))]
+    pub(crate) fn shares_fences(&self) -> bool {
+        !self.fences && barrier::fence_registered()
     }
 
     /// After publishing: whether the core must be rung for it. `rung` belongs to the caller and starts at 0: the epoch
@@ -143,11 +154,11 @@ impl CoreBell {
 
 /// The kernel's `membarrier`, of the kind that reaches other processes (Linux 4.16).
 #[cfg(not(any(loom, miri)))]
-mod barrier {
+pub(super) mod barrier {
     use rustix::thread::{MembarrierCommand, membarrier};
 
     /// Has every processor that runs a process that registered make a full fence. False if the kernel cannot.
-    pub(super) fn fence_registered() -> bool {
+    pub(in crate::shared) fn fence_registered() -> bool {
         membarrier(MembarrierCommand::GlobalExpedited).is_ok()
     }
 
@@ -159,8 +170,8 @@ mod barrier {
 
 /// The stand-in for miri, which knows no such call.
 #[cfg(miri)]
-mod barrier {
-    pub(super) fn fence_registered() -> bool {
+pub(super) mod barrier {
+    pub(in crate::shared) fn fence_registered() -> bool {
         false
     }
 
@@ -170,14 +181,14 @@ mod barrier {
 }
 
 /// By which a client with its own event loop asks to find a byte in its wake pipe when something was sent to it: a word in
-/// its control segment. Beside it is another that the client counts up while it runs.
+/// its control segment. Beside it is another that the client counts up while it runs, and one that says whether it shares fences.
 pub(crate) struct ArmedFlag(Words);
 
 impl ArmedFlag {
     /// The flag of the client with this control segment; none if that is too short.
     #[cfg(not(loom))]
     pub(crate) fn new(control: &Arc<Segment>) -> Option<ArmedFlag> {
-        Words::new(control, ControlLayout::armed(), 2).map(ArmedFlag)
+        Words::new(control, ControlLayout::armed(), 4).map(ArmedFlag)
     }
 
     /// The flag in this word.
@@ -200,6 +211,16 @@ impl ArmedFlag {
             self.0.word(0).store(0, Ordering::Relaxed);
         }
         armed
+    }
+
+    /// By the client: see [`CoreBell::shares_fences`].
+    pub(crate) fn say_fences(&self, are_shared: bool) {
+        self.0.word(2).store(are_shared.into(), Ordering::Relaxed);
+    }
+
+    /// By the core: what the client said of its fences.
+    pub(crate) fn shares_fences(&self) -> bool {
+        self.0.word(2).load(Ordering::Relaxed) == 1
     }
 
     /// By the client: it runs.

@@ -5,7 +5,7 @@ use super::sync::WriteOutcome;
 use super::words::{Atomic, Words};
 use super::{
     ArmedFlag, ClientLane, CoreBell, CoreLane, Descriptor, DoorbellPage, HostCondition, Passed, RingReader, RingWriter,
-    Signal, SyncCell,
+    Signal, SleepFlag, SyncCell,
 };
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 use loom::sync::{Condvar, Mutex};
@@ -444,6 +444,148 @@ fn the_lane_and_a_ring_are_one_queue() {
             };
             assert_eq!(entry.offset, number);
         }
+        writer.join().unwrap();
+    });
+}
+
+/// A side of direct rings that sleeps until the other has published all of `work`; the core wakes it when it is asked to.
+#[test]
+fn a_side_of_direct_rings_that_sleeps_misses_nothing() {
+    check(Some(3), Some(2), |order| {
+        let words: Words = order.words(2);
+        let condition: Words<AtomicU32> = order.words(2);
+        let (asked, work) = (Doorbell::new(), [Published::new(), Published::new()]);
+        let core = {
+            // Asked once for each sleep; the last time by the end of the model.
+            let (asked, condition) = (asked.clone(), HostCondition::over(condition.clone()));
+            thread::spawn(move || {
+                asked.await_ring();
+                condition.signal_if_asleep();
+            })
+        };
+        let publisher = {
+            let (flag, asked, work) = (SleepFlag::over(words.clone()), asked.clone(), work.clone());
+            let condition = HostCondition::over(condition.clone());
+            thread::spawn(move || {
+                let mut wakes = 0;
+                for work in work {
+                    work.publish();
+                    if flag.wants() && flag.take() {
+                        // The first by the core, for whom it is a thread of its own; later ones as if it was at once.
+                        match wakes {
+                            0 => asked.ring(),
+                            _ => drop(condition.signal_if_asleep()),
+                        }
+                        wakes += 1;
+                    }
+                }
+                if wakes == 0 {
+                    asked.ring();
+                }
+            })
+        };
+        let (flag, condition) = (SleepFlag::over(words), HostCondition::over(condition));
+        for work in work {
+            while !work.is_there() {
+                let seen = condition.value();
+                SleepFlag::fall_asleep([&flag].into_iter());
+                condition.wait_unless(seen, None, || work.is_there() || flag.is_called());
+                flag.wake_up();
+            }
+        }
+        publisher.join().unwrap();
+        core.join().unwrap();
+    });
+}
+
+/// What the core, in place of a reader that left, finds in the ring before it and after the writer has learnt that it is wanted
+/// back: each message once, in order, and none stays where nobody looks.
+#[test]
+fn a_writer_that_is_wanted_back_leaves_nothing_behind() {
+    check(None, Some(3), |order| {
+        let words: Words = order.words(2);
+        let (mut forward, mut arrived) = ring(order, 4);
+        let (mut up, mut up_end) = ring(order, 4);
+        let entry = |offset| Descriptor { offset, ..Descriptor::default() };
+        let writer = {
+            let flag = SleepFlag::over(words.clone());
+            thread::spawn(move || {
+                let mut is_direct = true;
+                for number in 0..2 {
+                    if is_direct && flag.is_recalled() {
+                        up.push(Descriptor { op: super::up::DIRECT_END, ..Descriptor::default() });
+                        is_direct = false;
+                    }
+                    if !is_direct {
+                        up.push(entry(number));
+                        continue;
+                    }
+                    forward.push(entry(number));
+                    if flag.wants() {
+                        up.push(Descriptor { op: super::up::DIRECT_END, ..Descriptor::default() });
+                        is_direct = false;
+                    }
+                }
+                // It does nothing more, whether it saw it or not.
+                is_direct
+            })
+        };
+        let flag = SleepFlag::over(words);
+        flag.recall();
+        fence(Ordering::SeqCst);
+        let mut came = Vec::new();
+        while let Some(entry) = arrived.pop() {
+            came.push(entry.offset);
+        }
+        let is_unaware = writer.join().unwrap();
+        while let Some(entry) = up_end.pop() {
+            match entry.op {
+                super::up::DIRECT_END => came.extend(std::iter::from_fn(|| arrived.pop()).map(|entry| entry.offset)),
+                _ => came.push(entry.offset),
+            }
+        }
+        assert_eq!(came, [0, 1], "unaware: {is_unaware}");
+    });
+}
+
+/// To direct rings: what was put over the core comes before. And back: what was put over them comes before what follows.
+#[test]
+fn a_reader_that_goes_to_direct_rings_and_back_keeps_the_order() {
+    check(Some(3), Some(2), |order| {
+        let (mut forward, mut arrived) = ring(order, 4);
+        let (mut up, mut up_end) = ring(order, 4);
+        let (mut down, mut down_end) = ring(order, 4);
+        let entry = |offset| Descriptor { offset, ..Descriptor::default() };
+        let marker = |op| Descriptor { op, ..Descriptor::default() };
+        let writer = thread::spawn(move || {
+            up.push(entry(0));
+            up.push(marker(super::up::DIRECT));
+            forward.push(entry(1));
+            up.push(marker(super::up::DIRECT_END));
+            up.push(entry(2));
+        });
+        let (mut came, mut is_direct) = (Vec::new(), false);
+        while came.len() < 3 {
+            // The core's part, whenever it comes to it.
+            if let Some(entry) = up_end.pop() {
+                down.push(entry);
+            }
+            if is_direct && let Some(entry) = arrived.pop() {
+                came.push(entry.offset);
+            } else if let Some(entry) = down_end.pop() {
+                match entry.op {
+                    super::up::DIRECT => is_direct = true,
+                    // What is there is visible now.
+                    super::up::DIRECT_END => {
+                        came.extend(std::iter::from_fn(|| arrived.pop()).map(|entry| entry.offset))
+                    }
+                    _ => came.push(entry.offset),
+                }
+            } else {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(came, [0, 1, 2]);
         writer.join().unwrap();
     });
 }

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn areas_lie_apart_on_their_boundaries() {
-        let mut areas = vec![(ControlLayout::armed(), 16), (ControlLayout::lane(), LANE_BYTES)];
+        let mut areas = vec![(ControlLayout::armed(), 32), (ControlLayout::lane(), LANE_BYTES)];
         areas.extend((0..CONDITIONS).map(|at| (ControlLayout::condition(at), CELL_BYTES)));
         areas.extend((0..SYNCS).map(|at| (ControlLayout::client_sync(at), CELL_BYTES)));
         areas.push((ControlLayout::signal_up(), SIGNAL_RING_BYTES));

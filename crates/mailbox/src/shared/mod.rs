@@ -7,6 +7,7 @@
 
 mod bell;
 mod condition;
+mod direct;
 mod futex;
 #[cfg(all(test, loom))]
 mod interleavings;
@@ -22,6 +23,9 @@ mod words;
 pub use bell::DoorbellPage;
 pub(crate) use bell::{ArmedFlag, CoreBell, DOORBELL_PAGE_BYTES};
 pub(crate) use condition::{HostCondition, Woken};
+pub(crate) use direct::SleepFlag;
+#[cfg(not(loom))]
+pub(crate) use direct::{DIRECT_ENTRIES, DirectBlock, DirectCounts, DirectLayout};
 pub(crate) use lane::{ClientLane, CoreLane, Passed};
 pub(crate) use layout::{
     ARRIVAL_CONDITION, CONDITIONS, ControlLayout, FREE_CONDITION, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS,

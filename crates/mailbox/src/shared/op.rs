@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Operations from the client to the core: on a port's ring those up to [`up::REQUEST`], on the signal queue the others.
+/// Operations from the client to the core: on a port's ring those up to [`up::MORE`], on the signal queue the others.
 pub(crate) mod up {
     /// A granted slot's message, `offset..offset + len` of its buffer, goes to the port's mailbox. The slot is the core's.
     pub(crate) const PUT: u8 = 1;
@@ -12,6 +12,16 @@ pub(crate) mod up {
     pub(crate) const ENQUEUE: u8 = 3;
     /// `len` bytes are wanted in one buffer, beyond the size granted ahead; bit 0 of `target`: refuse rather than wait.
     pub(crate) const REQUEST: u8 = 4;
+    /// What is put from here on goes over the direct rings; all that was put before is in front of this entry.
+    pub(crate) const DIRECT: u8 = 5;
+    /// What is put from here on goes over this ring again, and the direct rings are the reader's and the core's.
+    pub(crate) const DIRECT_END: u8 = 6;
+    /// After [`DIRECT_END`]: a granted slot that went over the direct rings and has not come back. No violation if it is not
+    /// held any more.
+    pub(crate) const LEFT: u8 = 7;
+    /// All slots are with the reader at the other end of direct rings, or one has come back and a longer buffer is waited for: look
+    /// again at what this writer is due.
+    pub(crate) const MORE: u8 = 8;
     /// A buffer of `len` bytes for mailbox `target`; bit 0 of `b`: refuse rather than wait.
     pub(crate) const ALLOC: u8 = 16;
     /// A granted slot's message goes to mailbox `target`; no answer.
@@ -39,6 +49,10 @@ pub(crate) mod up {
     /// A slot of port `target` is given back from outside the port's ring, by whatever thread dropped it. No violation if it is not
     /// held any more: it may cross the closing of the port.
     pub(crate) const FREE_OF_PORT: u8 = 28;
+    /// The client on the other end of the direct rings of port `target` sleeps, and has something to see.
+    pub(crate) const WAKE: u8 = 30;
+    /// The reader of port `target` uses nothing any more of the direct rings that the core said were over.
+    pub(crate) const DIRECT_DONE: u8 = 31;
 }
 
 /// Operations from the core to the client, on a port's ring or the signal queue.
@@ -51,6 +65,16 @@ pub(crate) mod down {
     pub(crate) const REFUSED: u8 = 3;
     /// The mailbox is gone; `target` is the [`super::Reason`].
     pub(crate) const CLOSED: u8 = 4;
+    /// Direct rings, in a block that begins at `offset` of the shared segment. To a writer: it may use them from now on, and
+    /// may come to have `len` slots. To a reader: its writer does. Bit 0 of `target`: who publishes makes the fences itself.
+    pub(crate) const DIRECT: u8 = 5;
+    /// To a reader: the writer puts nothing more into the direct rings.
+    pub(crate) const DIRECT_END: u8 = 6;
+    /// To a reader: what is in the direct rings comes before what follows here; what comes into them after, only once this is followed
+    /// by [`DIRECT_END`].
+    pub(crate) const DIRECT_PAUSE: u8 = 7;
+    /// To a writer: its [`super::up::MORE`] was seen to. There is one under way at most.
+    pub(crate) const DIRECT_MORE: u8 = 8;
     /// Calls procedure `target` of the client with argument `a`; the result goes to the core's sync at address `b`.
     pub(crate) const UPCALL: u8 = 26;
     /// Over the lane only: the client shall write `b` to its sync at address `a`.

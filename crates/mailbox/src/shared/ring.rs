@@ -239,6 +239,15 @@ impl<E: Entry> RingReader<E> {
         (0..most).take_while(is_written).count()
     }
 
+    /// Goes on at entry number `position`, counted from 0 at the ring's beginning.
+    pub(crate) fn skip_to(&mut self, position: u64) {
+        let place = &mut self.0;
+        let entries = (place.words.count() / E::WORDS) as u64;
+        place.passed = position;
+        place.next = (position % entries) as usize * E::WORDS;
+        place.lap = (position / entries % u64::from(LAPS)) as u8 + 1;
+    }
+
     /// Whether [`RingReader::pop`] would give something.
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
@@ -374,6 +383,21 @@ mod tests {
 
     proptest! {
         #![proptest_config(cases())]
+
+        #[test]
+        fn a_reader_that_skips_goes_on_where_one_that_reads_does(before in 0u64..ENTRIES as u64 * 600) {
+            let before = if cfg!(miri) { before % 16 } else { before };
+            let (segment, mut writer, mut reader) = ring::<Signal>(ENTRIES);
+            for number in 0..before {
+                writer.push(Signal { a: number, ..Signal::default() });
+                prop_assert!(reader.pop().is_some());
+            }
+            let mut other = RingReader::<Signal>::new(&segment, 64, ENTRIES).unwrap();
+            other.skip_to(before);
+            prop_assert!(other.pop().is_none());
+            writer.push(Signal { a: before, ..Signal::default() });
+            prop_assert_eq!((other.pop(), other.position()), (reader.pop(), before + 1));
+        }
 
         #[test]
         fn any_descriptor_and_signal_come_out_as_they_went_in(

@@ -76,9 +76,20 @@ impl Agent {
 
     /// In a process of its own.
     pub(crate) fn elsewhere(address: &str) -> Agent {
+        Agent::with(address, &[])
+    }
+
+    /// In a process of its own that kills itself at a failpoint.
+    pub(crate) fn doomed(address: &str, failpoint: &str) -> Agent {
+        let mut agent = Agent::with(address, &[("CROSSDOCK_FAILPOINT", failpoint)]);
+        agent.is_killed = true;
+        agent
+    }
+
+    fn with(address: &str, set: &[(&str, &str)]) -> Agent {
         let (stream, other) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let process = start_process(address, &[], other.into());
+        let process = start_process(address, set, other.into());
         Agent { stream: BufReader::new(stream), process: Some(process), thread: None, is_killed: false }
     }
 
@@ -88,6 +99,16 @@ impl Agent {
             process.kill().unwrap();
             self.is_killed = true;
         }
+    }
+
+    /// Whether it has killed itself.
+    pub(crate) fn is_dead(&mut self) -> bool {
+        self.process.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
     }
 
     /// Gives an order; [`Agent::answer`] is what became of it.
@@ -294,6 +315,14 @@ impl Hands {
                 let seen = mark(&message);
                 self.messages.insert(number(id), message);
                 return Ok(seen);
+            }
+            // Gets a message and ends it; what it says.
+            ["get-text", _] => {
+                let reader = reader();
+                let message = reader.begin_get(soon()).map_err(reported)?;
+                let text = String::from_utf8(message.to_vec()).unwrap();
+                reader.end_get(message);
+                return Ok(text);
             }
             ["look", id] => return Ok(mark(&self.messages[&number(id)])),
             ["place", id] => return Ok(place(self.messages[&number(id)].as_ptr())),

@@ -455,6 +455,9 @@ reports! {
         pub writers: u32 = gauge("crossdock_mailbox_writers"),
         /// Readers that have it open.
         pub readers: u32 = gauge("crossdock_mailbox_readers"),
+        /// Whether messages pass from its writer to its reader without the daemon now: both are programs of one user on this machine,
+        /// and nobody else has to do with it.
+        pub direct: bool,
         /// Queued messages.
         pub depth: u32 = gauge("crossdock_mailbox_depth_messages").bound("bound_messages").title("messages"),
         /// The bound on queued messages, beyond which writers get no new buffers.

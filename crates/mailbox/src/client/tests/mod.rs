@@ -1,6 +1,7 @@
 //! The client's side against a daemon that the test plays by hand: every entry of the rings in the open, in any order, late,
 //! or wrong.
 
+mod direct;
 #[cfg(feature = "failpoints")]
 mod hostile;
 mod lane;

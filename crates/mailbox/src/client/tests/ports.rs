@@ -214,7 +214,13 @@ fn garbage_from_the_daemon_ends_the_attachment_and_nothing_else() {
     let mut wrong: Vec<Descriptor> = ranges(down::GRANT).to_vec();
     wrong.extend(ranges(down::MESSAGE));
     wrong.extend(ranges(down::MESSAGE).map(|entry| Descriptor { target: 1, ..entry }));
-    wrong.extend([0, 5, 26, 27, 255].map(|op| Descriptor { op, ..Descriptor::default() }));
+    wrong.extend([0, down::DIRECT_END, 26, 27, 255].map(|op| Descriptor { op, ..Descriptor::default() }));
+    // Direct rings that do not lie in the segment, or not as words do.
+    wrong.extend([SEGMENT_BYTES - 64, u32::MAX, 4].map(|offset| Descriptor {
+        op: down::DIRECT,
+        offset,
+        ..Descriptor::default()
+    }));
     // Slots that there are not.
     for op in [down::GRANT, down::MESSAGE] {
         wrong.extend([256, u16::MAX].map(|slot| Descriptor { op, slot, len: 1, ..Descriptor::default() }));

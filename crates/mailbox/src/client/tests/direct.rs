@@ -1,0 +1,225 @@
+//! Direct rings, with the other end played by the test: every slot in the open, and whatever a hostile one can write.
+
+use super::*;
+use crate::client::{Reader, Writer};
+use crate::shared::{DirectBlock, DirectLayout, SLOTS, up};
+use proptest::prelude::*;
+
+/// Where the block lies: behind the buffers.
+const BLOCK: u32 = 512 << 10;
+
+fn offer(most: u32) -> Descriptor {
+    Descriptor { op: down::DIRECT, target: 1, offset: BLOCK, len: most, ..Descriptor::default() }
+}
+
+fn block(fake: &Fake) -> DirectBlock<'_> {
+    DirectBlock::new(fake.domain.shared(), BLOCK, true).unwrap()
+}
+
+/// A writer with two buffers that puts over direct rings.
+fn writer(attachment: &Attachment, fake: &Fake) -> (Writer, FakePort) {
+    let (writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    for slot in 0..2 {
+        port.send(grant(slot, 4096 * u32::from(slot), 4096));
+    }
+    port.send(offer(2));
+    (writer, port)
+}
+
+fn reader(attachment: &Attachment, fake: &Fake) -> (Reader, FakePort) {
+    let (reader, mut port) = (attachment.reader(8, Some(3)).unwrap(), fake.port(3));
+    port.send(offer(0));
+    (reader, port)
+}
+
+fn put(writer: &mut Writer, text: &[u8]) {
+    let mut put = writer.begin_put(text.len(), now()).unwrap();
+    put.copy_from_slice(text);
+    writer.end_put(put).unwrap();
+}
+
+#[test]
+fn a_writer_puts_slots_directly_and_takes_them_back_whole() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = writer(&attachment, &fake);
+    let (mut forward, mut back) = block(&fake).for_reader().unwrap();
+    put(&mut writer, b"one");
+    assert_eq!(port.next().op, up::DIRECT);
+    for turn in 0..3 {
+        let entry = forward.pop().unwrap();
+        assert_eq!((entry.op, entry.len, entry.generation), (down::MESSAGE, 3, entry.slot + 100));
+        assert_eq!(fake.bytes_at(entry.offset, 3), b"one");
+        put(&mut writer, b"one");
+        assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut, "both are with the reader: {turn}");
+        back.push(Descriptor { op: up::FREE, ..entry });
+        let mut whole = writer.begin_put(4096, now()).unwrap();
+        whole[..3].copy_from_slice(b"one");
+        whole.adjust(0, 4093).unwrap();
+        let entry = forward.pop().unwrap();
+        back.push(Descriptor { op: up::FREE, ..entry });
+        writer.end_put(whole).unwrap();
+    }
+    assert!(port.pop().is_none());
+}
+
+#[test]
+fn a_writer_asks_for_more_up_to_the_bound_and_once_at_a_time() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    port.send(grant(0, 0, 4096));
+    port.send(offer(2));
+    let (mut forward, mut back) = block(&fake).for_reader().unwrap();
+    for _ in 0..3 {
+        put(&mut writer, b"one");
+        assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut);
+        back.push(Descriptor { op: up::FREE, ..forward.pop().unwrap() });
+    }
+    assert_eq!([port.next().op, port.next().op], [up::DIRECT, up::MORE]);
+    assert!(port.pop().is_none());
+    port.send(grant(1, 4096, 4096));
+    port.send(Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
+    // What it asked for in vain meanwhile.
+    put(&mut writer, b"one");
+    put(&mut writer, b"one");
+    assert_eq!(port.next().op, up::MORE);
+    port.send(Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
+    assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut);
+    assert!(port.pop().is_none(), "it has as many as it may");
+}
+
+#[test]
+fn a_writer_that_is_wanted_back_names_what_the_reader_has() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = writer(&attachment, &fake);
+    let (mut forward, _) = block(&fake).for_reader().unwrap();
+    put(&mut writer, b"one");
+    assert_eq!(port.next().op, up::DIRECT);
+    block(&fake).flags().unwrap()[0].recall();
+    let first = forward.pop().unwrap();
+    put(&mut writer, b"two");
+    assert_eq!(port.next().op, up::DIRECT_END);
+    let left = port.next();
+    assert_eq!((left.op, left.slot, left.generation), (up::LEFT, first.slot, first.generation));
+    let entry = port.next();
+    assert_eq!((entry.op, entry.len), (up::PUT, 3));
+    assert!(forward.pop().is_none());
+}
+
+#[test]
+fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
+    let (attachment, mut fake) = attach();
+    let (mut reader, mut port) = reader(&attachment, &fake);
+    assert!(reader.try_begin_get().unwrap().is_none());
+    let (mut forward, mut back) = block(&fake).for_writer().unwrap();
+    fake.fill(false, 64, b"first second");
+    forward.push(message(0, 64, 5, 0));
+    port.send(Descriptor { op: down::DIRECT_PAUSE, ..Descriptor::default() });
+    port.send(message(0, 70, 6, 0));
+    let first = reader.begin_get(now()).unwrap();
+    assert_eq!(*first, *b"first");
+    assert_eq!(*reader.begin_get(now()).unwrap(), *b"second");
+    // Behind what the core sent, until that is over.
+    forward.push(message(1, 64, 5, 0));
+    assert!(reader.try_begin_get().unwrap().is_none());
+    port.send(Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
+    let last = reader.begin_get(now()).unwrap();
+    reader.end_get(first);
+    assert_eq!(back.pop().map(|entry| (entry.op, entry.slot, entry.generation)), Some((up::FREE, 0, 100)));
+    assert!(reader.try_begin_get().unwrap().is_none());
+    // One was dropped; only now is nothing of it in hand.
+    while let Some(signal) = fake.pop() {
+        assert_ne!(signal.head.op, up::DIRECT_DONE);
+    }
+    drop(last);
+    let dropped = fake.next_signal().head;
+    assert_eq!((dropped.op, dropped.slot), (up::FREE_OF_PORT, 1 + SLOTS as u16));
+    assert!(reader.try_begin_get().unwrap().is_none());
+    assert_eq!(fake.next_signal().head.op, up::DIRECT_DONE);
+}
+
+#[test]
+fn what_the_other_end_cannot_have_ends_the_mailbox_and_nothing_else() {
+    let wrong = [
+        Descriptor { op: up::FREE, slot: 0, generation: 99, ..Descriptor::default() },
+        Descriptor { op: up::FREE, slot: 7, generation: 107, ..Descriptor::default() },
+        Descriptor { op: up::FREE, slot: u16::MAX, ..Descriptor::default() },
+        Descriptor { op: up::ENQUEUE, slot: 1, generation: 101, ..Descriptor::default() },
+    ];
+    let spoilt = MailboxError::Closed { reason: Reason::Violation };
+    for entry in wrong {
+        let (attachment, fake) = attach();
+        let (mut writer, _port) = writer(&attachment, &fake);
+        put(&mut writer, b"one");
+        let (_, mut back) = block(&fake).for_reader().unwrap();
+        back.push(entry);
+        let refused = (0..3).find_map(|_| match writer.begin_put(1, now()) {
+            Ok(put) => writer.end_put(put).err(),
+            Err(error) => Some(error),
+        });
+        assert_eq!(refused, Some(spoilt.clone()), "{entry:?}");
+        assert!(!attachment.is_gone());
+    }
+    let wrong = [
+        message(0, SEGMENT_BYTES, 1, 0),
+        message(0, u32::MAX, u32::MAX, 0),
+        message(SLOTS as u16, 0, 1, 0),
+        Descriptor { op: down::GRANT, ..message(0, 0, 1, 0) },
+    ];
+    for entry in wrong {
+        let (attachment, fake) = attach();
+        let (mut reader, _port) = reader(&attachment, &fake);
+        let (mut forward, _) = block(&fake).for_writer().unwrap();
+        forward.push(entry);
+        assert_eq!(reader.begin_get(now()).unwrap_err(), spoilt, "{entry:?}");
+        assert!(!attachment.is_gone());
+    }
+    // One that is in hand.
+    let (attachment, fake) = attach();
+    let (mut reader, _port) = reader(&attachment, &fake);
+    let (mut forward, _) = block(&fake).for_writer().unwrap();
+    forward.push(message(0, 0, 8, 0));
+    forward.push(message(0, 64, 8, 0));
+    let held = reader.begin_get(now()).unwrap();
+    assert_eq!(reader.begin_get(now()).unwrap_err(), spoilt);
+    assert_eq!(held.len(), 8);
+    assert!(!attachment.is_gone());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the other end writes into the block, at any time: what is in hand stays inside the segment and apart from what
+    /// else this side has to write, and the attachment lives.
+    #[test]
+    fn garbage_in_the_block_ends_the_mailbox_at_worst(
+        steps in prop::collection::vec((0u8..6, 0usize..DirectLayout::BYTES / 8, any::<u64>(), 0u8..3), 1..120),
+    ) {
+        let (attachment, fake) = attach();
+        let (mut writer, _write_port) = writer(&attachment, &fake);
+        let (mut reader, _read_port) = reader(&attachment, &fake);
+        let (mut puts, mut messages) = (Vec::new(), Vec::new());
+        for (step, word, value, likely) in steps {
+            match step {
+                0 => if let Ok(put) = writer.begin_put(16, now()) { puts.push(put); },
+                1 => if let Some(put) = puts.pop() { let _ended = writer.end_put(put); },
+                2 => if let Ok(message) = reader.begin_get(now()) { messages.push(message); },
+                3 => if let Some(message) = messages.pop() { reader.end_get(message); },
+                _ => {
+                    // Words that pass for entries of the first lap, now and then.
+                    let value = match likely {
+                        0 => value,
+                        1 => 1 | u64::from(up::FREE) << 8 | (value & 1) << 16 | (100 + (value & 1)) << 32,
+                        _ => 1 | u64::from(down::MESSAGE) << 8 | (value & 3) << 16 | (value & 0xffff) << 32,
+                    };
+                    fake.fill(false, BLOCK + 8 * word as u32, &value.to_le_bytes());
+                }
+            }
+            prop_assert!(puts.len() <= 2);
+            prop_assert!(messages.iter().all(|message| message.len() <= SEGMENT_BYTES as usize));
+            let read: u64 = messages.iter().flat_map(|message| message.first()).map(|byte| u64::from(*byte)).sum();
+            std::hint::black_box(read);
+            puts.iter_mut().for_each(|put| put.fill(7));
+            prop_assert!(!attachment.is_gone());
+        }
+    }
+}
