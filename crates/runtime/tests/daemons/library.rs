@@ -2,7 +2,7 @@
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::{
-    Error, Event, Implementation, MailboxOptions, Node, Publisher, Reader, Subscriber, Transport, Wait,
+    Error, Event, Implementation, MailboxOptions, Node, Publisher, Reader, Subscriber, Transport, Wait, Writer,
 };
 use crossdock_runtime::{Allowed, ContextConfig, ContextHandle};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -194,6 +194,39 @@ fn get(reader: &mut Reader) -> Vec<u8> {
     bytes
 }
 
+/// Many messages with one call, more than the mailbox holds; 8 are in it, the last of them 2999.
+fn put_and_get_many(writer: &mut Writer, reader: &mut Reader) {
+    let numbers = 3000..5000u32;
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| {
+            let copied = writer.put_many(numbers.clone().take(1000).map(u32::to_le_bytes)).unwrap();
+            let written = writer.put_many_with(1000, 4, |at, place| {
+                place.copy_from_slice(&(4000 + at as u32).to_le_bytes());
+            });
+            (copied, written.unwrap())
+        });
+        let mut got: Vec<u32> = Vec::new();
+        while got.len() < 2008 {
+            let burst = reader.get_many(16).unwrap();
+            assert!((1..=16).contains(&burst.len()) && burst.iter().len() == burst.len());
+            got.extend(burst.iter().map(|bytes| u32::from_le_bytes(*bytes.first_chunk().unwrap())));
+        }
+        assert_eq!(got, Vec::from_iter(2992..5000));
+        assert_eq!(put.join().unwrap(), (1000, 1000));
+    });
+    assert!(reader.get_many_by(16, Wait::at_most(Duration::ZERO)).unwrap().is_none());
+    // A panic of the application's takes one message at most, and no buffer.
+    for _ in 0..200 {
+        let fill = |at: usize, place: &mut [u8]| match at {
+            0 => place.fill(1),
+            _ => std::panic::resume_unwind(Box::new("the application's")),
+        };
+        let put = std::panic::AssertUnwindSafe(|| writer.put_many_with(2, 4, fill));
+        assert!(std::panic::catch_unwind(put).is_err());
+        assert_eq!(get(reader), [1; 4]);
+    }
+}
+
 #[test]
 fn mailboxes_are_the_same_by_either_way() {
     let (_context, addr) = start(|_| {});
@@ -240,36 +273,7 @@ fn mailboxes_are_the_same_by_either_way() {
                     assert_eq!(get(&mut reader), (number - 8).to_le_bytes());
                 }
             }
-            // Many with one call, more than the mailbox holds.
-            let numbers = 3000..5000u32;
-            std::thread::scope(|scope| {
-                let put = scope.spawn(|| {
-                    let copied = writer.put_many(numbers.clone().take(1000).map(u32::to_le_bytes)).unwrap();
-                    let written = writer.put_many_with(1000, 4, |at, place| {
-                        place.copy_from_slice(&(4000 + at as u32).to_le_bytes());
-                    });
-                    (copied, written.unwrap())
-                });
-                let mut got: Vec<u32> = Vec::new();
-                while got.len() < 2008 {
-                    let burst = reader.get_many(16).unwrap();
-                    assert!((1..=16).contains(&burst.len()) && burst.iter().len() == burst.len());
-                    got.extend(burst.iter().map(|bytes| u32::from_le_bytes(*bytes.first_chunk().unwrap())));
-                }
-                assert_eq!(got, Vec::from_iter(2992..5000));
-                assert_eq!(put.join().unwrap(), (1000, 1000));
-            });
-            assert!(reader.get_many_by(16, Wait::at_most(Duration::ZERO)).unwrap().is_none());
-            // A panic of the application's takes one message at most, and no buffer.
-            for _ in 0..200 {
-                let fill = |at: usize, place: &mut [u8]| match at {
-                    0 => place.fill(1),
-                    _ => std::panic::resume_unwind(Box::new("the application's")),
-                };
-                let put = std::panic::AssertUnwindSafe(|| writer.put_many_with(2, 4, fill));
-                assert!(std::panic::catch_unwind(put).is_err());
-                assert_eq!(get(&mut reader), [1; 4]);
-            }
+            put_and_get_many(&mut writer, &mut reader);
         }
     }
 }
