@@ -107,6 +107,24 @@ fn two_clients_of_a_domain_pass_messages_without_the_core() {
 }
 
 #[test]
+fn who_waits_for_several_mailboxes_at_once_is_woken() {
+    let daemon = daemon();
+    for reader in [here(&daemon), elsewhere(&daemon)] {
+        let (mut writer, mut reader) = direct_pair(&daemon, here(&daemon), reader);
+        for seed in 0..50 {
+            reader.order("get-any m 0");
+            // Awake, about to sleep, or asleep.
+            (0..seed * 4_000).for_each(|_| std::hint::spin_loop());
+            writer.does(&format!("put m {seed} 100"));
+            assert_eq!(reader.answer(), Ok(mark_of(seed, 0, 100)));
+            reader.does("end-get m 0");
+        }
+        writer.does("close-writer m");
+        reader.does("close-reader m");
+    }
+}
+
+#[test]
 fn messages_keep_their_order_to_direct_rings_and_back() {
     const COUNT: u32 = 20_000;
     let daemon = daemon();

@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::signal::{ErrorSignal, MAX_ERRORS, SignalSide, Signals, listen};
 use super::sync::{FreeSyncs, SyncWord, cells};
 use super::upcall;
-use super::wait::Wait;
+use super::wait::{Interrupt, Wait, WaitsAt};
 use super::watcher::Watch;
 use super::writer::Writer;
 use crate::attach::{Admitted, AttachAddr, AttachError, AttachRequest, Peer, connect};
@@ -196,7 +196,8 @@ impl Attachment {
     /// # Errors
     /// `TimedOut`; `Gone`, after a last look.
     pub fn wait_until<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Result<T, MailboxError> {
-        self.0.watch.wait_for(&self.0.arrivals, wait, None, || Ok(look()))
+        let interrupt = Interrupt::of(WaitsAt::AllPorts);
+        self.0.watch.wait_for(&self.0.arrivals, wait, Some(&interrupt), || Ok(look()))
     }
 
     /// Has every thread that waits for something from the daemon look again, from another thread.

@@ -2,7 +2,7 @@
 
 use super::attachment::Inner;
 use super::held::Records;
-use super::wait::Interrupt;
+use super::wait::{Interrupt, WaitsAt};
 use crate::shared::SLOTS;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -60,7 +60,7 @@ impl Claim {
         // Of a mailbox, as many again for the slots of the writer at the other end of direct rings.
         let count = port.map_or(0, |_| if number.is_some() { 2 * SLOTS } else { SLOTS });
         let records = Records::new(count, port.unwrap_or_default());
-        let (interrupt, dropped) = (Interrupt::of(port), AtomicU32::new(0));
+        let (interrupt, dropped) = (Interrupt::of(port.map_or(WaitsAt::NoPort, WaitsAt::Port)), AtomicU32::new(0));
         Arc::new(Claim { inner: inner.clone(), number, port, records, interrupt, dropped })
     }
 

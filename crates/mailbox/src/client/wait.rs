@@ -34,18 +34,35 @@ const SPIN: Duration = Duration::from_micros(5);
 /// How often to let others run before sleeping: on a machine with few cores the other side may need this one.
 const YIELDS: u32 = 4;
 
+/// The ports that a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitsAt {
+    /// None: for what comes over the signal queue.
+    NoPort,
+    /// This one.
+    Port(u16),
+    /// Any of the attachment's.
+    AllPorts,
+}
+
+impl WaitsAt {
+    /// Whether it is for that port.
+    fn is_at(self, port: u16) -> bool {
+        self == WaitsAt::AllPorts || self == WaitsAt::Port(port)
+    }
+}
+
 /// Whether a wait is to end before its time.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     is_set: AtomicBool,
-    /// The port that is waited at, if it is one.
-    port: Option<u16>,
+    at: WaitsAt,
 }
 
 impl Interrupt {
-    /// That of a port, or of a side without one.
-    pub(crate) fn of(port: Option<u16>) -> Interrupt {
-        Interrupt { is_set: AtomicBool::new(false), port }
+    /// That of the waits at these ports.
+    pub(crate) fn of(at: WaitsAt) -> Interrupt {
+        Interrupt { is_set: AtomicBool::new(false), at }
     }
 
     /// Ends the wait that is, or the next one; who sleeps must be woken after this.
@@ -141,8 +158,8 @@ impl Watch {
         interrupt: Option<&Interrupt>,
         look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
     ) -> Result<T, MailboxError> {
-        let own = interrupt.and_then(|interrupt| interrupt.port);
-        let is_own = |port| own == Some(port);
+        let at = interrupt.map_or(WaitsAt::NoPort, |interrupt| interrupt.at);
+        let is_own = |port| at.is_at(port);
         loop {
             let seen = condition.value();
             let timeout = match wait {
@@ -157,7 +174,10 @@ impl Watch {
                 let is_over = !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set);
                 is_over || self.is_called(is_own)
             });
-            self.wake_up(is_own);
+            // At other ports than its own other threads may sleep, whose flags stay: that costs one wake-up too many.
+            if at != WaitsAt::AllPorts {
+                self.wake_up(is_own);
+            }
             failpoint!("wait.after_sleep");
             if let Some(found) = looked? {
                 return Ok(found);

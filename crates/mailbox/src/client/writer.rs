@@ -304,6 +304,8 @@ impl fmt::Debug for Put {
     }
 }
 
+/// How many of the buffers that have been granted meanwhile are taken in after a put: the next message does not wait for all of them.
+const REFILLED: usize = 8;
 /// How many messages ahead memory is asked for, out of the cache of the core that read what was in it last.
 const WRITTEN_AHEAD: usize = 4;
 
@@ -493,11 +495,17 @@ impl RingsWriter {
 
     /// Takes all entries that have come. A refusal of what was asked for ends it; what that was.
     fn refill(&mut self) -> Result<Option<(Request, Descriptor)>, MailboxError> {
+        self.refill_some(usize::MAX)
+    }
+
+    /// The same for the next `most` entries at most.
+    fn refill_some(&mut self, most: usize) -> Result<Option<(Request, Descriptor)>, MailboxError> {
         self.port.check()?;
         if self.link.is_some() {
             self.reclaim()?;
         }
-        while let Some(entry) = self.port.pop() {
+        for _ in 0..most {
+            let Some(entry) = self.port.pop() else { break };
             match entry.op {
                 down::DIRECT if self.sent.is_none() && self.link.is_none() => self.begin_direct(entry)?,
                 down::DIRECT_MORE if self.sent.is_none() => {
@@ -655,7 +663,7 @@ impl RingsWriter {
         }
         if self.cached.len() <= 1 && self.request == Request::None {
             // What has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next call says so.
-            let _closed = self.refill();
+            let _closed = self.refill_some(REFILLED);
             let next = self.cached.iter().rev().take(WRITTEN_AHEAD);
             next.for_each(|granted| granted.prefetch(entry.len));
         } else if let Some(at) = self.cached.len().checked_sub(WRITTEN_AHEAD) {

@@ -28,6 +28,8 @@ const MOST_ASIDE: usize = 16;
 const BACK_EVERY: u32 = 16;
 /// Entries taken from one ring before the next one's turn.
 const BURST: u32 = 32;
+/// The same of a ring that brings back buffers: nobody waits for those, and the next message would wait behind them.
+const BACK_BURST: u32 = 4;
 /// Entries after which some of the others are looked at, even if the active rings are never empty.
 const MOST_BETWEEN: u32 = 64;
 
@@ -396,7 +398,8 @@ impl Rings {
     /// None once each of these was looked at and was empty.
     #[inline]
     pub(super) fn take(&mut self, all: bool) -> Option<(u32, u16, Taken)> {
-        if self.burst >= BURST {
+        let brings_back = self.order.get(self.cursor).is_some_and(|&at| self.rings[at as usize].brought_back);
+        if self.burst >= if brings_back { BACK_BURST } else { BURST } {
             (self.burst, self.cursor) = (0, self.cursor + 1);
         }
         if self.since_aside >= MOST_BETWEEN {

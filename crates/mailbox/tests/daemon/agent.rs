@@ -310,6 +310,15 @@ impl Hands {
                 self.messages.insert(number(id), message);
                 return Ok(seen);
             }
+            // Waits at all that the attachment has, and not at this reader.
+            ["get-any", _, id] => {
+                let (attachment, reader) = (self.client.attachment.clone(), reader());
+                let look = || reader.try_begin_get().transpose();
+                let message = attachment.wait_until(soon(), look).map_err(reported)?.map_err(reported)?;
+                let seen = mark(&message);
+                self.messages.insert(number(id), message);
+                return Ok(seen);
+            }
             ["try-get", _, id] => {
                 let Some(message) = reader().try_begin_get().map_err(reported)? else { return Ok("none".to_owned()) };
                 let seen = mark(&message);
