@@ -51,6 +51,9 @@ fn mailbox(arguments: &BenchMailbox) -> Outcome {
     if !(8..=MAX_MESSAGE_BYTES).contains(&arguments.size) {
         return Err(Failure::usage("--size is 8 bytes to 16 MiB, the longest message"));
     }
+    if arguments.duration.is_zero() {
+        return Err(Failure::usage("--for is longer than 0"));
+    }
     let interrupt = Interrupt::install()?;
     let node = connect(&arguments.link.address, arguments.link.transport)?;
     interrupt.arm();

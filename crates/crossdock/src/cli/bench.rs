@@ -39,7 +39,7 @@ pub(crate) struct BenchMailbox {
     /// Length of the messages in bytes, such as 64 or 64k; at least 8
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_number)]
     pub(crate) size: u64,
-    /// Duration of each case
+    /// Duration of each case; round trips end after 16.7 million
     #[arg(long = "for", value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
     /// Print one JSON object for each case

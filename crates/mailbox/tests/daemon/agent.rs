@@ -3,7 +3,7 @@
 
 use super::LONG;
 use super::client::{Client, soon};
-use crossdock_mailbox::client::{Message, Put, Reader, Wait, Writer};
+use crossdock_mailbox::client::{Attachment, Message, Put, Reader, Wait, Writer};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -312,9 +312,7 @@ impl Hands {
             }
             // Waits at all that the attachment has, and not at this reader.
             ["get-any", _, id] => {
-                let (attachment, reader) = (self.client.attachment.clone(), reader());
-                let look = || reader.try_begin_get().transpose();
-                let message = attachment.wait_until(soon(), look).map_err(reported)?.map_err(reported)?;
+                let message = get_any(&self.client.attachment, reader())?;
                 let seen = mark(&message);
                 self.messages.insert(number(id), message);
                 return Ok(seen);
@@ -355,23 +353,31 @@ impl Hands {
                 let burst = reader().get_many(number(most), soon()).map_err(reported)?;
                 return Ok(burst.iter().map(|message| mark(message)).collect::<Vec<_>>().join(" "));
             }
-            // Gets messages up to an empty one; what they say.
-            ["drain", _] => {
-                let (reader, mut said) = (reader(), Vec::new());
-                loop {
-                    let message = reader.begin_get(soon()).map_err(reported)?;
-                    let text = String::from_utf8(message.to_vec()).unwrap();
-                    reader.end_get(message);
-                    if text.is_empty() {
-                        return Ok(said.join(" "));
-                    }
-                    said.push(text);
-                }
-            }
+            ["drain", _] => return drain(reader()),
             _ => panic!("order `{words:?}`"),
         }
         Ok(String::new())
     }
+}
+
+/// Gets messages up to an empty one; what they say.
+fn drain(reader: &mut Reader) -> Result<String, String> {
+    let mut said = Vec::new();
+    loop {
+        let message = reader.begin_get(soon()).map_err(|error| format!("{error:?}"))?;
+        let text = String::from_utf8(message.to_vec()).unwrap();
+        reader.end_get(message);
+        if text.is_empty() {
+            return Ok(said.join(" "));
+        }
+        said.push(text);
+    }
+}
+
+/// The next message, waited for at all that the attachment has.
+fn get_any(attachment: &Attachment, reader: &mut Reader) -> Result<Message, String> {
+    let found = attachment.wait_until(soon(), || reader.try_begin_get().transpose());
+    found.and_then(|found| found).map_err(|error| format!("{error:?}"))
 }
 
 /// Where an address is in shared memory, as all processes see it: the segment's file, the byte in it, and how this process has

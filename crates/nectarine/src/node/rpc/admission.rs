@@ -46,9 +46,12 @@ impl Admission {
     }
 
     fn admit(&self, number: u64) {
-        // Without a mailbox for the answer it is no caller, and nothing is made for it.
-        let Ok(mut replies) = self.node.writer(&reply_mailbox(&self.name, number)) else {
-            return self.control.counts.malformed.add();
+        let mut replies = match self.node.writer(&reply_mailbox(&self.name, number)) {
+            Ok(replies) => replies,
+            // Without a mailbox for the answer it is no caller, and nothing is made for it.
+            Err(Error::UnknownMailbox(_)) => return self.control.counts.malformed.add(),
+            // All ports of this process may be in use.
+            Err(_) => return self.control.counts.refused.add(),
         };
         let has_room = self.control.callers.load(Ordering::Relaxed) < MOST_CALLERS;
         let opened = match has_room.then(|| self.open(number)).transpose() {

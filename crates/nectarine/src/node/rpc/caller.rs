@@ -78,9 +78,10 @@ impl Caller {
             }
             any = true;
         }
+        // First: `check` takes in a refusal that the result may wait for.
+        let owed = self.owed.is_some() && !self.owes(counts);
         // It closes with its caller.
         self.is_gone |= self.replies.check().is_err();
-        let owed = self.owed.is_some() && !self.owes(counts);
         any | owed | self.is_gone
     }
 

@@ -197,19 +197,24 @@ impl Line {
             return Err(CallError::TooManyCalls { most: MOST_CALLS });
         }
         let number = self.last + 1;
-        let header = Header { kind: Kind::Request, number, deadline_us: micros(deadline) };
         let bytes = HEADER_BYTES + request.len();
         let mut placing = Placing { inbox: &mut self.inbox, bytes, now, put: None };
         let waited = self.waiting.wait(now.checked_add(deadline), &mut placing).map(drop);
         let put = waited.and_then(|()| placing.put.transpose());
         let sent = put.and_then(|put| {
             let Some(mut put) = put else { return Ok(false) };
+            // What is left of it: there may have been no room for a while.
+            let left = deadline.saturating_sub(now.elapsed());
+            let header = Header { kind: Kind::Request, number, deadline_us: micros(left) };
             fill(&mut put, header, request);
             self.inbox.requests.end_put(put).map(|()| true)
         });
         match sent {
             Ok(true) => {}
-            Ok(false) => return Err(CallError::DeadlinePassed),
+            Ok(false) => {
+                let gone = self.inbox.gone.clone().map(|reason| CallError::Gone { name: name.to_owned(), reason });
+                return Err(gone.unwrap_or(CallError::DeadlinePassed));
+            }
             Err(error) => {
                 return Err(match too_long(&error) {
                     Some((bytes, most)) => CallError::TooLong { bytes, most },
@@ -269,7 +274,7 @@ impl Awaited for Placing<'_> {
             inbox.wanted = 0;
             inbox.take_in();
         }
-        put.is_some()
+        put.is_some() || self.inbox.gone.is_some()
     }
 
     fn is_due(&self, inner: &mut Inner) -> bool {
