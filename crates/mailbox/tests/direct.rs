@@ -22,7 +22,7 @@ fn a_process_of_its_own() {
 const BOUND: u32 = 6;
 
 fn daemon() -> Daemon {
-    let daemon = Daemon::new(HostConfig::default(), 1);
+    let daemon = Daemon::new(HostConfig { direct_rings: true, ..HostConfig::default() }, 1);
     daemon.create("m", Implementation::Rings, BOUND);
     daemon
 }

@@ -35,6 +35,7 @@ pub(crate) struct HostSection {
     // At least what a session's packets take.
     #[serde(deserialize_with = "within::<_, u32, 65_536, 16_777_216>")]
     max_message_bytes: u32,
+    direct_rings: bool,
     #[serde(deserialize_with = "HugePagesWord::deserialize")]
     pub(super) huge_pages: HugePages,
 }
@@ -60,6 +61,7 @@ impl Default for HostSection {
             bound_messages: host.bound_messages,
             bound_bytes: host.bound_bytes,
             max_message_bytes: host.max_message_bytes,
+            direct_rings: host.direct_rings,
             huge_pages: attach.huge_pages,
         }
     }
@@ -77,7 +79,7 @@ impl HostSection {
             bound_messages: self.bound_messages,
             bound_bytes: self.bound_bytes,
             max_message_bytes: self.max_message_bytes,
-            direct_rings: true,
+            direct_rings: self.direct_rings,
         }
     }
 

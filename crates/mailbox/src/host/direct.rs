@@ -432,8 +432,9 @@ impl HostInterface {
     fn end_writing(&mut self, pair: u32) {
         let Some(direct) = self.directs.get_mut(pair as usize) else { return };
         direct.is_ended = true;
-        // A writer that never began has nothing on its way, and no reader was notified.
-        direct.has_reader &= direct.stage != Stage::Offered;
+        // No reader was notified: a writer that never began has nothing on its way, and what another one put comes before what
+        // others put from now on.
+        direct.has_reader &= direct.stage == Stage::On;
         let (reader, writer, usual_ahead) = (direct.reader, direct.writer, direct.usual_ahead);
         if direct.has_writer
             && let Some(port) = self.clients.port_at(writer)
@@ -482,6 +483,8 @@ impl HostInterface {
     /// The reader has ended all that it got over direct rings that are over.
     pub(super) fn take_done(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
+        // What it moved on before lies in its ring to the core.
+        self.finish_ring(client, port);
         let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return };
         let is_over = |direct: &Direct| direct.reader == key && direct.is_ended && direct.stage == Stage::On;
         if self.directs.get(pair as usize).is_some_and(is_over) {
@@ -564,7 +567,7 @@ impl HostInterface {
         direct.has_reader = false;
         let is_ended = direct.is_ended;
         // It goes on where the reader stopped.
-        direct.forward.skip_to(direct.got.get(DirectCounts::THIRD));
+        direct.forward.skip_to(direct.got.get(DirectCounts::THIRD).min(MOST_COUNTED));
         self.recall(pair);
         self.salvage(pair);
         if is_ended {

@@ -73,7 +73,7 @@ impl Scene {
     fn new() -> Scene {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let daemon = Daemon::new(HostConfig::default(), 2);
+        let daemon = Daemon::new(HostConfig { direct_rings: true, ..HostConfig::default() }, 2);
         let bystander = Bystander::new(&daemon);
         bystander.moves(100);
         let (in_use, mailboxes, traces) =
