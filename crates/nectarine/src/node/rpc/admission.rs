@@ -48,8 +48,8 @@ impl Admission {
     fn admit(&self, number: u64) {
         let mut replies = match self.node.writer(&reply_mailbox(&self.name, number)) {
             Ok(replies) => replies,
-            // Without a mailbox for the answer it is no caller, and nothing is made for it.
-            Err(Error::UnknownMailbox(_)) => return self.control.counts.malformed.add(),
+            // Without a mailbox for the answer it is no caller, and nothing is made for it; one that has a writer was taken in before.
+            Err(Error::UnknownMailbox(_) | Error::Busy(_)) => return self.control.counts.malformed.add(),
             // All ports of this process may be in use.
             Err(_) => return self.control.counts.refused.add(),
         };
