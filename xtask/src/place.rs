@@ -15,6 +15,14 @@ pub(crate) struct Place {
     pub(crate) metadata: Value,
 }
 
+/// A program of integration tests.
+pub(crate) struct TestProgram {
+    /// The target's name, `daemons` say.
+    pub(crate) name: String,
+    /// Runs it in its package's folder.
+    pub(crate) command: Command,
+}
+
 impl Place {
     /// Finds the workspace that this program was built in.
     pub(crate) fn find() -> Result<Place, String> {
@@ -43,13 +51,31 @@ impl Place {
         self.packages().find(|known| *known == name).or_else(|| self.packages().find(|known| *known == long))
     }
 
-    /// The names of a package's integration tests.
-    pub(crate) fn test_targets<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a str> {
-        let packages = self.metadata["packages"].as_array().into_iter().flatten();
-        let targets =
-            packages.filter(move |known| known["name"] == package).flat_map(|known| known["targets"].as_array());
-        let tests = targets.flatten().filter(|target| target["kind"][0] == "test");
-        tests.filter_map(|target| target["name"].as_str())
+    /// The programs of a package's integration tests, each to be run where and as `cargo test` does it. `selection` is that
+    /// `cargo test …`, whose programs are built where they are missing.
+    pub(crate) fn integration_tests(&self, package: &str, selection: &[&str]) -> Result<Vec<TestProgram>, String> {
+        let shown = selection.join(" ");
+        let out = self.cargo(selection).args(["--no-run", "--message-format", "json"]).output();
+        let out = out.map_err(|e| format!("cargo {shown} did not start: {e}"))?;
+        if !out.status.success() {
+            return Err(format!("cargo {shown} --no-run failed: {}", String::from_utf8_lossy(&out.stderr).trim()));
+        }
+        let manifest = self.metadata["packages"].as_array().into_iter().flatten();
+        let manifest =
+            manifest.filter(|known| known["name"] == package).find_map(|known| known["manifest_path"].as_str());
+        let manifest = manifest.ok_or_else(|| format!("the workspace has no package `{package}`"))?;
+        let folder = Path::new(manifest).parent().ok_or_else(|| format!("{manifest} is in no folder"))?;
+        let messages = out.stdout.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
+        let artifacts = messages.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let tests = artifacts.filter(|made| made["manifest_path"] == manifest && made["target"]["kind"][0] == "test");
+        let programs: Vec<TestProgram> = tests
+            .filter_map(|made| {
+                let mut command = Command::new(made["executable"].as_str()?);
+                command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO_PKG_NAME", package);
+                Some(TestProgram { name: made["target"]["name"].as_str()?.to_owned(), command })
+            })
+            .collect();
+        if programs.is_empty() { Err(format!("cargo {shown} built no test of `{package}`")) } else { Ok(programs) }
     }
 
     /// A path as it reads from the root, for messages.

@@ -78,16 +78,12 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
 fn everything(steps: &mut Steps<'_>) {
     tidy::run(steps);
     let duckdb = oracle::step(steps);
-    let mut tests = steps.place.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    let selection = ["test", "--workspace", "--no-fail-fast"];
+    let mut tests = steps.place.cargo(&selection);
     tests.env(THOROUGH, "1");
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
-    let mut tests = steps.place.cargo(&["test", "--workspace", "--no-fail-fast"]);
-    for krate in END_TO_END {
-        tests.args(steps.place.test_targets(krate).flat_map(|target| ["--test", target]));
-    }
-    tests.env(THOROUGH, "1");
-    three_contexts(steps, &END_TO_END, tests);
+    END_TO_END.iter().for_each(|krate| three_contexts(steps, krate, &selection));
     let others = |steps: &mut Steps<'_>| {
         demo(steps);
         miri(steps);
@@ -106,7 +102,8 @@ fn quick(steps: &mut Steps<'_>, filter: &[OsString]) {
 
 /// One crate's tests.
 fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
-    let mut tests = steps.place.cargo(&["test", "--package", krate]);
+    let selection = ["test", "--package", krate];
+    let mut tests = steps.place.cargo(&selection);
     if quick {
         tests.arg("--tests").env("PROPTEST_CASES", QUICK_CASES);
     } else {
@@ -118,8 +115,7 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     // They take as long again, which is longer than an edit can wait for.
     let is_thorough = std::env::var_os(THOROUGH).is_some();
     if END_TO_END.contains(&krate) && is_thorough && !quick && filter.is_empty() {
-        let tests = steps.place.cargo(&["test", "--package", krate, "--no-fail-fast", "--test", "*"]);
-        three_contexts(steps, &[krate], tests);
+        three_contexts(steps, krate, &selection);
     }
     if krate == "crossdock-mailbox" && !quick && filter.is_empty() {
         loom(steps);
@@ -127,11 +123,17 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
     }
 }
 
-/// The tests over real sockets once more, with daemons that have three I/O contexts. `tests` selects them from the same packages
-/// as the step before it: with fewer of them, their dependencies have fewer features, and are built once more.
-fn three_contexts(steps: &mut Steps<'_>, crates: &[&str], mut tests: Command) {
-    tests.env("CROSSDOCK_TEST_IO_CONTEXTS", "3");
-    cargo_test(steps, &format!("with three I/O contexts: {}", crates.join(", ")), tests);
+/// A crate's tests over real sockets once more, with daemons that have three I/O contexts: the programs that the step before has
+/// built with this `cargo test …`. Cargo is not asked to run them: for fewer targets it compiles the dependencies in another way.
+fn three_contexts(steps: &mut Steps<'_>, krate: &str, selection: &[&str]) {
+    let programs = match steps.place.integration_tests(krate, selection) {
+        Ok(programs) => programs,
+        Err(why) => return steps.step(&format!("with three I/O contexts: {krate}"), |_| Outcome::Failed(why)),
+    };
+    for mut program in programs {
+        program.command.env("CROSSDOCK_TEST_IO_CONTEXTS", "3").env(THOROUGH, "1");
+        cargo_test(steps, &format!("with three I/O contexts: {krate} {}", program.name), program.command);
+    }
 }
 
 fn with_oracle(tests: &mut Command, duckdb: Option<&Path>) {
