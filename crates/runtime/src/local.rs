@@ -152,7 +152,7 @@ impl Context {
     /// A packet goes to its stream's subscribers, by reference or in part; comes back if the context has no buffers for
     /// it now.
     fn distribute(&mut self, published: Published) -> Option<Message> {
-        let Published { peer, client, header, stream: stream_key, message } = published;
+        let Published { peer, client, header, stream: stream_key, mut message } = published;
         let Some(stream) = self.streams.present(stream_key) else {
             self.host.interface_mut().free(message);
             return None;
@@ -175,7 +175,7 @@ impl Context {
             }
             if sound {
                 for &subscription in &whole {
-                    self.pass_in_place(subscription, &header, &message);
+                    self.pass_in_place(subscription, &header, &mut message);
                 }
             }
             self.host.interface_mut().free(message);
@@ -222,7 +222,7 @@ impl Context {
     }
 
     /// Hands a message on by reference.
-    fn pass_in_place(&mut self, key: usize, header: &Header, message: &Message) {
+    fn pass_in_place(&mut self, key: usize, header: &Header, message: &mut Message) {
         // It may have ended while the copy was given to the others.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (peer, to, host) = (subscription.peer(), subscription.recipient(), self.host.interface_mut());

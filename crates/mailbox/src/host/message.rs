@@ -41,12 +41,15 @@ impl Home {
     pub(crate) const HEAP: Home = Home { client: u16::MAX, port: u16::MAX, life: 0 };
 }
 
-/// What a message is.
+/// What a message is, in one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(crate) struct Span {
     /// Key of the domain.
     pub(crate) domain: u16,
     pub(crate) area: Area,
+    /// Whether there may be other messages of this buffer ([`super::HostInterface::share`]).
+    pub(crate) is_shared: bool,
     /// Whether it may be dropped when its reader is too slow ([`super::HostInterface::drop_oldest`]).
     pub(crate) droppable: bool,
     /// What the core says of it to the reader of a session: the subscription's number.
@@ -79,6 +82,7 @@ impl Span {
         Span {
             domain,
             area,
+            is_shared: false,
             droppable: false,
             tag: 0,
             mark: 0,

@@ -505,7 +505,8 @@ impl HostInterface {
     }
 
     /// Another claim on the same bytes.
-    pub fn share(&mut self, message: &Message) -> Message {
+    pub fn share(&mut self, message: &mut Message) -> Message {
+        message.0.is_shared = true;
         let span = *message.0;
         if let Some(heap) = self.domains.heap_mut(span.domain, span.area) {
             heap.share(span.buffer);

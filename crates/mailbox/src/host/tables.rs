@@ -150,7 +150,8 @@ impl Domains {
     #[inline(always)]
     #[track_caller]
     pub(super) fn is_sole(&self, message: &Message) -> bool {
-        self.heap(message).is_some_and(|heap| heap.is_sole(message.0.buffer))
+        // Most never were shared, and the heap's table is another cache line.
+        !message.0.is_shared || self.heap(message).is_some_and(|heap| heap.is_sole(message.0.buffer))
     }
 
     /// A domain's heap, for a new message.

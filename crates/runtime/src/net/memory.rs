@@ -176,7 +176,7 @@ impl Attached {
 
     /// Hands a publisher's packet of `records` records on in place, to a client of its domain.
     #[inline]
-    pub(crate) fn pass(&mut self, host: &mut HostInterface, message: &Message, to: Recipient, records: u16) {
+    pub(crate) fn pass(&mut self, host: &mut HostInterface, message: &mut Message, to: Recipient, records: u16) {
         let shared = host.share(message);
         self.put(host, Outgoing::InPlace(shared, Label::new(to, records)));
     }

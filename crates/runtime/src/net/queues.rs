@@ -136,7 +136,7 @@ impl Net {
     pub(crate) fn pass_in_place(
         &mut self,
         key: usize,
-        message: &Message,
+        message: &mut Message,
         to: Recipient,
         records: u16,
         host: &mut HostInterface,

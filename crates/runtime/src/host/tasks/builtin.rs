@@ -103,10 +103,17 @@ fn sum(setup: &TaskSetup<'_>) -> Made {
     Ok(Box::new(Sum { to: optional(setup, "to")?, bytes: Vec::new() }))
 }
 
-/// The sum of all bytes.
+/// The sum of all bytes, eight at a time.
 #[inline]
 fn add_up(bytes: &[u8]) -> u64 {
-    bytes.iter().map(|&byte| u64::from(byte)).sum()
+    const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let of_word = |word: &[u8; 8]| {
+        let word = u64::from_le_bytes(*word);
+        // Four sums of two bytes each; the product has their sum in its highest 16 bits.
+        ((word & EVEN) + (word >> 8 & EVEN)).wrapping_mul(0x0001_0001_0001_0001) >> 48
+    };
+    words.iter().map(of_word).sum::<u64>() + rest.iter().map(|&byte| u64::from(byte)).sum::<u64>()
 }
 
 impl Task for Sum {
@@ -224,4 +231,18 @@ fn read_file(setup: &TaskSetup<'_>) -> Made {
 fn dump(setup: &TaskSetup<'_>) -> Made {
     setup.only(&["to"])?;
     Ok(Box::new(Forwarder { service: Service::Dump, to: optional(setup, "to")? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::add_up;
+
+    #[test]
+    fn bytes_added_up_by_words_give_the_sum_of_each() {
+        let bytes: Vec<u8> = (0..100u32).map(|at| (at * 89 + 200) as u8).chain([255; 64]).collect();
+        for (from, to) in (0..bytes.len()).flat_map(|from| (from..=bytes.len()).map(move |to| (from, to))) {
+            let each: u64 = bytes[from..to].iter().map(|byte| u64::from(*byte)).sum();
+            assert_eq!(add_up(&bytes[from..to]), each, "{from} to {to}");
+        }
+    }
 }
