@@ -1,29 +1,22 @@
 //! An attachment: this process as a client of a daemon.
 
-use super::condition::{Condition, conditions};
+use super::condition::Condition;
 use super::error::MailboxError;
-use super::held::{Memory, Records, SIGNALS};
-use super::port::{Port, Ports};
+use super::inner::Inner;
+use super::port::Port;
 use super::reader::Reader;
-use super::signal::{ErrorSignal, MAX_ERRORS, SignalSide, Signals, listen};
-use super::sync::{FreeSyncs, SyncWord, cells};
+use super::signal::{ErrorSignal, SignalSide};
+use super::sync::SyncWord;
 use super::upcall;
 use super::wait::{Interrupt, Wait, WaitsAt};
-use super::watcher::Watch;
 use super::writer::Writer;
 use crate::attach::{Admitted, AttachAddr, AttachError, AttachRequest, Peer, connect};
 use crate::failpoint::failpoint;
-use crate::segment::{HugePages, Segment};
-use crate::shared::{
-    ARRIVAL_CONDITION, ArmedFlag, CONDITIONS, ClientLane, ConditionAddress, ControlLayout, CoreBell,
-    DOORBELL_PAGE_BYTES, FREE_CONDITION, HostCondition, SIGNAL_SLOTS, SyncAddress, SyncCell, UPCALL_CONDITION, up,
-};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use crate::segment::HugePages;
+use crate::shared::{ConditionAddress, SyncAddress};
+use rustix::fd::{AsFd, BorrowedFd};
 use std::fmt;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How long each step of attaching may take: a daemon that runs answers within milliseconds.
@@ -34,9 +27,6 @@ const MOST_WAKE_READS: usize = 17;
 const SESSION_OUT: u16 = 0;
 /// The session's port to read.
 const SESSION_IN: u16 = 1;
-
-/// What is called with the number of a side that is not used any more.
-type Unused = Arc<dyn Fn(u16) + Send + std::marker::Sync>;
 
 /// This process as a client of a daemon: what both share, for as long as this value, a clone of it, or anything had from it is
 /// there. All of it may be used from any thread.
@@ -252,145 +242,5 @@ impl fmt::Debug for Attachment {
             .field("client", &self.0.client)
             .field("gone", &self.is_gone())
             .finish_non_exhaustive()
-    }
-}
-
-/// What everything of an attachment shares.
-pub(crate) struct Inner {
-    pub(crate) client: u32,
-    pub(crate) memory: Memory,
-    /// Of the signal queue's slots.
-    pub(crate) records: Records,
-    pub(crate) control: Arc<Segment>,
-    pub(crate) lane: ClientLane,
-    /// Entries sent to the core over the signal queue so far.
-    pub(crate) signalled: AtomicU64,
-    pub(crate) bell: CoreBell,
-    pub(crate) watch: Arc<Watch>,
-    /// Signalled when the core sent something.
-    pub(crate) arrivals: HostCondition,
-    /// Signalled when the core made an upcall.
-    pub(crate) upcalled: HostCondition,
-    pub(crate) ports: Ports,
-    pub(crate) signals: Mutex<Signals>,
-    pub(crate) syncs: Mutex<FreeSyncs>,
-    pub(crate) cells: Vec<SyncCell>,
-    /// Host conditions that are free.
-    pub(crate) conditions: Mutex<Vec<u16>>,
-    pub(crate) unused: Mutex<Option<Unused>>,
-    armed: ArmedFlag,
-    wake: OwnedFd,
-    daemon: Peer,
-    watcher: Option<JoinHandle<()>>,
-}
-
-impl Inner {
-    /// Maps what the daemon handed over, and starts the thread that watches its socket.
-    fn new(admitted: Admitted) -> std::io::Result<Inner> {
-        let Admitted { welcome, handles, socket, daemon } = admitted;
-        // An eventfd is of no type that files have.
-        check_file(&handles.doorbell, FileType::Unknown, "its doorbell is no eventfd")?;
-        check_file(&handles.wake, FileType::Fifo, "what it wakes this process by is no pipe")?;
-        let map = |fd: OwnedFd, bytes: u64, writable: bool| {
-            let bytes = usize::try_from(bytes).map_err(|_| std::io::Error::other("a segment longer than memory"))?;
-            Segment::map(fd, bytes, writable).map(Arc::new)
-        };
-        let control = map(handles.control, welcome.control_bytes, true)?;
-        let memory = Memory {
-            shared: map(handles.shared, welcome.shared_bytes, true)?,
-            inbox: map(handles.inbox, welcome.inbox_bytes, false)?,
-        };
-        let page = map(handles.bell, DOORBELL_PAGE_BYTES as u64, false)?;
-        let parts = Parts::new(&control, &page, handles.doorbell);
-        let Some(parts) = parts.filter(|_| control.bytes() >= ControlLayout::BYTES) else {
-            let what = format!("its control segment of {} bytes is too short", control.bytes());
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, what));
-        };
-        parts.armed.say_fences(parts.bell.shares_fences());
-        let Parts { bell, conditions, arrivals, upcalled, signals, cells, armed, lane } = parts;
-        let watch = Arc::new(Watch::new(socket, conditions));
-        let watched = watch.clone();
-        let thread = std::thread::Builder::new().name("crossdock-watch".to_owned());
-        let watcher = thread.spawn(move || watched.run())?;
-        let inner = Inner {
-            client: welcome.client,
-            memory,
-            records: Records::new(SIGNAL_SLOTS, SIGNALS),
-            control,
-            lane,
-            signalled: AtomicU64::new(0),
-            bell,
-            watch,
-            arrivals,
-            upcalled,
-            ports: Ports::default(),
-            signals: Mutex::new(signals),
-            syncs: Mutex::new(FreeSyncs::new()),
-            cells,
-            conditions: Mutex::new((FREE_CONDITION..CONDITIONS as u16).rev().collect()),
-            unused: Mutex::new(None),
-            armed,
-            wake: handles.wake,
-            daemon,
-            watcher: Some(watcher),
-        };
-        for _ in 0..MAX_ERRORS {
-            // If the daemon is gone already, the first call finds out.
-            let _sent = inner.send(listen(up::LISTEN_ERRORS));
-        }
-        Ok(inner)
-    }
-
-    /// Ends the attachment, because the daemon sent what no daemon sends.
-    #[cold]
-    pub(crate) fn broken(&self, what: &str) -> MailboxError {
-        self.watch.end(&format!("the daemon broke the protocol: {what}"), false);
-        self.watch.gone()
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.watch.end("this process detached itself", true);
-        self.watch.hang_up();
-        if let Some(watcher) = self.watcher.take() {
-            let _ended = watcher.join();
-        }
-    }
-}
-
-/// Refuses a descriptor of another type, which could end or block whoever writes or reads it; and has it never block.
-fn check_file(file: &OwnedFd, wanted: FileType, wrong: &str) -> std::io::Result<()> {
-    if FileType::from_raw_mode(fstat(file)?.st_mode) != wanted {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, wrong));
-    }
-    Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
-}
-
-/// What lies in the control segment and the core's page.
-struct Parts {
-    bell: CoreBell,
-    conditions: Vec<HostCondition>,
-    arrivals: HostCondition,
-    upcalled: HostCondition,
-    signals: Signals,
-    cells: Vec<SyncCell>,
-    armed: ArmedFlag,
-    lane: ClientLane,
-}
-
-impl Parts {
-    fn new(control: &Arc<Segment>, page: &Arc<Segment>, doorbell: OwnedFd) -> Option<Parts> {
-        let condition = |index: u16| HostCondition::new(control, ControlLayout::condition(index.into()));
-        Some(Parts {
-            bell: CoreBell::new(page, doorbell)?,
-            conditions: conditions(control)?,
-            arrivals: condition(ARRIVAL_CONDITION)?,
-            upcalled: condition(UPCALL_CONDITION)?,
-            signals: Signals::new(control)?,
-            cells: cells(control)?,
-            armed: ArmedFlag::new(control)?,
-            lane: ClientLane::new(control)?,
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! The claim on one side of a mailbox: kept by its writer or reader and by every message that came by it.
 
-use super::attachment::Inner;
 use super::held::Records;
+use super::inner::Inner;
 use super::wait::{Interrupt, WaitsAt};
 use crate::shared::SLOTS;
 use std::fmt;

@@ -1,13 +1,10 @@
 //! Host conditions on the client's side (Nectar paper, 3.2): a poll value that every signal moves on.
 
-use super::attachment::Inner;
 use super::error::MailboxError;
+use super::inner::Inner;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
-use crate::segment::Segment;
-use crate::shared::{
-    CONDITIONS, ConditionAddress, ControlLayout, Descriptor, FREE_CONDITION, HostCondition, Signal, up,
-};
+use crate::shared::{CONDITIONS, ConditionAddress, Descriptor, FREE_CONDITION, HostCondition, Signal, up};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
@@ -78,11 +75,6 @@ impl fmt::Debug for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Condition").field("address", &self.address()).field("value", &self.value()).finish()
     }
-}
-
-/// All conditions of a client; none if the segment is too short.
-pub(crate) fn conditions(control: &Arc<Segment>) -> Option<Vec<HostCondition>> {
-    (0..CONDITIONS).map(|index| HostCondition::new(control, ControlLayout::condition(index))).collect()
 }
 
 impl Inner {

@@ -26,6 +26,7 @@ mod condition;
 mod direct;
 mod error;
 mod held;
+mod inner;
 mod port;
 #[cfg(feature = "failpoints")]
 pub mod raw;

@@ -1,34 +1,14 @@
 //! A port: a pair of rings of this attachment that one writer or reader owns.
 
-use super::attachment::Inner;
 use super::claim::Claim;
 use super::error::MailboxError;
 use super::held::{Granted, Held};
+use super::inner::Inner;
 use crate::failpoint::failpoint;
 use crate::shared::{
     ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal, up,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Which ports have an owner.
-#[derive(Default)]
-pub(crate) struct Ports(AtomicU64);
-
-impl Ports {
-    /// True if it is the caller's now.
-    fn claim(&self, port: u16) -> bool {
-        let bit = 1 << (port % PORTS as u16);
-        usize::from(port) < PORTS && self.0.fetch_or(bit, Ordering::Acquire) & bit == 0
-    }
-
-    /// It has no owner any more.
-    pub(crate) fn release(&self, port: u16) {
-        self.0.fetch_and(!(1 << (port % PORTS as u16)), Ordering::Release);
-    }
-}
-
-const _: () = assert!(PORTS == 64, "a bit of a word for each port");
 
 /// A port in use: its two rings, and what its owner needs for each message.
 pub(crate) struct Port {

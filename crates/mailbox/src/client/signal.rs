@@ -4,10 +4,10 @@
 //! Any thread may ask, under one lock. Whoever waits looks into the queue from the core, and files what is for others by its
 //! tag, so nobody depends on a certain thread to run.
 
-use super::attachment::Inner;
 use super::claim::{Claim, Interrupter};
 use super::error::MailboxError;
 use super::held::{Held, HeldMut, SIGNALS};
+use super::inner::Inner;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
 use crate::segment::Segment;

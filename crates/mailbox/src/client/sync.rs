@@ -1,7 +1,7 @@
 //! Syncs on the client's side (Nectar paper, 3.4): one word handed from whoever writes it to the reader that allocated it.
 
-use super::attachment::Inner;
 use super::error::MailboxError;
+use super::inner::Inner;
 use super::wait::Wait;
 use crate::failpoint::failpoint;
 use crate::segment::Segment;

@@ -1,8 +1,8 @@
 //! Small remote calls (Nectar paper, 3.2): to the core, with a sync for the result; and from it, upcalls that a thread of this
 //! process serves.
 
-use super::attachment::Inner;
 use super::error::MailboxError;
+use super::inner::Inner;
 use super::signal::{MAX_UPCALLS, listen};
 use super::sync::SyncWord;
 use super::wait::Wait;
