@@ -1,6 +1,6 @@
 //! The client process: mailboxes and tasks on the daemon, and the messages that go there and come back.
 
-use super::measure::{BATCH, ONE_WAY_BYTES, SINGLE, check, fill, for_a_while, round_trips};
+use super::measure::{BATCH, ONE_WAY_BYTES, SINGLE, check, fill, for_a_while, read, round_trips};
 use super::unix::Waiting;
 use crate::cpu::Error;
 use crate::process::{say, wait_for_go};
@@ -188,6 +188,46 @@ pub(super) fn one_way(addr: &str, cpu: usize, task: &str, single: bool) -> Resul
     let elapsed = start.elapsed();
     say(&json!({"msgs_per_s": messages as f64 / elapsed.as_secs_f64(), "messages": messages}));
     wait_for_go()
+}
+
+/// Messages that the reader of a one-way run takes with one call, at most.
+const GET_BURST: usize = 32;
+
+/// Sends messages to the process of [`sink`] as fast as that takes them, and an empty one at the end.
+pub(super) fn source(addr: &str, cpu: usize) -> Result<(), Error> {
+    let node = node(addr)?;
+    node.create_mailbox(REQUESTS, MailboxOptions::default())?;
+    let message_bytes = Some(ONE_WAY_BYTES as u32);
+    let mut writer = node.writer_with(REQUESTS, WriterOptions { message_bytes, ..WriterOptions::default() })?;
+    pin_to_cpu(cpu)?;
+    say(&json!({"ready": true}));
+    wait_for_go()?;
+    let start = Instant::now();
+    let messages = for_a_while(|number, count| {
+        writer.put_many_with(count, ONE_WAY_BYTES, |at, message| fill(message, number + at as u64))?;
+        Ok(())
+    })?;
+    let elapsed = start.elapsed();
+    writer.put(&[])?;
+    say(&json!({"msgs_per_s": messages as f64 / elapsed.as_secs_f64(), "messages": messages}));
+    wait_for_go()
+}
+
+/// Takes what [`source`] sends, many messages with one call, and reads every byte.
+pub(super) fn sink(addr: &str, cpu: usize) -> Result<(), Error> {
+    let mut reader = node(addr)?.reader(REQUESTS)?;
+    pin_to_cpu(cpu)?;
+    say(&json!({"ready": true}));
+    let (mut messages, mut sum, mut is_over) = (0u64, 0u64, false);
+    while !is_over {
+        for message in &reader.get_many(GET_BURST)? {
+            is_over |= message.is_empty();
+            messages += u64::from(!message.is_empty());
+            sum = sum.wrapping_add(read(message));
+        }
+    }
+    say(&json!({"messages": messages, "sum": sum}));
+    Ok(())
 }
 
 /// Allocates a sync (the same place again each time), has the core write it, reads it.

@@ -83,6 +83,24 @@ pub(super) fn one_way(bench: &Bench, how: &[&str]) -> Result<Measured, Error> {
     Ok(measured(&report))
 }
 
+/// One way, from one client to another of its domain.
+pub(super) fn one_way_clients(bench: &Bench) -> Result<Measured, Error> {
+    let daemon = daemon(bench, "[host]\ndirect_rings = true\n")?;
+    let mut source = role(&["source", &daemon.addr, &bench.client_cpu()])?;
+    source.next_report()?;
+    let mut sink = role(&["sink", &daemon.addr, &bench.daemon_cpu()])?;
+    sink.next_report()?;
+    source.go()?;
+    let (sent, taken) = (source.next_report()?, sink.next_report()?);
+    if sent["messages"] != taken["messages"] {
+        return Err(format!("{} messages should have arrived, {} did", sent["messages"], taken["messages"]).into());
+    }
+    source.go()?;
+    source.end()?;
+    sink.end()?;
+    Ok(measured(&sent))
+}
+
 /// CPU of a client that waits for a message, and of the daemon beside it.
 pub(super) fn idle_client(bench: &Bench) -> Result<Measured, Error> {
     const WATCH: Duration = Duration::from_secs(2);

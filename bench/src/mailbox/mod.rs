@@ -82,6 +82,7 @@ const STEPS: &[Step] = &[
     // It reads every byte, as the other end of the Unix stream does.
     Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, &["sum"]) },
     Step { name: "one_way_64_single", run: |bench| crossdock::one_way(bench, &["sum", "--single"]) },
+    Step { name: "one_way_64_clients", run: crossdock::one_way_clients },
     Step { name: "one_way_64_unread", run: |bench| crossdock::one_way(bench, &["discard"]) },
     Step { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
     Step { name: "rtt_blocking_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "") },
@@ -130,6 +131,7 @@ const LINES: &[Line] = &[
     line("rings", "rtt_ns_p50", "put_get_64", Some(("signal_queue", "signal_queue"))),
     line("one_way_64", "msgs_per_s", "one_way_64", Some(("unix_stream", "unix_one_way"))),
     line("one_way_64_single", "msgs_per_s", "one_way_64_single", Some(("unix_stream", "unix_one_way"))),
+    line("one_way_64_clients", "msgs_per_s", "one_way_64_clients", Some(("unix_stream", "unix_one_way"))),
     line("one_way_64_unread", "msgs_per_s", "one_way_64_unread", Some(("unix_stream", "unix_one_way"))),
     line("rtt_blocking_64", "rtt_us_p50", "rtt_blocking_64", Some(("unix_stream_blocking", "unix_stream_blocking"))),
     line(

@@ -43,6 +43,10 @@ pub(crate) enum Role {
         #[arg(long)]
         single: bool,
     },
+    /// Makes a mailbox and sends messages to the process that reads it
+    Source { addr: String, cpu: usize },
+    /// Reads every byte of the messages of that mailbox
+    Sink { addr: String, cpu: usize },
     /// Has the core write one sync at a time and waits for it
     Sync { addr: String, cpu: usize },
     /// Serves a procedure that copies its request
@@ -70,6 +74,8 @@ impl Role {
             Role::Ping(ping) => client::ping(&ping),
             Role::Answer { addr, cpu } => client::answer(&addr, cpu),
             Role::OneWay { addr, cpu, task, single } => client::one_way(&addr, cpu, &task, single),
+            Role::Source { addr, cpu } => client::source(&addr, cpu),
+            Role::Sink { addr, cpu } => client::sink(&addr, cpu),
             Role::Sync { addr, cpu } => client::sync(&addr, cpu),
             Role::Serve { addr, cpu } => client::serve(&addr, cpu),
             Role::Call { addr, cpu } => client::call(&addr, cpu),
