@@ -19,7 +19,7 @@ const FAR_MS: i64 = 1 << 17;
 #[derive(Clone, Copy, Debug, Default)]
 struct Growing {
     bytes: u64,
-    /// What there is of the next byte, in parts of whatever the last growth was divided by.
+    /// The fraction of the next byte: its numerator over the last divisor.
     rest: u64,
 }
 

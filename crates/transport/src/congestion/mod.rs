@@ -175,7 +175,7 @@ impl Congestion {
         }
     }
 
-    /// So many packets count as lost, the last of them sent as `newest_tx`; the next transmission will be `next_tx`.
+    /// `packets` packets count as lost, the last of them sent as `newest_tx`; the next transmission will be `next_tx`.
     pub(crate) fn lost(&mut self, packets: u64, newest_tx: u64, next_tx: u64) {
         if newest_tx >= self.recovery_tx {
             (self.recovery_tx, self.recovers, self.lost_packets) = (next_tx, true, 0);
@@ -186,7 +186,7 @@ impl Congestion {
         self.lost_packets += packets;
     }
 
-    /// So many packets that counted as lost were late. If that is so of all, the path has lost nothing (RFC 9438, 4.9.2).
+    /// `packets` packets that counted as lost were late. If all of them were, the path has lost nothing (RFC 9438, 4.9.2).
     pub(crate) fn late(&mut self, packets: u64) {
         if packets > 0 && self.lost_packets > 0 {
             self.lost_packets = self.lost_packets.saturating_sub(packets);

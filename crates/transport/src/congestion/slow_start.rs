@@ -16,7 +16,7 @@ const SLOWER: u64 = 4;
 /// How slow start goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
-    /// By this share of what is acknowledged: one of so many parts.
+    /// By what is acknowledged, divided by this.
     One(u64),
     /// Not at all: it is over.
     Over,

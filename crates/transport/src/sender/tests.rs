@@ -238,7 +238,7 @@ fn losses_after_a_long_silence_shrink_the_window_to_the_least() {
 }
 
 #[test]
-fn a_peer_that_was_held_up_has_lost_nothing() {
+fn a_peer_that_was_delayed_has_lost_nothing() {
     const RTT_NS: u64 = 100_000;
     let mut sender = after_one_round_trip(64, RTT_NS);
     for _ in 0..3 {
