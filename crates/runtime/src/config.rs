@@ -33,6 +33,10 @@ pub struct ContextConfig {
     /// Credit of a session: bytes that a publisher may send ahead.
     #[serde(deserialize_with = "within::<_, u32, 16_384, 1_073_741_824>")]
     pub window_bytes: u32,
+    /// The rate at which each session over the network is sent to, in bytes a second, whatever is lost; 0: what congestion control
+    /// finds.
+    #[serde(deserialize_with = "within::<_, u64, 0, 1_000_000_000_000>")]
+    pub pace_bytes_per_s: u64,
     /// Bound on sessions.
     #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
     pub max_sessions: u32,
@@ -411,6 +415,7 @@ impl Default for ContextConfig {
             overflow: Overflow::Block,
             queue_bytes: 8 << 20,
             window_bytes: 2 << 20,
+            pace_bytes_per_s: 0,
             max_sessions: 1024,
             max_sessions_per_peer: 768,
             max_streams: 1024,

@@ -1,20 +1,27 @@
-//! The round-trip estimate and the retransmission time-out (RFC 6298, with QUIC's correction for delayed acks).
+//! The round-trip estimate, and what follows from it: when a packet that others have overtaken counts as lost, and when a sender
+//! that hears nothing probes the path (RFC 9002, 5 and 6).
 
 use crate::receiver::MAX_ACK_DELAY_NS;
 
-/// The shortest retransmission time-out: well above the delay of a delayed ack and a scheduler's hiccup.
-pub(crate) const MIN_RTO_NS: u64 = 30_000_000;
+/// The shortest probe time-out: well above the delay of a delayed ack and a scheduler's hiccup.
+pub(crate) const MIN_PTO_NS: u64 = 30_000_000;
 /// What the variation counts for at least: on a steady path it goes to nothing, and the peer is a process that may have to
 /// wait for its turn.
 const MIN_MARGIN_NS: u64 = 8_000_000;
 /// The longest.
-pub(crate) const MAX_RTO_NS: u64 = 4_000_000_000;
-/// Before the first sample (RFC 6298 says 1 s; sessions here begin with a handshake that has already been answered).
-const INITIAL_RTO_NS: u64 = 250_000_000;
+pub(crate) const MAX_PTO_NS: u64 = 4_000_000_000;
+/// How long a path that takes nothing is left alone between two probes at most, unless its round trip is longer: so soon is it
+/// noticed that it is there again. In ns.
+const PROBE_EVERY_NS: u64 = 500_000_000;
+/// Before the first sample (RFC 9002 says 1 s; sessions here begin with a handshake that has already been answered).
+const INITIAL_PTO_NS: u64 = 250_000_000;
+/// No packet is late sooner than this, in ns: what timers and schedulers make of a short path (`kGranularity`).
+const GRANULARITY_NS: u64 = 1_000_000;
 
 /// Smoothed round-trip time and its variation, in ns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
+    latest_ns: u64,
     smoothed_ns: u64,
     variation_ns: u64,
     minimum_ns: u64,
@@ -28,6 +35,7 @@ impl Rtt {
     /// bandwidth, which the congestion window bounds.
     pub(crate) fn sample(&mut self, measured_ns: u64, ack_delay_ns: u64) {
         let net_ns = measured_ns.saturating_sub(ack_delay_ns);
+        self.latest_ns = net_ns;
         if !self.sampled {
             (self.smoothed_ns, self.variation_ns, self.minimum_ns) = (measured_ns, measured_ns / 2, net_ns);
             self.sampled = true;
@@ -38,9 +46,19 @@ impl Rtt {
         self.smoothed_ns = (7 * (self.smoothed_ns / 8)).saturating_add(net_ns / 8);
     }
 
+    /// The last round trip took `measured_ns` at least, so that a packet of the same age is not late.
+    pub(crate) fn at_least(&mut self, measured_ns: u64, ack_delay_ns: u64) {
+        self.latest_ns = self.latest_ns.max(measured_ns.saturating_sub(ack_delay_ns));
+    }
+
     /// Whether there was a sample.
     pub(crate) fn is_known(&self) -> bool {
         self.sampled
+    }
+
+    /// The last sample without the delay of the ack, in ns.
+    pub(crate) fn latest_ns(&self) -> u64 {
+        self.latest_ns
     }
 
     /// The smoothed round-trip time in ns; zero before the first sample.
@@ -53,16 +71,27 @@ impl Rtt {
         self.minimum_ns
     }
 
-    /// The retransmission time-out in ns after `backoff` doublings.
-    pub(crate) fn rto_ns(&self, backoff: u32) -> u64 {
-        let base = if self.sampled {
+    /// How long after its transmission a packet that a later one has overtaken counts as lost, in ns: nine eighths of a round trip
+    /// where three packets are the threshold (RFC 9002, 6.1.2), and in proportion more, two at most, where it has grown.
+    pub(crate) fn overtaken_ns(&self, reordering_packets: u64) -> u64 {
+        if !self.sampled {
+            return INITIAL_PTO_NS;
+        }
+        let round_trip_ns = self.smoothed_ns.max(self.latest_ns);
+        let more_ns = (round_trip_ns / 24).saturating_mul(reordering_packets.min(24));
+        round_trip_ns.saturating_add(more_ns).max(GRANULARITY_NS)
+    }
+
+    /// The probe time-out in ns after `backoff` doublings.
+    pub(crate) fn pto_ns(&self, backoff: u32) -> u64 {
+        let base_ns = if self.sampled {
             // RFC 9002, 6.2.1: the estimate is without the delay of the ack, the time-out must leave room for it.
             let margin_ns = self.variation_ns.saturating_mul(4).max(MIN_MARGIN_NS).saturating_add(MAX_ACK_DELAY_NS);
-            self.smoothed_ns.saturating_add(margin_ns).max(MIN_RTO_NS)
+            self.smoothed_ns.saturating_add(margin_ns).max(MIN_PTO_NS)
         } else {
-            INITIAL_RTO_NS
+            INITIAL_PTO_NS
         };
-        base.saturating_mul(1 << backoff.min(10)).min(MAX_RTO_NS)
+        base_ns.saturating_mul(1 << backoff.min(10)).min(base_ns.max(PROBE_EVERY_NS)).min(MAX_PTO_NS)
     }
 }
 
@@ -73,13 +102,30 @@ mod tests {
     #[test]
     fn the_estimate_follows_and_the_time_out_backs_off() {
         let mut rtt = Rtt::default();
-        assert_eq!(rtt.rto_ns(0), INITIAL_RTO_NS);
+        assert_eq!(rtt.pto_ns(0), INITIAL_PTO_NS);
         for _ in 0..100 {
             rtt.sample(80_000_000, 10_000_000);
         }
         assert!((69_000_000..=80_000_000).contains(&rtt.smoothed_ns()), "{}", rtt.smoothed_ns());
-        assert_eq!(rtt.rto_ns(1), 2 * rtt.rto_ns(0));
-        assert_eq!(rtt.rto_ns(60), MAX_RTO_NS);
+        assert_eq!(rtt.pto_ns(1), 2 * rtt.pto_ns(0));
+        assert_eq!(rtt.pto_ns(60), PROBE_EVERY_NS);
+        rtt.sample(3_000_000_000, 0);
+        assert_eq!(rtt.pto_ns(60), rtt.pto_ns(0));
+    }
+
+    #[test]
+    fn what_is_overtaken_counts_as_lost_after_nine_eighths_of_a_round_trip() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.overtaken_ns(3), INITIAL_PTO_NS);
+        (0..100).for_each(|_| rtt.sample(80_000_000, 0));
+        assert!(rtt.overtaken_ns(3).abs_diff(90_000_000) < 100);
+        assert!(rtt.overtaken_ns(24).abs_diff(160_000_000) < 100);
+        assert_eq!(rtt.overtaken_ns(256), rtt.overtaken_ns(24));
+        rtt.sample(160_000_000, 0);
+        assert!(rtt.overtaken_ns(3).abs_diff(180_000_000) < 100);
+        let mut near = Rtt::default();
+        near.sample(50_000, 0);
+        assert_eq!(near.overtaken_ns(3), GRANULARITY_NS);
     }
 
     #[test]
@@ -89,7 +135,7 @@ mod tests {
             rtt.sample(60_000_000 + delay_ns, delay_ns);
         }
         assert!(rtt.smoothed_ns().abs_diff(60_000_000) < 100);
-        assert!(rtt.rto_ns(0) > 60_000_000 + 2 * MAX_ACK_DELAY_NS);
+        assert!(rtt.pto_ns(0) > 60_000_000 + 2 * MAX_ACK_DELAY_NS);
     }
 
     #[test]
@@ -98,6 +144,6 @@ mod tests {
         rtt.sample(u64::MAX, u64::MAX);
         rtt.sample(1, u64::MAX);
         rtt.sample(u64::MAX, 0);
-        assert!(rtt.rto_ns(5) <= MAX_RTO_NS);
+        assert!(rtt.pto_ns(5) <= MAX_PTO_NS);
     }
 }

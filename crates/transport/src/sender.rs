@@ -6,10 +6,11 @@
 //! own ([`crate::credit`]), and by a congestion window.
 //!
 //! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
-//! that was sent three transmissions later (RFC 9002, 6.1.1, which holds for what was sent again as well; more on paths that
-//! mix packets up), or when the time-out passes.
+//! that was sent three transmissions later, or that was sent later at all and it is nine eighths of a round trip ago (RFC 9002, 6.1,
+//! which holds for what was sent again as well; more of both on paths that mix packets up). A sender that hears nothing for the probe
+//! time-out sends two packets again, whatever the congestion window says, so that an ack shows what else is lost (RFC 9002, 6.2).
 
-use crate::congestion::{Congestion, Moment};
+use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
@@ -22,6 +23,13 @@ use std::ops::Range;
 /// How many transmissions further on an acknowledged one must be before a packet counts as lost, at first and at most: the
 /// number doubles when one that counted as lost turns out to be late.
 const REORDERING_PACKETS: Range<u64> = 3..256;
+
+/// How many packets probe a path that is silent.
+const PROBE_PACKETS: u32 = 2;
+
+/// Probes without an answer, after which losses say that nothing came through meanwhile: the silence has lasted three time-outs then
+/// (persistent congestion, RFC 9002, 7.6).
+const SILENT_PROBES: u32 = 2;
 
 /// One transmission to make: these packets of the unit, with sequence numbers from `first_seq` for packet 0.
 #[derive(Debug)]
@@ -53,7 +61,7 @@ pub struct SenderStats {
     pub packets: u64,
     /// Packets sent again.
     pub resent: u64,
-    /// Time-outs.
+    /// Probe time-outs.
     pub timeouts: u64,
 }
 
@@ -62,14 +70,19 @@ pub struct SenderStats {
 struct AckOutcome {
     /// Whether anything was acknowledged for the first time.
     any: bool,
-    /// Whether some of it had counted as lost by mistake.
-    late: bool,
+    /// How many packets of it had counted as lost by mistake.
+    late_packets: u64,
     /// Whether some of it was within the time-out.
     in_time: bool,
     /// How much of it was sent since the congestion window last shrank, in bytes.
     bytes: u64,
+    /// The newest transmission among what was sent once, and among what was sent again.
+    newest_tx: Option<u64>,
+    newest_again_tx: Option<u64>,
     /// A round-trip time, the ack's delay included, in ns.
     sample_ns: Option<u64>,
+    /// The same, where only the least that it can have been is known.
+    least_ns: Option<u64>,
 }
 
 /// The sending half of a session; `P` is the handle of a unit's bytes.
@@ -95,9 +108,14 @@ pub struct Sender<P> {
     /// The packet that the receiver awaits, by the newest ack.
     awaited: u64,
     lost_units: usize,
+    /// When a packet that was overtaken counts as lost, in ns.
+    loss_ns: Option<u64>,
     congestion: Congestion,
     rtt: Rtt,
+    /// Probe time-outs since the last answer.
     backoff: u32,
+    /// Packets that may be sent whatever the congestion window says.
+    probes: u32,
     timer_ns: u64,
     /// The latest time that a call passed in.
     now_ns: u64,
@@ -108,6 +126,12 @@ impl<P> Sender<P> {
     /// A sender of packets of up to `packet_bytes` bytes, whose peer takes `window` units of data to begin with ([`crate::credit`]).
     #[must_use]
     pub fn new(packet_bytes: usize, window: u32) -> Sender<P> {
+        Sender::with_rate(packet_bytes, window, 0)
+    }
+
+    /// The same, which sends at a rate in bytes a second whatever is lost; 0 for what the path is found to take.
+    #[must_use]
+    pub fn with_rate(packet_bytes: usize, window: u32, bytes_per_s: u64) -> Sender<P> {
         Sender {
             queue: Queue::new(),
             flight: VecDeque::new(),
@@ -123,9 +147,11 @@ impl<P> Sender<P> {
             reordering_packets: REORDERING_PACKETS.start,
             awaited: 0,
             lost_units: 0,
-            congestion: Congestion::new(),
+            loss_ns: None,
+            congestion: Congestion::new(packet_bytes, bytes_per_s),
             rtt: Rtt::default(),
             backoff: 0,
+            probes: 0,
             timer_ns: 0,
             now_ns: 0,
             stats: SenderStats::default(),
@@ -242,14 +268,17 @@ impl<P> Sender<P> {
         units.find_map(|unit| unit.payload.as_mut()).or_else(|| self.queue.rest_mut())
     }
 
-    /// The first run of lost packets, as far as the congestion window has room for it.
+    /// The first run of lost packets, as far as the congestion window has room for it, or as it is to probe the path.
     fn next_lost(&mut self) -> Option<(usize, Range<u32>)> {
         let moment = self.moment();
         let index = self.flight.iter().position(|u| u.lost != 0)?;
         let unit = &self.flight[index];
         let start = unit.lost.trailing_zeros();
         let len = (unit.lost >> start).trailing_ones();
-        let len = self.congestion.admit(len, unit.packet_bytes, moment);
+        let len = match self.probes {
+            0 => self.congestion.admit(len, unit.packet_bytes, moment),
+            probes => len.min(probes),
+        };
         (len > 0).then(|| (index, start..start + len))
     }
 
@@ -291,7 +320,9 @@ impl<P> Sender<P> {
     }
 
     fn moment(&self) -> Moment {
-        Moment { now_ns: self.now_ns, rtt_ns: self.rtt.smoothed_ns(), flight_bytes: self.flight_bytes }
+        let (now_ns, flight_bytes) = (self.now_ns, self.flight_bytes);
+        let (rtt_ns, shortest_rtt_ns) = (self.rtt.smoothed_ns(), self.rtt.minimum_ns());
+        Moment { now_ns, rtt_ns, shortest_rtt_ns, flight_bytes }
     }
 
     /// Says that the transmission last polled was made at `now_ns`.
@@ -314,6 +345,7 @@ impl<P> Sender<P> {
             unit.lost &= !again;
             unit.again |= again;
             self.lost_units -= usize::from(unit.lost == 0);
+            self.probes = self.probes.saturating_sub(packets.end - packets.start);
             self.stats.resent += count;
         } else {
             unit.sent = packets.end;
@@ -356,18 +388,30 @@ impl<P> Sender<P> {
         }
         if let Some(measured_ns) = outcome.sample_ns {
             self.rtt.sample(measured_ns, ack.delay_ns());
+        } else if let Some(least_ns) = outcome.least_ns {
+            self.rtt.at_least(least_ns, ack.delay_ns());
         }
-        if outcome.late && self.backoff == 0 {
+        // Which transmission of a packet has arrived is unknown where it has several: others that came with it say more.
+        self.newest_tx =
+            outcome.newest_tx.or(outcome.newest_again_tx).map_or(self.newest_tx, |tx| tx.max(self.newest_tx));
+        let was_silent = self.backoff >= SILENT_PROBES;
+        if outcome.late_packets > 0 && self.backoff == 0 {
             self.reordering_packets = (self.reordering_packets * 2).min(REORDERING_PACKETS.end);
+            self.congestion.late(outcome.late_packets);
         }
         if outcome.in_time || outcome.sample_ns.is_some() {
             self.backoff = 0;
         }
         if outcome.any {
             self.timer_ns = now_ns;
-            self.congestion.acked(outcome.bytes);
+            self.probes = 0;
+            let sample_ns = outcome.sample_ns.map(|_| self.rtt.latest_ns());
+            let (newest_tx, next_tx) = (self.newest_tx, self.next_tx);
+            self.congestion.acked(Acked { bytes: outcome.bytes, newest_tx, next_tx, sample_ns }, self.moment());
         }
-        self.detect_loss();
+        if self.detect_loss() && was_silent {
+            self.congestion.collapsed(self.next_tx);
+        }
         Ok(())
     }
 
@@ -398,29 +442,34 @@ impl<P> Sender<P> {
             unit.acked |= fresh;
             self.flight_bytes -= u64::from((fresh & !unit.lost).count_ones()) * unit.packet_bytes;
             self.lost_units -= usize::from(unit.lost != 0 && unit.lost & !fresh == 0);
-            outcome.late |= unit.lost & fresh != 0;
+            let given_up = unit.lost & fresh;
             unit.lost &= !fresh;
             outcome.any = true;
             let late = unit.late(fresh, now_ns, self.rtt.minimum_ns() / 4);
-            outcome.late |= late != 0;
-            if fresh != late {
-                self.newest_tx = self.newest_tx.max(unit.newest_tx(fresh & !late));
-            }
+            outcome.late_packets += u64::from((given_up | late).count_ones());
             let old = recovery_tx.checked_sub(1).map_or(0, |tx| unit.sent_up_to(fresh, tx));
             outcome.bytes += u64::from((fresh & !old).count_ones()) * unit.packet_bytes;
+            let again = fresh & unit.again;
+            if fresh != again {
+                outcome.newest_tx = outcome.newest_tx.max(Some(unit.newest_tx(fresh & !again)));
+            }
+            if again & !late != 0 {
+                outcome.newest_again_tx = outcome.newest_again_tx.max(Some(unit.newest_tx(again & !late)));
+            }
             // An answer within the time-out may be to what was sent again, and then the time-out was long enough. One that is
             // not shows that it is too short (Karn's rule would wait for the next packet, and send that again for nothing as
             // well); one that comes before there is an estimate shows nothing.
-            let again = fresh & unit.again;
-            let slow = again & !unit.late(again, now_ns, self.rtt.rto_ns(0));
+            let slow = again & !unit.late(again, now_ns, self.rtt.pto_ns(0));
             let known = self.rtt.is_known();
             outcome.in_time |= fresh & !again != 0 || (known && again & !late & !slow != 0);
             // Only the newest packet says how long its own round trip was.
             if let Ok(last @ 0..64) = u32::try_from(top - 1 - unit.first_seq)
                 && fresh & 1 << last != 0
-                && last >= unit.fresh_from
             {
-                if (fresh & !again | late) & 1 << last != 0 {
+                if last < unit.fresh_from {
+                    // It left with an earlier part of the unit.
+                    outcome.least_ns = (again & 1 << last == 0).then(|| now_ns.saturating_sub(unit.sent_ns));
+                } else if (fresh & !again | late) & 1 << last != 0 {
                     outcome.sample_ns = Some(now_ns.saturating_sub(unit.sent_ns));
                 } else if known && slow & 1 << last != 0 {
                     outcome.sample_ns = Some(now_ns.saturating_sub(unit.resends[last as usize].1));
@@ -443,57 +492,77 @@ impl<P> Sender<P> {
         }
     }
 
-    /// Marks packets as lost that later transmissions have overtaken.
-    fn detect_loss(&mut self) {
-        let Some(overtaken_tx) = self.newest_tx.checked_sub(self.reordering_packets) else {
-            return;
-        };
-        let mut newest_lost = None;
+    /// Marks packets as lost that later transmissions have overtaken: enough of them, or long enough ago. Whether there are any.
+    fn detect_loss(&mut self) -> bool {
+        let enough_tx = self.newest_tx.checked_sub(self.reordering_packets);
+        let patience_ns = self.rtt.overtaken_ns(self.reordering_packets);
+        self.loss_ns = None;
+        let (mut newest_lost, mut lost_packets) = (None, 0);
         for unit in &mut self.flight {
-            if unit.first_tx > overtaken_tx {
+            if unit.first_tx >= self.newest_tx {
                 break;
             }
-            let lost = unit.sent_up_to(unit.outstanding(), overtaken_tx);
+            let overtaken = unit.sent_up_to(unit.outstanding(), self.newest_tx - 1);
+            if overtaken == 0 {
+                continue;
+            }
+            let by_others = enough_tx.map_or(0, |tx| unit.sent_up_to(overtaken, tx));
+            let (by_time, next_ns) = unit.sent_before(overtaken & !by_others, self.now_ns.checked_sub(patience_ns));
+            let next_ns = next_ns.map(|sent_ns| sent_ns.saturating_add(patience_ns));
+            self.loss_ns = self.loss_ns.into_iter().chain(next_ns).min();
+            let lost = by_others | by_time;
             if lost != 0 {
                 self.lost_units += usize::from(unit.lost == 0);
                 unit.lost |= lost;
                 self.flight_bytes -= u64::from(lost.count_ones()) * unit.packet_bytes;
                 newest_lost = newest_lost.max(Some(unit.newest_tx(lost)));
+                lost_packets += u64::from(lost.count_ones());
             }
         }
         if let Some(tx) = newest_lost {
-            self.congestion.lost(tx, self.next_tx);
+            self.congestion.lost(lost_packets, tx, self.next_tx);
         }
+        newest_lost.is_some()
     }
 
     /// When [`Sender::on_timer`] should be called, in ns, if something is in flight or held back by the pace of the path.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.timeout_ns().into_iter().chain(self.congestion.held_until_ns()).min()
+        self.timeout_ns().into_iter().chain(self.loss_ns).chain(self.congestion.held_until_ns()).min()
     }
 
     fn timeout_ns(&self) -> Option<u64> {
-        (self.flight_bytes > 0).then(|| self.timer_ns.saturating_add(self.rtt.rto_ns(self.backoff)))
+        (self.flight_bytes > 0).then(|| self.timer_ns.saturating_add(self.rtt.pto_ns(self.backoff)))
     }
 
-    /// Lets time pass. After the retransmission time-out everything in flight counts as lost and is sent again from the
-    /// smallest window.
+    /// Lets time pass: what was overtaken counts as lost after a while, and after the probe time-out the path is probed.
     pub fn on_timer(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         if self.congestion.held_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
             self.congestion.clear_hold();
         }
-        if self.timeout_ns().is_none_or(|at| now_ns < at) {
-            return;
+        if self.loss_ns.is_some_and(|at| at <= now_ns) {
+            self.polled = None;
+            self.detect_loss();
         }
+        if self.timeout_ns().is_some_and(|at| at <= now_ns) {
+            self.probe(now_ns);
+        }
+    }
+
+    /// Has the oldest packets sent again that no ack has come for, without a word about whether they are lost.
+    fn probe(&mut self, now_ns: u64) {
         self.polled = None;
-        self.lost_units = 0;
-        for unit in &mut self.flight {
-            unit.lost = unit.sent_mask() & !unit.acked;
-            self.lost_units += usize::from(unit.lost != 0);
+        let oldest = self.flight.iter_mut().find(|unit| unit.lost | unit.outstanding() != 0);
+        if let Some(unit) = oldest.filter(|unit| unit.lost == 0) {
+            let outstanding = unit.outstanding();
+            let start = outstanding.trailing_zeros();
+            let again = outstanding & mask(start + PROBE_PACKETS) & !mask(start);
+            unit.lost = again;
+            self.lost_units += 1;
+            self.flight_bytes -= u64::from(again.count_ones()) * unit.packet_bytes;
         }
-        self.flight_bytes = 0;
-        self.congestion.timed_out(self.next_tx);
+        self.probes = PROBE_PACKETS;
         self.backoff += 1;
         self.reordering_packets = REORDERING_PACKETS.start;
         self.timer_ns = now_ns;
@@ -503,291 +572,11 @@ impl<P> Sender<P> {
     /// Everything that was not acknowledged whole, oldest first, for another session (a client that reconnects).
     pub fn take_unacknowledged(&mut self) -> impl Iterator<Item = P> + '_ {
         self.polled = None;
-        (self.flight_bytes, self.backlog_bytes, self.lost_units) = (0, 0, 0);
+        (self.flight_bytes, self.backlog_bytes, self.lost_units, self.loss_ns) = (0, 0, 0, None);
         self.flight.drain(..).filter_map(|unit| unit.payload).chain(self.queue.drain())
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "an ack often has one range")]
-mod tests {
-    use super::*;
-    use crate::order::{Follows, Origin};
-
-    const STREAM: TrafficClass = TrafficClass::Data(Origin::Stream(1));
-    /// Control that waits for nothing.
-    const FREE: TrafficClass = TrafficClass::Exchange(Follows::Nothing);
-
-    fn send_all(sender: &mut Sender<u32>, now_ns: u64) -> Vec<(u64, bool)> {
-        let mut sent = Vec::new();
-        while let Some(t) = sender.poll() {
-            sent.extend(t.packets.clone().map(|p| (t.first_seq + u64::from(p), t.resend)));
-            sender.transmitted(now_ns);
-        }
-        sent
-    }
-
-    #[test]
-    fn credit_bounds_what_is_sent_even_within_a_unit() {
-        let mut sender = Sender::new(1472, 5);
-        sender.enqueue(0, 3, 3000, STREAM, true);
-        sender.enqueue(1, 8, 8000, STREAM, true);
-        assert_eq!(send_all(&mut sender, 0).len(), 5);
-        sender.on_ack(&Ack::new(5, 6), 10, |p| assert_eq!(p, 0)).unwrap();
-        assert_eq!(send_all(&mut sender, 10), [(5, false)]);
-        sender.on_ack(&Ack::new(6, 6), 20, |_| panic!()).unwrap();
-        assert!(sender.is_starved() && !sender.is_idle());
-        sender.on_ack(&Ack::new(6, 100), 30, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 30).len(), 5);
-        let mut released = Vec::new();
-        sender.on_ack(&Ack::new(11, 100), 40, |p| released.push(p)).unwrap();
-        assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![1], true, 0));
-    }
-
-    /// What leaves, as payloads with the numbers of their packets.
-    fn sent_payloads(sender: &mut Sender<u32>) -> Vec<(u32, Range<u32>, u64)> {
-        let mut sent = Vec::new();
-        while let Some(t) = sender.poll() {
-            sent.push((*t.payload, t.packets.clone(), t.first_seq + u64::from(t.packets.start)));
-            sender.transmitted(0);
-        }
-        sent
-    }
-
-    #[test]
-    fn control_divides_a_unit_that_waits_for_credit() {
-        let mut sender = Sender::new(1472, 3);
-        sender.enqueue(0, 8, 800, STREAM, true);
-        assert_eq!(sent_payloads(&mut sender), [(0, 0..3, 0)]);
-        sender.enqueue(1, 1, 10, FREE, false);
-        assert_eq!(sent_payloads(&mut sender), [(1, 0..1, 3)]);
-        sender.on_ack(&Ack::new(4, 5).with_ranges([]), 1, |p| assert_eq!(p, 1)).unwrap();
-        assert_eq!(sent_payloads(&mut sender), [(0, 3..5, 4)]);
-        sender.enqueue(2, 1, 10, FREE, false);
-        assert_eq!(sent_payloads(&mut sender), [(2, 0..1, 6)]);
-        // All is lost that was not acknowledged.
-        sender.on_timer(sender.deadline_ns().unwrap());
-        assert_eq!(sent_payloads(&mut sender), [(0, 3..5, 4), (2, 0..1, 6)]);
-        assert!(!sender.is_starved() && sender.drop_oldest().is_none());
-        let mut released = Vec::new();
-        sender.on_ack(&Ack::new(7, 100), 2, |p| released.push(p)).unwrap();
-        assert_eq!(sent_payloads(&mut sender), [(0, 5..8, 7)]);
-        sender.on_ack(&Ack::new(10, 100), 3, |p| released.push(p)).unwrap();
-        assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![2, 0], true, 0));
-        assert_eq!(sender.queued_bytes(), 0);
-    }
-
-    #[test]
-    fn a_divided_unit_that_is_lost_is_sent_again_from_the_queue() {
-        let mut sender = Sender::new(1472, 2);
-        sender.enqueue(0, 4, 400, STREAM, true);
-        sender.enqueue(1, 1, 100, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.enqueue(2, 1, 10, FREE, false);
-        send_all(&mut sender, 0);
-        sender.on_timer(sender.deadline_ns().unwrap());
-        assert_eq!(sent_payloads(&mut sender), [(0, 0..2, 0), (2, 0..1, 2)]);
-        assert_eq!(sender.take_unacknowledged().collect::<Vec<_>>(), [2, 0, 1]);
-    }
-
-    #[test]
-    fn control_waits_for_the_data_that_it_follows_and_for_no_credit_after_that() {
-        let other = Origin::Stream(2);
-        let notice = |follows| TrafficClass::Notice(follows);
-        let mut sender = Sender::new(1472, 1);
-        sender.enqueue(0, 2, 200, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.enqueue(1, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
-        sender.enqueue(2, 1, 10, notice(Follows::Origin(other)), false);
-        sender.enqueue(3, 1, 10, notice(Follows::Mailboxes), false);
-        sender.enqueue(4, 1, 100, TrafficClass::Data(other), true);
-        sender.enqueue(5, 1, 10, notice(Follows::Everything), false);
-        // After what follows the same, but before the data that does not concern it.
-        sender.enqueue(6, 1, 10, notice(Follows::Origin(Origin::Stream(1))), false);
-        let payloads = |sent: Vec<(u32, Range<u32>, u64)>| sent.into_iter().map(|sent| sent.0).collect::<Vec<_>>();
-        assert_eq!(payloads(sent_payloads(&mut sender)), [2, 3]);
-        sender.on_ack(&Ack::new(3, 2), 1, |_| {}).unwrap();
-        assert_eq!(payloads(sent_payloads(&mut sender)), [0, 1, 6]);
-        sender.on_ack(&Ack::new(6, 3), 1, |_| {}).unwrap();
-        assert_eq!(payloads(sent_payloads(&mut sender)), [4, 5]);
-    }
-
-    #[test]
-    fn replies_keep_their_order_while_one_waits_for_records() {
-        let mut sender = Sender::new(1472, 1);
-        sender.enqueue(0, 2, 200, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.enqueue(1, 1, 10, TrafficClass::Exchange(Follows::Origin(Origin::Stream(1))), false);
-        sender.enqueue(2, 1, 10, FREE, false);
-        sender.enqueue(3, 1, 10, TrafficClass::Notice(Follows::Nothing), false);
-        assert_eq!(sent_payloads(&mut sender), [(3, 0..1, 1)]);
-        sender.on_ack(&Ack::new(2, 2), 1, |_| {}).unwrap();
-        assert_eq!(sent_payloads(&mut sender), [(0, 1..2, 2), (1, 0..1, 3), (2, 0..1, 4)]);
-    }
-
-    #[test]
-    fn nothing_overtakes_control_that_waits_for_credit_of_its_own() {
-        let mut sender = Sender::new(1472, 100);
-        (0..=CONTROL_WINDOW_PACKETS).for_each(|n| sender.enqueue(n, 1, 10, FREE, false));
-        sender.enqueue(999, 1, 100, STREAM, true);
-        assert_eq!(send_all(&mut sender, 0).len(), CONTROL_WINDOW_PACKETS as usize);
-        sender.on_ack(&Ack::new(64, 100), 1, |_| {}).unwrap();
-        assert!(sender.is_starved());
-        let mut ack = Ack::new(64, 100);
-        ack.control_limit = 65;
-        sender.on_ack(&ack, 1, |_| {}).unwrap();
-        assert_eq!(sent_payloads(&mut sender).iter().map(|sent| sent.0).collect::<Vec<_>>(), [64, 999]);
-    }
-
-    #[test]
-    fn a_hole_is_sent_again_once() {
-        let mut sender = Sender::new(1472, 100);
-        sender.enqueue(0, 10, 1000, STREAM, true);
-        send_all(&mut sender, 0);
-        let ack = Ack::new(2, 100).with_ranges([4..10]);
-        sender.on_ack(&ack, 1000, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 1000), [(2, true), (3, true)]);
-        sender.on_ack(&ack, 1001, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 1001), []);
-        assert_eq!(sender.stats(), SenderStats { packets: 10, resent: 2, timeouts: 0 });
-    }
-
-    #[test]
-    fn what_is_taken_back_is_sent_again() {
-        let mut sender = Sender::new(1472, 6);
-        sender.enqueue(0, 6, 600, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.on_ack(&Ack::new(1, 6).with_ranges([2..6]), 1000, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 1000), [(1, true)]);
-        // Packet 1 fills the hole, and there is no room for those behind it.
-        let ack = Ack::new(2, 6).with_ranges([3..6]);
-        sender.on_ack(&ack, 2000, |_| panic!()).unwrap();
-        assert_eq!((send_all(&mut sender, 2000), sender.is_starved()), (vec![(2, true)], false));
-        sender.on_ack(&ack, 2001, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 2001), [], "once");
-        // An older ack, which comes late, does not say that it has arrived.
-        sender.on_ack(&Ack::new(1, 6).with_ranges([2..6]), 2002, |_| panic!()).unwrap();
-        assert!(sender.deadline_ns().is_some(), "it is in flight still");
-        sender.on_timer(sender.deadline_ns().unwrap());
-        assert_eq!(send_all(&mut sender, 900_000_000), [(2, true)]);
-        let mut released = Vec::new();
-        sender.on_ack(&Ack::new(6, 6), 900_001_000, |p| released.push(p)).unwrap();
-        assert_eq!((released, sender.is_idle()), (vec![0], true));
-    }
-
-    #[test]
-    fn a_time_out_sends_everything_again_but_what_is_known_to_be_there() {
-        let mut sender = Sender::new(1472, 100);
-        sender.enqueue(0, 4, 400, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1, |_| panic!()).unwrap();
-        let at = sender.deadline_ns().unwrap();
-        sender.on_timer(at - 1);
-        assert!(sender.poll().is_none_or(|t| t.resend));
-        sender.on_timer(at);
-        assert_eq!(send_all(&mut sender, at), [(0, true), (1, true), (2, true)]);
-        assert!(sender.deadline_ns().unwrap() > at);
-    }
-
-    #[test]
-    fn an_ack_of_the_unsent_changes_nothing() {
-        let mut sender = Sender::new(1472, 100);
-        sender.enqueue(0, 4, 400, STREAM, true);
-        send_all(&mut sender, 0);
-        assert!(sender.on_ack(&Ack::new(5, 100), 1, |_| panic!()).is_err());
-        assert!(sender.on_ack(&Ack::new(1, 100).with_ranges([2..9]), 1, |_| panic!()).is_err());
-        assert!(!sender.is_idle());
-    }
-
-    #[test]
-    fn the_oldest_unsent_data_can_be_dropped_but_nothing_else() {
-        let mut sender = Sender::new(1472, 1);
-        sender.enqueue(0, 1, 100, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.enqueue(1, 1, 100, STREAM, false);
-        sender.enqueue(2, 1, 100, STREAM, true);
-        assert_eq!(sender.drop_oldest(), Some(2));
-        assert_eq!(sender.drop_oldest(), None);
-        assert_eq!(sender.take_unacknowledged().collect::<Vec<_>>(), [0, 1]);
-    }
-
-    #[test]
-    fn only_the_newest_packet_measures_the_round_trip() {
-        const MS: u64 = 1_000_000;
-        let mut sender = Sender::new(1472, 100);
-        sender.enqueue(0, 10, 1000, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.on_ack(&Ack::new(0, 100).with_ranges([5..6]), MS, |_| panic!()).unwrap();
-        assert_eq!(sender.rtt_ns(), MS);
-        // A packet that arrived long ago and is acknowledged only now was not on its way for so long.
-        sender.on_ack(&Ack::new(3, 100).with_ranges([5..6]), 6000 * MS, |_| panic!()).unwrap();
-        assert_eq!(sender.rtt_ns(), MS);
-        // Nor does the second part of a unit say when its first part left.
-        let mut sender = Sender::new(1472, 2);
-        sender.enqueue(0, 4, 400, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.on_ack(&Ack::new(0, 4), 99 * MS, |_| panic!()).unwrap();
-        send_all(&mut sender, 99 * MS);
-        sender.on_ack(&Ack::new(2, 4), 100 * MS, |_| panic!()).unwrap();
-        assert_eq!(sender.rtt_ns(), 0);
-    }
-
-    #[test]
-    fn what_is_lost_again_is_noticed_without_a_time_out() {
-        let mut sender = Sender::new(1472, 100);
-        sender.enqueue(0, 5, 500, STREAM, true);
-        send_all(&mut sender, 0);
-        let ack = Ack::new(0, 100).with_ranges([1..5]);
-        sender.on_ack(&ack, 1_000_000, |_| panic!()).unwrap();
-        sender.enqueue(1, 4, 400, STREAM, true);
-        let sent = [(0, true), (5, false), (6, false), (7, false), (8, false)];
-        assert_eq!(send_all(&mut sender, 1_000_000), sent);
-        // Three transmissions after the second of packet 0.
-        let ack = Ack::new(0, 100).with_ranges([1..7]);
-        sender.on_ack(&ack, 2_000_000, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 2_000_000), []);
-        let ack = Ack::new(0, 100).with_ranges([1..8]);
-        sender.on_ack(&ack, 2_000_000, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 2_000_000), [(0, true)]);
-        assert_eq!(sender.stats().timeouts, 0);
-    }
-
-    #[test]
-    fn a_path_that_mixes_packets_up_gets_more_patience() {
-        let mut sender = Sender::new(1472, 100);
-        sender.enqueue(0, 20, 2000, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.on_ack(&Ack::new(0, 100).with_ranges([3..4]), 1_000_000, |_| panic!()).unwrap();
-        sender.on_ack(&Ack::new(4, 100), 1_100_000, |_| panic!()).unwrap();
-        sender.on_ack(&Ack::new(4, 100).with_ranges([5..10]), 1_200_000, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 1_200_000), []);
-        sender.on_ack(&Ack::new(4, 100).with_ranges([5..11]), 1_300_000, |_| panic!()).unwrap();
-        assert_eq!(send_all(&mut sender, 1_300_000), [(4, true)]);
-    }
-
-    #[test]
-    fn a_long_path_is_sent_to_at_a_pace() {
-        let mut sender = Sender::new(1472, 1000);
-        sender.enqueue(0, 1, 1000, STREAM, true);
-        send_all(&mut sender, 0);
-        sender.on_ack(&Ack::new(1, 1000), 20_000_000, |p| assert_eq!(p, 0)).unwrap();
-        for unit in 1..=4 {
-            sender.enqueue(unit, 10, 10_000, STREAM, true);
-        }
-        let (mut now_ns, mut sent) = (20_000_000, 0);
-        loop {
-            let burst = send_all(&mut sender, now_ns).len();
-            assert!((1..=20).contains(&burst), "{burst} packets at once");
-            sent += burst;
-            if sent == 40 {
-                break;
-            }
-            let due_ns = sender.deadline_ns().unwrap();
-            assert!(due_ns > now_ns);
-            now_ns = due_ns;
-            sender.on_timer(now_ns);
-        }
-        assert_eq!(sender.stats().timeouts, 0);
-        assert!(now_ns < 40_000_000, "a window takes no longer than a round trip: {now_ns}");
-    }
-}
+mod tests;

@@ -17,13 +17,16 @@ pub struct Limits {
     pub ask_after_ns: u64,
     /// A peer that was silent for so long, though asked, is gone. In ns.
     pub idle_timeout_ns: u64,
+    /// The rate at which this side sends, in bytes a second, whatever is lost: for a network where nobody else needs the path. 0 for
+    /// what congestion control finds.
+    pub pace_bytes_per_s: u64,
 }
 
 impl Limits {
-    /// Limits with which a silent peer is asked after a third of its time-out.
+    /// Limits with which a silent peer is asked after a third of its time-out, and with congestion control.
     #[must_use]
     pub const fn new(window_bytes: u32, idle_timeout_ns: u64) -> Limits {
-        Limits { window_bytes, ask_after_ns: idle_timeout_ns / 3, idle_timeout_ns }
+        Limits { window_bytes, ask_after_ns: idle_timeout_ns / 3, idle_timeout_ns, pace_bytes_per_s: 0 }
     }
 }
 
@@ -86,8 +89,9 @@ impl<P, R> Session<P, R> {
         limits: Limits,
         now_ns: u64,
     ) -> Session<P, R> {
+        let (peer_window, pace) = (units(peer_window_bytes, packet_bytes), limits.pace_bytes_per_s);
         Session {
-            sender: Sender::new(packet_bytes as usize, units(peer_window_bytes, packet_bytes)),
+            sender: Sender::with_rate(packet_bytes as usize, peer_window, pace),
             receiver: Receiver::new(packet_bytes as usize, units(limits.window_bytes, packet_bytes)),
             peer_session,
             packet_bytes: packet_bytes as usize,

@@ -140,6 +140,21 @@ impl<P> Unit<P> {
         }
     }
 
+    /// Those of `packets` whose last transmission was made at `at_ns` or before (none, if there is no such time), and when the
+    /// first of the others was made. Of a unit that was sent in parts, the time of the last counts.
+    pub(crate) fn sent_before(&self, packets: u64, at_ns: Option<u64>) -> (u64, Option<u64>) {
+        let (mut before, mut next_ns) = (0, None);
+        for packet in bits(packets) {
+            let sent_ns = self.resends.get(packet as usize).map_or(self.sent_ns, |resend| resend.1);
+            if at_ns.is_some_and(|at_ns| sent_ns <= at_ns) {
+                before |= 1 << packet;
+            } else {
+                next_ns = Some(next_ns.map_or(sent_ns, |next_ns: u64| next_ns.min(sent_ns)));
+            }
+        }
+        (before, next_ns)
+    }
+
     /// Notes the transmission of `packets` as number `tx` and following.
     pub(crate) fn note_tx(&mut self, packets: Range<u32>, tx: u64, now_ns: u64) {
         if self.resends.is_empty() {

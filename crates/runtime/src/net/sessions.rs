@@ -19,6 +19,7 @@ const MIN_PACKET_BYTES: u32 = 512;
 /// The configured limits of sessions and their queues.
 pub(super) struct SessionLimits {
     window_bytes: u32,
+    pace_bytes_per_s: u64,
     max_sessions: u32,
     max_sessions_per_peer: u32,
     packet_bytes: Option<u32>,
@@ -34,6 +35,7 @@ impl SessionLimits {
     pub(super) fn new(config: &ContextConfig) -> SessionLimits {
         SessionLimits {
             window_bytes: config.window_bytes,
+            pace_bytes_per_s: config.pace_bytes_per_s,
             max_sessions: config.max_sessions,
             max_sessions_per_peer: config.max_sessions_per_peer,
             packet_bytes: config.packet_bytes,
@@ -68,7 +70,8 @@ impl Net {
 
     /// Opens a session for a client that has greeted, and answers it; or refuses it, where there are too many.
     pub(crate) fn open_session(&mut self, hello: &Hello, from: SocketAddr) {
-        let SessionLimits { window_bytes, max_sessions, packet_bytes, idle_timeout_ms, .. } = self.limits;
+        let SessionLimits { window_bytes, pace_bytes_per_s, max_sessions, packet_bytes, idle_timeout_ms, .. } =
+            self.limits;
         if self.peers.sessions() >= max_sessions as usize || self.peers.is_full() {
             let reason = format!(
                 "all {max_sessions} sessions of the daemon are in use (`max_sessions` in [context] of its configuration)"
@@ -80,7 +83,7 @@ impl Net {
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
-        let limits = Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000);
+        let limits = Limits { pace_bytes_per_s, ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000) };
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
         let (key, session) = self.peers.insert(from, hello.nonce, session);
         self.peers.touch(key);

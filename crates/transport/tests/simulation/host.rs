@@ -115,16 +115,22 @@ impl Host {
     }
 
     /// A host that dials one.
-    pub(crate) fn client(address: SocketAddr, to: SocketAddr, plan: HostPlan, mut rng: Rng) -> Host {
+    pub(crate) fn client(address: SocketAddr, to: SocketAddr, plan: HostPlan, rng: Rng) -> Host {
+        let mut host = Host { accepts: false, ..Host::server(address, plan, rng) };
+        host.dial(to, 0);
+        host
+    }
+
+    /// Opens a session, beside those that it has.
+    pub(crate) fn dial(&mut self, to: SocketAddr, now_ns: u64) {
         let hello = Hello {
-            nonce: rng.u64(..),
-            session: rng.u32(1..1000),
-            packet_bytes: plan.packet_bytes,
-            window_bytes: plan.limits.window_bytes,
+            nonce: self.rng.u64(..),
+            session: self.rng.u32(1..1000) + 1000 * self.peers.len() as u32,
+            packet_bytes: self.plan.packet_bytes,
+            window_bytes: self.plan.limits.window_bytes,
             uses_mailboxes: false,
         };
-        let dialler = Some((Dialler::new(hello, 0), to, hello.session));
-        Host { dialler, accepts: false, ..Host::server(address, plan, rng) }
+        self.dialler = Some((Dialler::new(hello, now_ns), to, hello.session));
     }
 
     /// The only session.

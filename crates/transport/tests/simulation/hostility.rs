@@ -12,7 +12,8 @@ use crossdock_transport::{Header, Kind};
 fn world(seed: u64, rng: &mut Rng) -> World {
     let mut plan = || HostPlan::new(SourcePlan::any(rng, 2000), SinkPlan::default());
     let (client, server) = (plan(), plan());
-    let link = Link::new(MS).with_bandwidth(1 << 20, 1 << 20);
+    // The queue holds more than the credit: the path drops nothing.
+    let link = Link::new(MS).with_bandwidth(1 << 20, 4 << 20);
     World::new(seed, client, server, link.clone(), link)
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint spares test functions only, not what they call")]
 #![allow(clippy::single_range_in_vec_init, reason = "a list of stalls, or of an ack's ranges, may have one")]
 
+mod congestion;
 mod delivery;
 mod efficiency;
 mod hostility;
