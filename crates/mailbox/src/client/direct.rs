@@ -33,6 +33,8 @@ pub(crate) struct WriterLink {
     _sleeper: Sleeper,
     forward: RingWriter<Descriptor>,
     back: RingReader<Descriptor>,
+    /// From the core: what the reader gave back from outside its ring.
+    returned: RingReader<Descriptor>,
     reader: SleepFlag,
     counts: DirectCounts,
     puts: u64,
@@ -52,12 +54,13 @@ impl WriterLink {
     /// That in the block that the core's entry names; none if it is not inside the segment.
     pub(crate) fn new(shared: &Arc<Segment>, watch: &Arc<Watch>, port: u16, entry: &Descriptor) -> Option<WriterLink> {
         let block = block(shared, entry)?;
-        let (forward, back) = block.for_writer()?;
+        let ((forward, back), returned) = (block.for_writer()?, block.returned()?);
         let ([reader, writer], [counts, _]) = (block.flags()?, block.counts()?);
         Some(WriterLink {
             _sleeper: watch.note_sleeper(port, writer),
             forward,
             back,
+            returned,
             reader,
             counts,
             puts: 0,
@@ -103,7 +106,7 @@ impl WriterLink {
     /// It gave back what it does not have.
     #[inline(always)]
     pub(crate) fn reclaim(&mut self) -> Result<Option<(u16, u16)>, ()> {
-        let Some(entry) = self.back.pop() else { return Ok(None) };
+        let Some(entry) = self.back.pop().or_else(|| self.returned.pop()) else { return Ok(None) };
         let lent = self.lent.get_mut(usize::from(entry.slot)).ok_or(())?;
         if entry.op != up::FREE || *lent != u32::from(entry.generation) + 1 {
             return Err(());
@@ -114,14 +117,9 @@ impl WriterLink {
         Ok(Some((entry.slot, entry.generation)))
     }
 
-    /// The core granted a slot: it is not with the reader, who moved on or dropped what was in it.
+    /// The core granted a buffer.
     #[inline]
-    pub(crate) fn note_grant(&mut self, slot: u16) {
-        if let Some(lent) = self.lent.get_mut(usize::from(slot))
-            && std::mem::replace(lent, 0) != 0
-        {
-            self.lent_count -= 1;
-        }
+    pub(crate) fn note_grant(&mut self) {
         self.dry = Dry::No;
     }
 

@@ -344,8 +344,6 @@ struct RingsWriter {
     sent: Option<Box<Sent>>,
     /// Its end of direct rings to the reader, if there are some.
     link: Option<Box<WriterLink>>,
-    /// Whether there ever were any.
-    was_direct: bool,
     port: Port,
 }
 
@@ -373,7 +371,7 @@ impl Sent {
 impl RingsWriter {
     fn new(port: Port, sent: Option<Box<Sent>>) -> RingsWriter {
         let cached = Vec::with_capacity(crate::shared::SLOTS);
-        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, link: None, was_direct: false, port }
+        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, link: None, port }
     }
 
     fn untaken(&mut self) -> Vec<Vec<u8>> {
@@ -538,7 +536,6 @@ impl RingsWriter {
         let inner = &self.port.claim.inner;
         let link = WriterLink::new(&inner.memory.shared, &inner.watch, self.port.number, &entry);
         self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
-        self.was_direct = true;
         failpoint!("direct.writer.begun");
         self.port.push(Descriptor { op: up::DIRECT, ..Descriptor::default() });
         Ok(())
@@ -629,12 +626,9 @@ impl RingsWriter {
     }
 
     fn granted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
-        let Some(granted) = self.port.granted(entry) else {
-            // After direct rings, the reader may have given the core a slot that it was not lent.
-            return Err(if self.was_direct { self.port.spoil() } else { self.port.broken(entry) });
-        };
+        let Some(granted) = self.port.granted(entry) else { return Err(self.port.broken(entry)) };
         if let Some(link) = &mut self.link {
-            link.note_grant(entry.slot);
+            link.note_grant();
         }
         match self.request {
             Request::Waits(asked) | Request::Tries(asked) if granted.capacity() >= asked => {

@@ -235,7 +235,7 @@ impl Client {
 
     /// Bytes of the buffers that it has now.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.ports.iter().flatten().map(|port| port.slots.bytes() + u64::from(port.direct.bytes)).sum::<u64>()
+        self.ports.iter().flatten().map(|port| port.slots.bytes() + port.direct.bytes).sum::<u64>()
             + self.signals.slots.bytes()
     }
 
