@@ -17,13 +17,13 @@
 //! word by which the core wants it back. A writer's slots are kept until the reader is done with them.
 
 use super::losses::MessageLoss;
-use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, Side};
+use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
 use super::slots::{ProtocolViolation, Slots};
 use super::{Arrival, Client, HostInterface, client::Port};
 use crate::shared::{
-    DIRECT_ENTRIES, Descriptor, DirectBlock, DirectCounts, DirectLayout, Reason, RingReader, RingWriter, SLOTS,
-    SleepFlag, down, up,
+    Calls, DIRECT_ENTRIES, Descriptor, DirectBlock, DirectCounts, DirectLayout, PORTS, Reason, RingReader, RingWriter,
+    SLOTS, SleepFlag, down, up,
 };
 use slab::Slab;
 
@@ -511,10 +511,11 @@ impl HostInterface {
     }
 
     /// The reader has ended all that it got over direct rings that are over.
-    pub(super) fn take_done(&mut self, client: u32, port: u16) {
+    fn take_done(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
-        // What it moved on before lies in its ring to the core.
+        // What it moved on or dropped before lies in its rings to the core.
         self.finish_ring(client, port);
+        self.finish_ring(client, SIGNALS);
         let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return };
         let is_over = |direct: &Direct| direct.reader == key && direct.is_ended && direct.stage == Stage::On;
         if self.directs.get(pair as usize).is_some_and(is_over) {
@@ -744,8 +745,22 @@ impl HostInterface {
         }
     }
 
+    /// A client has called the core to some of its ports.
+    #[cold]
+    pub(super) fn take_calls(&mut self, client: u32, calls: Calls) -> Option<Arrival> {
+        for port in 0..PORTS as u16 {
+            if calls.wakes >> port & 1 == 1 {
+                self.wake_peer(client, port);
+            }
+            if calls.dones >> port & 1 == 1 {
+                self.take_done(client, port);
+            }
+        }
+        None
+    }
+
     /// Has the core wake the client at the other end of a port's direct rings.
-    pub(super) fn wake_peer(&mut self, client: u32, port: u16) {
+    fn wake_peer(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
         let pair = self.clients.port_at(key).and_then(|port| port.direct.pair);
         let direct = pair.and_then(|pair| self.directs.get(pair as usize));

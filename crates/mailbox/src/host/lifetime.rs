@@ -215,6 +215,7 @@ impl HostInterface {
             let arrival = match taken {
                 Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
                 Taken::Signal(entry) => self.take_signal(client, &entry),
+                Taken::Calls(calls) => self.take_calls(client, calls),
                 Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
             self.finished.extend(arrival);

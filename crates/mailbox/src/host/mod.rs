@@ -377,6 +377,7 @@ impl HostInterface {
                     other => other,
                 },
                 Taken::Signal(entry) => self.take_signal(client, &entry),
+                Taken::Calls(calls) => self.take_calls(client, calls),
                 Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
             if self.taken / FEED_EVERY != fed {

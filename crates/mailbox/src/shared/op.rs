@@ -49,10 +49,6 @@ pub(crate) mod up {
     /// A slot of port `target` is given back from outside the port's ring, by whatever thread dropped it. No violation if it is not
     /// held any more: it may cross the closing of the port.
     pub(crate) const FREE_OF_PORT: u8 = 28;
-    /// The client on the other end of the direct rings of port `target` sleeps, and has something to see.
-    pub(crate) const WAKE: u8 = 30;
-    /// The reader of port `target` uses nothing any more of the direct rings that the core said were over.
-    pub(crate) const DIRECT_DONE: u8 = 31;
 }
 
 /// Operations from the core to the client, on a port's ring or the signal queue.

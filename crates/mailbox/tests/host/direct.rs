@@ -7,7 +7,6 @@ const DIRECT: u8 = 5;
 const DIRECT_END: u8 = 6;
 const LEFT: u8 = 7;
 const FREE_OF_PORT: u8 = 28;
-const DIRECT_DONE: u8 = 31;
 /// Slots of a port: a reader names the writer's by numbers from here on.
 const SLOTS: u16 = 256;
 /// Where the ring from the writer to the reader begins in a block.
@@ -272,7 +271,7 @@ fn what_the_reader_moves_on_keeps_its_bytes_until_all_have_given_it_up() {
     two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
     two.writer.push(two.ports[0], (LEFT, of.1, of.2, 0, 0, 0));
     two.world.quiet_turn();
-    two.reader.push_signal((DIRECT_DONE, 0, 0, two.ports[1], 0, 0), 0, 0);
+    two.reader.call(two.ports[1], true);
     two.world.quiet_turn();
     assert_granted_apart(&mut two);
     // Once more: it has been.
@@ -334,7 +333,7 @@ fn the_end_is_said_behind_what_was_put_and_slots_are_kept_until_the_reader_is_do
     assert_eq!(text(&two.reader, behind), b"behind");
     let in_use = two.world.in_use();
     assert!(!std::iter::from_fn(|| two.writer.pop(two.ports[0])).any(|entry| entry.4 == held.4));
-    two.reader.push_signal((DIRECT_DONE, 0, 0, two.ports[1], 0, 0), 0, 0);
+    two.reader.call(two.ports[1], true);
     two.world.quiet_turn();
     let notified: Vec<_> = std::iter::from_fn(|| two.writer.pop(two.ports[0])).collect();
     assert!(notified.iter().any(|entry| entry.0 == DIRECT), "others may begin: {notified:?}");
@@ -436,7 +435,7 @@ proptest! {
                 0..4 => writer.step(&mut two, step),
                 4 => two.reader.push(port, (ENQUEUE, of_peer, generation, to, of.4, len)),
                 5 => two.reader.push_signal((FREE_OF_PORT, of_peer, generation, port, of.4, len), 0, 0),
-                6 => two.reader.push_signal((DIRECT_DONE, 0, 0, port, 0, 0), 0, 0),
+                6 => two.reader.call(port, value & 1 == 0),
                 7 => {
                     let head = 1 | u64::from(MESSAGE) << 8 | u64::from(of.1) << 16 | u64::from(generation) << 32;
                     let at = two.block + FORWARD + 16 * u32::from(slot);
@@ -499,7 +498,8 @@ proptest! {
             let client = if is_writer { &mut two.writer } else { &mut two.reader };
             match step {
                 0 | 1 => client.push(port, entry),
-                2 => client.push_signal((28 + entry.0 % 4, entry.1, entry.2, port, entry.4, entry.5), value, 0),
+                2 if value & 3 == 0 => client.call(port, value & 4 == 0),
+                2 => client.push_signal((FREE_OF_PORT, entry.1, entry.2, port, entry.4, entry.5), value, 0),
                 3 => { client.write(block + 8 * word, &value.to_le_bytes()); }
                 4 => { client.write(block + 8 * word, &(1 | u64::from(entry.0) << 8 | (value & 7) << 16 | u64::from(entry.2) << 32).to_le_bytes()); }
                 5 => {
