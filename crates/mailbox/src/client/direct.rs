@@ -30,7 +30,7 @@ enum Dry {
 
 /// The writer's end.
 pub(crate) struct WriterLink {
-    _sleeper: Sleeper,
+    sleeper: Sleeper,
     forward: RingWriter<Descriptor>,
     back: RingReader<Descriptor>,
     /// From the core: what the reader gave back from outside its ring.
@@ -45,6 +45,8 @@ pub(crate) struct WriterLink {
     lent_count: u32,
     /// How many there may be.
     most: u32,
+    /// How many buffers this writer is to have ahead without direct rings.
+    usual: u16,
     dry: Dry,
     /// Whether the core is asked to look at what this writer is due, and whether to ask once more after that.
     asks: (bool, bool),
@@ -57,7 +59,7 @@ impl WriterLink {
         let ((forward, back), returned) = (block.for_writer()?, block.returned()?);
         let ([reader, writer], [counts, _]) = (block.flags()?, block.counts()?);
         Some(WriterLink {
-            _sleeper: watch.note_sleeper(port, writer),
+            sleeper: watch.note_sleeper(port, writer),
             forward,
             back,
             returned,
@@ -69,6 +71,7 @@ impl WriterLink {
             lent: vec![0; SLOTS].into(),
             lent_count: 0,
             most: entry.len,
+            usual: entry.slot,
             dry: Dry::No,
             asks: (false, false),
         })
@@ -106,7 +109,10 @@ impl WriterLink {
     /// It gave back what it does not have.
     #[inline(always)]
     pub(crate) fn reclaim(&mut self) -> Result<Option<(u16, u16)>, ()> {
-        let Some(entry) = self.back.pop().or_else(|| self.returned.pop()) else { return Ok(None) };
+        let Some(entry) = self.back.pop().or_else(|| self.returned.pop()) else {
+            self.sleeper.note_look();
+            return Ok(None);
+        };
         let lent = self.lent.get_mut(usize::from(entry.slot)).ok_or(())?;
         if entry.op != up::FREE || *lent != u32::from(entry.generation) + 1 {
             return Err(());
@@ -115,6 +121,11 @@ impl WriterLink {
         self.lent_count -= 1;
         self.dry = Dry::No;
         Ok(Some((entry.slot, entry.generation)))
+    }
+
+    /// How many buffers this writer is to have ahead once it uses these rings no more.
+    pub(crate) fn usual_ahead(&self) -> usize {
+        self.usual.into()
     }
 
     /// The core granted a buffer.
@@ -173,7 +184,7 @@ enum Pause {
 
 /// The reader's end.
 pub(crate) struct ReaderLink {
-    _sleeper: Sleeper,
+    sleeper: Sleeper,
     forward: RingReader<Descriptor>,
     back: RingWriter<Descriptor>,
     writer: SleepFlag,
@@ -204,7 +215,7 @@ impl ReaderLink {
         let (forward, back) = block.for_reader()?;
         let ([reader, writer], [_, counts]) = (block.flags()?, block.counts()?);
         Some(ReaderLink {
-            _sleeper: watch.note_sleeper(port, reader),
+            sleeper: watch.note_sleeper(port, reader),
             forward,
             back,
             writer,
@@ -227,6 +238,7 @@ impl ReaderLink {
             return Ok(None);
         }
         let Some(entry) = self.forward.pop() else {
+            self.sleeper.note_look();
             if self.pause == Pause::Soon {
                 self.pause = Pause::Yes;
             }

@@ -383,6 +383,12 @@ impl HeldMut {
         self.0.is_of(claim)
     }
 
+    /// As [`Held::whole_len`].
+    #[inline(always)]
+    pub(crate) fn whole_len(&self) -> u32 {
+        self.0.whole_len()
+    }
+
     /// As [`Held::into_entry`].
     #[inline(always)]
     pub(crate) fn into_entry(self, op: u8, target: u16) -> (Descriptor, Option<Arc<Claim>>) {

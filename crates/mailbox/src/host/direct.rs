@@ -41,6 +41,11 @@ pub(crate) struct DirectPort {
     is_spoilt: bool,
     /// Bytes of memory that count to its client for them.
     pub(super) bytes: u64,
+    /// Bytes of slots that its writer has only so that the mailbox holds its bound: they count to that, and not to the client, as
+    /// if the core had the messages.
+    pub(super) extra_bytes: u64,
+    /// Its writer asked for more slots, and was not given any yet.
+    pub(super) wants_more: bool,
 }
 
 /// How far the two are.
@@ -275,13 +280,15 @@ impl HostInterface {
         }) as u32;
         for (key, bytes) in [(writer, u64::from(range.1)), (reader, 0)] {
             if let Some(port) = self.clients.port_at(key) {
-                port.direct = DirectPort { pair: Some(pair), was_used: true, is_spoilt: false, bytes };
+                port.direct = DirectPort { pair: Some(pair), was_used: true, bytes, ..DirectPort::default() };
             }
         }
         let mailbox = self.present_mailbox(mailbox)?;
         mailbox.direct = Some(pair);
         let len = most_slots(usual_ahead, mailbox);
-        self.report_to(writer, Descriptor { op: down::DIRECT, target, offset: range.0, len, ..Descriptor::default() });
+        let slot = usual_ahead as u16;
+        let entry = Descriptor { op: down::DIRECT, slot, target, offset: range.0, len, ..Descriptor::default() };
+        self.report_to(writer, entry);
         Some(())
     }
 
@@ -430,20 +437,39 @@ impl HostInterface {
         if port.side != Side::Write {
             return Err(ProtocolViolation::Operation(up::MORE));
         }
-        let direct = port.direct.pair.and_then(|pair| self.directs.get(pair as usize));
-        let mailbox = self.mailboxes.get(port.mailbox.index as usize);
-        if let (Some(direct), Some(mailbox)) = (direct, mailbox)
-            && direct.is_on()
-            && mailbox.generation == port.mailbox.generation
-            && port.slots.granted() == port.ahead
-            && direct.passed().depth >= port.ahead
-            && !is_full(&self.directs, mailbox)
-        {
-            port.ahead = (2 * port.ahead).min(most_slots(direct.usual_ahead, mailbox));
-        }
+        port.direct.wants_more = true;
+        let mailbox = port.mailbox;
+        // Of what the core had brought before, the reader may have given back some.
+        self.has_room(mailbox);
         self.make_hungry(key);
         self.report_to(key, Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
         Ok(())
+    }
+
+    /// Has a writer that asked for it have more slots, if its mailbox has room. False if it needs none.
+    ///
+    /// # Errors
+    /// The mailbox is full.
+    #[cold]
+    pub(super) fn grow_direct(&mut self, key: PortKey) -> Result<bool, Reason> {
+        let Some(port) = self.clients.port_at(key) else { return Ok(false) };
+        let direct = port.direct.pair.and_then(|pair| self.directs.get(pair as usize)).filter(|direct| direct.is_on());
+        let mailbox = self.mailboxes.get(port.mailbox.index as usize);
+        let mailbox = mailbox.filter(|mailbox| mailbox.generation == port.mailbox.generation);
+        port.direct.wants_more = false;
+        let Some((direct, mailbox)) = direct.zip(mailbox) else { return Ok(false) };
+        let by_bytes = u32::try_from(mailbox.bound_bytes / u64::from(port.grant_bytes)).unwrap_or(u32::MAX);
+        let most = most_slots(direct.usual_ahead, mailbox).min(by_bytes.max(direct.usual_ahead));
+        if direct.passed().depth < port.ahead || port.ahead >= most {
+            return Ok(false);
+        }
+        if is_full(&self.directs, mailbox) {
+            port.direct.wants_more = true;
+            return Err(Reason::Full);
+        }
+        port.ahead = (2 * port.ahead).min(most);
+        port.direct.extra_bytes = u64::from(port.ahead - direct.usual_ahead) * u64::from(port.grant_bytes);
+        Ok(true)
     }
 
     // --- the end ---
@@ -686,7 +712,7 @@ impl HostInterface {
         let Some(mut direct) = self.directs.try_remove(pair as usize) else { return };
         for key in [direct.writer, direct.reader] {
             if let Some(port) = self.clients.port_at(key).filter(|port| port.direct.pair == Some(pair)) {
-                (port.direct.pair, port.direct.bytes) = (None, 0);
+                (port.direct.pair, port.direct.bytes, port.direct.extra_bytes) = (None, 0, 0);
             }
         }
         if direct.has_writer {

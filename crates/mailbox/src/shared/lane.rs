@@ -215,7 +215,7 @@ fn this_thread() -> u64 {
 /// A number of the calling thread's own, as long as it runs; not 0.
 #[cfg(not(loom))]
 #[inline(always)]
-fn this_thread() -> u64 {
+pub(crate) fn this_thread() -> u64 {
     std::thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| std::ptr::from_ref(place).addr() as u64)
 }

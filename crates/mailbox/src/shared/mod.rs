@@ -26,6 +26,8 @@ pub(crate) use condition::{HostCondition, Woken};
 pub(crate) use direct::SleepFlag;
 #[cfg(not(loom))]
 pub(crate) use direct::{DIRECT_ENTRIES, DirectBlock, DirectCounts, DirectLayout};
+#[cfg(not(loom))]
+pub(crate) use lane::this_thread;
 pub(crate) use lane::{Call, Calls, ClientLane, CoreLane, Passed};
 pub(crate) use layout::{
     ARRIVAL_CONDITION, CONDITIONS, ControlLayout, FREE_CONDITION, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS,

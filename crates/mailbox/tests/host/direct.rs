@@ -6,6 +6,7 @@ use proptest::prelude::*;
 const DIRECT: u8 = 5;
 const DIRECT_END: u8 = 6;
 const LEFT: u8 = 7;
+const MORE: u8 = 8;
 const FREE_OF_PORT: u8 = 28;
 /// Slots of a port: a reader names the writer's by numbers from here on.
 const SLOTS: u16 = 256;
@@ -36,11 +37,21 @@ impl Two {
         Two::before(|_, _, _, _| {})
     }
 
+    fn with(config: HostConfig) -> Two {
+        Two::of(config, |_, _, _, _| {})
+    }
+
     /// After something that the writer did with its first buffer.
     fn before(first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
-        let mut world = World::with(HostConfig { direct_rings: true, max_clients: 5, ..config() }, 1);
+        Two::of(config(), first)
+    }
+
+    /// With these bounds besides.
+    fn of(config: HostConfig, first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
+        let bound = config.bound_messages;
+        let mut world = World::with(HostConfig { direct_rings: true, max_clients: 5, ..config }, 1);
         let ((mut writer, writes), (mut reader, reads)) = (world.attach(0), world.attach(0));
-        world.create("m", Implementation::Rings, 8);
+        world.create("m", Implementation::Rings, bound);
         let (to, put_port) = world.open(&mut writer, writes, "m", Side::Write);
         let (from, get_port) = world.open(&mut reader, reads, "m", Side::Read);
         world.quiet_turn();
@@ -250,6 +261,46 @@ fn what_the_reader_drops_goes_back_to_the_writer() {
     assert_granted_apart(&mut two);
     let status = two.world.host.mailboxes().into_iter().find(|mailbox| mailbox.name == "m").unwrap();
     assert_eq!((status.depth, status.bytes, status.puts, status.gets), (0, 0, 1, 1));
+    two.end();
+}
+
+/// As messages in a mailbox that the core has: a slow reader of one keeps its writer from no other.
+#[test]
+fn what_a_writer_has_for_the_bound_of_direct_rings_leaves_it_its_quota() {
+    // The session's buffers, those of two mailboxes, and not all that the bound of the one needs.
+    let mut two = Two::with(HostConfig { client_bytes: 1280 << 10, bound_messages: 1000, ..config() });
+    let (mut granted, mut all) = (two.granted.clone(), 0);
+    while !granted.is_empty() {
+        for grant in std::mem::take(&mut granted) {
+            two.put(grant, b"short");
+            all += 1;
+        }
+        two.writer.push(two.ports[0], (MORE, 0, 0, 0, 0, 0));
+        two.world.quiet_turn();
+        granted.extend(std::iter::from_fn(|| two.writer.pop(two.ports[0])).filter(|entry| entry.0 == GRANT));
+    }
+    assert_eq!(all, 192);
+    two.world.create("next", Implementation::Rings, 8);
+    let (_, port) = two.world.open(&mut two.writer, two.keys[0], "next", Side::Write);
+    two.world.quiet_turn();
+    assert_eq!(grants(&mut two.writer, port).len(), 64);
+    two.world.host.delete(Owner::Daemon, "next").unwrap();
+    two.end();
+}
+
+#[test]
+fn what_a_writer_that_left_has_in_direct_rings_counts_to_the_reader() {
+    let mut two = Two::new();
+    let granted = two.granted.clone();
+    two.put(granted[0], b"left");
+    let held = |two: &Two| two.world.host.client_info(two.keys[1]).unwrap().bytes_held;
+    let before = held(&two);
+    two.world.host.detach(two.keys[0]);
+    two.world.quiet_turn();
+    assert!(held(&two) >= before + 4096 * granted.len() as u64);
+    two.reader.call(two.ports[1], true);
+    two.world.quiet_turn();
+    assert_eq!(held(&two), before);
     two.end();
 }
 

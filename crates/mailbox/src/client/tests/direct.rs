@@ -143,6 +143,76 @@ fn a_writer_that_is_wanted_back_names_what_the_reader_has() {
 }
 
 #[test]
+fn a_writer_that_is_wanted_back_gives_back_what_it_had_for_the_bound() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    for slot in 0..5 {
+        port.send(grant(slot, 4096 * u32::from(slot), 4096));
+    }
+    port.send(Descriptor { slot: 2, ..offer(5) });
+    put(&mut writer, b"one");
+    assert_eq!(port.next().op, up::DIRECT);
+    block(&fake).flags().unwrap()[0].recall();
+    put(&mut writer, b"two");
+    let ops: Vec<u8> = std::iter::from_fn(|| port.pop()).map(|entry| entry.op).collect();
+    // Two are ahead of it still.
+    assert_eq!(ops, [up::DIRECT_END, up::LEFT, up::FREE, up::PUT]);
+}
+
+/// A long one's buffer would come back only when the writer looks, who may wait for something else by then.
+#[test]
+fn long_messages_go_over_the_core_in_their_order() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    for slot in 0..4 {
+        port.send(grant(slot, 4096 * u32::from(slot), 4096));
+    }
+    port.send(Descriptor { slot: 4, ..offer(4) });
+    put(&mut writer, b"one");
+    for slot in 4..6 {
+        assert_eq!(writer.begin_put(5000, now()).unwrap_err(), MailboxError::TimedOut);
+        port.send(grant(slot, 1 << 18, 5000));
+        put(&mut writer, &[1; 5000]);
+        if slot == 4 {
+            // Nothing of the others is in use any more.
+            port.send(Descriptor { slot: 4, ..offer(4) });
+        }
+        writer.check().unwrap();
+    }
+    put(&mut writer, b"two");
+    writer.check().unwrap();
+    put(&mut writer, b"three");
+    let ops: Vec<u8> = std::iter::from_fn(|| port.pop()).map(|entry| entry.op).collect();
+    let due = [up::DIRECT, up::REQUEST, up::DIRECT_END, up::LEFT, up::PUT, up::REQUEST, up::PUT, up::PUT, up::DIRECT];
+    assert_eq!(ops, due);
+}
+
+/// It waits at one port, while a thread of its own may poll the other.
+#[test]
+fn who_waits_for_several_ports_sleeps_only_at_those_that_it_looks_at() {
+    let (attachment, fake) = attach();
+    let (mut reader, _port) = reader(&attachment, &fake);
+    let mut other_port = fake.port(4);
+    let mut other = attachment.reader(7, Some(4)).unwrap();
+    other_port.send(Descriptor { offset: BLOCK + (16 << 10), ..offer(0) });
+    let other_block = DirectBlock::new(fake.domain.shared(), BLOCK + (16 << 10), true).unwrap();
+    let polls = std::thread::spawn(move || {
+        assert!(other.try_begin_get().unwrap().is_none());
+        other
+    });
+    let _other = polls.join().unwrap();
+    assert!(reader.try_begin_get().unwrap().is_none());
+    let [own, others] = [block(&fake), other_block].map(|block| block.flags().unwrap());
+    own[0].wake_up();
+    others[0].wake_up();
+    let seen = attachment.wait_until(Wait::Block, || {
+        assert!(reader.try_begin_get().unwrap().is_none());
+        own[0].wants().then(|| others[0].wants())
+    });
+    assert_eq!(seen, Ok(false));
+}
+
+#[test]
 fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
     let (attachment, mut fake) = attach();
     let (mut reader, mut port) = reader(&attachment, &fake);
