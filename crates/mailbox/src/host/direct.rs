@@ -16,6 +16,10 @@
 //! in front of what came there behind it, before and after the writer has learnt of it: the writer looks, after each put, at the
 //! word by which the core wants it back. A writer's slots are kept until the reader is done with them.
 
+mod counts;
+
+pub(super) use counts::passed_of;
+
 use super::losses::MessageLoss;
 use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
@@ -25,17 +29,15 @@ use crate::shared::{
     Calls, DIRECT_ENTRIES, Descriptor, DirectBlock, DirectCounts, DirectLayout, PORTS, Reason, RingReader, RingWriter,
     SLOTS, SleepFlag, down, up,
 };
+use counts::MOST_COUNTED;
 use slab::Slab;
-
-/// The most that one pair of rings adds to the numbers of its mailbox, whatever its clients say.
-const MOST_COUNTED: u64 = 1 << 40;
 
 /// What a port has to do with direct rings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DirectPort {
     /// Those that it uses or may still use.
     pub(super) pair: Option<u32>,
-    /// Whether it ever did: then another client may be the cause of what looks like a violation.
+    /// Whether it ever did: entries of its client may be about those that are over.
     was_used: bool,
     /// Its client was notified that the mailbox is spoilt.
     is_spoilt: bool,
@@ -100,60 +102,10 @@ pub(super) struct Direct {
     usual_ahead: u32,
 }
 
-/// What went over direct rings so far, as their clients say.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Passed {
-    pub(super) puts: u64,
-    pub(super) put_bytes: u64,
-    pub(super) gets: u64,
-    pub(super) got_bytes: u64,
-    pub(super) waits: u64,
-    /// Messages that the reader was handed.
-    pub(super) handed: u64,
-    /// Messages in them, and their bytes.
-    pub(super) depth: u32,
-    pub(super) bytes: u64,
-}
-
 impl Direct {
     /// Whether messages pass here rather than through the core.
     pub(super) fn is_on(&self) -> bool {
         self.stage != Stage::Offered && !self.is_ended && !self.is_recalled
-    }
-
-    /// What the mailbox does not count for itself.
-    pub(super) fn passed(&self) -> Passed {
-        let written = self.written();
-        if self.is_folded {
-            return Passed { waits: written.waits, ..Passed::default() };
-        }
-        let read = self.read();
-        // What the core took is counted where it went.
-        let puts = written.puts.saturating_sub(self.taken.0);
-        let put_bytes = written.put_bytes.saturating_sub(self.taken.1);
-        Passed {
-            puts,
-            put_bytes,
-            waits: written.waits,
-            depth: puts.saturating_sub(read.gets).min(SLOTS as u64) as u32,
-            bytes: put_bytes.saturating_sub(read.got_bytes),
-            ..read
-        }
-    }
-
-    /// What the writer says that it did.
-    fn written(&self) -> Passed {
-        let said = |which| self.put.get(which).min(MOST_COUNTED);
-        let (puts, put_bytes) = (said(DirectCounts::MESSAGES), said(DirectCounts::BYTES));
-        Passed { puts, put_bytes, waits: said(DirectCounts::THIRD), ..Passed::default() }
-    }
-
-    /// What the reader says that it did.
-    fn read(&self) -> Passed {
-        let said = |which| self.got.get(which).min(MOST_COUNTED);
-        let gets = said(DirectCounts::MESSAGES) + self.dropped.0;
-        let got_bytes = said(DirectCounts::BYTES) + self.dropped.1;
-        Passed { gets, got_bytes, handed: said(DirectCounts::THIRD), ..Passed::default() }
     }
 
     /// The other end's client.
@@ -179,12 +131,6 @@ fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
     let passed = direct.passed();
     mailbox.depth.saturating_add(passed.depth) >= mailbox.bound_messages
         || mailbox.bytes.saturating_add(passed.bytes) >= mailbox.bound_bytes
-}
-
-/// What went over a mailbox's direct rings, if it has any now.
-pub(super) fn passed_of(directs: &Slab<Direct>, mailbox: &Mailbox) -> Passed {
-    let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
-    direct.map(Direct::passed).unwrap_or_default()
 }
 
 /// What a reader that leaves had not taken from its direct ring.
@@ -420,7 +366,7 @@ impl HostInterface {
         let Some(direct) = direct.filter(|direct| direct.reader == key && direct.has_reader) else { return false };
         direct.dropped.0 += 1;
         direct.dropped.1 += u64::from(head.len);
-        // The writer checks whether it lent that, and which entry it did not read yet is overwritten only where more come back than it has.
+        // The writer checks whether it lent that. Of more than it has lent, which only the reader can make up, some are lost.
         direct.returned.push(Descriptor { op: up::FREE, slot, generation: head.generation, ..Descriptor::default() });
         let (writer, has_writer) = (direct.writer, direct.has_writer);
         if has_writer {
@@ -733,44 +679,6 @@ impl HostInterface {
         }
     }
 
-    /// Counts what a reader got over direct rings that it uses no more. What it had not ended went with it.
-    fn fold_direct(&mut self, pair: u32) {
-        let Some(direct) = self.directs.get_mut(pair as usize) else { return };
-        if std::mem::replace(&mut direct.is_folded, true) {
-            return;
-        }
-        let (mailbox, Passed { handed, gets, .. }) = (direct.mailbox, direct.read());
-        let reason = match self.mailbox_mut(mailbox) {
-            Some(mailbox) => {
-                mailbox.counters.puts = mailbox.counters.puts.wrapping_add(handed);
-                mailbox.counters.gets = mailbox.counters.gets.wrapping_add(handed);
-                MessageLoss::ReaderGone
-            }
-            None => MessageLoss::Undeliverable,
-        };
-        self.count_loss(mailbox, reason, handed.saturating_sub(gets).min(SLOTS as u64));
-    }
-
-    /// What a side did over direct rings is its client's from here on: it uses them no more.
-    fn count_side(&mut self, pair: u32, side: Side) {
-        let Some(direct) = self.directs.get(pair as usize) else { return };
-        match side {
-            Side::Write => {
-                let written = direct.written();
-                let Some(client) = self.clients.at_mut(direct.writer.client) else { return };
-                client.messages_in = client.messages_in.wrapping_add(written.puts);
-                client.bytes_in = client.bytes_in.wrapping_add(written.put_bytes);
-                client.waits = client.waits.wrapping_add(written.waits);
-            }
-            Side::Read => {
-                let read = direct.read();
-                let Some(client) = self.clients.at_mut(direct.reader.client) else { return };
-                client.messages_out = client.messages_out.wrapping_add(read.handed);
-                client.bytes_out = client.bytes_out.wrapping_add(read.got_bytes);
-            }
-        }
-    }
-
     /// A client has called the core to some of its ports.
     #[cold]
     pub(super) fn take_calls(&mut self, client: u32, calls: Calls) -> Option<Arrival> {
@@ -793,22 +701,6 @@ impl HostInterface {
         if let Some(peer) = direct.and_then(|direct| direct.peer_of(key)) {
             self.notify(peer);
         }
-    }
-
-    /// What went over a client's direct rings so far: as their writer, and as their reader.
-    pub(super) fn passed_by(&self, client: &Client) -> [Passed; 2] {
-        let mut sums = [Passed::default(); 2];
-        for port in client.ports.iter().flatten() {
-            let Some(direct) = port.direct.pair.and_then(|pair| self.directs.get(pair as usize)) else { continue };
-            let (written, read) = (direct.written(), direct.read());
-            let sum = &mut sums[usize::from(port.side == Side::Read)];
-            sum.puts += written.puts;
-            sum.put_bytes += written.put_bytes;
-            sum.waits += written.waits;
-            sum.handed += read.handed;
-            sum.got_bytes += read.got_bytes;
-        }
-        sums
     }
 
     /// Whether two clients' messages of a mailbox pass without the core now.

@@ -1,9 +1,9 @@
 //! Direct rings: what the writer and the reader of one mailbox share, where they are two clients of one domain.
 //!
 //! A block of the domain's shared segment, which the core allocates and clears: a ring from the writer to the reader, by which
-//! slots go that the core granted to the writer, and one back; and one from the core to the writer, for slots that the reader gives
-//! back from outside its ring. The core knows which slots are the writer's, and takes the place of whoever leaves. Beside the rings are the words by which a side says that it sleeps, and counts that the core
-//! reads when it is asked for them.
+//! slots go that the core granted to the writer, and one back; and one from the core to the writer, for slots that the reader
+//! gives back from outside its ring. The core knows which slots are the writer's, and takes the place of whoever leaves. Beside
+//! the rings are the words by which a side says that it sleeps, and counts that the core reads when it is asked for them.
 //!
 //! Who goes to sleep says so, and has everybody's fences made before its last look (see [`super::bell`]); who publishes looks
 //! afterwards whether the other side sleeps, and has the core wake it then. Nobody pays for a side that polls.
