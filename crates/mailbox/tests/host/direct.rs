@@ -37,19 +37,19 @@ impl Two {
         Two::before(|_, _, _, _| {})
     }
 
-    fn with(config: HostConfig) -> Two {
+    fn with(config: &HostConfig) -> Two {
         Two::of(config, |_, _, _, _| {})
     }
 
     /// After something that the writer did with its first buffer.
     fn before(first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
-        Two::of(config(), first)
+        Two::of(&config(), first)
     }
 
     /// With these bounds besides.
-    fn of(config: HostConfig, first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
+    fn of(config: &HostConfig, first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
         let bound = config.bound_messages;
-        let mut world = World::with(HostConfig { direct_rings: true, max_clients: 5, ..config }, 1);
+        let mut world = World::with(HostConfig { direct_rings: true, max_clients: 5, ..config.clone() }, 1);
         let ((mut writer, writes), (mut reader, reads)) = (world.attach(0), world.attach(0));
         world.create("m", Implementation::Rings, bound);
         let (to, put_port) = world.open(&mut writer, writes, "m", Side::Write);
@@ -228,8 +228,8 @@ fn what_came_before_direct_rings_stays_before_what_came_over_them() {
 fn what_was_with_a_reader_that_leaves_is_counted_at_once() {
     let mut two = Two::new();
     let granted = two.granted.clone();
-    for at in 0..3 {
-        two.put(granted[at], b"direct");
+    for grant in &granted[..3] {
+        two.put(*grant, b"direct");
     }
     // It took two, and ended one of them.
     two.reader.write(two.block + GOT, &[1u64, 6, 2].map(u64::to_le_bytes).concat());
@@ -268,7 +268,7 @@ fn what_the_reader_drops_goes_back_to_the_writer() {
 #[test]
 fn what_a_writer_has_for_the_bound_of_direct_rings_leaves_it_its_quota() {
     // The session's buffers, those of two mailboxes, and not all that the bound of the one needs.
-    let mut two = Two::with(HostConfig { client_bytes: 1280 << 10, bound_messages: 1000, ..config() });
+    let mut two = Two::with(&HostConfig { client_bytes: 1280 << 10, bound_messages: 1000, ..config() });
     let (mut granted, mut all) = (two.granted.clone(), 0);
     while !granted.is_empty() {
         for grant in std::mem::take(&mut granted) {
