@@ -186,7 +186,7 @@ impl Attachment {
     /// # Errors
     /// `TimedOut`; `Gone`, after a last look.
     pub fn wait_until<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Result<T, MailboxError> {
-        let interrupt = Interrupt::of(WaitsAt::AllPorts);
+        let interrupt = Interrupt::of(WaitsAt::OwnPorts);
         self.0.watch.wait_for(&self.0.arrivals, wait, Some(&interrupt), || Ok(look()))
     }
 
@@ -219,7 +219,7 @@ impl Attachment {
             }
         }
         self.0.armed.arm();
-        self.0.watch.fall_asleep(|_| true);
+        self.0.watch.fall_asleep(WaitsAt::AllPorts);
         failpoint!("arm.armed");
     }
 

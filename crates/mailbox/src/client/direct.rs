@@ -30,9 +30,11 @@ enum Dry {
 
 /// The writer's end.
 pub(crate) struct WriterLink {
-    _sleeper: Sleeper,
+    sleeper: Sleeper,
     forward: RingWriter<Descriptor>,
     back: RingReader<Descriptor>,
+    /// From the core: what the reader gave back from outside its ring.
+    returned: RingReader<Descriptor>,
     reader: SleepFlag,
     counts: DirectCounts,
     puts: u64,
@@ -43,6 +45,8 @@ pub(crate) struct WriterLink {
     lent_count: u32,
     /// How many there may be.
     most: u32,
+    /// How many buffers this writer is to have ahead without direct rings.
+    usual: u16,
     dry: Dry,
     /// Whether the core is asked to look at what this writer is due, and whether to ask once more after that.
     asks: (bool, bool),
@@ -52,12 +56,13 @@ impl WriterLink {
     /// That in the block that the core's entry names; none if it is not inside the segment.
     pub(crate) fn new(shared: &Arc<Segment>, watch: &Arc<Watch>, port: u16, entry: &Descriptor) -> Option<WriterLink> {
         let block = block(shared, entry)?;
-        let (forward, back) = block.for_writer()?;
+        let ((forward, back), returned) = (block.for_writer()?, block.returned()?);
         let ([reader, writer], [counts, _]) = (block.flags()?, block.counts()?);
         Some(WriterLink {
-            _sleeper: watch.note_sleeper(port, writer),
+            sleeper: watch.note_sleeper(port, writer),
             forward,
             back,
+            returned,
             reader,
             counts,
             puts: 0,
@@ -66,6 +71,7 @@ impl WriterLink {
             lent: vec![0; SLOTS].into(),
             lent_count: 0,
             most: entry.len,
+            usual: entry.slot,
             dry: Dry::No,
             asks: (false, false),
         })
@@ -103,7 +109,10 @@ impl WriterLink {
     /// It gave back what it does not have.
     #[inline(always)]
     pub(crate) fn reclaim(&mut self) -> Result<Option<(u16, u16)>, ()> {
-        let Some(entry) = self.back.pop() else { return Ok(None) };
+        let Some(entry) = self.back.pop().or_else(|| self.returned.pop()) else {
+            self.sleeper.note_look();
+            return Ok(None);
+        };
         let lent = self.lent.get_mut(usize::from(entry.slot)).ok_or(())?;
         if entry.op != up::FREE || *lent != u32::from(entry.generation) + 1 {
             return Err(());
@@ -114,14 +123,14 @@ impl WriterLink {
         Ok(Some((entry.slot, entry.generation)))
     }
 
-    /// The core granted a slot: it is not with the reader, who moved on or dropped what was in it.
+    /// How many buffers this writer is to have ahead once it uses these rings no more.
+    pub(crate) fn usual_ahead(&self) -> usize {
+        self.usual.into()
+    }
+
+    /// The core granted a buffer.
     #[inline]
-    pub(crate) fn note_grant(&mut self, slot: u16) {
-        if let Some(lent) = self.lent.get_mut(usize::from(slot))
-            && std::mem::replace(lent, 0) != 0
-        {
-            self.lent_count -= 1;
-        }
+    pub(crate) fn note_grant(&mut self) {
         self.dry = Dry::No;
     }
 
@@ -175,7 +184,7 @@ enum Pause {
 
 /// The reader's end.
 pub(crate) struct ReaderLink {
-    _sleeper: Sleeper,
+    sleeper: Sleeper,
     forward: RingReader<Descriptor>,
     back: RingWriter<Descriptor>,
     writer: SleepFlag,
@@ -206,7 +215,7 @@ impl ReaderLink {
         let (forward, back) = block.for_reader()?;
         let ([reader, writer], [_, counts]) = (block.flags()?, block.counts()?);
         Some(ReaderLink {
-            _sleeper: watch.note_sleeper(port, reader),
+            sleeper: watch.note_sleeper(port, reader),
             forward,
             back,
             writer,
@@ -229,6 +238,7 @@ impl ReaderLink {
             return Ok(None);
         }
         let Some(entry) = self.forward.pop() else {
+            self.sleeper.note_look();
             if self.pause == Pause::Soon {
                 self.pause = Pause::Yes;
             }

@@ -191,8 +191,8 @@ impl Granted {
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, len: u32) -> &mut [u8] {
         // SAFETY: as in `capacity`. The range was checked to lie in the shared segment, which is mapped to be written, for as long as
-        // the table is kept; a slot is handed out once, so this value, borrowed mutably, is the only way to it. With direct rings this
-        // rests on the other processes of the domain, which are declared to be trusted: see ARCHITECTURE.md, "Direct rings".
+        // the table is kept; a slot is handed out once, so this value, borrowed mutably, is the only way to it.
+        // Nor does the daemon grant the buffer to others before this process gives the slot up: see `host::direct`.
         unsafe {
             let slip = &*self.0.as_ref().slip.get();
             std::slice::from_raw_parts_mut(slip.data.as_ptr(), slip.len.min(len) as usize)
@@ -381,6 +381,12 @@ impl HeldMut {
     #[inline(always)]
     pub(crate) fn is_of(&self, claim: &Arc<Claim>) -> bool {
         self.0.is_of(claim)
+    }
+
+    /// As [`Held::whole_len`].
+    #[inline(always)]
+    pub(crate) fn whole_len(&self) -> u32 {
+        self.0.whole_len()
     }
 
     /// As [`Held::into_entry`].

@@ -6,7 +6,7 @@ use super::held::{Granted, Held};
 use super::inner::Inner;
 use crate::failpoint::failpoint;
 use crate::shared::{
-    ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal, up,
+    Call, ControlLayout, Descriptor, PORT_ENTRIES, PORTS, Passed, Reason, RingReader, RingWriter, SLOTS, Signal,
 };
 use std::sync::Arc;
 
@@ -183,22 +183,22 @@ impl Port {
 
     /// Has the core wake the other end of this port's direct rings.
     #[cold]
-    pub(crate) fn wake_peer(&self) {
-        failpoint!("direct.wake.before_push");
-        self.signal(up::WAKE);
+    pub(crate) fn wake_peer(&mut self) {
+        failpoint!("direct.wake.before_call");
+        self.call(Call::Wake);
     }
 
     /// Reports to the core that the direct rings, which are over, are not used here any more.
     #[cold]
-    pub(crate) fn report_done(&self) {
-        failpoint!("direct.done.before_push");
-        self.signal(up::DIRECT_DONE);
+    pub(crate) fn report_done(&mut self) {
+        failpoint!("direct.done.before_call");
+        self.call(Call::Done);
     }
 
-    fn signal(&self, op: u8) {
-        let head = Descriptor { op, target: self.number, ..Descriptor::default() };
-        // If the daemon is gone, nobody sleeps on.
-        let _sent = self.claim.inner.send(Signal { head, a: 0, b: 0 });
+    /// Waits for nobody. If the daemon is gone, nobody sleeps on.
+    fn call(&mut self, call: Call) {
+        self.claim.inner.lane.call(call, self.number);
+        self.ring();
     }
 
     /// Notes that the other end of direct rings wrote there what cannot be.

@@ -341,6 +341,8 @@ impl RingsReader {
                     self.end_link();
                 }
             }
+            // The direct rings were spoilt, and what came over them is the writer's.
+            None if is_of_peer(entry.slot) => {}
             _ => self.port.push_one_of_many(entry),
         }
         failpoint!("reader.end_get.after_push");

@@ -41,15 +41,10 @@ pub(crate) enum WaitsAt {
     NoPort,
     /// This one.
     Port(u16),
+    /// Those that the calling thread looks at: others are other threads' to wait at, who would be woken by each message there.
+    OwnPorts,
     /// Any of the attachment's.
     AllPorts,
-}
-
-impl WaitsAt {
-    /// Whether it is for that port.
-    fn is_at(self, port: u16) -> bool {
-        self == WaitsAt::AllPorts || self == WaitsAt::Port(port)
-    }
 }
 
 /// Whether a wait is to end before its time.
@@ -159,7 +154,6 @@ impl Watch {
         look: &mut impl FnMut() -> Result<Option<T>, MailboxError>,
     ) -> Result<T, MailboxError> {
         let at = interrupt.map_or(WaitsAt::NoPort, |interrupt| interrupt.at);
-        let is_own = |port| at.is_at(port);
         loop {
             let seen = condition.value();
             let timeout = match wait {
@@ -167,17 +161,14 @@ impl Watch {
                 Wait::Poll | Wait::Block => None,
             };
             let mut looked = Ok(None);
-            self.fall_asleep(is_own);
+            self.fall_asleep(at);
             failpoint!("wait.before_sleep");
             let woken = condition.wait_unless(seen, timeout, || {
                 looked = look();
                 let is_over = !matches!(looked, Ok(None)) || self.is_gone() || interrupt.is_some_and(Interrupt::is_set);
-                is_over || self.is_called(is_own)
+                is_over || self.is_called(at)
             });
-            // At other ports than its own other threads may sleep, whose flags stay: that costs one wake-up too many.
-            if at != WaitsAt::AllPorts {
-                self.wake_up(is_own);
-            }
+            self.wake_up(at);
             failpoint!("wait.after_sleep");
             if let Some(found) = looked? {
                 return Ok(found);

@@ -1,13 +1,14 @@
 //! The end of an attachment, noticed: a thread that sleeps on the socket until it hangs up.
 
 use super::error::MailboxError;
+use super::wait::WaitsAt;
 use crate::attach::Farewell;
-use crate::shared::{HostCondition, SleepFlag};
+use crate::shared::{HostCondition, SleepFlag, this_thread};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The longest farewell of a daemon, in bytes.
@@ -19,8 +20,8 @@ pub(crate) struct Watch {
     conditions: Vec<HostCondition>,
     gone: AtomicBool,
     end: OnceLock<(Arc<str>, bool)>,
-    /// By which the other ends of direct rings know that this one sleeps, with their ports.
-    sleeps: Mutex<Vec<(u16, SleepFlag)>>,
+    /// By which the other ends of direct rings know that this one sleeps.
+    sleeps: Mutex<Vec<Sleep>>,
 }
 
 impl Watch {
@@ -45,31 +46,32 @@ impl Watch {
     /// once.
     pub(crate) fn note_sleeper(self: &Arc<Watch>, port: u16, flag: SleepFlag) -> Sleeper {
         SleepFlag::fall_asleep([&flag].into_iter());
+        let looker = Arc::new(AtomicU64::new(0));
         let mut sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
-        sleeps.retain(|(other, _)| *other != port);
-        sleeps.push((port, flag));
-        Sleeper { watch: self.clone(), port }
+        sleeps.retain(|sleep| sleep.port != port);
+        sleeps.push(Sleep { port, looker: looker.clone(), flag });
+        Sleeper { watch: self.clone(), port, looker }
     }
 
-    /// A call that waits at the port that `is_meant` is about to sleep: it looks once more after this.
+    /// A call that waits at these places is about to sleep: it looks once more after this.
     #[cold]
-    pub(crate) fn fall_asleep(&self, is_meant: impl Fn(u16) -> bool) {
+    pub(crate) fn fall_asleep(&self, at: WaitsAt) {
         let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
-        SleepFlag::fall_asleep(sleeps.iter().filter(|(port, _)| is_meant(*port)).map(|(_, flag)| flag));
+        SleepFlag::fall_asleep(sleeps.iter().filter(|sleep| sleep.is_at(at)).map(|sleep| &sleep.flag));
     }
 
-    /// Whether it is to be woken already.
+    /// Whether it is to be woken already, or has looked for the first time at one of them.
     #[cold]
-    pub(crate) fn is_called(&self, is_meant: impl Fn(u16) -> bool) -> bool {
+    pub(crate) fn is_called(&self, at: WaitsAt) -> bool {
         let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
-        sleeps.iter().any(|(port, flag)| is_meant(*port) && flag.is_called())
+        sleeps.iter().any(|sleep| sleep.is_at(at) && sleep.flag.is_called())
     }
 
     /// It looks by itself again.
     #[cold]
-    pub(crate) fn wake_up(&self, is_meant: impl Fn(u16) -> bool) {
+    pub(crate) fn wake_up(&self, at: WaitsAt) {
         let sleeps = self.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
-        sleeps.iter().filter(|(port, _)| is_meant(*port)).for_each(|(_, flag)| flag.wake_up());
+        sleeps.iter().filter(|sleep| sleep.is_at(at)).for_each(|sleep| sleep.flag.wake_up());
     }
 
     /// Host condition `index`.
@@ -115,15 +117,44 @@ impl Watch {
     }
 }
 
+/// One end of direct rings, where it says that it sleeps.
+struct Sleep {
+    port: u16,
+    /// The thread that last looked there in vain.
+    looker: Arc<AtomicU64>,
+    flag: SleepFlag,
+}
+
+impl Sleep {
+    /// Whether the calling thread waits here.
+    fn is_at(&self, at: WaitsAt) -> bool {
+        match at {
+            WaitsAt::NoPort => false,
+            WaitsAt::Port(port) => port == self.port,
+            WaitsAt::OwnPorts => self.looker.load(Ordering::Relaxed) == this_thread(),
+            WaitsAt::AllPorts => true,
+        }
+    }
+}
+
 /// A port's direct rings, noted. Once it is dropped nothing is written to their block any more by calls that sleep.
 pub(crate) struct Sleeper {
     watch: Arc<Watch>,
     port: u16,
+    looker: Arc<AtomicU64>,
+}
+
+impl Sleeper {
+    /// The calling thread has found nothing there: if it waits for several ports at once, this is one of them.
+    #[inline(always)]
+    pub(crate) fn note_look(&self) {
+        self.looker.store(this_thread(), Ordering::Relaxed);
+    }
 }
 
 impl Drop for Sleeper {
     fn drop(&mut self) {
         let mut sleeps = self.watch.sleeps.lock().unwrap_or_else(PoisonError::into_inner);
-        sleeps.retain(|(port, _)| *port != self.port);
+        sleeps.retain(|sleep| sleep.port != self.port);
     }
 }

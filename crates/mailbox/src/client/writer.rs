@@ -344,8 +344,10 @@ struct RingsWriter {
     sent: Option<Box<Sent>>,
     /// Its end of direct rings to the reader, if there are some.
     link: Option<Box<WriterLink>>,
-    /// Whether there ever were any.
-    was_direct: bool,
+    /// The core's entry for others that it may use.
+    offer: Option<Descriptor>,
+    /// Whether the last message was in a buffer larger than those granted ahead.
+    was_long: bool,
     port: Port,
 }
 
@@ -373,7 +375,8 @@ impl Sent {
 impl RingsWriter {
     fn new(port: Port, sent: Option<Box<Sent>>) -> RingsWriter {
         let cached = Vec::with_capacity(crate::shared::SLOTS);
-        RingsWriter { cached, large: None, usual: 0, request: Request::None, sent, link: None, was_direct: false, port }
+        let request = Request::None;
+        RingsWriter { cached, large: None, usual: 0, request, sent, link: None, offer: None, was_long: false, port }
     }
 
     fn untaken(&mut self) -> Vec<Vec<u8>> {
@@ -509,7 +512,9 @@ impl RingsWriter {
         for _ in 0..most {
             let Some(entry) = self.port.pop() else { break };
             match entry.op {
-                down::DIRECT if self.sent.is_none() && self.link.is_none() => self.begin_direct(entry)?,
+                down::DIRECT if self.sent.is_none() && self.link.is_none() && self.offer.is_none() => {
+                    self.offer = Some(entry);
+                }
                 down::DIRECT_MORE if self.sent.is_none() => {
                     if self.link.as_mut().is_some_and(|link| link.asked()) {
                         self.port.push(Descriptor { op: up::MORE, ..Descriptor::default() });
@@ -529,7 +534,11 @@ impl RingsWriter {
                 _ => return Err(self.port.broken(entry)),
             }
         }
-        Ok(None)
+        // While long messages are put, the core is on the path.
+        match self.offer.take_if(|_| !self.was_long) {
+            Some(entry) => self.begin_direct(entry).map(|()| None),
+            None => Ok(None),
+        }
     }
 
     /// What is put from here on goes over direct rings.
@@ -538,7 +547,6 @@ impl RingsWriter {
         let inner = &self.port.claim.inner;
         let link = WriterLink::new(&inner.memory.shared, &inner.watch, self.port.number, &entry);
         self.link = Some(Box::new(link.ok_or_else(|| self.port.broken(entry))?));
-        self.was_direct = true;
         failpoint!("direct.writer.begun");
         self.port.push(Descriptor { op: up::DIRECT, ..Descriptor::default() });
         Ok(())
@@ -558,12 +566,7 @@ impl RingsWriter {
                 break;
             };
             is_any = true;
-            if granted.capacity() > self.usual {
-                // One that was asked for: nobody keeps those.
-                self.port.push(granted.into_entry(up::FREE));
-            } else {
-                self.cached.push(granted);
-            }
+            self.cached.push(granted);
         }
         if is_spoilt {
             (self.link, self.large) = (None, None);
@@ -620,21 +623,24 @@ impl RingsWriter {
         }
         let Some(link) = self.link.take() else { return };
         let left: Vec<Descriptor> = link.left().collect();
+        let usual_ahead = link.usual_ahead();
         // Before the core knows: the block may be another's then.
         drop(link);
         failpoint!("direct.writer.before_end");
         self.port.push(Descriptor { op: up::DIRECT_END, ..Descriptor::default() });
         failpoint!("direct.writer.after_end");
         left.into_iter().for_each(|entry| self.port.push(entry));
+        // What was granted so that the mailbox holds its bound.
+        let extra = self.cached.len().saturating_sub(usual_ahead);
+        for granted in self.cached.drain(..extra) {
+            self.port.push(granted.into_entry(up::FREE));
+        }
     }
 
     fn granted(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
-        let Some(granted) = self.port.granted(entry) else {
-            // After direct rings, the reader may have given the core a slot that it was not lent.
-            return Err(if self.was_direct { self.port.spoil() } else { self.port.broken(entry) });
-        };
+        let Some(granted) = self.port.granted(entry) else { return Err(self.port.broken(entry)) };
         if let Some(link) = &mut self.link {
-            link.note_grant(entry.slot);
+            link.note_grant();
         }
         match self.request {
             Request::Waits(asked) | Request::Tries(asked) if granted.capacity() >= asked => {
@@ -659,8 +665,14 @@ impl RingsWriter {
             return Err(MailboxError::Foreign);
         }
         failpoint!("writer.end_put.before_push");
+        self.was_long = held.whole_len() > self.usual;
         let (entry, claim) = held.into_entry(up::PUT, 0);
         match (&self.link, &self.sent) {
+            (Some(_), _) if self.was_long => {
+                // The core, which was asked for the buffer, gets it: it would come back only when this writer looks.
+                self.end_direct();
+                self.port.push(entry);
+            }
             (Some(_), _) => self.put_directly(entry),
             (None, None) => self.port.pass(entry),
             (None, Some(_)) => self.port.push(entry),

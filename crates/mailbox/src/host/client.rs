@@ -233,10 +233,10 @@ impl Client {
         self.bytes_out += u64::from(bytes);
     }
 
-    /// Bytes of the buffers that it has now.
+    /// Bytes of the buffers that it has now, as far as they count to its quota.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.ports.iter().flatten().map(|port| port.slots.bytes() + u64::from(port.direct.bytes)).sum::<u64>()
-            + self.signals.slots.bytes()
+        let of = |port: &Port| port.slots.bytes().saturating_sub(port.direct.extra_bytes) + port.direct.bytes;
+        self.ports.iter().flatten().map(|port| of(port)).sum::<u64>() + self.signals.slots.bytes()
     }
 
     /// Buffers that it has now.

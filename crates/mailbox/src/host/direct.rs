@@ -2,8 +2,10 @@
 //! them and cleans up, and no message passes it.
 //!
 //! **What goes over them** are the slots of the writer's port: buffers that the core granted to it, and that stay the writer's in
-//! the core's tables wherever they go between the two. So a slot may be put over the writer's ring to the core as well at any time,
-//! the reader may enqueue or drop what it got of them, and nothing that either writes can cost more than messages of this mailbox.
+//! the core's tables wherever they go between the two, until the writer itself gives them up or leaves. So a slot may be put over the
+//! writer's ring to the core as well at any time. What the reader drops goes back to the writer, who knows whether it was lent; of
+//! what the reader enqueues, and of what is taken from the ring in its place, the core makes messages with claims of their own
+//! on the buffers ([`Slots::share`]). Both name what anybody in the domain may have written: no buffer is freed by it, or granted.
 //!
 //! **To the direct rings and back** without loss or reordering: the writer says on its ring to the core from which entry on, and
 //! the core says it to the reader behind all that was put before. Once a message comes to the mailbox otherwise (a task's, or one
@@ -11,33 +13,41 @@
 //! before is visible to the reader then, and what it puts after comes behind.
 //!
 //! **Whoever leaves** is replaced by the core. Of a reader's it takes what that had not taken from the ring back into the mailbox,
-//! before and after the writer has learnt of it: the writer looks, after each put, at the word by which the core wants it back. A
-//! writer's slots are kept until the reader is done with them.
+//! in front of what came there behind it, before and after the writer has learnt of it: the writer looks, after each put, at the
+//! word by which the core wants it back. A writer's slots are kept until the reader is done with them.
+
+mod counts;
+
+pub(super) use counts::passed_of;
 
 use super::losses::MessageLoss;
-use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, Side};
+use super::mailbox::{CoreReader, Mailbox, MailboxKey, PortKey, SIGNALS, Side};
 use super::message::{Area, Message, Span};
 use super::slots::{ProtocolViolation, Slots};
 use super::{Arrival, Client, HostInterface, client::Port};
 use crate::shared::{
-    DIRECT_ENTRIES, Descriptor, DirectBlock, DirectCounts, DirectLayout, Reason, RingReader, SLOTS, SleepFlag, down, up,
+    Calls, DIRECT_ENTRIES, Descriptor, DirectBlock, DirectCounts, DirectLayout, PORTS, Reason, RingReader, RingWriter,
+    SLOTS, SleepFlag, down, up,
 };
+use counts::MOST_COUNTED;
 use slab::Slab;
-
-/// The most that one pair of rings adds to the numbers of its mailbox, whatever its clients say.
-const MOST_COUNTED: u64 = 1 << 40;
 
 /// What a port has to do with direct rings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DirectPort {
     /// Those that it uses or may still use.
     pub(super) pair: Option<u32>,
-    /// Whether it ever did: then another client may be the cause of what looks like a violation.
+    /// Whether it ever did: entries of its client may be about those that are over.
     was_used: bool,
     /// Its client was notified that the mailbox is spoilt.
     is_spoilt: bool,
     /// Bytes of memory that count to its client for them.
-    pub(super) bytes: u32,
+    pub(super) bytes: u64,
+    /// Bytes of slots that its writer has only so that the mailbox holds its bound: they count to that, and not to the client, as
+    /// if the core had the messages.
+    pub(super) extra_bytes: u64,
+    /// Its writer asked for more slots, and was not given any yet.
+    pub(super) wants_more: bool,
 }
 
 /// How far the two are.
@@ -59,6 +69,8 @@ pub(super) struct Direct {
     target: u16,
     /// Of the writer's ring: for the core in place of a reader that left.
     forward: RingReader<Descriptor>,
+    /// To the writer: slots that the reader dropped.
+    returned: RingWriter<Descriptor>,
     flag: SleepFlag,
     put: DirectCounts,
     got: DirectCounts,
@@ -79,48 +91,21 @@ pub(super) struct Direct {
     left: Vec<Descriptor>,
     /// Messages that the core has taken from between the two, and their bytes.
     taken: (u64, u64),
+    /// Messages that the reader dropped, and their bytes.
+    dropped: (u64, u64),
+    /// Deliveries to the reader's port by the core that come before the messages here: those that were made when it was first
+    /// notified that others come behind.
+    noted: Option<u32>,
+    /// The reader is done, or gone, and what it got is counted in the mailbox's own numbers.
+    is_folded: bool,
     /// What the writer was to have ahead before.
     usual_ahead: u32,
-}
-
-/// What went over direct rings so far, as their clients say.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Passed {
-    pub(super) puts: u64,
-    pub(super) put_bytes: u64,
-    pub(super) gets: u64,
-    pub(super) got_bytes: u64,
-    pub(super) waits: u64,
-    /// Messages that the reader was handed.
-    pub(super) handed: u64,
-    /// Messages in them, and their bytes.
-    pub(super) depth: u32,
-    pub(super) bytes: u64,
 }
 
 impl Direct {
     /// Whether messages pass here rather than through the core.
     pub(super) fn is_on(&self) -> bool {
         self.stage != Stage::Offered && !self.is_ended && !self.is_recalled
-    }
-
-    pub(super) fn passed(&self) -> Passed {
-        let said = |counts: &DirectCounts, which| counts.get(which).min(MOST_COUNTED);
-        let (put, got) = (&self.put, &self.got);
-        let (all, all_bytes) = (said(put, DirectCounts::MESSAGES), said(put, DirectCounts::BYTES));
-        let (gets, got_bytes) = (said(got, DirectCounts::MESSAGES), said(got, DirectCounts::BYTES));
-        // What the core took is counted where it went.
-        let (puts, put_bytes) = (all.saturating_sub(self.taken.0), all_bytes.saturating_sub(self.taken.1));
-        Passed {
-            puts,
-            put_bytes,
-            gets,
-            got_bytes,
-            waits: said(put, DirectCounts::THIRD),
-            handed: said(got, DirectCounts::THIRD),
-            depth: puts.saturating_sub(gets).min(SLOTS as u64) as u32,
-            bytes: put_bytes.saturating_sub(got_bytes),
-        }
     }
 
     /// The other end's client.
@@ -148,10 +133,15 @@ fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
         || mailbox.bytes.saturating_add(passed.bytes) >= mailbox.bound_bytes
 }
 
-/// What went over a mailbox's direct rings, if it has any now.
-pub(super) fn passed_of(directs: &Slab<Direct>, mailbox: &Mailbox) -> Passed {
-    let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
-    direct.map(Direct::passed).unwrap_or_default()
+/// What a reader that leaves had not taken from its direct ring.
+pub(super) struct Unread {
+    /// How many of the messages that its port was handed come before these.
+    pub(super) before: usize,
+    pub(super) messages: Vec<Message>,
+}
+
+impl Unread {
+    const NOTHING: Unread = Unread { before: usize::MAX, messages: Vec::new() };
 }
 
 /// Slots that a writer may come to have, so that the mailbox holds its bound.
@@ -201,10 +191,10 @@ impl HostInterface {
             // What was in this memory must not be taken for entries.
             segment.write_from(range.0 as usize, &[0; DirectLayout::BYTES]).then_some(())?;
             let block = DirectBlock::new(&segment, range.0, fences)?;
-            Some((block.for_reader()?.0, block.flags()?, block.counts()?))
+            Some((block.for_reader()?.0, block.for_returns()?, block.flags()?, block.counts()?))
         })();
         debug_assert!(parts.is_some(), "a buffer lies in its segment");
-        let Some((forward, [flag, _], [put, got])) = parts else {
+        let Some((forward, returned, [flag, _], [put, got])) = parts else {
             self.free(block);
             return None;
         };
@@ -215,6 +205,7 @@ impl HostInterface {
             block,
             target,
             forward,
+            returned,
             flag,
             put,
             got,
@@ -228,17 +219,22 @@ impl HostInterface {
             orphans: None,
             left: Vec::new(),
             taken: (0, 0),
+            dropped: (0, 0),
+            noted: None,
+            is_folded: false,
             usual_ahead,
         }) as u32;
-        for (key, bytes) in [(writer, range.1), (reader, 0)] {
+        for (key, bytes) in [(writer, u64::from(range.1)), (reader, 0)] {
             if let Some(port) = self.clients.port_at(key) {
-                port.direct = DirectPort { pair: Some(pair), was_used: true, is_spoilt: false, bytes };
+                port.direct = DirectPort { pair: Some(pair), was_used: true, bytes, ..DirectPort::default() };
             }
         }
         let mailbox = self.present_mailbox(mailbox)?;
         mailbox.direct = Some(pair);
         let len = most_slots(usual_ahead, mailbox);
-        self.report_to(writer, Descriptor { op: down::DIRECT, target, offset: range.0, len, ..Descriptor::default() });
+        let slot = usual_ahead as u16;
+        let entry = Descriptor { op: down::DIRECT, slot, target, offset: range.0, len, ..Descriptor::default() };
+        self.report_to(writer, entry);
         Some(())
     }
 
@@ -274,7 +270,6 @@ impl HostInterface {
     pub(super) fn join_direct(&mut self, pair: u32) {
         let Some(direct) = self.directs.get_mut(pair as usize) else { return };
         let (mailbox, reader, target, offset) = (direct.mailbox, direct.reader, direct.target, direct.block.0.first);
-        let is_ended = direct.is_ended;
         if direct.stage != Stage::Joining || !direct.has_reader {
             return;
         }
@@ -284,9 +279,16 @@ impl HostInterface {
         }
         direct.stage = Stage::On;
         self.report_to(reader, Descriptor { op: down::DIRECT, target, offset, ..Descriptor::default() });
-        if is_ended {
-            self.report_to(reader, Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
+    }
+
+    /// Notifies the reader that others come behind what is in the direct rings, by `op`.
+    fn note_behind(&mut self, pair: u32, op: u8) {
+        let Some(direct) = self.directs.get_mut(pair as usize) else { return };
+        let reader = direct.reader;
+        if let Some(port) = self.clients.port_at(reader) {
+            direct.noted.get_or_insert(port.slots.deliveries());
         }
+        self.report_to(reader, Descriptor { op, ..Descriptor::default() });
     }
 
     // --- what is not usual in a port's ring ---
@@ -307,20 +309,12 @@ impl HostInterface {
             (ProtocolViolation::Operation(up::DIRECT_END), Some(pair)) => self.take_end(key, pair).map(|()| None),
             (ProtocolViolation::Operation(up::LEFT), _) if direct.was_used => self.take_left(key, entry).map(|()| None),
             (ProtocolViolation::Operation(up::MORE), _) if direct.was_used => self.take_more(key).map(|()| None),
-            (ProtocolViolation::NoSlot(_), Some(pair)) => self.take_of_peer(key, pair, entry),
+            (ProtocolViolation::NoSlot(_), Some(pair)) if entry.op == up::ENQUEUE => {
+                return self.take_of_peer(key, pair, entry);
+            }
             _ => Err(violation),
         };
-        match carried_out {
-            Ok(arrival) => arrival,
-            // It may be the other end that broke the rules.
-            Err(ProtocolViolation::NoSlot(_) | ProtocolViolation::NotHeld(_) | ProtocolViolation::Outside { .. })
-                if direct.was_used =>
-            {
-                self.spoil(key);
-                None
-            }
-            Err(violation) => self.report_violation(client, violation),
-        }
+        carried_out.unwrap_or_else(|violation| self.report_violation(client, violation))
     }
 
     /// Ends a mailbox for one side: what it says of its slots cannot be.
@@ -331,63 +325,52 @@ impl HostInterface {
         }
     }
 
-    /// The reader gives up, or moves on, what it got over the direct rings.
-    fn take_of_peer(
-        &mut self,
-        key: PortKey,
-        pair: u32,
-        entry: &Descriptor,
-    ) -> Result<Option<Arrival>, ProtocolViolation> {
-        if entry.op != up::ENQUEUE {
-            self.take_slot_of_peer(key, pair, entry, false).map(|message| self.free(message))?;
-            return Ok(None);
-        }
-        let Some(holder) = self.clients.present(key.client) else { return Ok(None) };
-        let target = holder.opened(entry.target)?.mailbox;
-        let message = self.take_slot_of_peer(key, pair, entry, true)?;
+    /// The reader moves on what it got over the direct rings. Its mailbox goes back to the core, so that the writer gives up the
+    /// slot.
+    fn take_of_peer(&mut self, key: PortKey, pair: u32, entry: &Descriptor) -> Option<Arrival> {
+        let target = self.clients.present(key.client)?.opened(entry.target).ok()?.mailbox;
+        let slot = entry.slot.checked_sub(SLOTS as u16);
+        let is_reader = |direct: &&Direct| direct.reader == key && direct.has_reader && direct.stage == Stage::On;
+        let mailbox = self.directs.get(pair as usize).filter(is_reader).map(|direct| direct.mailbox);
+        let message = slot.zip(mailbox).and_then(|(slot, _)| self.share_slot(pair, &Descriptor { slot, ..*entry }));
+        let (Some(message), Some(mailbox)) = (message, mailbox) else {
+            // It may be the other end that broke the rules.
+            self.spoil(key);
+            return None;
+        };
         if let Some(holder) = self.clients.present(key.client) {
             holder.count_in(&message);
         }
-        Ok(self.arrive_otherwise(target, message))
+        self.note_mixed(mailbox);
+        self.arrive_otherwise(target, message)
     }
 
-    /// Takes a slot of the writer's that its reader names.
-    fn take_slot_of_peer(
-        &mut self,
-        key: PortKey,
-        pair: u32,
-        entry: &Descriptor,
-        range: bool,
-    ) -> Result<Message, ProtocolViolation> {
-        let not_held = ProtocolViolation::NotHeld(entry.slot);
-        let slot = entry.slot.checked_sub(SLOTS as u16).ok_or(not_held)?;
-        let direct = self.directs.get_mut(pair as usize);
-        let direct = direct.filter(|direct| direct.reader == key && direct.has_reader).ok_or(not_held)?;
-        let (writer, has_writer) = (direct.writer, direct.has_writer);
+    /// A message of a part of a slot of the writer's, which keeps the slot.
+    fn share_slot(&mut self, pair: u32, entry: &Descriptor) -> Option<Message> {
+        let direct = self.directs.get_mut(pair as usize)?;
         let slots = match &mut direct.orphans {
             Some(orphans) => orphans,
-            None => &mut self.clients.port_at(writer).ok_or(not_held)?.slots,
+            None => &mut self.clients.port_at(direct.writer)?.slots,
         };
-        let given = slots.take(&Descriptor { slot, ..*entry }, range)?;
-        if has_writer {
-            self.make_hungry(writer);
-        }
-        Ok(given.message)
+        let span = slots.share(entry).ok()?;
+        self.domains.heap_mut(span.domain, span.area)?.share(span.buffer);
+        Some(self.spares.message(span))
     }
 
-    /// A slot that the reader's process dropped, by whatever thread. False if there is none.
+    /// A slot that the reader's process dropped, by whatever thread, goes back to the writer. False if there is none.
     pub(super) fn free_of_peer(&mut self, client: u32, head: &Descriptor) -> bool {
         let key = PortKey { client, port: head.target };
-        let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return false };
-        let Ok(message) = self.take_slot_of_peer(key, pair, head, false) else { return false };
-        let Some(direct) = self.directs.get_mut(pair as usize) else { return false };
-        direct.taken.0 += 1;
-        direct.taken.1 += u64::from(head.len.min(message.0.len));
-        let mailbox = direct.mailbox;
-        self.free(message);
-        if let Some(entry) = self.mailbox_mut(mailbox) {
-            entry.counters.puts += 1;
-            entry.counters.gets += 1;
+        let Some(slot) = head.slot.checked_sub(SLOTS as u16) else { return false };
+        let pair = self.clients.port_at(key).and_then(|port| port.direct.pair);
+        let direct = pair.and_then(|pair| self.directs.get_mut(pair as usize));
+        let Some(direct) = direct.filter(|direct| direct.reader == key && direct.has_reader) else { return false };
+        direct.dropped.0 += 1;
+        direct.dropped.1 += u64::from(head.len);
+        // The writer checks whether it lent that. Of more than it has lent, which only the reader can make up, some are lost.
+        direct.returned.push(Descriptor { op: up::FREE, slot, generation: head.generation, ..Descriptor::default() });
+        let (writer, has_writer) = (direct.writer, direct.has_writer);
+        if has_writer {
+            self.notify(writer.client);
         }
         true
     }
@@ -400,20 +383,39 @@ impl HostInterface {
         if port.side != Side::Write {
             return Err(ProtocolViolation::Operation(up::MORE));
         }
-        let direct = port.direct.pair.and_then(|pair| self.directs.get(pair as usize));
-        let mailbox = self.mailboxes.get(port.mailbox.index as usize);
-        if let (Some(direct), Some(mailbox)) = (direct, mailbox)
-            && direct.is_on()
-            && mailbox.generation == port.mailbox.generation
-            && port.slots.granted() == port.ahead
-            && direct.passed().depth >= port.ahead
-            && !is_full(&self.directs, mailbox)
-        {
-            port.ahead = (2 * port.ahead).min(most_slots(direct.usual_ahead, mailbox));
-        }
+        port.direct.wants_more = true;
+        let mailbox = port.mailbox;
+        // Of what the core had brought before, the reader may have given back some.
+        self.has_room(mailbox);
         self.make_hungry(key);
         self.report_to(key, Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
         Ok(())
+    }
+
+    /// Has a writer that asked for it have more slots, if its mailbox has room. False if it needs none.
+    ///
+    /// # Errors
+    /// The mailbox is full.
+    #[cold]
+    pub(super) fn grow_direct(&mut self, key: PortKey) -> Result<bool, Reason> {
+        let Some(port) = self.clients.port_at(key) else { return Ok(false) };
+        let direct = port.direct.pair.and_then(|pair| self.directs.get(pair as usize)).filter(|direct| direct.is_on());
+        let mailbox = self.mailboxes.get(port.mailbox.index as usize);
+        let mailbox = mailbox.filter(|mailbox| mailbox.generation == port.mailbox.generation);
+        port.direct.wants_more = false;
+        let Some((direct, mailbox)) = direct.zip(mailbox) else { return Ok(false) };
+        let by_bytes = u32::try_from(mailbox.bound_bytes / u64::from(port.grant_bytes)).unwrap_or(u32::MAX);
+        let most = most_slots(direct.usual_ahead, mailbox).min(by_bytes.max(direct.usual_ahead));
+        if direct.passed().depth < port.ahead || port.ahead >= most {
+            return Ok(false);
+        }
+        if is_full(&self.directs, mailbox) {
+            port.direct.wants_more = true;
+            return Err(Reason::Full);
+        }
+        port.ahead = (2 * port.ahead).min(most);
+        port.direct.extra_bytes = u64::from(port.ahead - direct.usual_ahead) * u64::from(port.grant_bytes);
+        Ok(true)
     }
 
     // --- the end ---
@@ -435,17 +437,17 @@ impl HostInterface {
         // No reader was notified: a writer that never began has nothing on its way, and what another one put comes before what
         // others put from now on.
         direct.has_reader &= direct.stage == Stage::On;
-        let (reader, writer, usual_ahead) = (direct.reader, direct.writer, direct.usual_ahead);
+        let (has_reader, writer, usual_ahead) = (direct.has_reader, direct.writer, direct.usual_ahead);
         if direct.has_writer
             && let Some(port) = self.clients.port_at(writer)
         {
             port.ahead = usual_ahead;
         }
-        if !direct.has_reader {
+        if has_reader {
+            self.note_behind(pair, down::DIRECT_END);
+        } else {
             self.salvage(pair);
             self.finish_direct(pair);
-        } else if direct.stage == Stage::On {
-            self.report_to(reader, Descriptor { op: down::DIRECT_END, ..Descriptor::default() });
         }
     }
 
@@ -475,16 +477,17 @@ impl HostInterface {
                 self.make_hungry(key);
                 self.free(given.message);
             }
-            // It was moved on or dropped, or taken back into the mailbox.
+            // The writer gave it up in another way too.
             _ => self.counters.late += 1,
         }
     }
 
     /// The reader has ended all that it got over direct rings that are over.
-    pub(super) fn take_done(&mut self, client: u32, port: u16) {
+    fn take_done(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
-        // What it moved on before lies in its ring to the core.
+        // What it moved on or dropped before lies in its rings to the core.
         self.finish_ring(client, port);
+        self.finish_ring(client, SIGNALS);
         let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return };
         let is_over = |direct: &Direct| direct.reader == key && direct.is_ended && direct.stage == Stage::On;
         if self.directs.get(pair as usize).is_some_and(is_over) {
@@ -501,14 +504,14 @@ impl HostInterface {
         else {
             return;
         };
-        let (reader, stage, has_reader) = (direct.reader, direct.stage, direct.has_reader);
+        let (stage, has_reader) = (direct.stage, direct.has_reader);
         self.recall(pair);
         if !has_reader {
             return;
         }
         match stage {
             Stage::Offered => {}
-            Stage::On => self.report_to(reader, Descriptor { op: down::DIRECT_PAUSE, ..Descriptor::default() }),
+            Stage::On => self.note_behind(pair, down::DIRECT_PAUSE),
             Stage::Joining => {
                 // It is not notified of them at all: the core reads in its place.
                 if let Some(direct) = self.directs.get_mut(pair as usize) {
@@ -550,57 +553,100 @@ impl HostInterface {
         }
     }
 
-    /// A port is closed, or its client is gone: takes its slots, if they may be in use elsewhere.
-    pub(super) fn leave_direct(&mut self, port: &mut Port) {
-        let Some(pair) = port.direct.pair.take() else { return };
+    /// A port is closed, or its client is gone: takes its slots, if they may be in use elsewhere. What a reader's had not taken of the
+    /// direct rings is in the mailbox no more, and is put there ([`HostInterface::put_unread`]).
+    pub(super) fn leave_direct(&mut self, port: &mut Port) -> Unread {
+        let Some(pair) = port.direct.pair.take() else { return Unread::NOTHING };
         // Unless the client is gone.
         self.count_side(pair, port.side);
-        let Some(direct) = self.directs.get_mut(pair as usize) else { return };
-        if port.side == Side::Write {
-            direct.has_writer = false;
-            direct.orphans = Some(std::mem::replace(&mut port.slots, Slots::new(0, 0)));
-            if !direct.is_ended {
-                self.end_writing(pair);
+        match port.side {
+            Side::Write => {
+                self.leave_writing(pair, port);
+                Unread::NOTHING
             }
-            return;
-        }
-        direct.has_reader = false;
-        let is_ended = direct.is_ended;
-        // It goes on where the reader stopped.
-        direct.forward.skip_to(direct.got.get(DirectCounts::THIRD).min(MOST_COUNTED));
-        self.recall(pair);
-        self.salvage(pair);
-        if is_ended {
-            self.finish_direct(pair);
+            Side::Read => self.leave_reading(pair, port),
         }
     }
 
-    /// Takes what the writer put and the reader, which is gone, had not taken back into the mailbox, in order.
-    fn salvage(&mut self, pair: u32) {
-        if self.directs.get(pair as usize).is_none_or(|direct| direct.stage == Stage::Offered) {
-            // What the writer put before it began lies in its ring to the core still.
-            return;
+    fn leave_writing(&mut self, pair: u32, port: &mut Port) {
+        let Some(direct) = self.directs.get_mut(pair as usize) else { return };
+        direct.has_writer = false;
+        let bytes = port.slots.bytes() + port.direct.bytes;
+        direct.orphans = Some(std::mem::replace(&mut port.slots, Slots::new(0, 0)));
+        let (reader, is_ended) = (direct.reader, direct.is_ended);
+        if !is_ended {
+            self.end_writing(pair);
         }
-        for _ in 0..DIRECT_ENTRIES {
-            let Some(direct) = self.directs.get_mut(pair as usize) else { return };
-            let Some(entry) = direct.forward.pop() else { break };
-            let slots = match &mut direct.orphans {
-                Some(orphans) => Some(orphans),
-                None => self.clients.port_at(direct.writer).map(|port| &mut port.slots),
-            };
-            // One that cannot be is the writer's own fault, or the reader's.
-            let Some(Ok(message)) = slots.map(|slots| slots.take_granted(&entry)) else { continue };
-            direct.taken.0 += 1;
-            direct.taken.1 += u64::from(entry.len);
-            let mailbox = direct.mailbox;
+        // They are kept for the reader: it counts them from here on.
+        if let Some(port) = self.clients.port_at(reader).filter(|port| port.direct.pair == Some(pair)) {
+            port.direct.bytes = bytes;
+        }
+    }
+
+    fn leave_reading(&mut self, pair: u32, port: &Port) -> Unread {
+        let Some(direct) = self.directs.get_mut(pair as usize) else { return Unread::NOTHING };
+        if std::mem::replace(&mut direct.has_reader, false) {
+            // The core goes on where the reader stopped.
+            direct.forward.skip_to(direct.got.get(DirectCounts::THIRD).min(MOST_COUNTED));
+        }
+        let before = direct.noted.map_or(usize::MAX, |noted| port.slots.delivered_before(noted));
+        let (is_ended, is_on) = (direct.is_ended, direct.stage == Stage::On);
+        self.recall(pair);
+        let unread = match is_on {
+            true => Unread { before, messages: self.take_unread(pair) },
+            // All that came over the core is in front.
+            false => {
+                self.salvage(pair);
+                Unread::NOTHING
+            }
+        };
+        self.fold_direct(pair);
+        if is_ended {
+            self.finish_direct(pair);
+        }
+        unread
+    }
+
+    /// Puts what a reader that left had not taken in front of what came behind it.
+    pub(super) fn put_unread(&mut self, to: MailboxKey, messages: Vec<Message>) {
+        for message in messages.into_iter().rev() {
+            match self.mailbox_mut(to) {
+                Some(mailbox) => {
+                    mailbox.enters(message.0.len);
+                    mailbox.queue.push_front(message);
+                }
+                None => self.lose(to, message, MessageLoss::Undeliverable),
+            }
+        }
+        self.note_change(to);
+    }
+
+    /// Takes what the writer put and no reader took: in order, behind what is in the mailbox.
+    fn salvage(&mut self, pair: u32) {
+        let Some(mailbox) = self.directs.get(pair as usize).map(|direct| direct.mailbox) else { return };
+        for message in self.take_unread(pair) {
             let arrival = self.arrive(mailbox, message);
             self.arrivals.extend(arrival);
         }
-        if let Some(direct) = self.directs.get(pair as usize)
-            && direct.has_writer
-        {
-            self.make_hungry(direct.writer);
+    }
+
+    /// What the writer put and no reader took, in order. The slots are the writer's until it names them as left.
+    fn take_unread(&mut self, pair: u32) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for _ in 0..DIRECT_ENTRIES {
+            let direct = self.directs.get_mut(pair as usize);
+            // What the writer put before it began lies in its ring to the core still.
+            let Some(direct) = direct.filter(|direct| direct.stage != Stage::Offered) else { break };
+            let Some(entry) = direct.forward.pop() else { break };
+            // One that cannot be is the writer's own fault, or the reader's.
+            let Some(message) = self.share_slot(pair, &entry) else { continue };
+            if let Some(direct) = self.directs.get_mut(pair as usize) {
+                direct.taken.0 += 1;
+                direct.taken.1 += u64::from(entry.len);
+            }
+            messages.push(message);
         }
+        messages
     }
 
     /// Nobody uses them any more.
@@ -608,12 +654,11 @@ impl HostInterface {
         if self.directs.get(pair as usize).is_some_and(|direct| direct.has_writer) {
             self.count_side(pair, Side::Write);
         }
+        self.fold_direct(pair);
         let Some(mut direct) = self.directs.try_remove(pair as usize) else { return };
-        let passed = direct.passed();
-        self.fold_direct(&direct, &passed);
         for key in [direct.writer, direct.reader] {
             if let Some(port) = self.clients.port_at(key).filter(|port| port.direct.pair == Some(pair)) {
-                (port.direct.pair, port.direct.bytes) = (None, 0);
+                (port.direct.pair, port.direct.bytes, port.direct.extra_bytes) = (None, 0, 0);
             }
         }
         if direct.has_writer {
@@ -621,75 +666,41 @@ impl HostInterface {
                 self.free_left(direct.writer, &entry);
             }
         }
+        let waits = direct.written().waits;
         let orphans: Vec<Message> = direct.orphans.iter_mut().flat_map(Slots::drain).collect();
         for message in orphans.into_iter().chain([direct.block]) {
             self.free(message);
         }
         if let Some(mailbox) = self.mailbox_mut(direct.mailbox) {
+            mailbox.counters.waits = mailbox.counters.waits.wrapping_add(waits);
             mailbox.direct = None;
             self.note_change(direct.mailbox);
             self.try_direct(direct.mailbox);
         }
     }
 
-    /// Counts what went over direct rings that are no more. What is in them yet was with a reader that is gone.
-    fn fold_direct(&mut self, direct: &Direct, passed: &Passed) {
-        let lost = u64::from(passed.depth);
-        let reason = match self.mailbox_mut(direct.mailbox) {
-            Some(mailbox) => {
-                mailbox.counters.puts = mailbox.counters.puts.wrapping_add(passed.puts);
-                mailbox.counters.gets = mailbox.counters.gets.wrapping_add(passed.puts);
-                mailbox.counters.waits = mailbox.counters.waits.wrapping_add(passed.waits);
-                MessageLoss::ReaderGone
+    /// A client has called the core to some of its ports.
+    #[cold]
+    pub(super) fn take_calls(&mut self, client: u32, calls: Calls) -> Option<Arrival> {
+        for port in 0..PORTS as u16 {
+            if calls.wakes >> port & 1 == 1 {
+                self.wake_peer(client, port);
             }
-            None => MessageLoss::Undeliverable,
-        };
-        self.count_loss(direct.mailbox, reason, lost);
-    }
-
-    /// What a side did over direct rings is its client's from here on: it uses them no more.
-    fn count_side(&mut self, pair: u32, side: Side) {
-        let Some(direct) = self.directs.get(pair as usize) else { return };
-        let passed = direct.passed();
-        match side {
-            Side::Write => {
-                let Some(client) = self.clients.at_mut(direct.writer.client) else { return };
-                client.messages_in = client.messages_in.wrapping_add(passed.puts + direct.taken.0);
-                client.bytes_in = client.bytes_in.wrapping_add(passed.put_bytes + direct.taken.1);
-                client.waits = client.waits.wrapping_add(passed.waits);
-            }
-            Side::Read => {
-                let Some(client) = self.clients.at_mut(direct.reader.client) else { return };
-                client.messages_out = client.messages_out.wrapping_add(passed.handed);
-                client.bytes_out = client.bytes_out.wrapping_add(passed.got_bytes);
+            if calls.dones >> port & 1 == 1 {
+                self.take_done(client, port);
             }
         }
+        None
     }
 
     /// Has the core wake the client at the other end of a port's direct rings.
-    pub(super) fn wake_peer(&mut self, client: u32, port: u16) {
+    fn wake_peer(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
         let pair = self.clients.port_at(key).and_then(|port| port.direct.pair);
         let direct = pair.and_then(|pair| self.directs.get(pair as usize));
         if let Some(peer) = direct.and_then(|direct| direct.peer_of(key)) {
             self.notify(peer);
         }
-    }
-
-    /// What went over a client's direct rings so far: as their writer, and as their reader.
-    pub(super) fn passed_by(&self, client: &Client) -> [Passed; 2] {
-        let mut sums = [Passed::default(); 2];
-        for port in client.ports.iter().flatten() {
-            let Some(direct) = port.direct.pair.and_then(|pair| self.directs.get(pair as usize)) else { continue };
-            let passed = direct.passed();
-            let sum = &mut sums[usize::from(port.side == Side::Read)];
-            sum.puts += passed.puts + direct.taken.0;
-            sum.put_bytes += passed.put_bytes + direct.taken.1;
-            sum.waits += passed.waits;
-            sum.handed += passed.handed;
-            sum.got_bytes += passed.got_bytes;
-        }
-        sums
     }
 
     /// Whether two clients' messages of a mailbox pass without the core now.

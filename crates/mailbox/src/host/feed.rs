@@ -84,6 +84,10 @@ impl HostInterface {
                 Some(bytes) => (bytes, 1),
                 None => (port.grant_bytes, port.ahead.saturating_sub(port.slots.granted())),
             };
+            if count == 0 && port.direct.wants_more && self.grow_direct(key)? {
+                continue;
+            }
+            let Some(port) = self.clients.port_at(key) else { return Ok(()) };
             if count == 0 {
                 port.is_hungry = false;
                 return Ok(());

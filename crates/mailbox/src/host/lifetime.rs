@@ -3,7 +3,7 @@
 use super::client::{
     CONTROL_SLOTS, Client, ClientKey, Hold, Open, Port, SESSION_IN, SESSION_OUT, SESSION_PORTS, Signals,
 };
-use super::direct::DirectPort;
+use super::direct::{DirectPort, Unread};
 use super::losses::MessageLoss;
 use super::mailbox::{
     CoreReader, Get, Implementation, Mailbox, MailboxCounters, MailboxKey, MailboxOptions, Owner, PortKey, Side,
@@ -215,6 +215,7 @@ impl HostInterface {
             let arrival = match taken {
                 Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
                 Taken::Signal(entry) => self.take_signal(client, &entry),
+                Taken::Calls(calls) => self.take_calls(client, calls),
                 Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
             self.finished.extend(arrival);
@@ -241,7 +242,10 @@ impl HostInterface {
         self.counters.detached += 1;
         let domain = client.domain;
         self.below.retain(|key| key.client != index);
-        client.ports.iter_mut().flatten().for_each(|port| self.leave_direct(port));
+        for port in client.ports.iter_mut().flatten() {
+            let unread = self.leave_direct(port).messages;
+            self.put_unread(port.mailbox, unread);
+        }
         // The bytes in its hands leave their mailboxes. It may be reading them still, which is no matter: it is gone.
         let slots = client.ports.iter_mut().flatten().map(|port| &mut port.slots).chain([&mut client.signals.slots]);
         for message in slots.flat_map(|slots| slots.drain().collect::<Vec<_>>()) {
@@ -657,19 +661,24 @@ impl HostInterface {
             self.below.retain(|key| (key.client, key.port) != (index, port));
             let taken = self.clients.present(index).and_then(|holder| holder.ports.get_mut(port as usize)?.take());
             debug_assert!(taken.is_some(), "what is open over a port has it");
-            let drain = |mut port: Box<Port>| {
-                self.leave_direct(&mut port);
-                port.slots.drain_in_order()
-            };
-            let (delivered, granted) = taken.map(drain).unwrap_or_default();
-            granted.into_iter().for_each(|buffer| self.free(buffer));
-            for message in delivered.into_iter().rev() {
-                self.put_back(message);
+            if let Some(port) = taken {
+                self.leave_port(port);
             }
         }
         self.freed = true;
         self.feed();
         Ok(())
+    }
+
+    /// Returns what is in the slots of a port that is closed.
+    fn leave_port(&mut self, mut port: Box<Port>) {
+        let Unread { before, messages } = self.leave_direct(&mut port);
+        let (mut delivered, granted) = port.slots.drain_in_order();
+        granted.into_iter().for_each(|buffer| self.free(buffer));
+        let behind = delivered.split_off(before.min(delivered.len()));
+        behind.into_iter().rev().for_each(|message| self.put_back(message));
+        self.put_unread(port.mailbox, messages);
+        delivered.into_iter().rev().for_each(|message| self.put_back(message));
     }
 
     /// What a client has open under a number: the mailbox, for one side.

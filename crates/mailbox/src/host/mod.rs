@@ -86,8 +86,7 @@ pub struct HostConfig {
     /// The longest message in bytes.
     pub max_message_bytes: u32,
     /// Whether messages pass without the core where one client writes and another one of its domain reads a mailbox of
-    /// implementation `rings`. Then the processes of a domain trust one another with more than the bytes of messages: see
-    /// `docs/mailboxes.md`.
+    /// implementation `rings`.
     pub direct_rings: bool,
 }
 
@@ -104,7 +103,7 @@ impl Default for HostConfig {
             bound_messages: 1024,
             bound_bytes: 32 << 20,
             max_message_bytes: 16 << 20,
-            direct_rings: false,
+            direct_rings: true,
         }
     }
 }
@@ -377,6 +376,7 @@ impl HostInterface {
                     other => other,
                 },
                 Taken::Signal(entry) => self.take_signal(client, &entry),
+                Taken::Calls(calls) => self.take_calls(client, calls),
                 Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
             };
             if self.taken / FEED_EVERY != fed {

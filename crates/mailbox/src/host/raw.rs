@@ -6,8 +6,8 @@ use super::prepared::{DomainSegments, Prepared};
 use crate::attach::Peer;
 use crate::segment::Segment;
 use crate::shared::{
-    ClientLane, ControlLayout, Descriptor, DoorbellPage, PORT_ENTRIES, Passed, RingReader, RingWriter, SIGNAL_ENTRIES,
-    Signal, SyncCell,
+    Call, ClientLane, ControlLayout, Descriptor, DoorbellPage, PORT_ENTRIES, Passed, RingReader, RingWriter,
+    SIGNAL_ENTRIES, Signal, SyncCell,
 };
 use std::collections::HashMap;
 use std::io;
@@ -119,6 +119,11 @@ impl RawClient {
     /// that precede it, `after`. False if the lane is not the client's.
     pub fn pass(&mut self, port: u16, after: u32, head: RawDescriptor, a: u64, b: u64) -> bool {
         self.lane.pass(&Passed { signal: Signal { head: descriptor(head), a, b }, port, after })
+    }
+
+    /// Calls the core to a port: for its direct rings' other end to be woken, or because this end uses them no more.
+    pub fn call(&mut self, port: u16, is_done: bool) {
+        self.lane.call(if is_done { Call::Done } else { Call::Wake }, port);
     }
 
     /// Entries written to a port's ring so far.

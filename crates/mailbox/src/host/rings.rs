@@ -10,7 +10,8 @@ use super::client::SESSION_OUT;
 use super::mailbox::SIGNALS;
 use crate::segment::Segment;
 use crate::shared::{
-    ControlLayout, CoreLane, Descriptor, PORT_ENTRIES, Passed, RingReader, SIGNAL_ENTRIES, Signal, TakenCount, up,
+    Calls, ControlLayout, CoreLane, Descriptor, PORT_ENTRIES, Passed, RingReader, SIGNAL_ENTRIES, Signal, TakenCount,
+    up,
 };
 use std::sync::Arc;
 
@@ -158,6 +159,8 @@ pub(super) enum Taken {
     /// With one a little behind it, if that is there: its bytes can be on their way meanwhile.
     Descriptor(Descriptor, Option<Descriptor>),
     Signal(Signal),
+    /// Where it called the core to direct rings.
+    Calls(Calls),
     /// What no client passes over its lane.
     Astray,
 }
@@ -339,7 +342,9 @@ impl Rings {
     #[inline]
     fn is_ready(&self, ring: &Polled) -> bool {
         match &ring.up {
-            Up::Lane => self.clients[ring.client as usize].as_ref().is_some_and(|of| of.lane.peek().is_some()),
+            Up::Lane => self.clients[ring.client as usize]
+                .as_ref()
+                .is_some_and(|of| of.lane.peek().is_some() || of.lane.is_called()),
             _ => ring.is_ready(),
         }
     }
@@ -359,6 +364,9 @@ impl Rings {
         }
         let of = polled(&mut self.clients, ring.client)?;
         let Some(passed) = of.lane.peek() else {
+            if is_lane {
+                return of.lane.take_calls().map(|calls| (LANE, Taken::Calls(calls)));
+            }
             return if is_ready { ring.pop().map(|taken| (ring.port, taken)) } else { None };
         };
         if is_lane {

@@ -53,14 +53,6 @@ impl HostInterface {
                 self.take_free_of_port(client, head);
                 Ok(())
             }
-            up::WAKE => {
-                self.wake_peer(client, head.target);
-                Ok(())
-            }
-            up::DIRECT_DONE => {
-                self.take_done(client, head.target);
-                Ok(())
-            }
             other => Err(ProtocolViolation::Operation(other)),
         };
         match carried_out {

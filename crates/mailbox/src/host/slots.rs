@@ -22,6 +22,8 @@ struct Slot {
     state: State,
     /// Counts the slot's lives, so that a descriptor of an earlier one is found out.
     generation: u16,
+    /// Whether it holds a granted buffer of which there is a message already: see [`Slots::share`].
+    is_shared: bool,
     /// How many messages were delivered before this one.
     order: u32,
     /// The buffer, as a message that covers what was handed out; none in an empty slot.
@@ -75,7 +77,7 @@ pub(crate) struct Given {
 impl Slots {
     /// `count` slots, whose generations start at `generation`.
     pub(crate) fn new(count: u16, generation: u16) -> Slots {
-        let slot = || Slot { state: State::Empty, generation, order: 0, message: None };
+        let slot = || Slot { state: State::Empty, generation, is_shared: false, order: 0, message: None };
         Slots {
             slots: std::iter::repeat_with(slot).take(count.into()).collect(),
             empty: (0..count).rev().collect(),
@@ -124,6 +126,7 @@ impl Slots {
         let Span { start: offset, len, first, end, .. } = *message.0;
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = state;
+        slot.is_shared = false;
         slot.message = Some(message);
         self.bytes += u64::from(end - first);
         Ok(Descriptor { op: 0, slot: number, generation: slot.generation, target: 0, offset, len })
@@ -191,6 +194,35 @@ impl Slots {
             Some(slot) if slot.state == State::Delivered => Err(ProtocolViolation::NotGranted(from.slot)),
             _ => self.take(from, true).map(|given| given.message),
         }
+    }
+
+    /// The part of a granted buffer that a descriptor of another than the slots' client says: for a message with a claim of its own,
+    /// while the slot keeps the buffer, so that nobody is granted that whom its writer did not leave it to. Once in a slot's life.
+    ///
+    /// # Errors
+    /// As [`Slots::take`]; or it holds no buffer to write to, or was shared before.
+    pub(crate) fn share(&mut self, from: &Descriptor) -> Result<Span, ProtocolViolation> {
+        let slot = self.slots.get_mut(from.slot as usize).ok_or(ProtocolViolation::NoSlot(from.slot))?;
+        let held = slot.message.as_ref().filter(|_| slot.generation == from.generation && !slot.is_shared);
+        let span = *held.filter(|_| slot.state == State::Granted).ok_or(ProtocolViolation::NotHeld(from.slot))?.0;
+        let end = u64::from(from.offset) + u64::from(from.len);
+        if from.offset < span.first || end > u64::from(span.end) {
+            return Err(ProtocolViolation::Outside { slot: from.slot, offset: from.offset, len: from.len });
+        }
+        slot.is_shared = true;
+        Ok(Span { start: from.offset, len: from.len, ..span })
+    }
+
+    /// Messages that were ever delivered.
+    pub(crate) fn deliveries(&self) -> u32 {
+        self.deliveries
+    }
+
+    /// How many of the messages to read were delivered when `deliveries` ever had been.
+    pub(crate) fn delivered_before(&self, deliveries: u32) -> usize {
+        let age = self.deliveries.wrapping_sub(deliveries);
+        let is_older = |slot: &&Slot| self.deliveries.wrapping_sub(slot.order) > age;
+        self.slots.iter().filter(|slot| slot.state == State::Delivered).filter(is_older).count()
     }
 
     /// Empties all slots: the messages that were delivered, in that order, and the buffers to write to.

@@ -1,9 +1,9 @@
 //! Direct rings: what the writer and the reader of one mailbox share, where they are two clients of one domain.
 //!
 //! A block of the domain's shared segment, which the core allocates and clears: a ring from the writer to the reader, by which
-//! slots go that the core granted to the writer, and one back. The core is on neither; it knows which slots are the writer's, and
-//! takes the place of whoever leaves. Beside the rings are the words by which a side says that it sleeps, and counts that the core
-//! reads when it is asked for them.
+//! slots go that the core granted to the writer, and one back; and one from the core to the writer, for slots that the reader
+//! gives back from outside its ring. The core knows which slots are the writer's, and takes the place of whoever leaves. Beside
+//! the rings are the words by which a side says that it sleeps, and counts that the core reads when it is asked for them.
 //!
 //! Who goes to sleep says so, and has everybody's fences made before its last look (see [`super::bell`]); who publishes looks
 //! afterwards whether the other side sleeps, and has the core wake it then. Nobody pays for a side that polls.
@@ -36,8 +36,9 @@ impl DirectLayout {
     const GOT: usize = 3 * PADDING_BYTES;
     const FORWARD: usize = 4 * PADDING_BYTES;
     const BACK: usize = Self::FORWARD + RING_BYTES + PADDING_BYTES;
+    const RETURNED: usize = Self::BACK + RING_BYTES + PADDING_BYTES;
     /// Length of a block.
-    pub(crate) const BYTES: usize = Self::BACK + RING_BYTES;
+    pub(crate) const BYTES: usize = Self::RETURNED + RING_BYTES;
 }
 
 /// A block in a segment, for whoever takes hold of its parts: the writer, the reader, the core.
@@ -70,6 +71,16 @@ impl<'a> DirectBlock<'a> {
         let [forward, back] = [DirectLayout::FORWARD, DirectLayout::BACK].map(|at| self.at + at);
         let forward = RingReader::new(self.segment, forward, DIRECT_ENTRIES)?;
         Some((forward, RingWriter::new(self.segment, back, DIRECT_ENTRIES)?))
+    }
+
+    /// The ring from the core to the writer, for the writer.
+    pub(crate) fn returned(&self) -> Option<RingReader<Descriptor>> {
+        RingReader::new(self.segment, self.at + DirectLayout::RETURNED, DIRECT_ENTRIES)
+    }
+
+    /// The same for the core.
+    pub(crate) fn for_returns(&self) -> Option<RingWriter<Descriptor>> {
+        RingWriter::new(self.segment, self.at + DirectLayout::RETURNED, DIRECT_ENTRIES)
     }
 
     /// What says whether the reader sleeps, and what says it of the writer.
@@ -202,6 +213,7 @@ mod tests {
             (DirectLayout::GOT, 32),
             (DirectLayout::FORWARD, RING_BYTES),
             (DirectLayout::BACK, RING_BYTES),
+            (DirectLayout::RETURNED, RING_BYTES),
             (DirectLayout::BYTES, 0),
         ];
         for pair in ends.windows(2) {
@@ -211,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_block_outside_its_segment_is_none() {
-        let segment = Arc::new(Segment::new(3 * 4096).unwrap());
+        let segment = Arc::new(Segment::new(4 * 4096).unwrap());
         let last = segment.bytes() - DirectLayout::BYTES;
         assert!(DirectBlock::new(&segment, last as u32 + 1, true).is_none());
         assert!(DirectBlock::new(&segment, u32::MAX, true).is_none());
@@ -222,12 +234,13 @@ mod tests {
         }
         let askew = DirectBlock::new(&segment, 4, true).unwrap();
         assert!(askew.for_writer().is_none() && askew.for_reader().is_none());
+        assert!(askew.returned().is_none() && askew.for_returns().is_none());
         assert!(askew.flags().is_none() && askew.counts().is_none());
     }
 
     #[test]
     fn slots_go_to_and_fro_and_sleep_is_seen_once() {
-        let segment = Arc::new(Segment::new(3 * 4096).unwrap());
+        let segment = Arc::new(Segment::new(4 * 4096).unwrap());
         let block = DirectBlock::new(&segment, 64, true).unwrap();
         let ((mut forward, mut returned), (mut arrived, mut back)) =
             (block.for_writer().unwrap(), block.for_reader().unwrap());

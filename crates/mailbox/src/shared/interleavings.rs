@@ -4,8 +4,8 @@
 use super::sync::WriteOutcome;
 use super::words::{Atomic, Words};
 use super::{
-    ArmedFlag, ClientLane, CoreBell, CoreLane, Descriptor, DoorbellPage, HostCondition, Passed, RingReader, RingWriter,
-    Signal, SleepFlag, SyncCell,
+    ArmedFlag, Call, Calls, ClientLane, CoreBell, CoreLane, Descriptor, DoorbellPage, HostCondition, Passed,
+    RingReader, RingWriter, Signal, SleepFlag, SyncCell,
 };
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 use loom::sync::{Condvar, Mutex};
@@ -495,6 +495,45 @@ fn a_side_of_direct_rings_that_sleeps_misses_nothing() {
         }
         publisher.join().unwrap();
         core.join().unwrap();
+    });
+}
+
+/// Calls of two threads of a client, one of them for two ports: the core takes each once, with what was done before.
+#[test]
+fn calls_to_the_core_are_taken_with_what_was_done_before() {
+    check(Some(3), Some(2), |order| {
+        let words: Words = order.words(8);
+        let lane = Arc::new(ClientLane::over(words.clone()));
+        let mut core = CoreLane::over(words);
+        let work = [Published::new(), Published::new()];
+        let other = {
+            let (lane, work) = (lane.clone(), work[1].clone());
+            thread::spawn(move || {
+                work.publish();
+                lane.call(Call::Wake, 7);
+            })
+        };
+        let client = {
+            let work = work[0].clone();
+            thread::spawn(move || {
+                work.publish();
+                lane.call(Call::Wake, 2);
+                lane.call(Call::Done, 2);
+            })
+        };
+        let mut calls = Calls { wakes: 0, dones: 0 };
+        while calls != (Calls { wakes: 1 << 2 | 1 << 7, dones: 1 << 2 }) {
+            let Some(taken) = core.take_calls() else {
+                thread::yield_now();
+                continue;
+            };
+            assert_eq!((calls.wakes & taken.wakes, calls.dones & taken.dones), (0, 0));
+            (calls.wakes, calls.dones) = (calls.wakes | taken.wakes, calls.dones | taken.dones);
+            assert!((calls.wakes | calls.dones) & 1 << 2 == 0 || work[0].is_there());
+            assert!(calls.wakes & 1 << 7 == 0 || work[1].is_there());
+        }
+        client.join().unwrap();
+        other.join().unwrap();
     });
 }
 

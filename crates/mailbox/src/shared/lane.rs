@@ -10,7 +10,11 @@
 //!
 //! Word 0 is the entry's first, whose lowest byte counts the passes of the lane, odd ones to the core. Word 1 is its second; word 2
 //! holds the port and, in its upper half, the entries before; words 3 and 4 are those of a signal.
+//!
+//! Words 5 and 6 are no part of an entry: by them the client calls the core to direct rings ([`Call`]), a bit for each port. That needs
+//! no room that the core would have to make first, so nobody waits for a core that is stopped; and the core looks at this line anyway.
 
+use super::layout::PORTS;
 use super::ring::{Entry, Signal};
 use super::sync::SyncAddress;
 use super::words::Words;
@@ -24,6 +28,22 @@ pub(crate) const LANE_WORDS: usize = 8;
 /// The port of an entry that is void: its port was closed before it was taken.
 const VOID: u16 = u16::MAX - 1;
 
+/// What the core is called for, at a port with direct rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    /// The client at the other end sleeps, and has something to see.
+    Wake = 5,
+    /// This end, a reader's, uses nothing any more of direct rings that the core said were over.
+    Done = 6,
+}
+
+/// The ports that the core was called to, a bit for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Calls {
+    pub(crate) wakes: u64,
+    pub(crate) dones: u64,
+}
+
 /// An entry on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Passed {
@@ -33,6 +53,11 @@ pub(crate) struct Passed {
     pub port: u16,
     /// Entries of that ring before it, modulo 2^32.
     pub after: u32,
+}
+
+/// A port's, of the words of [`Call`].
+fn bit_of(port: u16) -> u64 {
+    1 << (port % PORTS as u16)
 }
 
 /// Whether word 0 is that of pass number `pass`.
@@ -104,6 +129,24 @@ impl CoreLane {
         self.is_ours = true;
     }
 
+    /// Whether it was called to a port.
+    #[inline(always)]
+    pub(crate) fn is_called(&self) -> bool {
+        let called = |call: Call| self.words.word(call as usize).load(Ordering::Relaxed);
+        called(Call::Wake) | called(Call::Done) != 0
+    }
+
+    /// The ports that it was called to since.
+    #[inline(always)]
+    pub(crate) fn take_calls(&mut self) -> Option<Calls> {
+        if !self.is_called() {
+            return None;
+        }
+        // Acquire: what the client did before it called is seen.
+        let take = |call: Call| self.words.word(call as usize).swap(0, Ordering::Acquire);
+        Some(Calls { wakes: take(Call::Wake), dones: take(Call::Done) })
+    }
+
     /// Whether the next pass is the core's.
     #[inline(always)]
     pub(crate) fn is_ours(&self) -> bool {
@@ -122,8 +165,12 @@ impl CoreLane {
         true
     }
 
-    /// What was passed for a port that is closed is for nobody, if it was not taken; whoever sees it lets it go.
+    /// What was passed for a port that is closed is for nobody, if it was not taken; whoever sees it lets it go. Nor is what the client
+    /// called for there.
     pub(crate) fn void(&mut self, port: u16) {
+        for call in [Call::Wake, Call::Done] {
+            self.words.word(call as usize).fetch_and(!bit_of(port), Ordering::Relaxed);
+        }
         let place = self.words.word(2);
         let passed = place.load(Ordering::Relaxed);
         if !self.is_ours && (self.port, passed as u16) == (port, port) {
@@ -168,7 +215,7 @@ fn this_thread() -> u64 {
 /// A number of the calling thread's own, as long as it runs; not 0.
 #[cfg(not(loom))]
 #[inline(always)]
-fn this_thread() -> u64 {
+pub(crate) fn this_thread() -> u64 {
     std::thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| std::ptr::from_ref(place).addr() as u64)
 }
@@ -219,6 +266,11 @@ impl ClientLane {
         store(&self.words, ((state >> 1) as u8).wrapping_add(1), passed);
         failpoint!("lane.pass.after_store");
         true
+    }
+
+    /// Calls the core to a port. It is to be rung then, if it sleeps.
+    pub(crate) fn call(&self, call: Call, port: u16) {
+        self.words.word(call as usize).fetch_or(bit_of(port), Ordering::Release);
     }
 
     /// Whether the calling thread is the first to use the lane.

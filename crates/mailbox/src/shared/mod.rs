@@ -26,7 +26,9 @@ pub(crate) use condition::{HostCondition, Woken};
 pub(crate) use direct::SleepFlag;
 #[cfg(not(loom))]
 pub(crate) use direct::{DIRECT_ENTRIES, DirectBlock, DirectCounts, DirectLayout};
-pub(crate) use lane::{ClientLane, CoreLane, Passed};
+#[cfg(not(loom))]
+pub(crate) use lane::this_thread;
+pub(crate) use lane::{Call, Calls, ClientLane, CoreLane, Passed};
 pub(crate) use layout::{
     ARRIVAL_CONDITION, CONDITIONS, ControlLayout, FREE_CONDITION, PORT_ENTRIES, PORTS, SIGNAL_ENTRIES, SIGNAL_SLOTS,
     SLOTS, SYNCS, UPCALL_CONDITION,

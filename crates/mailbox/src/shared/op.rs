@@ -49,10 +49,6 @@ pub(crate) mod up {
     /// A slot of port `target` is given back from outside the port's ring, by whatever thread dropped it. No violation if it is not
     /// held any more: it may cross the closing of the port.
     pub(crate) const FREE_OF_PORT: u8 = 28;
-    /// The client on the other end of the direct rings of port `target` sleeps, and has something to see.
-    pub(crate) const WAKE: u8 = 30;
-    /// The reader of port `target` uses nothing any more of the direct rings that the core said were over.
-    pub(crate) const DIRECT_DONE: u8 = 31;
 }
 
 /// Operations from the core to the client, on a port's ring or the signal queue.
@@ -65,8 +61,9 @@ pub(crate) mod down {
     pub(crate) const REFUSED: u8 = 3;
     /// The mailbox is gone; `target` is the [`super::Reason`].
     pub(crate) const CLOSED: u8 = 4;
-    /// Direct rings, in a block that begins at `offset` of the shared segment. To a writer: it may use them from now on, and
-    /// may come to have `len` slots. To a reader: its writer does. Bit 0 of `target`: who publishes makes the fences itself.
+    /// Direct rings, in a block that begins at `offset` of the shared segment. To a writer: it may use them from now on, and may
+    /// come to have `len` slots, of which it gives back what is beyond `slot` once it uses them no more. To a reader: its writer
+    /// does. Bit 0 of `target`: who publishes makes the fences itself.
     pub(crate) const DIRECT: u8 = 5;
     /// To a reader: the writer puts nothing more into the direct rings.
     pub(crate) const DIRECT_END: u8 = 6;

@@ -6,14 +6,18 @@ use proptest::prelude::*;
 const DIRECT: u8 = 5;
 const DIRECT_END: u8 = 6;
 const LEFT: u8 = 7;
+const MORE: u8 = 8;
 const FREE_OF_PORT: u8 = 28;
-const DIRECT_DONE: u8 = 31;
 /// Slots of a port: a reader names the writer's by numbers from here on.
 const SLOTS: u16 = 256;
 /// Where the ring from the writer to the reader begins in a block.
 const FORWARD: u32 = 512;
+/// Where the numbers lie that its reader counts.
+const GOT: u32 = 384;
+/// Where the ring from the core to the writer begins.
+const RETURNED: u32 = 8960;
 /// A block's length in bytes.
-const BLOCK_BYTES: usize = 8832;
+const BLOCK_BYTES: usize = 13056;
 
 /// A mailbox between two clients of one domain, both notified of direct rings.
 struct Two {
@@ -30,18 +34,35 @@ struct Two {
 
 impl Two {
     fn new() -> Two {
-        let mut world = World::with(HostConfig { direct_rings: true, max_clients: 5, ..config() }, 1);
+        Two::before(|_, _, _, _| {})
+    }
+
+    fn with(config: &HostConfig) -> Two {
+        Two::of(config, |_, _, _, _| {})
+    }
+
+    /// After something that the writer did with its first buffer.
+    fn before(first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
+        Two::of(&config(), first)
+    }
+
+    /// With these bounds besides.
+    fn of(config: &HostConfig, first: impl FnOnce(&mut World, &mut RawClient, u16, RawDescriptor)) -> Two {
+        let bound = config.bound_messages;
+        let mut world = World::with(HostConfig { direct_rings: true, max_clients: 5, ..config.clone() }, 1);
         let ((mut writer, writes), (mut reader, reads)) = (world.attach(0), world.attach(0));
-        world.create("m", Implementation::Rings, 8);
+        world.create("m", Implementation::Rings, bound);
         let (to, put_port) = world.open(&mut writer, writes, "m", Side::Write);
         let (from, get_port) = world.open(&mut reader, reads, "m", Side::Read);
         world.quiet_turn();
         let entries: Vec<_> = std::iter::from_fn(|| writer.pop(put_port)).collect();
         let (notified, granted): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.0 == DIRECT);
         let [(_, _, _, _, block, _)] = notified[..] else { panic!("{notified:?}") };
+        first(&mut world, &mut writer, put_port, granted[0]);
         writer.push(put_port, (DIRECT, 0, 0, 0, 0, 0));
         world.quiet_turn();
-        assert_eq!(reader.pop(get_port).map(|entry| (entry.0, entry.4)), Some((DIRECT, block)));
+        let notified = std::iter::from_fn(|| reader.pop(get_port)).find(|entry| entry.0 == DIRECT);
+        assert_eq!(notified.map(|entry| entry.4), Some(block));
         let (keys, ports, numbers) = ([writes, reads], [put_port, get_port], [to, from]);
         Two { world, writer, reader, keys, ports, numbers, granted, block, put: 0 }
     }
@@ -69,24 +90,250 @@ impl Two {
     }
 }
 
+/// Where a slot's buffer begins, for slots whose messages begin there.
+fn places(entries: &[RawDescriptor]) -> Vec<u32> {
+    entries.iter().filter(|entry| entry.0 == GRANT).map(|entry| entry.4).collect()
+}
+
+/// What the writer has been granted since, none of which may be a buffer that it has already.
+#[track_caller]
+fn assert_granted_apart(two: &mut Two) {
+    let had = places(&two.granted);
+    let came: Vec<_> = std::iter::from_fn(|| two.writer.pop(two.ports[0])).collect();
+    let twice: Vec<_> = places(&came).into_iter().filter(|place| had.contains(place)).collect();
+    assert!(twice.is_empty(), "{twice:?} of {came:?} are granted twice");
+}
+
 #[test]
-fn the_reader_may_move_on_or_drop_the_writers_slots() {
+fn what_the_writer_has_in_hand_is_granted_to_nobody_whatever_the_reader_says() {
+    // It drops what was never put.
+    let mut two = Two::new();
+    let of = two.granted[0];
+    two.reader.push_signal((FREE_OF_PORT, of.1 + SLOTS, of.2, two.ports[1], 0, 0), 0, 0);
+    two.world.quiet_turn();
+    assert_granted_apart(&mut two);
+    two.end();
+    // It moves that on, to a mailbox that it reads.
     let mut two = Two::new();
     two.world.create("next", Implementation::Rings, 8);
     let (to, _) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Write);
     let (_, back) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Read);
+    for _ in 0..2 {
+        two.reader.push(two.ports[1], (ENQUEUE, of.1 + SLOTS, of.2, to, of.4, 8));
+        two.world.quiet_turn();
+        while let Some(came) = two.reader.pop(back) {
+            two.reader.push(back, (FREE, came.1, came.2, 0, 0, 0));
+        }
+        two.world.quiet_turn();
+        assert_granted_apart(&mut two);
+    }
+    two.world.host.delete(Owner::Daemon, "next").unwrap();
+    two.end();
+    // It writes it to the ring as if it had been put, and leaves.
+    let mut two = Two::new();
+    two.put(of, b"forged");
+    two.world.host.close(two.keys[1], two.numbers[1]).unwrap();
+    let (number, port) = two.world.open(&mut two.reader, two.keys[1], "m", Side::Read);
+    (two.numbers[1], two.ports[1]) = (number, port);
+    two.world.quiet_turn();
+    while let Some(came) = two.reader.pop(port) {
+        two.reader.push(port, (FREE, came.1, came.2, 0, 0, 0));
+        two.world.quiet_turn();
+    }
+    assert_granted_apart(&mut two);
+    two.end();
+}
+
+/// Of messages that the core brings, in order; each is ended.
+fn read_all(two: &mut Two) -> Vec<Vec<u8>> {
+    let (mut came, port) = (Vec::new(), two.ports[1]);
+    while let Some(entry) = two.reader.pop(port) {
+        if entry.0 == MESSAGE {
+            came.push(text(&two.reader, entry));
+            two.reader.push(port, (FREE, entry.1, entry.2, 0, 0, 0));
+            two.world.quiet_turn();
+        }
+    }
+    came
+}
+
+#[test]
+fn what_a_reader_that_leaves_had_not_read_comes_where_it_belongs() {
+    for (is_ended, is_killed) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut two = Two::new();
+        let granted = two.granted.clone();
+        two.put(granted[0], b"direct 1");
+        two.put(granted[1], b"direct 2");
+        let mailbox = two.world.host.find("m").unwrap();
+        two.world.host.put_bytes(mailbox, b"task 1").unwrap();
+        two.world.host.put_bytes(mailbox, b"task 2").unwrap();
+        two.world.quiet_turn();
+        if is_ended {
+            two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
+            for of in &granted[..2] {
+                two.writer.push(two.ports[0], (LEFT, of.1, of.2, 0, 0, 0));
+            }
+            put(&mut two.writer, two.ports[0], granted[2], b"last");
+            two.world.quiet_turn();
+        }
+        let mut due = vec![b"direct 1".to_vec(), b"direct 2".to_vec(), b"task 1".to_vec(), b"task 2".to_vec()];
+        if is_killed {
+            // What it was handed died with it; a fifth comes behind.
+            two.world.host.detach(two.keys[1]);
+            two.world.host.put_bytes(mailbox, b"task 3").unwrap();
+            due.truncate(2);
+            due.push(b"task 3".to_vec());
+            (two.reader, two.keys[1]) = two.world.attach(0);
+        } else {
+            two.world.host.close(two.keys[1], two.numbers[1]).unwrap();
+            due.extend(is_ended.then(|| b"last".to_vec()));
+        }
+        let (number, port) = two.world.open(&mut two.reader, two.keys[1], "m", Side::Read);
+        (two.numbers[1], two.ports[1]) = (number, port);
+        two.world.quiet_turn();
+        if !is_ended {
+            two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
+            for of in &granted[..2] {
+                two.writer.push(two.ports[0], (LEFT, of.1, of.2, 0, 0, 0));
+            }
+            put(&mut two.writer, two.ports[0], granted[2], b"last");
+            two.world.quiet_turn();
+            due.push(b"last".to_vec());
+        }
+        assert_eq!(read_all(&mut two), due, "{is_ended} {is_killed}");
+        two.end();
+    }
+}
+
+/// Delivered over the core before the direct rings, and not read either.
+#[test]
+fn what_came_before_direct_rings_stays_before_what_came_over_them() {
+    let mut two = Two::before(|world, writer, port, grant| {
+        put(writer, port, grant, b"first");
+        world.quiet_turn();
+    });
     let granted = two.granted.clone();
-    let moved = two.put(granted[0], b"moved on");
-    let dropped = two.put(granted[1], b"dropped");
-    two.reader.push(two.ports[1], (ENQUEUE, moved.1, moved.2, to, moved.4 + 6, 2));
+    two.put(granted[1], b"direct");
+    let mailbox = two.world.host.find("m").unwrap();
+    two.world.host.put_bytes(mailbox, b"task").unwrap();
+    two.world.quiet_turn();
+    two.world.host.close(two.keys[1], two.numbers[1]).unwrap();
+    (two.numbers[1], two.ports[1]) = two.world.open(&mut two.reader, two.keys[1], "m", Side::Read);
+    two.world.quiet_turn();
+    assert_eq!(read_all(&mut two), [b"first".to_vec(), b"direct".to_vec(), b"task".to_vec()]);
+    two.end();
+}
+
+#[test]
+fn what_was_with_a_reader_that_leaves_is_counted_at_once() {
+    let mut two = Two::new();
+    let granted = two.granted.clone();
+    for grant in &granted[..3] {
+        two.put(*grant, b"direct");
+    }
+    // It took two, and ended one of them.
+    two.reader.write(two.block + GOT, &[1u64, 6, 2].map(u64::to_le_bytes).concat());
+    two.world.host.detach(two.keys[1]);
+    two.world.quiet_turn();
+    let status = two.world.host.mailboxes().into_iter().find(|mailbox| mailbox.name == "m").unwrap();
+    let lost = status.losses.of(MessageLoss::ReaderGone);
+    assert_eq!((status.depth, status.bytes, status.puts, status.gets, lost), (1, 6, 3, 2, 1));
+    // The writer's words add nothing to that.
+    two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
+    two.world.quiet_turn();
+    let status = two.world.host.mailboxes().into_iter().find(|mailbox| mailbox.name == "m").unwrap();
+    let lost = status.losses.of(MessageLoss::ReaderGone);
+    assert_eq!((status.depth, status.bytes, status.puts, status.gets, lost), (1, 6, 3, 2, 1));
+    two.end();
+}
+
+#[test]
+fn what_the_reader_drops_goes_back_to_the_writer() {
+    let mut two = Two::new();
+    let of = two.granted[0];
+    let dropped = two.put(of, b"dropped");
+    two.reader.write(two.block + GOT + 16, &1u64.to_le_bytes());
     two.reader.push_signal((FREE_OF_PORT, dropped.1, dropped.2, two.ports[1], 0, dropped.5), 0, 0);
+    two.world.quiet_turn();
+    let returned = text(&two.writer, (MESSAGE, 0, 0, 0, two.block + RETURNED, 8));
+    let entry = u64::from_le_bytes(returned.try_into().unwrap());
+    assert_eq!(entry, 1 | u64::from(FREE) << 8 | u64::from(of.1) << 16 | u64::from(of.2) << 32);
+    assert_granted_apart(&mut two);
+    let status = two.world.host.mailboxes().into_iter().find(|mailbox| mailbox.name == "m").unwrap();
+    assert_eq!((status.depth, status.bytes, status.puts, status.gets), (0, 0, 1, 1));
+    two.end();
+}
+
+/// As messages in a mailbox that the core has: a slow reader of one keeps its writer from no other.
+#[test]
+fn what_a_writer_has_for_the_bound_of_direct_rings_leaves_it_its_quota() {
+    // The session's buffers, those of two mailboxes, and not all that the bound of the one needs.
+    let mut two = Two::with(&HostConfig { client_bytes: 1280 << 10, bound_messages: 1000, ..config() });
+    let (mut granted, mut all) = (two.granted.clone(), 0);
+    while !granted.is_empty() {
+        for grant in std::mem::take(&mut granted) {
+            two.put(grant, b"short");
+            all += 1;
+        }
+        two.writer.push(two.ports[0], (MORE, 0, 0, 0, 0, 0));
+        two.world.quiet_turn();
+        granted.extend(std::iter::from_fn(|| two.writer.pop(two.ports[0])).filter(|entry| entry.0 == GRANT));
+    }
+    assert_eq!(all, 192);
+    two.world.create("next", Implementation::Rings, 8);
+    let (_, port) = two.world.open(&mut two.writer, two.keys[0], "next", Side::Write);
+    two.world.quiet_turn();
+    assert_eq!(grants(&mut two.writer, port).len(), 64);
+    two.world.host.delete(Owner::Daemon, "next").unwrap();
+    two.end();
+}
+
+#[test]
+fn what_a_writer_that_left_has_in_direct_rings_counts_to_the_reader() {
+    let mut two = Two::new();
+    let granted = two.granted.clone();
+    two.put(granted[0], b"left");
+    let held = |two: &Two| two.world.host.client_info(two.keys[1]).unwrap().bytes_held;
+    let before = held(&two);
+    two.world.host.detach(two.keys[0]);
+    two.world.quiet_turn();
+    assert!(held(&two) >= before + 4096 * granted.len() as u64);
+    two.reader.call(two.ports[1], true);
+    two.world.quiet_turn();
+    assert_eq!(held(&two), before);
+    two.end();
+}
+
+/// The mailbox goes back to the core, so that the writer gives the buffer up.
+#[test]
+fn what_the_reader_moves_on_keeps_its_bytes_until_all_have_given_it_up() {
+    let mut two = Two::new();
+    two.world.create("next", Implementation::Rings, 8);
+    let (to, _) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Write);
+    let (_, back) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Read);
+    let of = two.granted[0];
+    let moved = two.put(of, b"moved on");
+    two.reader.push(two.ports[1], (ENQUEUE, moved.1, moved.2, to, moved.4 + 6, 2));
     two.world.quiet_turn();
     let came = two.reader.pop(back).unwrap();
     assert_eq!((text(&two.reader, came), came.4), (b"on".to_vec(), moved.4 + 6));
-    // The writer is granted others for them: one at once, and the other when that is ended.
-    assert_eq!(grants(&mut two.writer, two.ports[0]).len(), 2);
+    let mailbox = two.world.host.find("m").unwrap();
+    assert!(!two.world.host.is_direct(mailbox));
+    two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
+    two.writer.push(two.ports[0], (LEFT, of.1, of.2, 0, 0, 0));
+    two.world.quiet_turn();
+    two.reader.call(two.ports[1], true);
+    two.world.quiet_turn();
+    assert_granted_apart(&mut two);
+    // Once more: it has been.
+    two.reader.push(back, (ENQUEUE, came.1, came.2, to, came.4, came.5));
+    two.world.quiet_turn();
+    let came = two.reader.pop(back).unwrap();
+    assert_eq!(text(&two.reader, came), b"on");
+    let (buffers, _) = two.world.in_use();
     two.reader.push(back, (FREE, came.1, came.2, 0, 0, 0));
     two.world.quiet_turn();
+    assert_eq!(two.world.in_use().0, buffers - 1);
     assert_eq!(two.world.host.counters().violations, 0);
     two.world.host.delete(Owner::Daemon, "next").unwrap();
     two.end();
@@ -94,27 +341,32 @@ fn the_reader_may_move_on_or_drop_the_writers_slots() {
 
 #[test]
 fn what_one_end_cannot_have_ends_the_mailbox_for_it_and_nobody_is_detached() {
-    // What the reader was never given.
+    // What the reader was never given, as it may have been named by the writer.
+    for wrong in [(0, 1, 0, 1), (0, 0, 0, 5000), (9, 0, 0, 1)] {
+        let mut two = Two::new();
+        two.world.create("next", Implementation::Rings, 8);
+        let (to, _) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Write);
+        let (of, (slot, generation, offset, len)) = (two.granted[0], wrong);
+        let entry = (ENQUEUE, of.1 + SLOTS + slot, of.2 + generation, to, of.4 + offset, len);
+        two.reader.push(two.ports[1], entry);
+        two.world.quiet_turn();
+        let notified = two.reader.pop(two.ports[1]).unwrap();
+        assert_eq!((notified.0, notified.3), (CLOSED, Reason::Violation.code()));
+        assert_eq!((two.world.host.counters().violations, two.world.host.attached()), (0, 2));
+        two.world.host.delete(Owner::Daemon, "next").unwrap();
+        two.end();
+    }
+}
+
+/// Nobody but its process can be the cause of that.
+#[test]
+fn the_reader_gives_no_slot_of_the_writers_back_over_its_ring_to_the_core() {
     let mut two = Two::new();
     let of = two.granted[0];
-    two.reader.push(two.ports[1], (FREE, of.1 + SLOTS, of.2 + 1, 0, 0, 0));
-    two.world.quiet_turn();
-    let notified = two.reader.pop(two.ports[1]).unwrap();
-    assert_eq!((notified.0, notified.3), (CLOSED, Reason::Violation.code()));
-    two.end();
-    // A slot that the reader gave up, and the writer puts all the same.
-    let mut two = Two::new();
     two.reader.push(two.ports[1], (FREE, of.1 + SLOTS, of.2, 0, 0, 0));
-    two.world.quiet_turn();
-    two.writer.push(two.ports[0], (PUT, of.1, of.2, 0, of.4, 1));
-    two.world.quiet_turn();
-    let notified: Vec<_> =
-        std::iter::from_fn(|| two.writer.pop(two.ports[0])).filter(|entry| entry.0 != GRANT).collect();
-    assert_eq!(
-        notified.iter().map(|entry| (entry.0, entry.3)).collect::<Vec<_>>(),
-        [(CLOSED, Reason::Violation.code())]
-    );
-    assert_eq!((two.world.host.counters().violations, two.world.host.attached()), (0, 2));
+    let arrivals = two.world.turn();
+    assert!(matches!(&arrivals[..], [Arrival::Violation { client, .. }] if *client == two.keys[1]), "{arrivals:?}");
+    assert_granted_apart(&mut two);
     two.end();
 }
 
@@ -132,7 +384,7 @@ fn the_end_is_said_behind_what_was_put_and_slots_are_kept_until_the_reader_is_do
     assert_eq!(text(&two.reader, behind), b"behind");
     let in_use = two.world.in_use();
     assert!(!std::iter::from_fn(|| two.writer.pop(two.ports[0])).any(|entry| entry.4 == held.4));
-    two.reader.push_signal((DIRECT_DONE, 0, 0, two.ports[1], 0, 0), 0, 0);
+    two.reader.call(two.ports[1], true);
     two.world.quiet_turn();
     let notified: Vec<_> = std::iter::from_fn(|| two.writer.pop(two.ports[0])).collect();
     assert!(notified.iter().any(|entry| entry.0 == DIRECT), "others may begin: {notified:?}");
@@ -156,7 +408,124 @@ fn markers_out_of_turn_end_their_client() {
     }
 }
 
+/// A writer that keeps the rules, step by step, and what it has.
+struct HonestWriter {
+    /// What it was granted and has not given up.
+    held: Vec<RawDescriptor>,
+    /// What it put over the direct rings: the core's once it is named as left.
+    lent: Vec<RawDescriptor>,
+    is_direct: bool,
+}
+
+impl HonestWriter {
+    /// Takes what the core sent. A buffer that it is granted is one that it does not have.
+    fn look(&mut self, two: &mut Two) -> Result<(), TestCaseError> {
+        while let Some(entry) = two.writer.pop(two.ports[0]) {
+            match entry.0 {
+                GRANT => {
+                    let mut had = self.held.iter().chain(&self.lent);
+                    prop_assert!(had.all(|other| other.4 != entry.4), "{entry:?} is granted twice");
+                    self.held.push(entry);
+                }
+                DIRECT => {
+                    (two.block, two.put, self.is_direct) = (entry.4, 0, true);
+                    two.writer.push(two.ports[0], (DIRECT, 0, 0, 0, 0, 0));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, two: &mut Two, which: u8) {
+        match which {
+            0 | 1 => {
+                let Some(grant) = self.held.pop() else { return };
+                if self.is_direct && two.put < 256 {
+                    two.put(grant, b"honest");
+                    self.lent.push(grant);
+                } else if !self.is_direct {
+                    put(&mut two.writer, two.ports[0], grant, b"honest");
+                } else {
+                    self.held.push(grant);
+                }
+            }
+            2 => {
+                let Some(grant) = self.held.pop() else { return };
+                two.writer.push(two.ports[0], (FREE, grant.1, grant.2, 0, 0, 0));
+            }
+            _ if std::mem::replace(&mut self.is_direct, false) => {
+                two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
+                for of in self.lent.drain(..) {
+                    two.writer.push(two.ports[0], (LEFT, of.1, of.2, 0, 0, 0));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 proptest! {
+    /// Whatever the reader says, and whatever stands in the block: a buffer that an honest writer has is granted to nobody, and the
+    /// writer stays attached.
+    #[test]
+    fn a_hostile_reader_has_nothing_granted_that_the_writer_has(
+        steps in prop::collection::vec((0u8..12, (any::<bool>(), 0u16..12, 0u16..3, 0u32..8192), any::<u64>()), 1..150),
+    ) {
+        let mut two = Two::new();
+        two.world.create("next", Implementation::Rings, 8);
+        let (to, _) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Write);
+        let (_, next) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Read);
+        let mut writer = HonestWriter { held: two.granted.clone(), lent: Vec::new(), is_direct: true };
+        for (step, (is_lent, slot, life, len), value) in steps {
+            let of = if is_lent { writer.lent.last() } else { writer.held.get(usize::from(slot)) };
+            let of = of.copied().unwrap_or(two.granted[0]);
+            let (of_peer, generation) = (of.1 + SLOTS, of.2.wrapping_add(life.saturating_sub(1)));
+            let (port, key, number) = (two.ports[1], two.keys[1], two.numbers[1]);
+            match step {
+                0..4 => writer.step(&mut two, step),
+                4 => two.reader.push(port, (ENQUEUE, of_peer, generation, to, of.4, len)),
+                5 => two.reader.push_signal((FREE_OF_PORT, of_peer, generation, port, of.4, len), 0, 0),
+                6 => two.reader.call(port, value & 1 == 0),
+                7 => {
+                    let head = 1 | u64::from(MESSAGE) << 8 | u64::from(of.1) << 16 | u64::from(generation) << 32;
+                    let at = two.block + FORWARD + 16 * u32::from(slot);
+                    two.reader.write(at + 8, &(u64::from(of.4) | u64::from(len) << 32).to_le_bytes());
+                    two.reader.write(at, &head.to_le_bytes());
+                }
+                8 => { two.reader.write(two.block + GOT + 16, &(value % 12).to_le_bytes()); }
+                9 => {
+                    if two.world.host.close(key, number).is_ok() {
+                        (two.numbers[1], two.ports[1]) = two.world.open(&mut two.reader, key, "m", Side::Read);
+                    }
+                }
+                10 => {
+                    let mailbox = two.world.host.find("m").unwrap();
+                    two.world.host.watch(mailbox, value & 1 == 0);
+                }
+                _ => for from in [port, next] {
+                    while let Some(came) = two.reader.pop(from) {
+                        if came.0 == MESSAGE {
+                            two.reader.push(from, (FREE, came.1, came.2, 0, 0, 0));
+                        }
+                    }
+                },
+            }
+            let mut is_over = false;
+            for arrival in two.world.turn() {
+                let Arrival::Violation { client, .. } = arrival else { continue };
+                prop_assert_eq!(client, two.keys[1]);
+                is_over = true;
+            }
+            writer.look(&mut two)?;
+            if is_over {
+                break;
+            }
+        }
+        two.world.host.delete(Owner::Daemon, "next").unwrap();
+        two.end();
+    }
+
     /// Two clients that say and write anything at all, in their rings and in the block: nothing panics, an honest pair's messages
     /// of the same domain stay whole and in order, and when all are gone every buffer is accounted for.
     #[test]
@@ -180,7 +549,8 @@ proptest! {
             let client = if is_writer { &mut two.writer } else { &mut two.reader };
             match step {
                 0 | 1 => client.push(port, entry),
-                2 => client.push_signal((28 + entry.0 % 4, entry.1, entry.2, port, entry.4, entry.5), value, 0),
+                2 if value & 3 == 0 => client.call(port, value & 4 == 0),
+                2 => client.push_signal((FREE_OF_PORT, entry.1, entry.2, port, entry.4, entry.5), value, 0),
                 3 => { client.write(block + 8 * word, &value.to_le_bytes()); }
                 4 => { client.write(block + 8 * word, &(1 | u64::from(entry.0) << 8 | (value & 7) << 16 | u64::from(entry.2) << 32).to_le_bytes()); }
                 5 => {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::{Reader, Writer};
-use crate::shared::{DirectBlock, DirectLayout, SLOTS, up};
+use crate::shared::{Calls, DirectBlock, DirectLayout, Reason, SIGNAL_ENTRIES, SLOTS, SleepFlag, up};
 use proptest::prelude::*;
 
 /// Where the block lies: behind the buffers.
@@ -63,6 +63,43 @@ fn a_writer_puts_slots_directly_and_takes_them_back_whole() {
 }
 
 #[test]
+fn a_writer_takes_back_what_the_core_returns_from_the_reader() {
+    let (attachment, fake) = attach();
+    let (mut writer, _port) = writer(&attachment, &fake);
+    let (mut forward, _) = block(&fake).for_reader().unwrap();
+    let mut returned = block(&fake).for_returns().unwrap();
+    put(&mut writer, b"one");
+    put(&mut writer, b"two");
+    assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::TimedOut);
+    let entry = forward.pop().unwrap();
+    returned.push(Descriptor { op: up::FREE, ..entry });
+    put(&mut writer, b"three");
+    // Once: what is not with the reader cannot come back.
+    let again = forward.pop().into_iter().chain(forward.pop()).last().unwrap();
+    assert_eq!((again.slot, again.len), (entry.slot, 5));
+    returned.push(Descriptor { op: up::FREE, ..entry });
+    returned.push(Descriptor { op: up::FREE, ..entry });
+    assert_eq!(writer.begin_put(1, now()).unwrap_err(), MailboxError::Closed { reason: Reason::Violation });
+}
+
+/// The daemon takes nothing: the other end is woken by it some time, and nobody waits for that.
+#[test]
+fn a_put_to_a_reader_that_sleeps_waits_for_no_daemon() {
+    let (attachment, fake) = attach();
+    let (mut writer, _port) = writer(&attachment, &fake);
+    let (mut forward, mut back) = block(&fake).for_reader().unwrap();
+    let [reader, _] = block(&fake).flags().unwrap();
+    for _ in 0..2 * SIGNAL_ENTRIES {
+        SleepFlag::fall_asleep([&reader].into_iter());
+        put(&mut writer, b"one");
+        assert!(reader.is_called());
+        back.push(Descriptor { op: up::FREE, ..forward.pop().unwrap() });
+    }
+    let calls = Calls { wakes: 1 << 2, dones: 0 };
+    assert_eq!(fake.lane.lock().unwrap().take_calls(), Some(calls));
+}
+
+#[test]
 fn a_writer_asks_for_more_up_to_the_bound_and_once_at_a_time() {
     let (attachment, fake) = attach();
     let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
@@ -106,6 +143,76 @@ fn a_writer_that_is_wanted_back_names_what_the_reader_has() {
 }
 
 #[test]
+fn a_writer_that_is_wanted_back_gives_back_what_it_had_for_the_bound() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    for slot in 0..5 {
+        port.send(grant(slot, 4096 * u32::from(slot), 4096));
+    }
+    port.send(Descriptor { slot: 2, ..offer(5) });
+    put(&mut writer, b"one");
+    assert_eq!(port.next().op, up::DIRECT);
+    block(&fake).flags().unwrap()[0].recall();
+    put(&mut writer, b"two");
+    let ops: Vec<u8> = std::iter::from_fn(|| port.pop()).map(|entry| entry.op).collect();
+    // Two are ahead of it still.
+    assert_eq!(ops, [up::DIRECT_END, up::LEFT, up::FREE, up::PUT]);
+}
+
+/// A long one's buffer would come back only when the writer looks, who may wait for something else by then.
+#[test]
+fn long_messages_go_over_the_core_in_their_order() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = (attachment.writer(9, Some(2)).unwrap(), fake.port(2));
+    for slot in 0..4 {
+        port.send(grant(slot, 4096 * u32::from(slot), 4096));
+    }
+    port.send(Descriptor { slot: 4, ..offer(4) });
+    put(&mut writer, b"one");
+    for slot in 4..6 {
+        assert_eq!(writer.begin_put(5000, now()).unwrap_err(), MailboxError::TimedOut);
+        port.send(grant(slot, 1 << 18, 5000));
+        put(&mut writer, &[1; 5000]);
+        if slot == 4 {
+            // Nothing of the others is in use any more.
+            port.send(Descriptor { slot: 4, ..offer(4) });
+        }
+        writer.check().unwrap();
+    }
+    put(&mut writer, b"two");
+    writer.check().unwrap();
+    put(&mut writer, b"three");
+    let ops: Vec<u8> = std::iter::from_fn(|| port.pop()).map(|entry| entry.op).collect();
+    let due = [up::DIRECT, up::REQUEST, up::DIRECT_END, up::LEFT, up::PUT, up::REQUEST, up::PUT, up::PUT, up::DIRECT];
+    assert_eq!(ops, due);
+}
+
+/// It waits at one port, while a thread of its own may poll the other.
+#[test]
+fn who_waits_for_several_ports_sleeps_only_at_those_that_it_looks_at() {
+    let (attachment, fake) = attach();
+    let (mut reader, _port) = reader(&attachment, &fake);
+    let mut other_port = fake.port(4);
+    let mut other = attachment.reader(7, Some(4)).unwrap();
+    other_port.send(Descriptor { offset: BLOCK + (16 << 10), ..offer(0) });
+    let other_block = DirectBlock::new(fake.domain.shared(), BLOCK + (16 << 10), true).unwrap();
+    let polls = std::thread::spawn(move || {
+        assert!(other.try_begin_get().unwrap().is_none());
+        other
+    });
+    let _other = polls.join().unwrap();
+    assert!(reader.try_begin_get().unwrap().is_none());
+    let [own, others] = [block(&fake), other_block].map(|block| block.flags().unwrap());
+    own[0].wake_up();
+    others[0].wake_up();
+    let seen = attachment.wait_until(Wait::Block, || {
+        assert!(reader.try_begin_get().unwrap().is_none());
+        own[0].wants().then(|| others[0].wants())
+    });
+    assert_eq!(seen, Ok(false));
+}
+
+#[test]
 fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
     let (attachment, mut fake) = attach();
     let (mut reader, mut port) = reader(&attachment, &fake);
@@ -127,14 +234,14 @@ fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
     assert_eq!(back.pop().map(|entry| (entry.op, entry.slot, entry.generation)), Some((up::FREE, 0, 100)));
     assert!(reader.try_begin_get().unwrap().is_none());
     // One was dropped; only now is nothing of it in hand.
-    while let Some(signal) = fake.pop() {
-        assert_ne!(signal.head.op, up::DIRECT_DONE);
-    }
+    while fake.pop().is_some() {}
+    assert_eq!(fake.lane.lock().unwrap().take_calls(), None);
     drop(last);
     let dropped = fake.next_signal().head;
     assert_eq!((dropped.op, dropped.slot), (up::FREE_OF_PORT, 1 + SLOTS as u16));
     assert!(reader.try_begin_get().unwrap().is_none());
-    assert_eq!(fake.next_signal().head.op, up::DIRECT_DONE);
+    let calls = Calls { wakes: 0, dones: 1 << 3 };
+    assert_eq!(fake.lane.lock().unwrap().take_calls(), Some(calls));
 }
 
 #[test]
