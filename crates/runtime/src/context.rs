@@ -211,6 +211,8 @@ impl Context {
         let at_work = self.graph.recover(panic, &mut self.workspace);
         self.net.recover();
         self.subscriptions.recover();
+        // As a step of its own, since it may panic too.
+        let _ = self.inbox.own().post(Context::resume_planning);
         if let Some(key) = at_work.and_then(NodeId::subscription) {
             self.fail_query(key);
         }
@@ -507,16 +509,14 @@ impl Context {
         if !self.net.has_deferred(key) {
             self.note_subscriber_gone(key);
         }
-        let mut waits_for_routes = false;
+        let mut unrouted = Vec::new();
         for subscription in self.net.present_peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default() {
-            waits_for_routes |= self.subscriptions.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
+            unrouted.extend(self.subscriptions.accept_mut(subscription).and_then(|accept| accept.unrouted.take()));
             self.remove_subscription(subscription);
         }
         self.net.leave(key, self.host.interface_mut());
-        if waits_for_routes {
-            // No answer comes any more.
-            self.resume(key);
-        }
+        // No answer comes any more.
+        unrouted.iter().for_each(|pending| self.go_on_unanswered(pending));
         self.host.prune();
         self.report_closed_sides();
     }

@@ -193,8 +193,8 @@ impl Context {
                 self.go_on_unanswered(&pending);
             }
             Ok(Outcome::Waits) => self.go_on_unanswered(&pending),
-            // It is answered with its routes, or that they cannot be planned.
-            Ok(Outcome::Unrouted) => pending.settle(),
+            // The subscription has it, until there are routes or they cannot be planned.
+            Ok(Outcome::Unrouted) => {}
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(stream);
                 let work = move |costs: &QueryCostModel| {
@@ -455,7 +455,7 @@ impl Context {
         if coming.request.one_format && has_conversions {
             let accept = Accept {
                 is_open: true,
-                unrouted: Some(coming.request.id),
+                unrouted: Some(coming.pending.clone()),
                 ..Accept::new(Vec::new(), Unreadable::Drop)
             };
             subscription.accept_only(accept);
@@ -472,7 +472,7 @@ impl Context {
     ) -> Result<(), Refusal> {
         let policy = coming.request.unreadable.unwrap_or(self.config.morph.unreadable);
         let mut accept = Accept::new(coming.request.accept.clone(), policy);
-        accept.unrouted = Some(coming.request.id);
+        accept.unrouted = Some(coming.pending.clone());
         for format in formats {
             subscription.add_planned(coming.take(&format)).map_err(|error| {
                 let message = format!("the query does not fit the accepted format {}: {error}", format.id());

@@ -126,6 +126,22 @@ impl Graph {
         self.panics.wanted_in_changes = [ports, nodes];
     }
 
+    /// The `at`-th of the next routes of sessions panics, counted from 1.
+    #[cfg(test)]
+    pub(crate) fn panic_in_routes(&mut self, at: u32) {
+        self.panics.wanted_in_routes = at;
+    }
+
+    /// Panics if a test wants that.
+    #[cfg(test)]
+    pub(super) fn panic_in_route_if_wanted(&mut self) {
+        let before = self.panics.wanted_in_routes;
+        self.panics.wanted_in_routes = before.saturating_sub(1);
+        if before == 1 {
+            resume_unwind(Box::new("as the test wants"));
+        }
+    }
+
     /// Panics if a test wants that.
     #[cfg(test)]
     pub(super) fn panic_if_wanted(&mut self, has_node: bool) {

@@ -22,6 +22,7 @@ pub(crate) mod routes;
 pub(crate) mod waiting;
 
 use crate::catalog::Conversions;
+use crate::deferred::Pending;
 use chain::{Between, ConversionChain};
 use crossdock_control::conversions::Cost;
 use crossdock_format::{Format, FormatId};
@@ -123,8 +124,8 @@ pub(crate) struct Accept {
     pub(crate) routes: Vec<(u64, Route)>,
     /// Formats that came and have no route; the subscriber has been notified.
     pub(crate) missed: Vec<Format>,
-    /// The request to answer once there are routes.
-    pub(crate) unrouted: Option<u32>,
+    /// The request to answer once there are routes. It is refused if the subscription ends before.
+    pub(crate) unrouted: Option<Pending>,
 }
 
 impl Accept {
