@@ -129,7 +129,8 @@ pub(crate) struct Shared {
     pub(crate) udp: UdpInfo,
     /// Of the I/O contexts, in the order of their places, the home context's first.
     pub(crate) inboxes: Arc<[Inbox]>,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Of the I/O contexts, as long as they run.
+    pub(crate) threads: Mutex<Vec<(Inbox, JoinHandle<()>)>>,
     pub(crate) attach_addr: Option<AttachAddr>,
     pub(crate) attach: Mutex<Option<AttachThread>>,
     pub(crate) services: Mutex<ServiceThread>,
@@ -564,10 +565,11 @@ impl ContextHandle {
         (&self.shared.inboxes, &self.shared.catalog)
     }
 
-    /// Says goodbye to all sessions and waits for the contexts' end. Once is enough; more does nothing.
+    /// Says goodbye to all sessions and waits for the contexts' end. Once is enough, unless it fails; more does nothing.
     ///
     /// # Errors
-    /// An I/O context has not come back from a step for 5 s: its thread goes on until it does, and all else has ended.
+    /// An I/O context has not come back from a step for 5 s: its thread goes on until it does, and all else has ended. A later call
+    /// waits for it again.
     pub fn stop(&self) -> Result<(), Stopped> {
         self.shared.stop()
     }
@@ -575,7 +577,7 @@ impl ContextHandle {
 
 impl Shared {
     fn stop(&self) -> Result<(), Stopped> {
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if threads.is_empty() {
             return Ok(());
         }
@@ -586,10 +588,13 @@ impl Shared {
         }
         self.inboxes.iter().for_each(Inbox::stop);
         let mut stopped = Ok(());
-        for (inbox, thread) in self.inboxes.iter().zip(threads) {
+        for (inbox, thread) in std::mem::take(&mut *threads) {
             match inbox.wait_for_end() {
                 Ok(()) => drop(thread.join()),
-                stuck => stopped = stopped.and(stuck),
+                stuck => {
+                    stopped = stopped.and(stuck);
+                    threads.push((inbox, thread));
+                }
             }
         }
         drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -607,8 +612,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nobody is left to hear that a context is stuck.
-        let _ = self.stop();
+        // A stop that was tried has ended what it could.
+        if self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            // Nobody is left to hear that a context is stuck.
+            let _ = self.stop();
+        }
     }
 }
 

@@ -115,6 +115,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
     let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
     let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
+    let running = handles.iter().map(|io| io.inbox.clone()).zip(io_threads).collect();
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
     let watch = Watch::new(seats, threads, watched, Duration::from_millis(config.platform.stuck_after_ms.into()));
     let kept = Kept::new(config.morph.state_dir.clone());
@@ -125,7 +126,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         local_addr,
         udp,
         inboxes,
-        threads: Mutex::new(io_threads),
+        threads: Mutex::new(running),
         attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
         attach: Mutex::new(attach),
         services: Mutex::new(service_thread),

@@ -261,8 +261,10 @@ mod tests {
         let stuck = context.stop().unwrap_err();
         assert_eq!(stuck.to_string(), "context c-core-2 does not answer: its thread has not returned from a step");
         assert!(inboxes[0].is_closed());
+        assert_eq!(context.stop().unwrap_err().to_string(), stuck.to_string());
         drop(let_go);
-        until(|| inboxes[1].is_closed());
+        context.stop().unwrap();
+        assert!(inboxes[1].is_closed());
     }
 
     #[test]
