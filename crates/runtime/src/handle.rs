@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -129,6 +130,8 @@ pub(crate) struct Shared {
     pub(crate) udp: UdpInfo,
     /// Of the I/O contexts, in the order of their places, the home context's first.
     pub(crate) inboxes: Arc<[Inbox]>,
+    /// Whether a context without sessions is without a thread.
+    pub(crate) ended: Arc<AtomicBool>,
     /// Of the I/O contexts, as long as they run.
     pub(crate) threads: Mutex<Vec<(Inbox, JoinHandle<()>)>>,
     pub(crate) attach_addr: Option<AttachAddr>,
@@ -176,10 +179,11 @@ impl ContextHandle {
         opened.into_iter().collect::<io::Result<()>>().map_err(system)
     }
 
-    /// Whether the thread of an I/O context has ended, which none should before [`ContextHandle::stop`].
+    /// Whether the thread of a context has ended and no other has taken its place, which should not be before
+    /// [`ContextHandle::stop`].
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.shared.inboxes.iter().any(Inbox::is_closed)
+        self.shared.ended.load(Ordering::Acquire) || self.shared.inboxes.iter().any(Inbox::is_closed)
     }
 
     /// The address it receives on.

@@ -118,6 +118,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let running = handles.iter().map(|io| io.inbox.clone()).zip(io_threads).collect();
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
     let watch = Watch::new(seats, threads, watched, Duration::from_millis(config.platform.stuck_after_ms.into()));
+    let ended = watch.ended();
     let kept = Kept::new(config.morph.state_dir.clone());
     let (manager, manager_thread) =
         start_managers((handles, overlay, watch), &catalog, config.platform, (kept, views), requests)
@@ -126,6 +127,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         local_addr,
         udp,
         inboxes,
+        ended,
         threads: Mutex::new(running),
         attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
         attach: Mutex::new(attach),
