@@ -128,8 +128,10 @@ pub struct ContextHandle {
 pub(crate) struct Shared {
     pub(crate) local_addr: SocketAddr,
     pub(crate) udp: UdpInfo,
-    /// Of the I/O contexts, in the order of their places, the home context's first.
+    /// Of the I/O contexts, in the order of their places.
     pub(crate) inboxes: Arc<[Inbox]>,
+    /// The home context's among them.
+    pub(crate) home: Inbox,
     /// Whether a context without sessions is without a thread.
     pub(crate) ended: Arc<AtomicBool>,
     /// Of the I/O contexts, as long as they run.
@@ -226,8 +228,7 @@ impl ContextHandle {
     /// Has the home context run something short, once it has taken in what has changed in the catalog before.
     fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
         self.shared.catalog.run(|_| ())?;
-        let home = self.shared.inboxes.first().ok_or(Stopped::default())?;
-        home.run(work)
+        self.shared.home.run(work)
     }
 
     /// Has all I/O contexts run something short, in the order of their places.

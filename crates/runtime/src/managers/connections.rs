@@ -64,8 +64,7 @@ impl Managers {
 
     /// The home context, where the records of derived streams are counted.
     pub(super) fn home(&self) -> ContextIndex {
-        debug_assert!(!self.io.is_empty(), "there is an I/O context");
-        self.io.first().map_or(ContextIndex(0), |home| home.at)
+        self.home
     }
 
     /// The home context's name.
