@@ -163,8 +163,7 @@ impl Context {
         // It may have gone while it was planned.
         let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
         if stream.needs_no_routes() {
-            stream.adopt_routes();
-            stream.morphing.chains.clear();
+            stream.end_routes();
             self.note_wanted(key);
         }
         let mut unplanned = Vec::new();

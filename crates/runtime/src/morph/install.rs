@@ -18,7 +18,7 @@ impl Context {
     /// The subscriptions of a stream that accept certain formats only have changed, so their routes are planned anew.
     pub(crate) fn replan(&mut self, stream_key: usize) {
         if let Some(stream) = self.streams.get_mut(stream_key) {
-            stream.morphing.changes += 1;
+            stream.morphing_mut().changes += 1;
             self.take_formats(stream_key, Plans::default());
         }
     }
@@ -30,7 +30,7 @@ impl Context {
             let subscription = self.subscriptions.get(*key)?;
             Some(accepting(*key, subscription, subscription.accept()?))
         };
-        let morphing = &stream.morphing;
+        let morphing = stream.morphing();
         Some(RouteRequest {
             snapshot: Arc::clone(self.streams.snapshot()),
             stream: stream.name().to_owned(),
@@ -54,11 +54,11 @@ impl Context {
         let RoutePlan { conversions, formats, changes, subscriptions, chains, chains_made, mut stock } = plan;
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        stream.morphing.chains_made = chains_made;
+        stream.morphing_mut().chains_made = chains_made;
         if !Arc::ptr_eq(&conversions, stream.entry().conversions()) {
             return;
         }
-        let morphing = &mut stream.morphing;
+        let morphing = stream.morphing_mut();
         (morphing.conversions, morphing.formats, morphing.routed) = (conversions, formats, changes);
         // The old ones go with this turn: nodes have handlers of their own.
         morphing.chains = chains;
