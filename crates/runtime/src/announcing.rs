@@ -5,11 +5,11 @@
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
-use crate::deferred::Pending;
 use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::Publishing;
+use crate::pending::Pending;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
 use crate::streams::Stream;

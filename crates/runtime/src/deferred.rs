@@ -5,75 +5,21 @@
 //! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::{Context, InWork};
-use crate::inbox::Inbox;
 use crate::net::frames::Data;
 use crate::net::payload::Deferred;
 use crate::net::peers::PeerRef;
+use crate::pending::Pending;
 use crate::refusal::refuse;
 use crossdock_transport::Reply;
 use crossdock_transport::control::RefusalCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A request for which its peer is paused. Whatever becomes of it, the peer goes on: if the last clone of this is dropped before an
-/// answer, as by a panic on any thread, the request is refused.
-#[derive(Clone)]
-pub(crate) struct Pending(Arc<Unanswered>);
-
-struct Unanswered {
-    peer: PeerRef,
-    id: u32,
-    inbox: Inbox,
-    /// Whether it has its answer, or gets it from something else.
-    is_answered: AtomicBool,
-    /// Whether its peer has gone on as well.
-    is_over: AtomicBool,
-}
-
-impl std::fmt::Debug for Pending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Pending").field(&self.0.peer).field(&self.0.id).finish()
-    }
-}
-
-impl Pending {
-    /// Its peer.
-    pub(crate) fn peer(&self) -> PeerRef {
-        self.0.peer
-    }
-
-    /// Its number.
-    pub(crate) fn id(&self) -> u32 {
-        self.0.id
-    }
-
-    /// It has its answer, or gets it from something else. Its peer is still paused.
-    pub(crate) fn note_answered(&self) {
-        self.0.is_answered.store(true, Ordering::Relaxed);
-    }
-
-    /// It is over, and its peer goes on.
-    fn settle(&self) {
-        self.0.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if !*self.is_over.get_mut() {
-            let (peer, id) = (self.peer, (!*self.is_answered.get_mut()).then_some(self.id));
-            // The context may have stopped.
-            let _ = self.inbox.post(move |context| context.refuse_lost(peer, id));
-        }
-    }
-}
 
 impl Context {
     /// From here on the packets of a peer wait, until this request of its is answered.
     pub(crate) fn pause(&mut self, key: usize, id: u32) -> Option<Pending> {
         let (peer, inbox) = (self.net.pause(key)?, self.inbox.own().clone());
-        let (is_answered, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        Some(Pending(Arc::new(Unanswered { peer, id, inbox, is_answered, is_over })))
+        // The context may have stopped.
+        let go_on = move |unanswered| drop(inbox.post(move |context| context.refuse_lost(peer, unanswered)));
+        Some(Pending::new(peer, id, go_on))
     }
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.

@@ -100,7 +100,7 @@ pub(crate) struct Watch {
     /// Panics of each context that were seen, and contexts that have had others since the last check.
     panics: Vec<u64>,
     pub(crate) panicked: Vec<ContextIndex>,
-    /// When the threads of each context were started anew, and those of which contexts were since the last check.
+    /// When the threads of each context were started anew, and the contexts whose threads were since the last check.
     restarts: Vec<VecDeque<Instant>>,
     pub(crate) restarted: Vec<ContextIndex>,
     /// Whether a context is without a thread.
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    /// Set once a context is without a thread, which only a new start of the daemon mends.
+    /// Set once a context is without a thread, and only a new start of the daemon gives it another one.
     pub(crate) fn ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ended)
     }

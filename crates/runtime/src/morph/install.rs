@@ -2,10 +2,10 @@
 
 use crate::announcing::Plans;
 use crate::context::Context;
-use crate::deferred::Pending;
 use crate::graph::node::Take;
 use crate::morph::routes::{Accepting, Finder, RoutePlan, RouteRequest, Routed};
 use crate::morph::{Accept, Route};
+use crate::pending::Pending;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
 use crate::subscriptions::{Planned, Subscription};

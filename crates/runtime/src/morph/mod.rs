@@ -22,7 +22,7 @@ pub(crate) mod routes;
 pub(crate) mod waiting;
 
 use crate::catalog::{Conversions, StreamEntry};
-use crate::deferred::Pending;
+use crate::pending::Pending;
 use chain::{Between, ConversionChain};
 use crossdock_control::conversions::Cost;
 use crossdock_format::{Format, FormatId};
