@@ -13,8 +13,8 @@ use crate::failure::{Failure, Outcome};
 use crate::formats::report;
 use crate::handlers::{chains, tree};
 use crate::http::client::Client;
-use crate::lists::{client, objects, table};
-use crate::quantity::count;
+use crate::lists::{client, objects, reports};
+use crate::show::Column;
 use crate::table::Side;
 use crate::{http, out, schema};
 
@@ -29,32 +29,20 @@ pub(crate) fn run(arguments: &Conversions) -> Outcome {
 
 fn list(arguments: &List) -> Outcome {
     let http::Conversions { conversions } = client(arguments)?.get("/v1/conversions")?;
-    if arguments.json {
-        return objects(&conversions);
-    }
-    let headings = [
-        ("stream", Side::Left),
-        ("from", Side::Left),
-        ("to", Side::Left),
-        ("owner", Side::Left),
-        ("ns", Side::Right),
-        ("how", Side::Left),
-    ];
     let empty = "no conversions: programs register them, or `crossdock conversions add`";
-    table(&headings, conversions.iter().map(conversion_row), empty)
+    reports(arguments, &CONVERSION_COLUMNS, &conversions, empty)
 }
 
-fn conversion_row(conversion: &ConversionInfo) -> Vec<String> {
-    let owner = if conversion.in_force { conversion.owner.clone() } else { format!("{} (covered)", conversion.owner) };
-    vec![
-        conversion.stream.clone(),
-        named(&conversion.from, conversion.from_version),
-        named(&conversion.to, conversion.to_version),
-        owner,
-        format!("{:.0}", conversion.ns_per_record),
-        how(&conversion.conversion),
-    ]
-}
+const CONVERSION_COLUMNS: [Column<ConversionInfo>; 6] = [
+    Column::Of("stream"),
+    Column::Made("from", Side::Left, |conversion| named(&conversion.from, conversion.from_version)),
+    Column::Made("to", Side::Left, |conversion| named(&conversion.to, conversion.to_version)),
+    Column::Made("owner", Side::Left, |conversion| {
+        conversion.owner.clone() + if conversion.in_force { "" } else { " (covered)" }
+    }),
+    Column::Made("ns", Side::Right, |conversion| format!("{:.0}", conversion.ns_per_record)),
+    Column::Made("how", Side::Left, |conversion| how(&conversion.conversion)),
+];
 
 /// A conversion in a line.
 fn how(text: &str) -> String {
@@ -206,20 +194,9 @@ pub(crate) fn paths(arguments: &List) -> Outcome {
             return Ok(());
         }
     }
-    let headings = [
-        ("stream", Side::Left),
-        ("from", Side::Left),
-        ("through", Side::Left),
-        ("ns", Side::Right),
-        ("subscribers", Side::Right),
-        ("in", Side::Right),
-        ("out", Side::Right),
-        ("refused", Side::Right),
-        ("waiting", Side::Right),
-    ];
     let empty = "no paths: handlers have them (`crossdock handler deploy`), and subscribers that list the formats \
                  they accept (`crossdock subscribe --accept`)";
-    table(&headings, paths.iter().map(path_row), empty)?;
+    reports(arguments, &PATH_COLUMNS, &paths, empty)?;
     for (path, refusal) in paths.iter().filter_map(|path| Some((path, path.refusal.as_ref()?))) {
         out::say(format_args!(
             "{}, {}: the latest refusal: {refusal}",
@@ -230,18 +207,20 @@ pub(crate) fn paths(arguments: &List) -> Outcome {
     Ok(())
 }
 
-fn path_row(path: &PathInfo) -> Vec<String> {
-    vec![
-        path.stream.clone(),
-        named(&path.from, path.from_version),
-        way(path),
-        if path.is_missing { "-".to_owned() } else { format!("{:.0}", path.ns_per_record) },
-        count(path.subscriptions.into()),
-        count(path.records_in),
-        count(path.records_out),
-        count(path.refused),
-        count(path.waiting),
-    ]
+const PATH_COLUMNS: [Column<PathInfo>; 9] = [
+    Column::Of("stream"),
+    Column::Made("from", Side::Left, |path| named(&path.from, path.from_version)),
+    Column::Made("through", Side::Left, way),
+    Column::Made("ns", Side::Right, path_ns),
+    Column::Of("subscriptions"),
+    Column::Of("records_in"),
+    Column::Of("records_out"),
+    Column::Of("refused"),
+    Column::Of("waiting"),
+];
+
+fn path_ns(path: &PathInfo) -> String {
+    if path.is_missing { "-".to_owned() } else { format!("{:.0}", path.ns_per_record) }
 }
 
 /// The formats on a path, the accepted one last.
@@ -284,7 +263,7 @@ mod tests {
         path.steps = vec![step(Some(2), true), step(None, false)];
         assert_eq!(way(&path), "v2, ab (by name)");
         path.is_missing = true;
-        assert_eq!((way(&path).as_str(), path_row(&path)[3].as_str()), ("no route to cd", "-"));
+        assert_eq!((way(&path).as_str(), path_ns(&path).as_str()), ("no route to cd", "-"));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::cli::{
 use crate::failure::{Failure, Outcome};
 use crate::http::client::Client;
 use crate::http::{Changed, FormatCheck, StreamPolicy};
-use crate::lists::{client, objects, table};
+use crate::lists::{client, objects, reports};
+use crate::show::Column;
 use crate::table::Side;
 use crate::{http, out, schema};
 
@@ -35,17 +36,18 @@ pub(crate) fn run(arguments: &Formats) -> Outcome {
 
 fn list(arguments: &List) -> Outcome {
     let http::Formats { formats } = client(arguments)?.get("/v1/formats")?;
-    if arguments.json {
-        return objects(&formats);
-    }
-    let row = |format: &FormatInfo| {
-        let field =
-            |field: &FieldInfo| format!("{} {}{}", field.name, field.ty, if field.nullable { " null" } else { "" });
-        let fields: Vec<String> = format.fields.iter().map(field).collect();
-        vec![format.id.clone(), streams(format).join(", "), fields.join(", ")]
-    };
-    let headings = [("format", Side::Left), ("version of", Side::Left), ("fields", Side::Left)];
-    table(&headings, formats.iter().map(row), "no formats: a publisher announces its own")
+    reports(arguments, &FORMAT_COLUMNS, &formats, "no formats: a publisher announces its own")
+}
+
+const FORMAT_COLUMNS: [Column<FormatInfo>; 3] = [
+    Column::Of("id"),
+    Column::Made("version of", Side::Left, |format| streams(format).join(", ")),
+    Column::Made("fields", Side::Left, fields),
+];
+
+fn fields(format: &FormatInfo) -> String {
+    let field = |field: &FieldInfo| format!("{} {}{}", field.name, field.ty, if field.nullable { " null" } else { "" });
+    format.fields.iter().map(field).collect::<Vec<String>>().join(", ")
 }
 
 /// The streams that have a format, as `A:v1`, which is how a format can be named.

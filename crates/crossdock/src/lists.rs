@@ -252,15 +252,6 @@ pub(crate) fn objects(list: &[impl Serialize]) -> Outcome {
     list.iter().try_for_each(out::print_json)
 }
 
-pub(crate) fn table(headings: &[(&str, Side)], rows: impl Iterator<Item = Vec<String>>, empty: &str) -> Outcome {
-    let rows: Vec<Vec<String>> = rows.collect();
-    if rows.is_empty() {
-        out::say(empty);
-        return Ok(());
-    }
-    out::print(render(headings, rows, Width::of_stdout()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

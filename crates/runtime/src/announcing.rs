@@ -5,11 +5,11 @@
 use crate::admission::QueryCostModel;
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
-use crate::deferred::Pending;
 use crate::inbox::{AwaitedFormats, Inbox};
 use crate::managers::request::ControlRequest;
 use crate::morph::routes::{RoutePlan, RouteRequest};
 use crate::net::peers::Publishing;
+use crate::pending::Pending;
 use crate::publications::Taken;
 use crate::refusal::{Stopped, refuse};
 use crate::streams::Stream;
@@ -163,8 +163,7 @@ impl Context {
         // It may have gone while it was planned.
         let Some(stream) = self.streams.get_mut(key) else { return self.finish_awaited(key) };
         if stream.needs_no_routes() {
-            stream.adopt_routes();
-            stream.morphing.chains.clear();
+            stream.end_routes();
             self.note_wanted(key);
         }
         let mut unplanned = Vec::new();

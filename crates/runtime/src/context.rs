@@ -22,7 +22,7 @@ use crate::host::services::Services;
 use crate::inbox::{Command, Commands, ContextInbox, Inbox};
 use crate::io::{Handed, IoPlace, Received};
 use crate::managers::request::{ControlRequest, EventKind, RequestQueue};
-use crate::morph::Morph;
+use crate::morph::{Accept, Morph};
 use crate::net::peers::PeerRef;
 use crate::net::{Net, NetParts};
 use crate::planner::{self, Panicked, Planner};
@@ -37,7 +37,7 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Frames taken in one turn at most: enough to share a turn's costs, few enough to stay in the cache.
 const FRAMES_A_TURN: usize = 8;
@@ -149,12 +149,7 @@ impl Context {
             streams: Streams::new(parts.catalog),
             subscriptions: Subscriptions::new(place),
             host: Host::new(parts.host, parts.services),
-            morph: Morph {
-                between: Arc::new(Mutex::new(parts.morph_pool)),
-                stale: BTreeSet::new(),
-                owners: BTreeSet::new(),
-                gone: Vec::new(),
-            },
+            morph: Morph::new(parts.morph_pool),
             graph,
             workspace: parts.workspace,
             to_managers: parts.to_managers,
@@ -196,7 +191,7 @@ impl Context {
             self.egress();
         }
         self.end_turn(came != Came::Nothing || more, turn_clock);
-        if came != Came::More && !more && self.morph.stale.is_empty() {
+        if came != Came::More && !more && !self.morph.has_left() {
             self.idle();
         }
         // Now that all of it went without a panic.
@@ -211,6 +206,8 @@ impl Context {
         let at_work = self.graph.recover(panic, &mut self.workspace);
         self.net.recover();
         self.subscriptions.recover();
+        // As a step of its own, since it may panic too.
+        let _ = self.inbox.own().post(Context::resume_planning);
         if let Some(key) = at_work.and_then(NodeId::subscription) {
             self.fail_query(key);
         }
@@ -405,7 +402,7 @@ impl Context {
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
         let longest_ns = match () {
             () if self.graph.is_full() => FULL_SLEEP_NS,
-            () if !self.morph.gone.is_empty() => CROSSING_SLEEP_NS,
+            () if self.morph.awaits_crossing() => CROSSING_SLEEP_NS,
             () => LONGEST_SLEEP_NS,
         };
         let sleep_ns = due_ns.saturating_sub(self.net.now_ns()).min(longest_ns).min(self.note_levels());
@@ -413,7 +410,7 @@ impl Context {
         self.graph.gauges().sleeps.add(1);
         let by_arrival = self.sleep(sleep_ns);
         self.net.note_slept(by_arrival);
-        self.levels.is_stale |= by_arrival;
+        self.levels.note_work(by_arrival);
     }
 
     /// Ends the peers that are gone by what the timers say.
@@ -507,16 +504,14 @@ impl Context {
         if !self.net.has_deferred(key) {
             self.note_subscriber_gone(key);
         }
-        let mut waits_for_routes = false;
+        let mut unrouted = Vec::new();
         for subscription in self.net.present_peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default() {
-            waits_for_routes |= self.subscriptions.accept(subscription).is_some_and(|accept| accept.unrouted.is_some());
+            unrouted.extend(self.subscriptions.accept_mut(subscription).and_then(Accept::give_up));
             self.remove_subscription(subscription);
         }
         self.net.leave(key, self.host.interface_mut());
-        if waits_for_routes {
-            // No answer comes any more.
-            self.resume(key);
-        }
+        // No answer comes any more.
+        unrouted.iter().for_each(|pending| self.go_on_unanswered(pending));
         self.host.prune();
         self.report_closed_sides();
     }

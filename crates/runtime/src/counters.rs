@@ -124,14 +124,33 @@ impl ClientTotals {
 /// When the gauges of queues and buffers were last updated, which takes too long to be done each turn.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
-    pub(crate) noted_ns: u64,
+    noted_ns: u64,
     /// Whether something has happened since.
-    pub(crate) is_stale: bool,
+    is_stale: bool,
 }
 
 impl Levels {
     /// Between two times that it is done, in ns.
-    pub(crate) const PAUSE_NS: u64 = 10_000_000;
+    const PAUSE_NS: u64 = 10_000_000;
+
+    /// Something has happened, if `has_worked`.
+    #[inline]
+    pub(crate) fn note_work(&mut self, has_worked: bool) {
+        self.is_stale |= has_worked;
+    }
+
+    /// In how many ns they are to be updated; 0: now, which counts as done. Nothing if nothing has happened.
+    #[inline]
+    pub(crate) fn due_in_ns(&mut self, now_ns: u64) -> Option<u64> {
+        if !self.is_stale {
+            return None;
+        }
+        let left_ns = (self.noted_ns + Levels::PAUSE_NS).saturating_sub(now_ns);
+        if left_ns == 0 {
+            *self = Levels { noted_ns: now_ns, is_stale: false };
+        }
+        Some(left_ns)
+    }
 }
 
 /// Everything a context counts for itself.

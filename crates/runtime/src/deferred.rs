@@ -5,60 +5,21 @@
 //! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.
 
 use crate::context::{Context, InWork};
-use crate::inbox::Inbox;
 use crate::net::frames::Data;
 use crate::net::payload::Deferred;
 use crate::net::peers::PeerRef;
+use crate::pending::Pending;
 use crate::refusal::refuse;
 use crossdock_transport::Reply;
 use crossdock_transport::control::RefusalCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A request for which its peer is paused. Whatever becomes of it, the peer goes on: if the last clone of this is dropped before an
-/// answer, as by a panic on any thread, the request is refused.
-#[derive(Clone)]
-pub(crate) struct Pending(Arc<Unanswered>);
-
-struct Unanswered {
-    peer: PeerRef,
-    id: u32,
-    inbox: Inbox,
-    is_over: AtomicBool,
-}
-
-impl Pending {
-    /// Its peer.
-    pub(crate) fn peer(&self) -> PeerRef {
-        self.0.peer
-    }
-
-    /// Its number.
-    pub(crate) fn id(&self) -> u32 {
-        self.0.id
-    }
-
-    /// Something else answers it, or it needs no answer.
-    pub(crate) fn settle(&self) {
-        self.0.is_over.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if !*self.is_over.get_mut() {
-            let (peer, id) = (self.peer, self.id);
-            // The context may have stopped.
-            let _ = self.inbox.post(move |context| context.refuse_lost(peer, id));
-        }
-    }
-}
 
 impl Context {
     /// From here on the packets of a peer wait, until this request of its is answered.
     pub(crate) fn pause(&mut self, key: usize, id: u32) -> Option<Pending> {
         let (peer, inbox) = (self.net.pause(key)?, self.inbox.own().clone());
-        Some(Pending(Arc::new(Unanswered { peer, id, inbox, is_over: AtomicBool::new(false) })))
+        // The context may have stopped.
+        let go_on = move |unanswered| drop(inbox.post(move |context| context.refuse_lost(peer, unanswered)));
+        Some(Pending::new(peer, id, go_on))
     }
 
     /// Answers a request for which a peer was paused, and goes on with what it has sent meanwhile.
@@ -78,11 +39,14 @@ impl Context {
         }
     }
 
-    /// A request was lost before it was answered, which is a mistake of Crossdock's, or its peer has gone.
-    fn refuse_lost(&mut self, peer: PeerRef, id: u32) {
+    /// A request was lost before its peer went on, which is a mistake of Crossdock's, or its peer has gone. With the request's
+    /// number if it has no answer.
+    fn refuse_lost(&mut self, peer: PeerRef, unanswered: Option<u32>) {
         let Some(key) = self.net.still_there(peer) else { return };
-        let refusal = refuse(RefusalCode::State, "the request failed because of a bug in the daemon");
-        self.send_control(key, &Reply::Refused { id, refusal }.into());
+        if let Some(id) = unanswered {
+            let refusal = refuse(RefusalCode::State, "the request failed because of a bug in the daemon");
+            self.send_control(key, &Reply::Refused { id, refusal }.into());
+        }
         self.resume(key);
     }
 
@@ -123,7 +87,9 @@ mod tests {
     use super::*;
     use crate::config::ContextConfig;
     use crate::handle::ContextHandle;
-    use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
+    use crossdock_format::Format;
+    use crossdock_transport::control::RowErrors;
+    use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
     use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
     use std::time::Duration;
 
@@ -136,14 +102,19 @@ mod tests {
     }
 
     impl Client {
-        fn connect(daemon: SocketAddr) -> Client {
+        fn connect(daemon: SocketAddr, number: u64) -> Client {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             socket.connect(daemon).unwrap();
             // Only a broken build waits so long.
             socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let mut client = Client { socket, session: 0, seq: 0, next: 0 };
-            let hello =
-                Hello { nonce: 1, session: 7, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: false };
+            let hello = Hello {
+                nonce: number,
+                session: number as u32,
+                packet_bytes: 1472,
+                window_bytes: 16 * 1472,
+                uses_mailboxes: false,
+            };
             client.socket.send(&hello.packet()).unwrap();
             client.session = Welcome::decode(&client.receive(Kind::Welcome).1).unwrap().session;
             client
@@ -167,6 +138,34 @@ mod tests {
             self.socket.send(&header.packet(&payload).unwrap()).unwrap();
         }
 
+        /// A subscription to a stream of one format that accepts this format only.
+        fn subscribe(id: u32) -> Request {
+            Request::Subscribe {
+                id,
+                subscription: 1,
+                sql: "SELECT * FROM N".into(),
+                overflow: None,
+                wait: false,
+                accept: vec![FormatName::Version(1)],
+                unreadable: None,
+                row_errors: RowErrors::default(),
+                positions: false,
+                one_format: false,
+            }
+        }
+
+        fn expect_lost(&mut self, id: u32) {
+            let lost = self.reply();
+            let Reply::Refused { id: refused, refusal } = lost else { panic!("{lost:?}") };
+            assert_eq!((refused, refusal.message.as_str()), (id, "the request failed because of a bug in the daemon"));
+        }
+
+        /// The answer to a request that was sent behind another one.
+        fn expect_next(&mut self, id: u32) {
+            let next = self.reply();
+            assert!(matches!(next, Reply::Refused { id: next, .. } if next == id), "{next:?}");
+        }
+
         fn reply(&mut self) -> Reply {
             loop {
                 let (header, payload) = self.receive(Kind::Control);
@@ -188,7 +187,7 @@ mod tests {
     fn a_request_that_is_lost_by_a_panic_is_refused_and_its_session_goes_on() {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
-        let mut client = Client::connect(daemon.local_addr());
+        let mut client = Client::connect(daemon.local_addr(), 7);
         let losing: [fn(&mut Context, Pending); 4] = [
             |context, pending| context.ask_catalog(move |_| lose(pending), |_, ()| {}),
             |context, pending| context.ask_catalog(|_| (), move |_, ()| lose(pending)),
@@ -204,14 +203,53 @@ mod tests {
             });
             begun.unwrap();
             client.send(Request::CountSubscriptions { id: 100 + id, stream: 1 });
-            let lost = client.reply();
-            let Reply::Refused { id: refused, refusal } = lost else { panic!("{lost:?}") };
-            assert_eq!((refused, refusal.message.as_str()), (id, "the request failed because of a bug in the daemon"));
-            let next = client.reply();
-            assert!(matches!(next, Reply::Refused { id: next, .. } if next == 100 + id), "{next:?}");
+            client.expect_lost(id);
+            client.expect_next(100 + id);
         }
         // The control thread goes on as well.
         assert_eq!(daemon.streams().unwrap().len(), 0);
+        daemon.stop().unwrap();
+    }
+
+    /// Two subscriptions get their routes at once, and the context panics at the second: it is refused, and both sessions go on.
+    #[test]
+    fn a_subscription_whose_routes_are_lost_by_a_panic_is_refused_and_its_session_goes_on() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
+        let mut clients = [7, 8].map(|number| Client::connect(daemon.local_addr(), number));
+        let (inboxes, catalog) = daemon.inside();
+        let format = Format::parse_schema("n i64").unwrap();
+        let key = catalog.run(move |catalog| catalog.declare("N", &format)).unwrap().unwrap() as usize;
+        for _ in 0..2 {
+            // As if routes were being planned, so that both are planned next.
+            inboxes[0].run(move |context| context.streams.get_mut(key).unwrap().note_planned(true)).unwrap();
+            for (before, client) in clients.iter_mut().enumerate() {
+                client.send(Client::subscribe(1));
+                client.send(Request::CountSubscriptions { id: 100, stream: 1 });
+                while inboxes[0].run(|context| context.subscriptions.len()).unwrap() == before {
+                    std::thread::yield_now();
+                }
+            }
+            let replan = move |context: &mut Context| {
+                context.graph.panic_in_routes(2);
+                context.streams.get_mut(key).unwrap().note_planned(false);
+                context.replan(key);
+            };
+            inboxes[0].run(replan).unwrap();
+            let [first, second] = &mut clients;
+            let stands = first.reply();
+            assert!(matches!(stands, Reply::Subscribed { id: 1, .. }), "{stands:?}");
+            first.expect_next(100);
+            second.expect_lost(1);
+            second.expect_next(100);
+            // What other requests wait for has come as well.
+            inboxes[0].wait_for_routes("N".to_owned()).unwrap();
+            for (client, reply) in [(first, "Done"), (second, "Refused")] {
+                client.send(Request::Unsubscribe { id: 2, subscription: 1 });
+                let ended = client.reply();
+                assert!(format!("{ended:?}").starts_with(reply), "{ended:?}");
+            }
+        }
         daemon.stop().unwrap();
     }
 

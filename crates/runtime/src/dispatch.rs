@@ -286,7 +286,7 @@ impl Context {
         opened.retain(|&key| {
             // It may have ended since, or its packet have left.
             let Some(subscription) = self.subscriptions.get(key) else { return false };
-            let Some(opened_ns) = subscription.output.opened_ns() else { return false };
+            let Some(opened_ns) = subscription.opened_ns() else { return false };
             if self.net.now_ns() < opened_ns.saturating_add(linger_ns) {
                 return true;
             }
@@ -300,7 +300,7 @@ impl Context {
     pub(crate) fn flush_subscription(&mut self, key: usize) {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let (peer, to) = (subscription.peer(), subscription.recipient());
-        self.net.flush(peer, &mut subscription.output, to, self.host.interface_mut());
+        self.net.flush(peer, subscription.packet(), to, self.host.interface_mut());
     }
 }
 

@@ -71,12 +71,12 @@ impl Sessions<'_> {
     ) -> Sent {
         let nothing = Sent { outcome: Outcome::Made, records: 0, bytes: 0, no_buffer: 0, too_long: 0 };
         let Some(subscription) = self.subscriptions.present_mut(key) else { return nothing };
-        let (was_open, to) = (subscription.output.opened_ns().is_some(), subscription.recipient());
-        let (peer, output) = (subscription.peer(), &mut subscription.output);
+        let (was_open, to) = (subscription.opened_ns().is_some(), subscription.recipient());
+        let (peer, output) = (subscription.peer(), subscription.packet());
         let Some(mut sink) = self.net.sink(peer, to, output, of, spill, self.host) else { return nothing };
         let outcome = push(&mut sink);
         let SessionSink { taken: records, bytes, no_buffer, too_long, .. } = sink;
-        if !was_open && subscription.output.opened_ns().is_some() {
+        if !was_open && subscription.opened_ns().is_some() {
             self.subscriptions.note_opened(key);
         }
         self.net.note_sent(peer, records);

@@ -8,8 +8,8 @@ use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::managers::request::handler_of;
+use crate::morph::Accept;
 use crate::morph::lists::Planned;
-use crate::morph::waiting::short;
 use crate::net::queues::Backlog;
 use crate::streams::Stream;
 use crate::subscriptions::{Subscription, narrowed_to};
@@ -98,9 +98,12 @@ impl Context {
     }
 
     pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
-        let with_backlog = self.subscriptions.iter().map(|(key, s)| (key, s, self.backlog(s)));
+        let with_backlog = self.subscriptions.iter().map(|(key, s)| {
+            let accept = s.accept().map(Accept::describe).unwrap_or_default();
+            (key, s, self.backlog(s), accept)
+        });
         let mut infos: Vec<SubscriptionInfo> = with_backlog
-            .map(|(key, s, backlog)| SubscriptionInfo {
+            .map(|(key, s, backlog, (accept, unreadable))| SubscriptionInfo {
                 id: s.id(),
                 stream: s.asked().stream().to_owned(),
                 context: self.name.clone(),
@@ -117,8 +120,8 @@ impl Context {
                 first_conversion_error: s.gauges().first_conversion_error().map(str::to_owned),
                 backlog_bytes: backlog.bytes,
                 queue_bytes: backlog.bound,
-                accept: s.accept().map(|accept| accept.names.iter().map(short).collect()).unwrap_or_default(),
-                unreadable: s.accept().map(|accept| accept.unreadable.word().to_owned()).unwrap_or_default(),
+                accept,
+                unreadable,
                 held_records: self.graph.held(key).0,
                 held_bytes: self.graph.held(key).1,
             })

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -127,9 +128,14 @@ pub struct ContextHandle {
 pub(crate) struct Shared {
     pub(crate) local_addr: SocketAddr,
     pub(crate) udp: UdpInfo,
-    /// Of the I/O contexts, in the order of their places, the home context's first.
+    /// Of the I/O contexts, in the order of their places.
     pub(crate) inboxes: Arc<[Inbox]>,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The home context's among them.
+    pub(crate) home: Inbox,
+    /// Whether a context without sessions is without a thread.
+    pub(crate) ended: Arc<AtomicBool>,
+    /// Of the I/O contexts, as long as they run.
+    pub(crate) threads: Mutex<Vec<(Inbox, JoinHandle<()>)>>,
     pub(crate) attach_addr: Option<AttachAddr>,
     pub(crate) attach: Mutex<Option<AttachThread>>,
     pub(crate) services: Mutex<ServiceThread>,
@@ -175,10 +181,11 @@ impl ContextHandle {
         opened.into_iter().collect::<io::Result<()>>().map_err(system)
     }
 
-    /// Whether the thread of an I/O context has ended, which none should before [`ContextHandle::stop`].
+    /// Whether the thread of a context has ended and no other has taken its place, which should not be before
+    /// [`ContextHandle::stop`].
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.shared.inboxes.iter().any(Inbox::is_closed)
+        self.shared.ended.load(Ordering::Acquire) || self.shared.inboxes.iter().any(Inbox::is_closed)
     }
 
     /// The address it receives on.
@@ -221,8 +228,7 @@ impl ContextHandle {
     /// Has the home context run something short, once it has taken in what has changed in the catalog before.
     fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Context) -> T + Send + 'static) -> Result<T, Stopped> {
         self.shared.catalog.run(|_| ())?;
-        let home = self.shared.inboxes.first().ok_or(Stopped::default())?;
-        home.run(work)
+        self.shared.home.run(work)
     }
 
     /// Has all I/O contexts run something short, in the order of their places.
@@ -564,10 +570,11 @@ impl ContextHandle {
         (&self.shared.inboxes, &self.shared.catalog)
     }
 
-    /// Says goodbye to all sessions and waits for the contexts' end. Once is enough; more does nothing.
+    /// Says goodbye to all sessions and waits for the contexts' end. Once is enough, unless it fails; more does nothing.
     ///
     /// # Errors
-    /// An I/O context has not come back from a step for 5 s: its thread goes on until it does, and all else has ended.
+    /// An I/O context has not come back from a step for 5 s: its thread goes on until it does, and all else has ended. A later call
+    /// waits for it again.
     pub fn stop(&self) -> Result<(), Stopped> {
         self.shared.stop()
     }
@@ -575,7 +582,7 @@ impl ContextHandle {
 
 impl Shared {
     fn stop(&self) -> Result<(), Stopped> {
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if threads.is_empty() {
             return Ok(());
         }
@@ -586,10 +593,13 @@ impl Shared {
         }
         self.inboxes.iter().for_each(Inbox::stop);
         let mut stopped = Ok(());
-        for (inbox, thread) in self.inboxes.iter().zip(threads) {
+        for (inbox, thread) in std::mem::take(&mut *threads) {
             match inbox.wait_for_end() {
                 Ok(()) => drop(thread.join()),
-                stuck => stopped = stopped.and(stuck),
+                stuck => {
+                    stopped = stopped.and(stuck);
+                    threads.push((inbox, thread));
+                }
             }
         }
         drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -607,8 +617,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nobody is left to hear that a context is stuck.
-        let _ = self.stop();
+        // A stop that was tried has ended what it could.
+        if self.manager_thread.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            // Nobody is left to hear that a context is stuck.
+            let _ = self.stop();
+        }
     }
 }
 

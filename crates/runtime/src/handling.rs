@@ -3,7 +3,7 @@
 
 use crate::clock::TurnClock;
 use crate::context::Context;
-use crate::counters::{DropReason, Levels};
+use crate::counters::DropReason;
 use crate::streams::{Stream, StreamFacts};
 
 impl Context {
@@ -62,7 +62,7 @@ impl Context {
         if batches > 0 {
             self.graph.gauges().batch_latency.note(end_ns.saturating_sub(self.net.since_ns()), batches);
         }
-        self.levels.is_stale = true;
+        self.levels.note_work(true);
         self.note_levels();
     }
 
@@ -71,12 +71,10 @@ impl Context {
     pub(crate) fn note_levels(&mut self) -> u64 {
         let device = self.net.device_counters();
         self.graph.gauges().network_bytes.set(device.bytes_received.wrapping_add(device.bytes_sent));
-        let (now_ns, due_ns) = (self.net.now_ns(), self.levels.noted_ns + Levels::PAUSE_NS);
-        match self.levels.is_stale {
-            false => u64::MAX,
-            true if now_ns < due_ns => due_ns - now_ns,
-            true => {
-                self.levels = Levels { noted_ns: now_ns, is_stale: false };
+        match self.levels.due_in_ns(self.net.now_ns()) {
+            None => u64::MAX,
+            Some(left_ns @ 1..) => left_ns,
+            Some(0) => {
                 let (of_net, _) = self.net.buffers();
                 self.graph.note_queues(self.workspace.buffers_in_use() + of_net);
                 u64::MAX

@@ -38,6 +38,7 @@ mod managers;
 mod morph;
 mod names;
 mod net;
+mod pending;
 mod planner;
 mod platform;
 mod positions;

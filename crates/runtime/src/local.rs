@@ -226,7 +226,7 @@ impl Context {
         // It may have ended while the copy was given to the others.
         let Some(subscription) = self.subscriptions.get_mut(key) else { return };
         let (peer, to, host) = (subscription.peer(), subscription.recipient(), self.host.interface_mut());
-        self.net.flush(peer, &mut subscription.output, to, host);
+        self.net.flush(peer, subscription.packet(), to, host);
         self.net.pass_in_place(peer, message, to, header.records, host);
         let records = u64::from(header.records);
         subscription.gauges().records_in.add(records);

@@ -190,7 +190,7 @@ impl Context {
         }
         if subscription.accept().is_some() {
             // Once for all that go together.
-            self.morph.stale.insert(subscription.stream());
+            self.morph.note_left(subscription.stream());
         }
         self.end_delivery(subscription.stream());
         self.streams.leave(subscription.stream());

@@ -104,7 +104,8 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         bell: Arc::clone(&context.bell),
     });
     // Where the services are.
-    let home = opened.iter().position(|context| context.services.is_some()).unwrap_or_default();
+    let home = opened.iter().position(|context| context.services.is_some());
+    let home = home.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has services")))?;
     let attach = attach(&config, passed.attach, local_addr, (targets.collect(), home, views.events.clone()))?;
     let handles = inboxes.iter().zip(&io_seats);
     let handles: Vec<IoHandle> =
@@ -115,17 +116,22 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
     let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
     let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
+    let running = handles.iter().map(|io| io.inbox.clone()).zip(io_threads).collect();
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
     let watch = Watch::new(seats, threads, watched, Duration::from_millis(config.platform.stuck_after_ms.into()));
+    let ended = watch.ended();
     let kept = Kept::new(config.morph.state_dir.clone());
+    let home = handles.get(home).cloned().ok_or_else(|| system(CONTEXTS)(io::Error::other("none has services")))?;
     let (manager, manager_thread) =
-        start_managers((handles, overlay, watch), &catalog, config.platform, (kept, views), requests)
+        start_managers((handles, home.at), (overlay, watch), &catalog, config.platform, (kept, views), requests)
             .map_err(system("a thread"))?;
     Ok(Shared {
         local_addr,
         udp,
         inboxes,
-        threads: Mutex::new(io_threads),
+        home: home.inbox,
+        ended,
+        threads: Mutex::new(running),
         attach_addr: attach.as_ref().map(|attach| attach.address().clone()),
         attach: Mutex::new(attach),
         services: Mutex::new(service_thread),
@@ -246,7 +252,8 @@ fn run_context(parts: Parts) -> io::Result<JoinHandle<()>> {
 
 /// Starts the managers' thread, which takes `requests`.
 fn start_managers(
-    (io, overlay, watch): (Vec<IoHandle>, Overlay, Watch),
+    (io, home): (Vec<IoHandle>, ContextIndex),
+    (overlay, watch): (Overlay, Watch),
     catalog: &CatalogHandle,
     config: PlatformConfig,
     (kept, views): (Kept, Views),
@@ -255,7 +262,7 @@ fn start_managers(
     let natives = Natives::built_in();
     let handle = ManagerHandle::new(Arc::clone(&requests), views.clone());
     let catalog = catalog.clone();
-    let parts = ManagerParts { io, catalog, overlay, watch, natives, config, kept, views, requests };
+    let parts = ManagerParts { io, home, catalog, overlay, watch, natives, config, kept, views, requests };
     Ok((handle, Managers::start(parts)?))
 }
 

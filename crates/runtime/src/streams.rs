@@ -129,7 +129,7 @@ pub(crate) struct Stream {
     /// The handler that makes it, if one does.
     made_by: Option<Box<str>>,
     /// The routes between its formats, which are `morph`'s.
-    pub(crate) morphing: Morphing,
+    morphing: Morphing,
 }
 
 impl Stream {
@@ -167,13 +167,12 @@ impl Stream {
 
     /// Whether its routes are planned for the formats and conversions that it has now.
     pub(crate) fn is_routed(&self) -> bool {
-        let Morphing { conversions, formats, .. } = &self.morphing;
-        *formats == self.entry.formats().len() && Arc::ptr_eq(conversions, self.entry.conversions())
+        self.morphing.is_routed(&self.entry)
     }
 
     /// Whether its routes are to be planned: for these, or for other subscriptions.
     pub(crate) fn needs_routes(&self) -> bool {
-        !self.is_routed() || self.morphing.routed != self.morphing.changes
+        self.morphing.needs_routes(&self.entry)
     }
 
     /// Forgets the formats that the catalog has no longer, and returns them. The samples of the others stay.
@@ -185,7 +184,7 @@ impl Stream {
         let both = self.formats.iter().zip(entry.formats());
         let same = both.take_while(|(known, format)| known.format == **format).count();
         gone.extend(self.formats.drain(same..).map(|known| known.format.id()));
-        self.morphing.formats = self.morphing.formats.min(same);
+        self.morphing.forget_formats(same);
         gone
     }
 
@@ -371,17 +370,30 @@ impl Stream {
         }
     }
 
-    /// Its routes stay unchanged, whatever has changed: none are needed, or they could not be planned.
+    /// Its routes stay unchanged, whatever has changed: they could not be planned.
     pub(crate) fn adopt_routes(&mut self) {
-        let (morphing, entry) = (&mut self.morphing, &self.entry);
-        morphing.conversions = Arc::clone(entry.conversions());
-        (morphing.formats, morphing.routed) = (entry.formats().len(), morphing.changes);
+        self.morphing.adopt_routes(&self.entry);
+    }
+
+    /// None of its subscriptions needs routes.
+    pub(crate) fn end_routes(&mut self) {
+        self.morphing.end_routes(&self.entry);
+    }
+
+    /// The routes between its formats, for `morph`.
+    pub(crate) fn morphing(&self) -> &Morphing {
+        &self.morphing
+    }
+
+    /// The same, to change.
+    pub(crate) fn morphing_mut(&mut self) -> &mut Morphing {
+        &mut self.morphing
     }
 
     /// The first format that the queries here are not planned for yet, if its routes are.
     pub(crate) fn next_format(&self) -> Option<&Format> {
-        let has_routes = self.formats.len() < self.morphing.formats;
-        self.entry.formats().get(self.formats.len()).filter(|_| has_routes)
+        let next = self.formats.len();
+        self.entry.formats().get(next).filter(|_| self.morphing.covers(next))
     }
 
     /// Whether a format of it is known, so that it can be asked for.

@@ -7,10 +7,10 @@ use crate::Overflow;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
-use crate::deferred::Pending;
 use crate::graph::gauges::NodeGauges;
 use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
+use crate::pending::Pending;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
 use crate::streams::Stream;
@@ -193,8 +193,8 @@ impl Context {
                 self.go_on_unanswered(&pending);
             }
             Ok(Outcome::Waits) => self.go_on_unanswered(&pending),
-            // It is answered with its routes, or that they cannot be planned.
-            Ok(Outcome::Unrouted) => pending.settle(),
+            // The subscription has it, until there are routes or they cannot be planned.
+            Ok(Outcome::Unrouted) => {}
             Ok(Outcome::Unplanned(formats)) => {
                 let facts = self.query_facts(stream);
                 let work = move |costs: &QueryCostModel| {
@@ -453,12 +453,7 @@ impl Context {
         let entry = self.streams.get(stream_key).map(Stream::entry);
         let has_conversions = entry.is_some_and(|entry| !entry.conversions().graph().conversions().is_empty());
         if coming.request.one_format && has_conversions {
-            let accept = Accept {
-                is_open: true,
-                unrouted: Some(coming.request.id),
-                ..Accept::new(Vec::new(), Unreadable::Drop)
-            };
-            subscription.accept_only(accept);
+            subscription.accept_only(Accept::open(coming.pending.clone()));
         }
         Ok(subscription)
     }
@@ -471,16 +466,15 @@ impl Context {
         formats: Vec<Format>,
     ) -> Result<(), Refusal> {
         let policy = coming.request.unreadable.unwrap_or(self.config.morph.unreadable);
-        let mut accept = Accept::new(coming.request.accept.clone(), policy);
-        accept.unrouted = Some(coming.request.id);
+        let mut accept = Accept::named(coming.pending.clone(), coming.request.accept.clone(), policy);
         for format in formats {
             subscription.add_planned(coming.take(&format)).map_err(|error| {
                 let message = format!("the query does not fit the accepted format {}: {error}", format.id());
                 refuse(RefusalCode::Query, message)
             })?;
-            accept.targets.push(format);
+            accept.accept(format);
         }
-        if let (true, Some(name)) = (accept.targets.is_empty(), coming.request.accept.first()) {
+        if let (true, Some(name)) = (accept.knows_none(), coming.request.accept.first()) {
             if !coming.request.wait {
                 return Err(self.streams.snapshot().unknown_format(subscription.select().stream(), name));
             }

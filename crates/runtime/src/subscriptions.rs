@@ -170,7 +170,7 @@ pub(crate) struct Subscription {
     /// The formats that it accepts, where it says so; there are entries for these only.
     accept: Option<Box<Accept>>,
     /// The packet that is being filled for it, which is `net`'s.
-    pub(crate) output: Output,
+    output: Output,
     /// Records that were dropped from its session's queue, after its query had put them there.
     dropped_unsent: u64,
     /// How far it is known what it has lost.
@@ -413,6 +413,18 @@ impl Subscription {
         Recipient { subscription: self.number, droppable: self.is_droppable() }
     }
 
+    /// When the packet was opened that is being filled for it, if one is.
+    #[inline]
+    pub(crate) fn opened_ns(&self) -> Option<u64> {
+        self.output.opened_ns()
+    }
+
+    /// The packet that is being filled for it, for `net`.
+    #[inline]
+    pub(crate) fn packet(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
     /// The formats of the records that may leave, the newest last.
     pub(crate) fn output_formats(&self) -> impl Iterator<Item = &Format> {
         self.entries.iter().filter_map(|e| e.output_format.as_ref())
@@ -639,7 +651,7 @@ impl Subscriptions {
     /// After a panic: finds those with an open packet again.
     #[cold]
     pub(crate) fn recover(&mut self) {
-        self.opened = self.iter().filter(|(_, of)| of.output.opened_ns().is_some()).map(|(key, _)| key).collect();
+        self.opened = self.iter().filter(|(_, of)| of.opened_ns().is_some()).map(|(key, _)| key).collect();
     }
 
     /// Whether a packet was filled in part and has not left.

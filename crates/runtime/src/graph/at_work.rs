@@ -21,4 +21,7 @@ pub(super) struct Panics {
     /// How many changes of ports and of nodes are to panic next, for tests.
     #[cfg(test)]
     pub(super) wanted_in_changes: [u32; 2],
+    /// The number of routes until one panics, itself included, for tests.
+    #[cfg(test)]
+    pub(super) wanted_in_routes: u32,
 }

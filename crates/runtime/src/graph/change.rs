@@ -220,6 +220,8 @@ impl Graph {
     /// over memory that another core wrote last, so no batch waits for several.
     #[inline]
     pub(crate) fn take_orders(&mut self, ws: &mut Workspace) -> bool {
+        #[cfg(test)]
+        self.panic_in_turn_if_wanted();
         if !self.is_changing() {
             self.orders.fetched = self.orders.orders.pop();
             return self.orders.fetched.is_some();

@@ -67,6 +67,8 @@ impl Graph {
 
     /// How each format comes to a session from now on. What came before goes first.
     pub(crate) fn route(&mut self, key: usize, takes: Vec<(u64, Take)>, stock: &mut Stock) {
+        #[cfg(test)]
+        self.panic_in_route_if_wanted();
         let reader = NodeId::of_subscription(key);
         let now = |(format, take): &(u64, Take)| match take {
             Take::Direct | Take::Convert(_) => Some((*format, *take)),

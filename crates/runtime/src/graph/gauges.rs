@@ -334,6 +334,9 @@ pub(crate) struct ContextGauges {
     pub(crate) asleep: Gauge,
     /// Clients that are attached to it.
     pub(crate) clients: Gauge,
+    /// How many of its next turns are to panic, for tests.
+    #[cfg(test)]
+    pub(crate) wanted_panics: Gauge,
 }
 
 #[cfg(test)]

@@ -69,16 +69,14 @@ impl Graph {
         }
     }
 
-    /// Goes on after a panic; the node that was at work, if one was. If there are too many panics in a row, this one goes on.
+    /// Goes on after a panic; the node that was at work, if one was. If there are too many panics in a row, this one goes on and ends
+    /// the thread, and another thread can go on with the graph.
     #[cold]
     pub(crate) fn recover(&mut self, panic: Box<dyn Any + Send>, ws: &mut Workspace) -> Option<NodeId> {
         self.gauges.panics.add(1);
         let turns = self.gauges.turns.get();
         let in_a_row = if self.panics.turns == turns { self.panics.in_a_row + 1 } else { 1 };
         (self.panics.in_a_row, self.panics.turns) = (in_a_row, turns);
-        if in_a_row > MOST_PANICS {
-            resume_unwind(panic);
-        }
         ws.builder = BatchBuilder::default();
         ws.selection = Default::default();
         self.put_back();
@@ -88,6 +86,10 @@ impl Graph {
             self.report(number, report);
         }
         self.resume_changes();
+        if in_a_row > MOST_PANICS {
+            self.panics.in_a_row = 0;
+            resume_unwind(panic);
+        }
         at_work.map(|(node, _)| node)
     }
 
@@ -124,6 +126,32 @@ impl Graph {
     #[cfg(test)]
     pub(crate) fn panic_in_changes(&mut self, ports: u32, nodes: u32) {
         self.panics.wanted_in_changes = [ports, nodes];
+    }
+
+    /// Panics if a test wants that, before anything of a turn is done.
+    #[cfg(test)]
+    pub(super) fn panic_in_turn_if_wanted(&self) {
+        let wanted = &self.gauges.wanted_panics;
+        if wanted.get() > 0 {
+            wanted.set(wanted.get() - 1);
+            resume_unwind(Box::new("as the test wants"));
+        }
+    }
+
+    /// The `at`-th of the next routes of sessions panics, counted from 1.
+    #[cfg(test)]
+    pub(crate) fn panic_in_routes(&mut self, at: u32) {
+        self.panics.wanted_in_routes = at;
+    }
+
+    /// Panics if a test wants that.
+    #[cfg(test)]
+    pub(super) fn panic_in_route_if_wanted(&mut self) {
+        let before = self.panics.wanted_in_routes;
+        self.panics.wanted_in_routes = before.saturating_sub(1);
+        if before == 1 {
+            resume_unwind(Box::new("as the test wants"));
+        }
     }
 
     /// Panics if a test wants that.

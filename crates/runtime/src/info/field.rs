@@ -1,7 +1,7 @@
 //! The description of what can be seen. A field of a report is declared once, with its type, help, unit and kind; the
 //! JSON and its schema, the lists, the live view and the metrics are made from that declaration.
 
-use super::{DomainInfo, HandlerInputInfo, HistogramInfo, LoadInfo};
+use super::{DomainInfo, FieldInfo, HandlerInputInfo, HistogramInfo, LoadInfo, PathStep};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -119,7 +119,7 @@ pub enum Value<'a> {
     Load(&'a LoadInfo),
     /// Observations.
     Histogram(&'a HistogramInfo),
-    /// The number of reports within the report.
+    /// The number of reports, or of numbers, within the report.
     Parts(usize),
 }
 
@@ -228,6 +228,9 @@ seen! {
     HistogramInfo, false: of => Value::Histogram(of);
     Vec<HandlerInputInfo>, false: of => Value::Parts(of.len());
     Vec<DomainInfo>, false: of => Value::Parts(of.len());
+    Vec<PathStep>, false: of => Value::Parts(of.len());
+    Vec<FieldInfo>, false: of => Value::Parts(of.len());
+    Vec<u32>, false: of => Value::Parts(of.len());
 }
 
 impl<T: Seen> Seen for Option<T> {

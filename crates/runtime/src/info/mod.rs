@@ -152,32 +152,6 @@ pub enum FormatNameSchema {
     Description(String),
 }
 
-/// One conversion between two formats of a stream.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ConversionInfo {
-    /// The stream.
-    pub stream: String,
-    /// The id of the format that it reads.
-    pub from: String,
-    /// Which version of the stream that is, if it is one.
-    pub from_version: Option<u32>,
-    /// The id of the format that it produces.
-    pub to: String,
-    /// Which version of the stream that is, if it is one.
-    pub to_version: Option<u32>,
-    /// The conversion, as it was registered.
-    pub conversion: String,
-    /// Whether it stays when the session that registered it ends.
-    pub kept: bool,
-    /// `kept`, or its owner: an address, or `client 3 (pid 123 name)`.
-    pub owner: String,
-    /// Whether it is used; otherwise another one between the same formats takes precedence.
-    pub in_force: bool,
-    /// Its estimated cost for a record, in ns.
-    pub ns_per_record: f64,
-}
-
 impl ConversionInfo {
     /// The owner of a conversion whose session has ended.
     pub(crate) const GONE: &str = "gone";
@@ -197,66 +171,6 @@ pub struct PathStep {
     pub registered: bool,
 }
 
-/// The path of a stream's format to a format that subscribers accept; or that it is missing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PathInfo {
-    /// The stream.
-    pub stream: String,
-    /// The id of the incoming format.
-    pub from: String,
-    /// Which version of the stream that is, if it is one.
-    pub from_version: Option<u32>,
-    /// The id of the format that is accepted.
-    pub to: String,
-    /// Which version of the stream that is, if it is one.
-    pub to_version: Option<u32>,
-    /// Whether no conversion leads there: records wait, or are dropped.
-    pub is_missing: bool,
-    /// The conversions on the path; none if the format is accepted unchanged.
-    pub steps: Vec<PathStep>,
-    /// What runs, in order: the steps, merged where possible.
-    pub parts: Vec<String>,
-    /// Its estimated cost for a record, moved bytes included, in ns.
-    pub ns_per_record: f64,
-    /// The measured cost per record, in ns, on the latest records; only in a plan, and if there are any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured_ns_per_record: Option<f64>,
-    /// The number of records of this measurement.
-    #[serde(default)]
-    pub sample_records: u64,
-    /// Subscriptions that use it, or wait for it.
-    pub subscriptions: u32,
-    /// Incoming records.
-    pub records_in: u64,
-    /// Outgoing records.
-    pub records_out: u64,
-    /// Records that could not be converted, because a value does not fit the next format.
-    pub refused: u64,
-    /// The reason for the latest of them, with the field, if a conversion by name reports it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refusal: Option<String>,
-    /// Records that wait for it.
-    pub waiting: u64,
-}
-
-/// One format.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FormatInfo {
-    /// Its id, 16 hex digits.
-    pub id: String,
-    /// Streams on which it was announced.
-    pub streams: Vec<String>,
-    /// Which version of each of these it is, counted from 1.
-    #[serde(default)]
-    pub versions: Vec<u32>,
-    /// Its canonical description.
-    pub description: String,
-    /// Its fields: name and type.
-    pub fields: Vec<FieldInfo>,
-}
-
 /// One field of a format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -271,6 +185,89 @@ pub struct FieldInfo {
 }
 
 reports! {
+    /// One conversion between two formats of a stream.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct ConversionInfo {
+        /// The stream.
+        pub stream: String,
+        /// The id of the format that it reads.
+        pub from: String,
+        /// Which version of the stream that is, if it is one.
+        pub from_version: Option<u32>,
+        /// The id of the format that it produces.
+        pub to: String,
+        /// Which version of the stream that is, if it is one.
+        pub to_version: Option<u32>,
+        /// The conversion, as it was registered.
+        pub conversion: String,
+        /// Whether it stays when the session that registered it ends.
+        pub kept: bool,
+        /// `kept`, or its owner: an address, or `client 3 (pid 123 name)`.
+        pub owner: String,
+        /// Whether it is used; otherwise another one between the same formats takes precedence.
+        pub in_force: bool,
+        /// Its estimated cost for a record, in ns.
+        pub ns_per_record: f64,
+    }
+
+    /// The path of a stream's format to a format that subscribers accept; or that it is missing.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct PathInfo {
+        /// The stream.
+        pub stream: String,
+        /// The id of the incoming format.
+        pub from: String,
+        /// Which version of the stream that is, if it is one.
+        pub from_version: Option<u32>,
+        /// The id of the format that is accepted.
+        pub to: String,
+        /// Which version of the stream that is, if it is one.
+        pub to_version: Option<u32>,
+        /// Whether no conversion leads there: records wait, or are dropped.
+        pub is_missing: bool,
+        /// The conversions on the path; none if the format is accepted unchanged.
+        pub steps: Vec<PathStep>,
+        /// What runs, in order: the steps, merged where possible.
+        pub parts: Vec<String>,
+        /// Its estimated cost for a record, moved bytes included, in ns.
+        pub ns_per_record: f64,
+        /// The measured cost per record, in ns, on the latest records; only in a plan, and if there are any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub measured_ns_per_record: Option<f64>,
+        /// The number of records of this measurement.
+        #[serde(default)]
+        pub sample_records: u64,
+        /// Subscriptions that use it, or wait for it.
+        pub subscriptions: u32 = listed().title("subscribers"),
+        /// Incoming records.
+        pub records_in: u64 = listed().title("in"),
+        /// Outgoing records.
+        pub records_out: u64 = listed().title("out"),
+        /// Records that could not be converted, because a value does not fit the next format.
+        pub refused: u64,
+        /// The reason for the latest of them, with the field, if a conversion by name reports it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub refusal: Option<String>,
+        /// Records that wait for it.
+        pub waiting: u64,
+    }
+
+    /// One format.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct FormatInfo {
+        /// Its id, 16 hex digits.
+        pub id: String = listed().title("format"),
+        /// Streams on which it was announced.
+        pub streams: Vec<String>,
+        /// Which version of each of these it is, counted from 1.
+        #[serde(default)]
+        pub versions: Vec<u32>,
+        /// Its canonical description.
+        pub description: String,
+        /// Its fields: name and type.
+        pub fields: Vec<FieldInfo>,
+    }
+
     /// One I/O context: its counters, by exit.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ContextInfo {

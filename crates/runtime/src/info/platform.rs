@@ -312,7 +312,8 @@ pub struct AppliedInfo {
     pub plan: PlanInfo,
     /// From the request to the last context's having taken it, in us.
     pub took_us: u64,
-    /// How often the change waited for contexts: to learn what they know of the streams, to prepare, and to commit.
+    /// How often the change waited for contexts: to learn what they know of the streams, to prepare and to take in new formats at the
+    /// same time, to commit, and to end a stream that no handler makes any more.
     #[serde(default)]
     pub round_trips: u32,
     /// How many handlers were looked at to plan it: those that the change concerns.

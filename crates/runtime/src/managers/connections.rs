@@ -64,8 +64,7 @@ impl Managers {
 
     /// The home context, where the records of derived streams are counted.
     pub(super) fn home(&self) -> ContextIndex {
-        debug_assert!(!self.io.is_empty(), "there is an I/O context");
-        self.io.first().map_or(ContextIndex(0), |home| home.at)
+        self.home
     }
 
     /// The home context's name.
@@ -74,7 +73,7 @@ impl Managers {
     }
 
     /// Has all I/O contexts take in formats of a stream, and plan the queries there for them. The next change of the graph
-    /// waits for that while it is prepared. A context that does not answer is waited for only if the stream comes there.
+    /// waits for that while it is prepared, in the same round trip: neither waits for the other. A context that does not answer is waited for only if the stream comes there.
     pub(super) fn request_formats(&mut self, stream: u32, formats: &[Format]) {
         for IoHandle { inbox, at } in &self.io {
             if self.watch.lost(*at).is_some() && !self.overlay.contexts_of(stream).contains(at) {
@@ -101,6 +100,7 @@ impl Managers {
             let _ = io.inbox.post(move |context| drop(answer.send(work(context))));
             (io.at, wait)
         };
+        self.progress.round_trips += 1;
         // The inbox of one that is lost would fill up.
         let answering = self.io.iter().filter(|io| self.watch.lost(io.at).is_none());
         let waits: Vec<_> = answering.map(post).collect();
@@ -127,7 +127,6 @@ impl Managers {
     /// # Errors
     /// No context answers.
     pub(super) fn facts(&mut self, names: &BTreeSet<String>) -> Result<BTreeMap<String, StreamFacts>, Stopped> {
-        self.progress.round_trips += 1;
         let names = names.clone();
         let known = self.ask_io(move |context| {
             let facts = |name: &String| context.streams.find(name).and_then(|key| context.facts(key));

@@ -70,6 +70,13 @@ impl ManagerHandle {
         self.views.contexts()
     }
 
+    /// The gauges of a context, by its number.
+    #[cfg(test)]
+    pub(crate) fn gauges(&self, at: usize) -> Arc<crate::graph::gauges::ContextGauges> {
+        let view = self.views.latest();
+        view.map(|view| Arc::clone(&view.contexts[at].1)).unwrap_or_default()
+    }
+
     /// What changed on the platform since the daemon's start.
     #[must_use]
     pub fn control(&self) -> ControlInfo {

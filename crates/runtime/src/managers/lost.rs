@@ -127,6 +127,14 @@ impl Managers {
             );
             self.events.note("panicked", About { handler: None, context: Some(&name) }, text);
         }
+        for at in std::mem::take(&mut self.watch.restarted) {
+            let name = self.watch.name(at).to_owned();
+            let text = format!(
+                "the thread of context {name} has ended after panics in a row, which is a mistake of Crossdock's: another thread goes \
+                 on with its handlers and their state; the log above has the place"
+            );
+            self.events.note("restarted", About { handler: None, context: Some(&name) }, text);
+        }
         let turned = std::mem::take(&mut self.watch.turned);
         // While one is lost there is nothing new for it to take.
         let retries = !turned.is_empty() || !self.is_anything_lost();
@@ -169,10 +177,15 @@ mod tests {
 
     /// A daemon with a c-core, and a second I/O context behind it.
     fn daemon() -> (ContextHandle, Format) {
+        daemon_with(ContextKind::CCore)
+    }
+
+    /// The same with a context of that kind in place of the c-core.
+    fn daemon_with(kind: ContextKind) -> (ContextHandle, Format) {
         let mut config =
             ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
         let io = ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) };
-        config.platform.contexts = vec![ContextSpec::new(ContextKind::CCore), io];
+        config.platform.contexts = vec![ContextSpec::new(kind), io];
         config.platform.stuck_after_ms = 200;
         let (context, format) = (ContextHandle::start(config).unwrap(), Format::parse_schema("n i64").unwrap());
         context.declare_stream("N", &format).unwrap().unwrap();
@@ -198,8 +211,12 @@ mod tests {
     }
 
     fn is_reported(context: &ContextHandle, kind: &str) -> bool {
+        is_reported_of("c-core-2", context, kind)
+    }
+
+    fn is_reported_of(name: &str, context: &ContextHandle, kind: &str) -> bool {
         let events = context.manager().events(0).unwrap();
-        events.iter().any(|event| event.kind == kind && event.context.as_deref() == Some("c-core-2"))
+        events.iter().any(|event| event.kind == kind && event.context.as_deref() == Some(name))
     }
 
     #[test]
@@ -261,8 +278,10 @@ mod tests {
         let stuck = context.stop().unwrap_err();
         assert_eq!(stuck.to_string(), "context c-core-2 does not answer: its thread has not returned from a step");
         assert!(inboxes[0].is_closed());
+        assert_eq!(context.stop().unwrap_err().to_string(), stuck.to_string());
         drop(let_go);
-        until(|| inboxes[1].is_closed());
+        context.stop().unwrap();
+        assert!(inboxes[1].is_closed());
     }
 
     #[test]
@@ -294,6 +313,44 @@ mod tests {
         assert!(refused.is_begun && refused.refusals[0].starts_with(why), "{refused:?}");
         until(|| deploy_as("SELECT * FROM N WHERE n > 2").is_ok());
         context.stop().unwrap();
+    }
+
+    /// Another thread goes on with the graph, some times.
+    #[test]
+    fn a_context_without_sessions_whose_thread_has_ended_goes_on_in_another_thread() {
+        for kind in [ContextKind::CCore, ContextKind::GCore] {
+            let (context, format) = daemon_with(kind);
+            context.declare_stream("M", &format).unwrap().unwrap();
+            let place = context.manager().contexts().unwrap()[1].name.clone();
+            let deploy = |name: &str, stream: &str| {
+                let (sql, place) = (Some(format!("SELECT * FROM {stream}")), Some(place.clone()));
+                let spec = HandlerSpec {
+                    name: name.into(),
+                    sql,
+                    place,
+                    peak_msgs_per_s: Some(1000),
+                    ..HandlerSpec::default()
+                };
+                context.manager().change(ChangeRequest::Deploy(spec), false).unwrap()
+            };
+            let panic = |times| context.manager().gauges(1).wanted_panics.set(times);
+            deploy("before", "N").unwrap();
+            panic(17);
+            deploy("after", "M").unwrap();
+            until(|| is_reported_of(&place, &context, "restarted"));
+            let handlers = context.manager().handlers().unwrap();
+            assert_eq!(handlers.iter().map(|there| there.context.as_ref()).collect::<Vec<_>>(), [Some(&place); 2]);
+            assert!(handlers.iter().all(|there| there.faults == 0));
+            assert!(!context.has_ended() && context.manager().contexts().unwrap()[1].lost.is_none());
+            // Twice more, and then no other thread is started.
+            panic(3 * 17);
+            let _ = deploy("late", "N");
+            until(|| context.has_ended());
+            until(|| context.manager().contexts().unwrap()[1].lost.is_some());
+            let refused = deploy("later", "N").unwrap_err();
+            assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
+            context.stop().unwrap();
+        }
     }
 
     /// Nothing but a new start helps there, and others go on meanwhile.

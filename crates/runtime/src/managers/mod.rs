@@ -69,8 +69,10 @@ pub(crate) struct IoHandle {
 
 /// The parts of the managers.
 pub(crate) struct Parts {
-    /// The I/O contexts, in the order of their places, the home context first.
+    /// The I/O contexts, in the order of their places.
     pub(crate) io: Vec<IoHandle>,
+    /// The home context, one of them.
+    pub(crate) home: ContextIndex,
     pub(crate) catalog: CatalogHandle,
     pub(crate) overlay: Overlay,
     pub(crate) watch: Watch,
@@ -84,6 +86,7 @@ pub(crate) struct Parts {
 /// The managers.
 pub(crate) struct Managers {
     io: Vec<IoHandle>,
+    home: ContextIndex,
     /// What need not be led anywhere any more, perhaps.
     disconnected: BTreeSet<Flow>,
     catalog: CatalogHandle,
@@ -143,11 +146,12 @@ impl Managers {
     }
 
     fn new(parts: Parts) -> Managers {
-        let Parts { io, catalog, overlay, watch, natives, config, kept, views, requests } = parts;
+        let Parts { io, home, catalog, overlay, watch, natives, config, kept, views, requests } = parts;
         let (monitor, events) = (views.monitor.clone(), views.events.clone());
         let costs = CostModel::new(Duration::from_millis(config.stuck_after_ms.into()));
         Managers {
             io,
+            home,
             disconnected: BTreeSet::new(),
             catalog,
             overlay,

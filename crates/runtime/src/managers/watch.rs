@@ -5,7 +5,7 @@ use crate::graph::{ContextIndex, NodeId};
 use crate::platform::context::Threads;
 use crate::platform::start::Seat;
 use crossdock_device::{CpuTime, nap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +18,9 @@ const LOOK: Duration = Duration::from_millis(50);
 const BRIEF: Duration = Duration::from_millis(20);
 /// How long a context may take to answer, beside the time after which a handler counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the thread of a context may be started anew within [`RESTARTS_WITHIN`], after it has ended.
+const MAX_RESTARTS: usize = 3;
+const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 /// Threads that may be in handlers that do not return; a g-core that would be one more is not replaced. As many may be
 /// in handlers that are measured.
 pub(super) const MAX_ABANDONED: usize = 16;
@@ -38,7 +41,7 @@ pub(crate) struct GivenUp {
 pub(crate) enum Lost {
     /// Its thread has not come back from a step for a while; from this node's handler, where it is in one.
     Stuck(Option<NodeId>),
-    /// Its thread has ended.
+    /// Its thread has ended, and no other goes on with its graph.
     Ended,
 }
 
@@ -97,6 +100,11 @@ pub(crate) struct Watch {
     /// Panics of each context that were seen, and contexts that have had others since the last check.
     panics: Vec<u64>,
     pub(crate) panicked: Vec<ContextIndex>,
+    /// When the threads of each context were started anew, and the contexts whose threads were since the last check.
+    restarts: Vec<VecDeque<Instant>>,
+    pub(crate) restarted: Vec<ContextIndex>,
+    /// Whether a context is without a thread.
+    ended: Arc<AtomicBool>,
 }
 
 impl Watch {
@@ -108,8 +116,27 @@ impl Watch {
     ) -> Watch {
         let seen = seats.iter().map(|_| Seen::default()).collect();
         let (io_ended, panics) = (io_ended.into_iter().collect(), vec![0; seats.len()]);
-        let (given_up, turned, panicked) = (Vec::new(), Vec::new(), Vec::new());
-        Watch { seats, threads, io_ended, stuck_after, seen, given_up, turned, panics, panicked }
+        let (given_up, turned, panicked, restarted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (restarts, ended) = (vec![VecDeque::new(); seats.len()], Arc::default());
+        Watch {
+            seats,
+            threads,
+            io_ended,
+            stuck_after,
+            seen,
+            given_up,
+            turned,
+            panics,
+            panicked,
+            restarts,
+            restarted,
+            ended,
+        }
+    }
+
+    /// Set once a context is without a thread, and only a new start of the daemon gives it another one.
+    pub(crate) fn ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.ended)
     }
 
     /// How long a context may take to answer.
@@ -136,22 +163,24 @@ impl Watch {
     /// is given another thread; any other context is lost until it comes back.
     pub(crate) fn look(&mut self) {
         for at in 0..self.seats.len() {
-            let gauges = &self.seats[at].gauges;
-            let (turns, limit) = (gauges.turns.get(), self.limit(gauges));
+            let gauges = Arc::clone(&self.seats[at].gauges);
+            let (turns, limit) = (gauges.turns.get(), self.limit(&gauges));
             let records = self.seats[at].g_core.as_ref().map_or(0, |core| core.records_begun());
             let panics = gauges.panics.get();
             if std::mem::replace(&mut self.panics[at], panics) != panics {
                 self.panicked.push(ContextIndex(at as u8));
             }
             let is_ended = self.has_ended(at);
+            let has_restarted = is_ended && self.restart(at);
             let seen = &mut self.seen[at];
-            if is_ended {
+            if is_ended && !has_restarted {
                 self.set_lost(at, Some(Lost::Ended));
-            } else if (turns, records) != (seen.turns, seen.records) || gauges.asleep.get() > 0 {
+                self.ended.store(true, Ordering::Release);
+            } else if has_restarted || (turns, records) != (seen.turns, seen.records) || gauges.asleep.get() > 0 {
                 *seen = Seen { turns, records, lost: seen.lost, ..Seen::default() };
                 self.set_lost(at, None);
-            } else if seen.look(gauges) >= limit && !self.replace(at, limit) {
-                let node = (self.seats[at].gauges.running.get() as u32).checked_sub(1).map(NodeId);
+            } else if seen.look(&gauges) >= limit && !self.replace(at, limit) {
+                let node = (gauges.running.get() as u32).checked_sub(1).map(NodeId);
                 self.set_lost(at, Some(Lost::Stuck(node)));
             }
         }
@@ -163,6 +192,25 @@ impl Watch {
             Some(has_ended) => has_ended.load(Ordering::Acquire),
             None => self.threads.has_ended(at),
         }
+    }
+
+    /// Starts another thread for a context whose thread has ended, unless that has happened too often or the context has sessions,
+    /// which ended with its thread.
+    fn restart(&mut self, at: usize) -> bool {
+        if self.io_ended.contains_key(&ContextIndex(at as u8)) || self.seen[at].lost == Some(Lost::Ended) {
+            return false;
+        }
+        let (now, restarts) = (Instant::now(), &mut self.restarts[at]);
+        restarts.retain(|then| now.duration_since(*then) < RESTARTS_WITHIN);
+        if restarts.len() >= MAX_RESTARTS {
+            return false;
+        }
+        restarts.push_back(now);
+        // That of the thread that has ended says nothing about the next.
+        self.seats[at].gauges.thread.set(0);
+        let has_restarted = self.threads.restart(at).is_ok();
+        self.restarted.extend(has_restarted.then_some(ContextIndex(at as u8)));
+        has_restarted
     }
 
     /// Gives a g-core that is in a handler another thread, if it may be; whether it need not be looked at for a while.

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::graph::node::Take;
 use crate::morph::routes::{Accepting, Finder, RoutePlan, RouteRequest, Routed};
 use crate::morph::{Accept, Route};
+use crate::pending::Pending;
 use crate::planner::Panicked;
 use crate::refusal::refuse;
 use crate::subscriptions::{Planned, Subscription};
@@ -17,7 +18,7 @@ impl Context {
     /// The subscriptions of a stream that accept certain formats only have changed, so their routes are planned anew.
     pub(crate) fn replan(&mut self, stream_key: usize) {
         if let Some(stream) = self.streams.get_mut(stream_key) {
-            stream.morphing.changes += 1;
+            stream.morphing_mut().changes += 1;
             self.take_formats(stream_key, Plans::default());
         }
     }
@@ -29,7 +30,7 @@ impl Context {
             let subscription = self.subscriptions.get(*key)?;
             Some(accepting(*key, subscription, subscription.accept()?))
         };
-        let morphing = &stream.morphing;
+        let morphing = stream.morphing();
         Some(RouteRequest {
             snapshot: Arc::clone(self.streams.snapshot()),
             stream: stream.name().to_owned(),
@@ -53,11 +54,11 @@ impl Context {
         let RoutePlan { conversions, formats, changes, subscriptions, chains, chains_made, mut stock } = plan;
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        stream.morphing.chains_made = chains_made;
+        stream.morphing_mut().chains_made = chains_made;
         if !Arc::ptr_eq(&conversions, stream.entry().conversions()) {
             return;
         }
-        let morphing = &mut stream.morphing;
+        let morphing = stream.morphing_mut();
         (morphing.conversions, morphing.formats, morphing.routed) = (conversions, formats, changes);
         // The old ones go with this turn: nodes have handlers of their own.
         morphing.chains = chains;
@@ -92,19 +93,35 @@ impl Context {
         self.note_wanted(stream_key);
         self.graph.check_publishers(stream_key as u32);
         // With what they have sent meanwhile.
-        confirmed.into_iter().for_each(|peer| self.resume(peer));
+        confirmed.into_iter().for_each(|pending| self.go_on_unanswered(&pending));
     }
 
-    /// A subscription has its routes, and stands if its query is planned for a format that it accepts. The peer that has
-    /// waited for that, if one has.
-    fn confirm_routed(&mut self, key: usize) -> Option<usize> {
-        let id = self.subscriptions.accept_mut(key)?.unrouted.take()?;
+    /// A subscription has its routes, and stands if its query is planned for a format that it accepts. The request that has
+    /// waited for that, if one has; it is answered now, or with a format.
+    fn confirm_routed(&mut self, key: usize) -> Option<Pending> {
+        let pending = self.subscriptions.accept(key)?.unrouted.clone()?;
         let subscription = self.subscriptions.present(key)?;
         let (peer, number) = (subscription.peer(), subscription.number());
         if !subscription.awaits_format() {
-            self.confirm_subscription(peer, id, number);
+            self.confirm_subscription(peer, pending.id(), number);
         }
-        Some(peer)
+        pending.note_answered();
+        self.subscriptions.accept_mut(key)?.unrouted.take()
+    }
+
+    /// After a panic, which may have taken routes that were about to be installed: subscriptions that wait for routes are
+    /// refused, unless some are being planned, and what else waits for formats goes on.
+    pub(crate) fn resume_planning(&mut self) {
+        let idle = self.streams.keyed().filter(|(_, stream)| !stream.is_planned());
+        for stream_key in idle.map(|(key, _)| key).collect::<Vec<usize>>() {
+            let subscriptions = self.streams.get(stream_key).map(|stream| stream.subscriptions().to_vec());
+            for key in subscriptions.unwrap_or_default() {
+                if self.subscriptions.accept(key).is_some_and(|accept| accept.unrouted.is_some()) {
+                    self.remove_subscription(key);
+                }
+            }
+            self.take_formats(stream_key, Plans::default());
+        }
     }
 
     /// The planning of a stream's routes has panicked, which is a flaw in it: they stay unchanged, and subscriptions
@@ -115,21 +132,18 @@ impl Context {
         stream.adopt_routes();
         for key in stream.subscriptions().to_vec() {
             let Some(subscription) = self.subscriptions.present_mut(key) else { continue };
-            let peer = subscription.peer();
             // It takes all formats, or has routes.
-            let Some(id) = subscription.accept_mut().and_then(|accept| accept.unrouted.take()) else {
+            let Some(pending) = subscription.accept_mut().and_then(|accept| accept.unrouted.take()) else {
                 continue;
             };
             self.remove_subscription(key);
-            let refusal = refuse(RefusalCode::Query, panicked.to_string());
-            self.send_control(peer, &Reply::Refused { id, refusal }.into());
-            self.resume(peer);
+            self.answer(&pending, Err(refuse(RefusalCode::Query, panicked.to_string())));
         }
     }
 
-    /// A subscription's query was planned for a format that it accepts and that has come to be known. The peer that has
-    /// waited for its routes, if the subscription is refused.
-    fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) -> Option<usize> {
+    /// A subscription's query was planned for a format that it accepts and that has come to be known. The request that has
+    /// waited for its routes, if it is refused.
+    fn take_accepted_format(&mut self, key: usize, format: Format, planned: Planned) -> Option<Pending> {
         let subscription = self.subscriptions.present_mut(key)?;
         let (peer, number) = (subscription.peer(), subscription.number());
         let (planned, awaiting) = subscription.take_planned(planned);
@@ -150,10 +164,12 @@ impl Context {
                 }
             }
             (Err(error), Some(id)) => {
+                let unrouted = self.subscriptions.accept_mut(key).and_then(|accept| accept.unrouted.take());
                 self.remove_subscription(key);
                 let refusal = refuse(RefusalCode::Query, error.to_string());
                 self.send_control(peer, &Reply::Refused { id, refusal }.into());
-                return is_unrouted.then_some(peer);
+                unrouted.iter().for_each(Pending::note_answered);
+                return unrouted;
             }
             (Err(error), None) => Notice::Unreadable { subscription: number, message: error.to_string() }.into(),
         };

@@ -22,7 +22,7 @@ impl Context {
     pub(crate) fn conversion_infos(&self) -> Vec<ConversionInfo> {
         let mut infos = Vec::new();
         for stream in self.streams.iter() {
-            let conversions = &stream.morphing.conversions;
+            let conversions = &stream.morphing().conversions;
             let graph = conversions.graph();
             for conversion in graph.conversions() {
                 let compiled = conversions.compiled(conversion.number);
@@ -57,7 +57,7 @@ impl Context {
     pub(crate) fn path_infos(&self) -> Vec<PathInfo> {
         let mut infos = Vec::new();
         for stream in self.streams.iter() {
-            for chain in &stream.morphing.chains {
+            for chain in &stream.morphing().chains {
                 let route = Route::Convert(chain.number);
                 let takes = |key: &&usize| {
                     self.subscriptions
@@ -94,7 +94,7 @@ impl Context {
             info.is_missing = true;
             info
         };
-        stream.morphing.wanted.iter().map(missing).collect()
+        stream.morphing().wanted.iter().map(missing).collect()
     }
 }
 
@@ -143,7 +143,7 @@ impl Planned {
     /// The paths that a stream's formats would take to one of the accepted ones; no more is read of it than this.
     pub(crate) fn all(stream: &Stream, accept: &[Format], by_name: ByName, reads: &Reads) -> Vec<Planned> {
         let versions = stream.formats().iter().map(|known| known.format.clone()).collect();
-        let (conversions, plans) = (Arc::clone(&stream.morphing.conversions), Arc::clone(&stream.morphing.by_name));
+        let (conversions, plans) = (Arc::clone(&stream.morphing().conversions), Arc::clone(&stream.morphing().by_name));
         let finder = Arc::new(Finder { conversions, versions, by_name, plans });
         let (accept, reads): (Arc<[Format]>, _) = (accept.into(), Arc::new(reads.clone()));
         let planned = |known: &crate::streams::StreamFormat| Planned {

@@ -21,10 +21,12 @@ pub(crate) mod requests;
 pub(crate) mod routes;
 pub(crate) mod waiting;
 
-use crate::catalog::Conversions;
+use crate::catalog::{Conversions, StreamEntry};
+use crate::pending::Pending;
 use chain::{Between, ConversionChain};
 use crossdock_control::conversions::Cost;
 use crossdock_format::{Format, FormatId};
+use crossdock_mailbox::Pool;
 use crossdock_transport::{FormatName, Unreadable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -55,23 +57,23 @@ pub(crate) struct ByNamePlan {
 #[derive(Default)]
 pub(crate) struct Morphing {
     /// The conversions that routes are planned from now.
-    pub(crate) conversions: Arc<Conversions>,
+    conversions: Arc<Conversions>,
     /// The stream's first formats, to which there are routes or none.
-    pub(crate) formats: usize,
+    formats: usize,
     /// How often the subscriptions that accept certain formats have changed, and the value at which there are routes.
-    pub(crate) changes: u64,
-    pub(crate) routed: u64,
-    pub(crate) by_name: ByNamePlans,
+    changes: u64,
+    routed: u64,
+    by_name: ByNamePlans,
     /// The chains in use.
-    pub(crate) chains: Vec<Arc<ConversionChain>>,
+    chains: Vec<Arc<ConversionChain>>,
     /// Chains that there were.
-    pub(crate) chains_made: u64,
+    chains_made: u64,
     /// Keys of the peers that are notified of wanted conversions.
-    pub(crate) listeners: Vec<usize>,
+    listeners: Vec<usize>,
     /// The conversions wanted now: from a format that came, to one that is accepted.
-    pub(crate) wanted: Vec<(Format, Format)>,
+    wanted: Vec<(Format, Format)>,
     /// The same of other I/O contexts, by their places.
-    pub(crate) wanted_elsewhere: BTreeMap<usize, Vec<(Format, Format)>>,
+    wanted_elsewhere: BTreeMap<usize, Vec<(Format, Format)>>,
 }
 
 impl std::fmt::Debug for Morphing {
@@ -84,6 +86,38 @@ impl std::fmt::Debug for Morphing {
 }
 
 impl Morphing {
+    /// Whether routes are planned for the formats and conversions that the stream has now.
+    pub(crate) fn is_routed(&self, entry: &StreamEntry) -> bool {
+        self.formats == entry.formats().len() && Arc::ptr_eq(&self.conversions, entry.conversions())
+    }
+
+    /// Whether routes are to be planned: for these, or for other subscriptions.
+    pub(crate) fn needs_routes(&self, entry: &StreamEntry) -> bool {
+        !self.is_routed(entry) || self.routed != self.changes
+    }
+
+    /// Whether there are routes to the stream's format at a place, or none are needed.
+    pub(crate) fn covers(&self, format: usize) -> bool {
+        format < self.formats
+    }
+
+    /// The stream has only its first `formats` formats left of those before.
+    pub(crate) fn forget_formats(&mut self, formats: usize) {
+        self.formats = self.formats.min(formats);
+    }
+
+    /// The routes stay unchanged, whatever has changed.
+    pub(crate) fn adopt_routes(&mut self, entry: &StreamEntry) {
+        self.conversions = Arc::clone(entry.conversions());
+        (self.formats, self.routed) = (entry.formats().len(), self.changes);
+    }
+
+    /// The same, where no subscription needs routes: no chain is in use.
+    pub(crate) fn end_routes(&mut self, entry: &StreamEntry) {
+        self.adopt_routes(entry);
+        self.chains.clear();
+    }
+
     /// The conversions wanted at any I/O context, each once.
     pub(crate) fn all_wanted(&self) -> Vec<(Format, Format)> {
         let mut all = self.wanted.clone();
@@ -113,24 +147,50 @@ impl Morphing {
 #[derive(Debug)]
 pub(crate) struct Accept {
     /// As they were named; those that were not known yet may be later.
-    pub(crate) names: Arc<[FormatName]>,
+    names: Arc<[FormatName]>,
     /// Whether it names none: it accepts the one that registered conversions lead to, and takes what nothing converts unchanged.
-    pub(crate) is_open: bool,
+    is_open: bool,
     /// Those that are known and that the query fits.
-    pub(crate) targets: Vec<Format>,
-    pub(crate) unreadable: Unreadable,
+    targets: Vec<Format>,
+    unreadable: Unreadable,
     /// By the id of the format that comes.
-    pub(crate) routes: Vec<(u64, Route)>,
+    routes: Vec<(u64, Route)>,
     /// Formats that came and have no route; the subscriber has been notified.
-    pub(crate) missed: Vec<Format>,
-    /// The request to answer once there are routes.
-    pub(crate) unrouted: Option<u32>,
+    missed: Vec<Format>,
+    /// The request to answer once there are routes. It is refused if the subscription ends before.
+    unrouted: Option<Pending>,
 }
 
 impl Accept {
-    pub(crate) fn new(names: Vec<FormatName>, unreadable: Unreadable) -> Accept {
+    /// The formats that a request names, and what becomes of records that nothing brings there. It is answered with the routes.
+    pub(crate) fn named(request: Pending, names: Vec<FormatName>, unreadable: Unreadable) -> Accept {
         let (names, targets, routes, missed) = (names.into(), Vec::new(), Vec::new(), Vec::new());
-        Accept { names, is_open: false, targets, unreadable, routes, missed, unrouted: None }
+        Accept { names, is_open: false, targets, unreadable, routes, missed, unrouted: Some(request) }
+    }
+
+    /// Whatever format the registered conversions lead to.
+    pub(crate) fn open(request: Pending) -> Accept {
+        Accept { is_open: true, ..Accept::named(request, Vec::new(), Unreadable::Drop) }
+    }
+
+    /// A named format is known, and the query fits it.
+    pub(crate) fn accept(&mut self, format: Format) {
+        self.targets.push(format);
+    }
+
+    /// Whether none of the named formats is known.
+    pub(crate) fn knows_none(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// The subscription ends before it has routes; the request, if it waits for them.
+    pub(crate) fn give_up(&mut self) -> Option<Pending> {
+        self.unrouted.take()
+    }
+
+    /// The formats, and what becomes of records that nothing brings there, in words.
+    pub(crate) fn describe(&self) -> (Vec<String>, String) {
+        (self.names.iter().map(waiting::short).collect(), self.unreadable.word().to_owned())
     }
 
     /// How records of this format come.
@@ -142,12 +202,35 @@ impl Accept {
 /// What all chains of a context have.
 pub(crate) struct Morph {
     /// The memory between the parts of the chain that runs.
-    pub(crate) between: Between,
+    between: Between,
     /// Keys of streams that subscriptions have left since their routes were planned.
-    pub(crate) stale: BTreeSet<usize>,
+    stale: BTreeSet<usize>,
     /// Sessions that have offered conversions, by their serial numbers.
-    pub(crate) owners: BTreeSet<u64>,
+    owners: BTreeSet<u64>,
     /// Sessions that have gone, by their serial numbers, with the streams for which they had conversions: these stay until what
     /// came before has crossed to other contexts, where it may need them.
-    pub(crate) gone: Vec<(u64, Vec<u32>)>,
+    gone: Vec<(u64, Vec<u32>)>,
+}
+
+impl Morph {
+    /// Nothing to do yet; chains have the memory of `pool` between their parts.
+    pub(crate) fn new(pool: Pool) -> Morph {
+        let (stale, owners, gone) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        Morph { between: Arc::new(Mutex::new(pool)), stale, owners, gone }
+    }
+
+    /// A subscription that accepts certain formats only has left a stream, whose routes are planned anew with the next turn.
+    pub(crate) fn note_left(&mut self, stream: usize) {
+        self.stale.insert(stream);
+    }
+
+    /// Whether such routes are to be planned.
+    pub(crate) fn has_left(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Whether conversions are to be withdrawn once records have crossed to other contexts.
+    pub(crate) fn awaits_crossing(&self) -> bool {
+        !self.gone.is_empty()
+    }
 }

@@ -4,8 +4,8 @@ use crate::admission::QueryCostModel;
 use crate::announcing::reply;
 use crate::catalog::{Between, Catalog};
 use crate::context::Context;
-use crate::deferred::Pending;
 use crate::net::peers::PeerRef;
+use crate::pending::Pending;
 use crate::refusal::refuse;
 use crossdock_control::conversions::Owner;
 use crossdock_format::Format;
@@ -130,7 +130,7 @@ impl Context {
         let (key, stream) = (self.net.still_there(pending.peer()), self.streams.present_mut(stream_key));
         // The peer may have gone meanwhile.
         let (Some(key), Some(stream)) = (key, stream) else { return self.streams.leave(stream_key) };
-        let listeners = &mut stream.morphing.listeners;
+        let listeners = &mut stream.morphing_mut().listeners;
         if listeners.contains(&key) {
             self.streams.leave(stream_key);
             return self.answer(pending, Ok(()));
@@ -141,7 +141,7 @@ impl Context {
             return self.answer(pending, Err(refuse(RefusalCode::Limit, message)));
         }
         listeners.push(key);
-        let (name, wanted) = (stream.name().to_owned(), stream.morphing.all_wanted());
+        let (name, wanted) = (stream.name().to_owned(), stream.morphing().all_wanted());
         for (from, to) in wanted {
             self.send_control(key, &converter_wanted(&name, &from, &to).into());
         }
@@ -150,11 +150,11 @@ impl Context {
 
     /// A peer is gone, and its conversions with it.
     pub(crate) fn end_conversions(&mut self, peer: PeerRef) {
-        let listens = |stream: &crate::streams::Stream| stream.morphing.listeners.contains(&peer.key);
+        let listens = |stream: &crate::streams::Stream| stream.morphing().listeners.contains(&peer.key);
         let keys: Vec<usize> = self.streams.keyed().filter(|(_, s)| listens(s)).map(|(key, _)| key).collect();
         for key in keys {
             if let Some(stream) = self.streams.get_mut(key) {
-                stream.morphing.listeners.retain(|&listener| listener != peer.key);
+                stream.morphing_mut().listeners.retain(|&listener| listener != peer.key);
             }
             self.streams.leave(key);
         }

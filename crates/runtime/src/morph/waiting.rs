@@ -28,7 +28,7 @@ impl Context {
     /// are `lost`.
     pub(crate) fn note_converted(&mut self, stream_key: usize, chain: Option<u64>, lost: u64, has_failed: bool) {
         let Some(stream) = self.streams.present(stream_key) else { return };
-        let chain = chain.and_then(|number| stream.morphing.chain(number));
+        let chain = chain.and_then(|number| stream.morphing().chain(number));
         let [refused, too_long] = chain.map(|chain| chain.tally.count()).unwrap_or_default();
         self.net.count_drop(DropReason::NotConvertible, refused + lost);
         self.net.count_drop(DropReason::TooLong, too_long);
@@ -91,10 +91,10 @@ impl Context {
             }
         }
         let Some(stream) = self.streams.present_mut(stream_key) else { return };
-        if stream.morphing.wanted == wanted {
+        if stream.morphing().wanted == wanted {
             return;
         }
-        let before = std::mem::replace(&mut stream.morphing.wanted, wanted.clone());
+        let before = std::mem::replace(&mut stream.morphing_mut().wanted, wanted.clone());
         self.report_wanted(stream_key, &before, &wanted);
         if !self.place.is_only() {
             let place = self.place.index;
@@ -106,14 +106,14 @@ impl Context {
     fn take_wanted(&mut self, stream_key: usize, place: usize, wanted: &[(Format, Format)]) {
         // This context may not have it yet, or no longer.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };
-        let before = stream.morphing.wanted_elsewhere.insert(place, wanted.to_vec()).unwrap_or_default();
+        let before = stream.morphing_mut().wanted_elsewhere.insert(place, wanted.to_vec()).unwrap_or_default();
         self.report_wanted(stream_key, &before, wanted);
     }
 
     /// Notifies the listeners here of those conversions that were not wanted before.
     fn report_wanted(&mut self, stream_key: usize, before: &[(Format, Format)], wanted: &[(Format, Format)]) {
         let Some(stream) = self.streams.present(stream_key) else { return };
-        let (name, listeners) = (stream.name().to_owned(), stream.morphing.listeners.clone());
+        let (name, listeners) = (stream.name().to_owned(), stream.morphing().listeners.clone());
         for (from, to) in wanted.iter().filter(|want| !before.contains(want)) {
             let notice = converter_wanted(&name, from, to);
             listeners.iter().for_each(|listener| self.send_control(*listener, &notice.clone().into()));
@@ -137,7 +137,7 @@ impl Context {
         }
         for (route, format) in readable {
             let records = self.graph.held_records(key, format.id().0);
-            let chain = self.streams.present(stream_key).map(|stream| stream.morphing.describe_route(route));
+            let chain = self.streams.present(stream_key).map(|stream| stream.morphing().describe_route(route));
             let notice = Notice::Readable {
                 subscription: number,
                 format: format.id().to_string(),

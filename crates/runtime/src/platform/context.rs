@@ -38,6 +38,23 @@ pub(crate) struct Threads {
 struct Running {
     thread: JoinHandle<()>,
     contexts: Vec<usize>,
+    served: Served,
+}
+
+/// What a thread serves. It outlives the thread, so that another one can go on with it.
+#[derive(Debug)]
+enum Served {
+    CCores(Arc<CCores>),
+    GCore(Arc<GCore>),
+}
+
+impl Served {
+    fn start(&self, stop: &Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+        match self {
+            Served::CCores(cores) => cores.start(Arc::clone(stop)),
+            Served::GCore(core) => core.start(Arc::clone(stop)),
+        }
+    }
 }
 
 impl Threads {
@@ -52,17 +69,15 @@ impl Threads {
         poller: Poller,
         settings: LoopSettings,
     ) -> io::Result<()> {
-        let stop = Arc::clone(&self.stop);
         self.doorbells.push(poller.doorbell());
         let contexts = graphs.iter().map(|(graph, _)| usize::from(graph.index().0)).collect();
-        let run = move || {
-            settings.settle();
-            // Where others want its processor too, a message wakes it at once. Refused, it waits for its turn as they do.
-            let _ = take_short_turns();
-            run_c_cores(graphs, poller, settings, &stop);
-        };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        self.running.push(Running { thread, contexts });
+        let cores = CCores { name: name.to_owned(), settings, state: Mutex::new(Polled { graphs, poller }) };
+        self.run(Served::CCores(Arc::new(cores)), contexts)
+    }
+
+    fn run(&mut self, served: Served, contexts: Vec<usize>) -> io::Result<()> {
+        let thread = served.start(&self.stop)?;
+        self.running.push(Running { thread, contexts, served });
         Ok(())
     }
 
@@ -72,9 +87,7 @@ impl Threads {
     /// The system's.
     pub(crate) fn start_g_core(&mut self, core: &Arc<GCore>) -> io::Result<()> {
         self.doorbells.push(core.doorbell.clone());
-        let thread = core.start(Arc::clone(&self.stop))?;
-        self.running.push(Running { thread, contexts: vec![core.index] });
-        Ok(())
+        self.run(Served::GCore(Arc::clone(core)), vec![core.index])
     }
 
     /// Replaces a thread whose handler does not return by a new one.
@@ -82,11 +95,25 @@ impl Threads {
     /// # Errors
     /// The system's.
     pub(crate) fn replace(&mut self, core: &Arc<GCore>) -> io::Result<()> {
+        let Some(running) = self.running.iter_mut().find(|running| running.contexts == [core.index]) else {
+            return self.run(Served::GCore(Arc::clone(core)), vec![core.index]);
+        };
         let new = core.start(Arc::clone(&self.stop))?;
-        match self.running.iter_mut().find(|running| running.contexts == [core.index]) {
-            Some(running) => self.left.push(std::mem::replace(&mut running.thread, new)),
-            None => self.running.push(Running { thread: new, contexts: vec![core.index] }),
-        }
+        self.left.push(std::mem::replace(&mut running.thread, new));
+        Ok(())
+    }
+
+    /// Starts another thread in place of one that has ended, with the graphs that it had.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn restart(&mut self, context: usize) -> io::Result<()> {
+        let running = self.running.iter_mut().find(|running| running.contexts.contains(&context));
+        debug_assert!(running.is_some(), "context {context} had a thread");
+        let running = running.ok_or(io::ErrorKind::NotFound)?;
+        let ended = std::mem::replace(&mut running.thread, running.served.start(&self.stop)?);
+        // A panic was already printed by its thread.
+        drop(ended.join());
         Ok(())
     }
 
@@ -150,8 +177,42 @@ impl LoopSettings {
     }
 }
 
+/// C-cores that share a thread. It has their graphs as long as it runs.
+struct CCores {
+    name: String,
+    settings: LoopSettings,
+    state: Mutex<Polled>,
+}
+
+struct Polled {
+    graphs: Vec<(Graph, Workspace)>,
+    poller: Poller,
+}
+
+impl std::fmt::Debug for CCores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CCores").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl CCores {
+    fn start(self: &Arc<CCores>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
+        let cores = Arc::clone(self);
+        let run = move || {
+            cores.settings.settle();
+            // Where others want its processor too, a message wakes it at once. Refused, it waits for its turn as they do.
+            let _ = take_short_turns();
+            // A thread that had it before has ended.
+            let mut state = cores.state.lock().unwrap_or_else(PoisonError::into_inner);
+            run_c_cores(&mut state, cores.settings, &stop);
+            state.graphs.clear();
+        };
+        std::thread::Builder::new().name(self.name.clone()).spawn(run)
+    }
+}
+
 /// The one visible loop of c-cores without a device: changes, then work, for each context in turn.
-fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings: LoopSettings, stop: &AtomicBool) {
+fn run_c_cores(Polled { graphs, poller }: &mut Polled, settings: LoopSettings, stop: &AtomicBool) {
     let clock = settings.clock;
     let thread = ThreadNumber::of_this_thread();
     graphs.iter().for_each(|(graph, _)| graph.gauges().thread.set(thread.into()));
@@ -164,7 +225,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
         let (mut worked, before_ns) = (false, turn_clock.begin(now_ns));
         graphs.iter_mut().for_each(|(graph, _)| graph.note_away(now_ns, before_ns));
         let mut away = 0;
-        for (graph, ws) in &mut graphs {
+        for (graph, ws) in &mut *graphs {
             let turn = |graph: &mut Graph, ws: &mut Workspace| graph.take_turn(now_ns, slice_ns, ws);
             let has_worked = graph.guarded(ws, turn).unwrap_or(true);
             now_ns = clock.now_ns();
@@ -190,7 +251,7 @@ fn run_c_cores(mut graphs: Vec<(Graph, Workspace)>, mut poller: Poller, settings
             Idle::Spin | Idle::Nap => idler.spin(now_ns),
             Idle::Sleep => {
                 let is_full = graphs.iter_mut().any(|(graph, _)| graph.is_full());
-                for (graph, ws) in &mut graphs {
+                for (graph, ws) in &mut *graphs {
                     graph.note_queues(ws.buffers_in_use());
                     graph.gauges().sleeps.add(1);
                     graph.gauges().asleep.set(1);

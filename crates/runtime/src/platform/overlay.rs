@@ -580,12 +580,15 @@ impl Overlay {
                 Edit::Add { node, at } => parts.entry(at).or_default().nodes.push(node),
                 Edit::Deliver { .. } | Edit::Observe { .. } | Edit::Publish { .. } => {}
                 Edit::Remove { id } => {
-                    if let Some(placed) = self.placed(id) {
-                        parts.entry(placed.at).or_default().changes.push((id, Then::End));
-                    }
+                    let placed = self.placed(id);
+                    debug_assert!(placed.is_some(), "node {id:?} is removed, so it is there");
+                    let Some(placed) = placed else { continue };
+                    parts.entry(placed.at).or_default().changes.push((id, Then::End));
                 }
                 Edit::Change { id, instances, .. } => {
-                    let Some((before, placed)) = self.placed(id).zip(after.placed(id)) else { continue };
+                    let both = self.placed(id).zip(after.placed(id));
+                    debug_assert!(both.is_some(), "node {id:?} is changed, so it is there");
+                    let Some((before, placed)) = both else { continue };
                     let reads: Vec<u32> = placed.reads.iter().copied().collect();
                     let (instances, keeps_state) = match instances {
                         Some((instances, keeps_state)) => (Some(instances), keeps_state),

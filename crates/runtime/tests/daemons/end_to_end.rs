@@ -226,7 +226,7 @@ fn a_slow_reader_stops_its_own_publishers_only(way: Transport) {
     publishing.join().unwrap();
 }
 
-fn drop_oldest_holds_nobody_and_says_what_is_lost(way: Transport) {
+fn drop_oldest_blocks_no_publisher_and_reports_what_is_lost(way: Transport) {
     let (context, addr) = start(|c| c.queue_bytes = 1 << 20);
     let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
     let builder = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N");
@@ -426,7 +426,7 @@ by_either_way!(
     output_much_longer_than_its_input_is_not_lost_where_that_blocks,
     output_that_grows_without_notice_is_not_lost_where_that_blocks,
     a_slow_reader_stops_its_own_publishers_only,
-    drop_oldest_holds_nobody_and_says_what_is_lost,
+    drop_oldest_blocks_no_publisher_and_reports_what_is_lost,
     disconnect_ends_the_slow_one_with_a_reason,
     notices_take_no_credit_for_good,
     requests_are_answered_while_records_wait,

@@ -106,7 +106,7 @@ fn a_panic_in_a_run_takes_its_batch_and_its_handlers_state() {
 
 /// A port changes all the same; a node fails with its change, which is answered. Other changes go on.
 #[test]
-fn a_panic_in_a_change_holds_it_up_no_longer() {
+fn a_panic_in_a_change_delays_it_no_longer() {
     // At the context of the node, and at that of the stream that it reads.
     for (at, (ports, nodes), to) in
         [(1, (0, 1), 1), (1, (0, 1), 0), (1, (2, 1), 0), (1, (1, 0), 1), (0, (1, 0), 1), (0, (1, 0), 0), (0, (2, 0), 2)]
@@ -170,4 +170,24 @@ fn a_context_that_does_nothing_but_panic_is_given_up() {
     }
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.panic_at(0)));
     assert!(ended.is_err());
+}
+
+/// Another thread goes on with all that waits there.
+#[test]
+fn a_graph_whose_thread_has_ended_has_all_of_its_records() {
+    let (mut world, overlay, id) = world_with(2, 64, (1, &[0]), SchedulingPolicy::default());
+    world.settle();
+    let gauges = Arc::clone(&overlay.node(id).unwrap().gauges);
+    let (before, next) = (gauges.records_in.get(), world.next[0]);
+    for _ in 0..20 {
+        (0..10).for_each(|_| world.offer(0));
+        for _ in 0..16 {
+            world.panic_at(1);
+        }
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.panic_at(1)));
+        assert!(ended.is_err());
+    }
+    world.settle();
+    assert_eq!((gauges.records_in.get() - before, gauges.losses()), (world.next[0] - next, vec![]));
+    assert_eq!(gauges.records_out.get(), gauges.records_in.get());
 }

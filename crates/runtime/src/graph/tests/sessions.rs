@@ -181,7 +181,7 @@ fn a_session_that_stops_holds_few_long_records() {
 
 /// A record for which there can be no buffer is counted, rather than waiting for one; what comes behind it passes.
 #[test]
-fn output_longer_than_any_buffer_holds_nothing_up() {
+fn output_longer_than_any_buffer_delays_nothing_behind_it() {
     let mut ws = Workspace::new(Pool::new(PoolConfig { classes: vec![(64 << 10, 8)] }).unwrap());
     ws.builder.begin(512, 4, 16 << 20);
     let mut sink = ws.sink();

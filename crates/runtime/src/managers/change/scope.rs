@@ -84,7 +84,11 @@ impl Managers {
     /// The known formats and rates of the streams that handlers read or make.
     pub(super) fn published(&mut self, order: &[Concerned]) -> Result<BTreeMap<String, KnownStream>, Stopped> {
         let reads = order.iter().flat_map(|(_, reads)| reads.iter().cloned());
-        let names = reads.chain(order.iter().map(|(spec, _)| spec.derived().to_owned())).collect();
+        let names: BTreeSet<String> = reads.chain(order.iter().map(|(spec, _)| spec.derived().to_owned())).collect();
+        // A removal needs to know of none.
+        if names.is_empty() {
+            return Ok(BTreeMap::new());
+        }
         let catalog = self.catalog.snapshot()?;
         // A format may have been announced since: then the contexts are asked again.
         let formats = |name: &String| catalog.find(name).map_or(0, |entry| entry.formats().len());

@@ -309,6 +309,10 @@ fn a_swap_takes_three_round_trips_at_most() {
         assert!((1..=3).contains(&applied.round_trips), "{query}: {applied:?}");
         publish(&mut publisher, 0, 10);
     }
+    // So does a removal: the last of them ends the stream that the handler made.
+    change(&context, ChangeRequest::Deploy(sql("alone", "SELECT number FROM N")));
+    let removed = context.manager().change(ChangeRequest::Remove { handler: "alone".into() }, false).unwrap().unwrap();
+    assert_eq!(removed.round_trips, 3, "{removed:?}");
     context.stop().unwrap();
 }
 

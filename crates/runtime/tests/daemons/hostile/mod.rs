@@ -459,7 +459,7 @@ fn a_repeated_hello_finds_its_session_and_a_new_one_replaces_it() {
 }
 
 #[test]
-fn a_subscriber_that_died_holds_nobody_up() {
+fn a_subscriber_that_died_blocks_no_publisher() {
     // The time-out would come after ten minutes: the network's word has to do.
     let (context, addr) = start_with(|c| {
         (c.queue_bytes, c.idle_timeout_ms) = (1 << 20, 600_000);
