@@ -1,6 +1,6 @@
 //! What is done with a handler's specification before anything is deployed.
 
-use crossdock_engine::{HandlerProgram, Natives, Source};
+use crossdock_engine::{HandlerProgram, HandlerSource, Natives};
 use crossdock_format::{FieldSpec, FieldType, Format};
 use crossdock_runtime::HandlerSpec;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 pub fn examine(spec: &HandlerSpec) {
     let _ = spec.check();
     let source = match (&spec.sql, &spec.native) {
-        (Some(sql), None) => Source::Sql(sql.clone()),
-        (None, Some(native)) => Source::Native(native.clone()),
+        (Some(sql), None) => HandlerSource::Sql(sql.clone()),
+        (None, Some(native)) => HandlerSource::Native(native.clone()),
         _ => return,
     };
     let natives = Natives::built_in();

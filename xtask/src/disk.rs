@@ -7,7 +7,7 @@ use std::process::Command;
 
 use walkdir::WalkDir;
 
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 
 /// What all builds and logs of `cargo xtask test` take in the target folder from nothing, in GB: 10 were measured.
 const NEEDED_GB: u64 = 11;
@@ -27,7 +27,7 @@ const FOLDERS: [&str; 5] = ["debug", "release", "loom", "miri", "fuzz"];
 ///
 /// # Errors
 /// There is too little room; what to do, in one line.
-pub(crate) fn check(place: &Place) -> Result<String, String> {
+pub(crate) fn check(place: &CargoWorkspace) -> Result<String, String> {
     let incremental = std::env::var_os("CARGO_INCREMENTAL").is_none_or(|value| value != "0");
     let kept = FOLDERS.iter().map(|folder| used_bytes(&place.target.join(folder))).sum();
     let needed = needed_bytes(incremental, kept);

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use lexopt::prelude::*;
 
 use crate::Ended;
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::{Call, Outcome, Steps};
 
 /// The environment variable by which [`build`] has cargo run this program in the compiler's place.
@@ -56,7 +56,7 @@ struct Request {
 }
 
 /// `cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let request = match Request::parse(args) {
         Ok(request) => request,
         Err(usage) => return Ok(Ended::Usage(format!("fuzz: {usage}"))),
@@ -158,7 +158,7 @@ fn lacks() -> Option<String> {
 }
 
 /// The names of the targets: each is a file.
-fn targets(place: &Place) -> Result<Vec<String>, String> {
+fn targets(place: &CargoWorkspace) -> Result<Vec<String>, String> {
     let folder = place.root.join("fuzz/src/targets");
     let files = files_of(&folder)?;
     let names = files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs"));
@@ -215,7 +215,7 @@ fn has_coverage(package: Option<&str>, words: &[OsString]) -> bool {
 }
 
 /// Where all that fuzzing makes goes: builds, corpora, crashes.
-fn folder(place: &Place) -> PathBuf {
+fn folder(place: &CargoWorkspace) -> PathBuf {
     place.target.join("fuzz")
 }
 
@@ -241,7 +241,7 @@ fn fuzz_all(steps: &mut Steps<'_>, targets: &[String], work: &Work) {
             let (sender, next, quiet) = (sender.clone(), &next, &quiet);
             scope.spawn(move || {
                 while let Some((number, target)) = take(next, targets) {
-                    let run = Run { steps: quiet, target, work };
+                    let run = FuzzRun { steps: quiet, target, work };
                     // The receiver is there until every target has been reported.
                     let _ = sender.send((number, run.outcome()));
                 }
@@ -268,13 +268,13 @@ fn take<'a>(next: &AtomicUsize, targets: &'a [String]) -> Option<(usize, &'a str
 }
 
 /// One target at work.
-struct Run<'a> {
+struct FuzzRun<'a> {
     steps: &'a Steps<'a>,
     target: &'a str,
     work: &'a Work,
 }
 
-impl Run<'_> {
+impl FuzzRun<'_> {
     /// First every kept seed, however short the time; then new inputs.
     fn outcome(&self) -> Outcome {
         let (seconds, seed) = match self.work {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lexopt::prelude::*;
 
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::{Outcome, Steps};
 use crate::{Ended, disk, fuzz, oracle, tidy};
 
@@ -33,7 +33,7 @@ struct Wanted {
 const END_TO_END: [&str; 2] = ["crossdock-runtime", "crossdock"];
 
 /// `cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted::default();
     // What follows `--` is the test binaries' own.
     let mut args = args.into_iter();
@@ -168,7 +168,7 @@ fn miri(steps: &mut Steps<'_>) {
 }
 
 /// A command of [`NIGHTLY`].
-fn nightly(place: &Place, arguments: &[&str]) -> Command {
+fn nightly(place: &CargoWorkspace, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", NIGHTLY]).args(arguments).current_dir(&place.root);
     // They name the toolchain that runs this program.

@@ -14,7 +14,7 @@ use lexopt::prelude::*;
 use serde_json::{Value, json};
 
 use crate::Ended;
-use crate::place::{self, Place};
+use crate::place::{self, CargoWorkspace};
 use crate::steps::in_words;
 
 /// The page whose table names the groups of packages.
@@ -91,7 +91,7 @@ struct Wanted {
 type Group = Vec<String>;
 
 /// `cargo xtask weight [--all] [--json]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted { json: false, all: false };
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
@@ -116,7 +116,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
 }
 
 /// Builds the product from nothing. What each package took, and all together with build scripts and Cargo itself, in CPU-seconds.
-fn build(place: &Place, folder: &Path) -> Result<(BTreeMap<String, f64>, f64), String> {
+fn build(place: &CargoWorkspace, folder: &Path) -> Result<(BTreeMap<String, f64>, f64), String> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(format!("{}: {e}", folder.display())),
         _ => std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?,

@@ -8,7 +8,7 @@ use crate::load;
 use crate::report::{Table, quantile};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
-use crossdock_runtime::rig::{self, Cores, Entry, Rig, Source};
+use crossdock_runtime::rig::{self, BatchSource, Cores, Entry, Rig};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -159,9 +159,9 @@ impl Line {
         };
         let (select, counted) = load::sql(SELECTS[1], &input)?;
         let (count, output) = load::native("tally", &[("key", "key"), ("count_as", COUNTS[1])], &counted)?;
-        let first = rig.put(vec![select], 0, Source::Stream(0), 1, wait)?;
-        let second = rig.put(vec![count], 0, Source::Node(first), 2, wait)?;
-        rig.deliver(Source::Node(second), wait)?;
+        let first = rig.put(vec![select], 0, BatchSource::Stream(0), 1, wait)?;
+        let second = rig.put(vec![count], 0, BatchSource::Node(first), 2, wait)?;
+        rig.deliver(BatchSource::Node(second), wait)?;
         let line = Line {
             cores,
             pool: Pool::new(PoolConfig { classes: vec![(4096, 1024)] })?,

@@ -5,7 +5,7 @@
 //! and bandwidth are all compared, and what fits nowhere is refused with the figures of every context.
 
 use crate::figures::{Bandwidth, Rate, Span, Time};
-use crate::load::{Context, Contexts, Cost, Flow, HANDING_NS_PER_BATCH, Kind, Load, SLICE_NS, at_least, whole};
+use crate::load::{Context, Contexts, CoreKind, Cost, Flow, HANDING_NS_PER_BATCH, Load, SLICE_NS, at_least, whole};
 use std::cmp::Reverse;
 use std::fmt;
 
@@ -110,7 +110,7 @@ impl Need {
 
 /// Where a handler is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum ContextChoice {
     /// Wherever it fits best.
     #[default]
     Auto,
@@ -122,7 +122,7 @@ pub enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionRequest {
     /// Where it is to be.
-    pub place: Place,
+    pub place: ContextChoice,
     /// The contexts that its inputs come from, and what flows from there: at another one they have to be taken over.
     pub inputs: Vec<(usize, Flow)>,
 }
@@ -279,8 +279,8 @@ pub(crate) fn fit_within(need: &Need, crossing: Load, context: &Context, has: Lo
     let needs = need.committed(crossing);
     let Context { capacity, .. } = context;
     match capacity.kind {
-        Kind::CCore if !need.is_metered => return Err(Obstacle::Unmetered),
-        Kind::CCore if need.step_ns > capacity.slice_ns => {
+        CoreKind::CCore if !need.is_metered => return Err(Obstacle::Unmetered),
+        CoreKind::CCore if need.step_ns > capacity.slice_ns => {
             return Err(Obstacle::Step { needs_ns: need.step_ns, has_ns: capacity.slice_ns });
         }
         _ => {}
@@ -316,8 +316,8 @@ pub(crate) fn order(contexts: &Contexts, nearest: Option<usize>) -> Vec<usize> {
 pub fn admit(need: &Need, contexts: &Contexts, request: &AdmissionRequest) -> Result<Admitted, Refused> {
     let nearest = request.nearest();
     let order = match &request.place {
-        Place::Auto => order(contexts, nearest),
-        Place::Named(name) => match contexts.find(name) {
+        ContextChoice::Auto => order(contexts, nearest),
+        ContextChoice::Named(name) => match contexts.find(name) {
             Some(at) => vec![at],
             None => {
                 let known = contexts.list().iter().map(|context| context.name.clone()).collect();
@@ -339,14 +339,21 @@ pub fn admit(need: &Need, contexts: &Contexts, request: &AdmissionRequest) -> Re
     Err(Refused::NoRoom { need: *need, tried })
 }
 
-fn why(need: &Need, contexts: &Contexts, at: usize, nearest: Option<usize>, tried: &[Tried], place: &Place) -> String {
+fn why(
+    need: &Need,
+    contexts: &Contexts,
+    at: usize,
+    nearest: Option<usize>,
+    tried: &[Tried],
+    place: &ContextChoice,
+) -> String {
     let name = &contexts.list()[at].name;
     let has = Time(contexts.headroom(at).time_ns_per_s);
     let mut text = format!("{}, {}: {name} has {has}", need.class, needs(need));
     match place {
-        Place::Named(_) => text += " and is the named context",
-        Place::Auto if nearest == Some(at) => text += " and its input comes from there",
-        Place::Auto => {}
+        ContextChoice::Named(_) => text += " and is the named context",
+        ContextChoice::Auto if nearest == Some(at) => text += " and its input comes from there",
+        ContextChoice::Auto => {}
     }
     for one in tried {
         text += &format!("; {one}");

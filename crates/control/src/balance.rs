@@ -18,9 +18,9 @@
 //!
 //! It has no clock: who calls it every second, with what was measured in that second, makes time pass.
 
-use crate::admission::{Class, Need, Place, fit_within, order};
+use crate::admission::{Class, ContextChoice, Need, fit_within, order};
 use crate::figures::{Bandwidth, Time};
-use crate::load::{Contexts, Flow, Kind, Load, MAX_CONTEXTS, MAX_HANDLERS};
+use crate::load::{Contexts, CoreKind, Flow, Load, MAX_CONTEXTS, MAX_HANDLERS};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ pub struct HandlerSample {
     /// What it needs: its load is what was measured.
     pub need: Need,
     /// Where it is to be. Only those that may be anywhere are moved.
-    pub place: Place,
+    pub place: ContextChoice,
     /// What reached it.
     pub arriving: Flow,
     /// What it made.
@@ -321,8 +321,8 @@ impl Balance {
             return false;
         }
         let reason = match handler.place {
-            Place::Auto => "no g-core has room for it",
-            Place::Named(_) => "its place is fixed",
+            ContextChoice::Auto => "no g-core has room for it",
+            ContextChoice::Named(_) => "its place is fixed",
         };
         let limit = Time(handler.budget_ns_per_s);
         let why = format!("{why}, and {reason}: it gets the {limit} that its budget allows");
@@ -378,7 +378,8 @@ impl Balance {
         let mut coming = Vec::new();
         let delayed: Vec<bool> = (0..now.contexts.list().len()).map(|at| self.was_delayed(&now.contexts, at)).collect();
         self.trips.retain(|name, trip| {
-            let Some(handler) = at_work.get(name.as_str()).filter(|handler| handler.place == Place::Auto) else {
+            let Some(handler) = at_work.get(name.as_str()).filter(|handler| handler.place == ContextChoice::Auto)
+            else {
                 return false;
             };
             let Some(home) = now.contexts.find(&trip.home) else { return false };
@@ -528,7 +529,7 @@ impl<'a> Now<'a> {
     fn offload(&mut self, at: usize, extra_percent: u8, why: &str) -> Vec<(&'a HandlerSample, usize)> {
         let excess = self.contexts.excess(at);
         let may_go = |handler: &&&HandlerSample| {
-            handler.place == Place::Auto
+            handler.place == ContextChoice::Auto
                 && self.contexts.is_same_cpu(at, handler.context)
                 && !self.is_decided(&handler.name)
         };
@@ -584,7 +585,7 @@ impl<'a> Now<'a> {
     }
 
     fn is_g_core(&self, at: usize) -> bool {
-        self.contexts.list().get(at).is_some_and(|context| context.capacity.kind == Kind::GCore)
+        self.contexts.list().get(at).is_some_and(|context| context.capacity.kind == CoreKind::GCore)
     }
 
     /// A g-core that has room for a handler, which may go there.
@@ -592,13 +593,13 @@ impl<'a> Now<'a> {
         let crossing = handler.arriving.crossing();
         let fits = |at: usize| fit_within(&handler.need, crossing, &self.contexts.list()[at], self.headroom(at, 0));
         let mut order = order(&self.contexts, None).into_iter();
-        order.find(|at| handler.place == Place::Auto && self.is_g_core(*at) && fits(*at).is_ok())
+        order.find(|at| handler.place == ContextChoice::Auto && self.is_g_core(*at) && fits(*at).is_ok())
     }
 
     /// The g-core with the most time left, for a computation-centric handler that has room at none: there it takes time from
     /// handlers that may take long as well, and not from the network and from handlers of bounded steps.
     fn emptiest_g_core(&self, handler: &HandlerSample) -> Option<usize> {
-        let may_go = handler.place == Place::Auto && handler.need.class == Class::Computation;
+        let may_go = handler.place == ContextChoice::Auto && handler.need.class == Class::Computation;
         // One that is lost leaves all of its time free, which nobody gets.
         let is_lost = |at: usize| self.contexts.list()[at].capacity.margin_percent >= 100;
         order(&self.contexts, None).into_iter().find(|at| may_go && self.is_g_core(*at) && !is_lost(*at))

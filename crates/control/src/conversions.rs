@@ -83,7 +83,7 @@ pub enum Refused {
 
 /// One step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ConversionStep {
     /// The format that it reads.
     pub from: FormatId,
     /// The format that it makes.
@@ -96,7 +96,7 @@ pub struct Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// In the order in which they run; each makes what the next one reads.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ConversionStep>,
     /// The sum of the steps' [`Cost::weight`], in ps.
     pub weight: u64,
 }
@@ -286,7 +286,7 @@ impl Candidate {
 
     fn chain(self) -> Chain {
         let pairs = self.formats.windows(2).zip(self.numbers);
-        let step = |(pair, conversion): (&[FormatId], _)| Step { from: pair[0], to: pair[1], conversion };
+        let step = |(pair, conversion): (&[FormatId], _)| ConversionStep { from: pair[0], to: pair[1], conversion };
         Chain { steps: pairs.map(step).collect(), weight: self.weight }
     }
 }

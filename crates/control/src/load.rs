@@ -265,7 +265,7 @@ impl Flow {
 
 /// The two kinds of execution contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum CoreKind {
     /// On a communication core: polled, run to completion, only for metered handlers.
     CCore,
     /// On a general core: for handlers that compute long, hold much state or may block.
@@ -276,7 +276,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Which kind of context it is.
-    pub kind: Kind,
+    pub kind: CoreKind,
     /// The CPU that it runs on. Contexts of the same CPU share its time. `None`: whichever is free, so that it shares with
     /// none; what it takes from others is then measured as theirs.
     pub cpu: Option<u32>,
@@ -291,7 +291,7 @@ pub struct Capacity {
 impl Capacity {
     /// A context that may take all the time of its CPU, with the usual margin and slice and no bound in bytes.
     #[must_use]
-    pub fn of_cpu(kind: Kind, cpu: Option<u32>, buffers: u64) -> Capacity {
+    pub fn of_cpu(kind: CoreKind, cpu: Option<u32>, buffers: u64) -> Capacity {
         let most = Load { time_ns_per_s: CPU_NS_PER_S, buffers, bytes_per_s: u64::MAX };
         Capacity { kind, cpu, most, margin_percent: MARGIN_PERCENT, slice_ns: SLICE_NS }
     }

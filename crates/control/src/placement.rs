@@ -20,7 +20,7 @@ const NEVER: u64 = u64::MAX;
 
 /// Where an input of a handler comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum InputSource {
     /// From another one that is placed with it, which comes before it in the list.
     Node(usize),
     /// From a context that is given.
@@ -35,7 +35,7 @@ pub struct Node {
     /// The one context where it may be, if it was named.
     pub place: Option<usize>,
     /// What it reads.
-    pub reads: Vec<Source>,
+    pub reads: Vec<InputSource>,
     /// What it makes.
     pub leaving: Flow,
     /// The contexts that this flows to besides those of other nodes: of readers that stay where they are, or the one with the
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
             let whole = |at: usize| own[next][at].saturating_add(later[next][at]);
             let anywhere = all.clone().map(whole).min().unwrap_or(NEVER);
             // Only the flow from the very node before it counts, so for what is no chain this is less than it will be.
-            let is_read = nodes[next].reads.contains(&Source::Node(next - 1));
+            let is_read = nodes[next].reads.contains(&InputSource::Node(next - 1));
             let crossing = if is_read { time(nodes[next - 1].leaving) } else { 0 };
             later[next - 1] = all.clone().map(|at| whole(at).min(anywhere.saturating_add(crossing))).collect();
         }
@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
         let list = self.empty.list();
         let is_meant = |at: usize| {
             let of_node = |node: &Node| {
-                let reads = |source: &Source| matches!(source, Source::Context(from, _) if *from == at);
+                let reads = |source: &InputSource| matches!(source, InputSource::Context(from, _) if *from == at);
                 node.place == Some(at) || node.to.contains(&at) || node.reads.iter().any(reads)
             };
             self.nodes.iter().any(of_node)
@@ -189,8 +189,8 @@ impl<'a> Search<'a> {
 
     /// What the flows from other nodes cost.
     fn taken_over(&self, node: usize, places: &[usize], at: usize) -> u64 {
-        let crosses = |source: &Source| match source {
-            Source::Node(from) if places[*from] != at => time(self.nodes[*from].leaving),
+        let crosses = |source: &InputSource| match source {
+            InputSource::Node(from) if places[*from] != at => time(self.nodes[*from].leaving),
             _ => 0,
         };
         self.nodes[node].reads.iter().map(crosses).fold(0, u64::saturating_add)
@@ -201,7 +201,7 @@ impl<'a> Search<'a> {
         let mut readers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (reader, node) in self.nodes.iter().enumerate() {
             for source in &node.reads {
-                if let Source::Node(from) = source {
+                if let InputSource::Node(from) = source {
                     readers.entry(*from).or_default().push(reader);
                 }
             }
@@ -279,7 +279,7 @@ fn time(flow: Flow) -> u64 {
 fn own_cost(node: &Node, contexts: &Contexts, at: usize) -> u64 {
     let mut crossing = Load::default();
     for source in &node.reads {
-        if let Source::Context(from, flow) = source
+        if let InputSource::Context(from, flow) = source
             && *from != at
         {
             crossing = crossing + flow.crossing();
@@ -294,10 +294,10 @@ fn own_cost(node: &Node, contexts: &Contexts, at: usize) -> u64 {
 
 /// What it costs a node to take over what comes from other contexts.
 fn crossing(nodes: &[Node], node: usize, places: &[usize], at: usize) -> Load {
-    let of_source = |source: &Source| match source {
-        Source::Context(from, flow) if *from != at => flow.crossing(),
-        Source::Node(from) if places[*from] != at => nodes[*from].leaving.crossing(),
-        Source::Node(_) | Source::Context(..) => Load::default(),
+    let of_source = |source: &InputSource| match source {
+        InputSource::Context(from, flow) if *from != at => flow.crossing(),
+        InputSource::Node(from) if places[*from] != at => nodes[*from].leaving.crossing(),
+        InputSource::Node(_) | InputSource::Context(..) => Load::default(),
     };
     nodes[node].reads.iter().fold(Load::default(), |sum, source| sum + of_source(source))
 }

@@ -66,7 +66,7 @@ impl Input {
         let name = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
         let cannot = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
         let mut whole = None;
-        let source: Box<dyn Source> = match path {
+        let source: Box<dyn ReadableFd> = match path {
             Some(path) => {
                 let file = File::open(path).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
@@ -403,19 +403,19 @@ impl From<EncodingError> for RowError {
 }
 
 /// Something to read that can be waited for.
-trait Source: Read + AsFd {}
-impl<T: Read + AsFd> Source for T {}
+trait ReadableFd: Read + AsFd {}
+impl<T: Read + AsFd> ReadableFd for T {}
 
 /// Waits for input and for a signal at once: a blocking read alone would go on after a signal.
 pub(crate) struct Interruptible {
-    source: Box<dyn Source>,
+    source: Box<dyn ReadableFd>,
     interrupt: Interrupt,
 }
 
 impl Interruptible {
     /// A file, or standard input.
     pub(crate) fn open(path: Option<&Path>, interrupt: &Interrupt) -> io::Result<Interruptible> {
-        let source: Box<dyn Source> = match path {
+        let source: Box<dyn ReadableFd> = match path {
             Some(path) => {
                 let file = File::open(path)?;
                 if file.metadata()?.is_dir() {

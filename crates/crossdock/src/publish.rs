@@ -94,7 +94,8 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     };
     progress::show_length(&bar);
 
-    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
+    let mut run =
+        PublishRun { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
     let end = run.send(rows);
     run.end(end, &name, is_inferred)
 }
@@ -228,7 +229,7 @@ fn infer(input: &mut Input, encoding: Encoding, options: &EncodingOptions, bar: 
     Ok(format)
 }
 
-struct Run<'a> {
+struct PublishRun<'a> {
     arguments: &'a Publish,
     publisher: Publisher,
     bar: ProgressBar,
@@ -237,7 +238,7 @@ struct Run<'a> {
     skipped: Skips,
 }
 
-impl Run<'_> {
+impl PublishRun<'_> {
     /// Publishes rows until something ends it.
     fn send(&mut self, mut rows: Rows) -> End {
         let mut pace = self.arguments.rate.map(Pace::new);
@@ -292,7 +293,7 @@ impl Run<'_> {
 
     /// Hands over what is left, and says what came of it all.
     fn end(self, end: End, name: &str, is_inferred: bool) -> Outcome {
-        let Run { arguments, publisher, bar, interrupt, started, skipped } = self;
+        let PublishRun { arguments, publisher, bar, interrupt, started, skipped } = self;
         let (before, transport) = (publisher.stats(), publisher.transport());
         if matches!(end, End::Signal(_)) {
             bar.suspend(|| {

@@ -32,6 +32,6 @@ pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages}
 pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
 pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
-pub use program::{HandlerForm, HandlerProgram, Made, MakeError, Parameters, Source};
+pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};
 pub use row_error::{RowError, RowErrorCounts};
-pub use select::{Form, SelectHandler, Step};
+pub use select::{Form, ProgramPart, SelectHandler};

@@ -72,7 +72,7 @@ pub fn measure(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    let mut run = Run::over(Records::of(format, sample)?);
+    let mut run = SampleRun::over(Records::of(format, sample)?);
     let mut handler = make();
     let began = processor_ns();
     // One record first, also to warm up: a slow handler is run on small batches only, or not again.
@@ -136,7 +136,7 @@ impl Latest {
 }
 
 /// What is run, and where it leaves its records.
-struct Run {
+struct SampleRun {
     records: Records,
     /// The place that comes next.
     next: usize,
@@ -151,11 +151,11 @@ struct Run {
     clock_ns: f64,
 }
 
-impl Run {
-    fn over(records: Records) -> Run {
+impl SampleRun {
+    fn over(records: Records) -> SampleRun {
         let mut reads = [0.0; 64];
         reads.fill_with(|| -(processor_ns() - processor_ns()));
-        Run {
+        SampleRun {
             records,
             next: 0,
             batch: Batch::new(),

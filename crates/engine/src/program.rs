@@ -8,13 +8,13 @@ use crossdock_query::{Program, QueryError};
 
 use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
-use crate::select::{Form, SelectHandler, Step};
+use crate::select::{Form, ProgramPart, SelectHandler};
 
 /// What a handler does, whatever the format of what comes in. It is made anew for every format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerProgram {
     /// What it is written in, and how it reads.
-    pub source: Source,
+    pub source: HandlerSource,
     /// The values of its parameters, as text.
     pub parameters: BTreeMap<String, String>,
     /// Whether an expression of a query that has a row error is null, and the record goes on.
@@ -23,7 +23,7 @@ pub struct HandlerProgram {
 
 /// What a handler is written in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum HandlerSource {
     /// A query, whose parameters are written `$name` in it.
     Sql(String),
     /// The name of one of the [`Natives`].
@@ -33,12 +33,16 @@ pub enum Source {
 impl HandlerProgram {
     /// A query.
     pub fn sql(sql: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: Source::Sql(sql.into()), parameters: BTreeMap::new(), null_for_errors: false }
+        HandlerProgram { source: HandlerSource::Sql(sql.into()), parameters: BTreeMap::new(), null_for_errors: false }
     }
 
     /// A native handler whose parameters have the values that they have if none is given.
     pub fn native(name: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: Source::Native(name.into()), parameters: BTreeMap::new(), null_for_errors: false }
+        HandlerProgram {
+            source: HandlerSource::Native(name.into()),
+            parameters: BTreeMap::new(),
+            null_for_errors: false,
+        }
     }
 
     /// With a value for a parameter.
@@ -54,8 +58,8 @@ impl HandlerProgram {
     /// What [`HandlerProgram::make`] would say of any format.
     pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
         match &self.source {
-            Source::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
-            Source::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
+            HandlerSource::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
+            HandlerSource::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
         }
     }
 
@@ -65,8 +69,8 @@ impl HandlerProgram {
     /// The query cannot be read.
     pub fn reads(&self) -> Result<Option<String>, MakeError> {
         match &self.source {
-            Source::Sql(sql) => Ok(Some(crossdock_query::parse(sql)?.stream().to_owned())),
-            Source::Native(_) => Ok(None),
+            HandlerSource::Sql(sql) => Ok(Some(crossdock_query::parse(sql)?.stream().to_owned())),
+            HandlerSource::Native(_) => Ok(None),
         }
     }
 
@@ -75,7 +79,7 @@ impl HandlerProgram {
     /// # Errors
     /// Also: several known streams may be meant.
     pub fn reads_among<'n>(&self, known: impl IntoIterator<Item = &'n str>) -> Result<Option<String>, MakeError> {
-        let Source::Sql(sql) = &self.source else { return Ok(None) };
+        let HandlerSource::Sql(sql) = &self.source else { return Ok(None) };
         let mut select = crossdock_query::parse(sql)?;
         select.find_stream(known)?;
         Ok(Some(select.stream().to_owned()))
@@ -87,7 +91,7 @@ impl HandlerProgram {
     /// What is wrong with the query or the parameters, or does not fit the format.
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
-            Source::Sql(sql) => {
+            HandlerSource::Sql(sql) => {
                 let select = crossdock_query::parse(sql)?;
                 let select = if self.null_for_errors { select.with_null_for_errors() } else { select };
                 let program = select.plan_with(input, &self.parameters)?;
@@ -100,12 +104,12 @@ impl HandlerProgram {
                     handler: Box::new(handler),
                 })
             }
-            Source::Native(name) => {
+            HandlerSource::Native(name) => {
                 let kind = natives.get(name)?;
                 let arguments = kind.read(&self.parameters)?;
                 let (handler, output) = kind.make(input, &arguments)?;
                 let is_metered = kind.is_metered();
-                let form = HandlerForm { steps: vec![Step { condition: String::new(), form: Form::Native }] };
+                let form = HandlerForm { steps: vec![ProgramPart { condition: String::new(), form: Form::Native }] };
                 let parameters = Parameters(Prepares::Native(kind.clone(), arguments));
                 Ok(Made { handler, output, form, is_metered, parameters })
             }
@@ -138,13 +142,13 @@ impl fmt::Debug for Made {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandlerForm {
     /// The parts, in the order in which they run.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramPart>,
 }
 
 impl fmt::Display for HandlerForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut named: Vec<Form> = Vec::new();
-        for Step { form, .. } in &self.steps {
+        for ProgramPart { form, .. } in &self.steps {
             // What is not done is nothing to name beside what is.
             if !named.contains(form) && (*form != Form::Direct || self.steps.len() == 1) {
                 let separator = if named.is_empty() { "" } else { ", " };

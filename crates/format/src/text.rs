@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::fmt::temporal::{DateTimeParser, DateTimePrinter};
 use jiff::tz::TimeZone;
 
-use crate::builder::{Place, RecordBuilder, Run};
+use crate::builder::{ByteRun, Place, RecordBuilder};
 use crate::encoding::Loss;
 use crate::field::{Field, FieldType};
 use crate::record::{Record, Value};
@@ -115,7 +115,7 @@ pub(crate) fn set_from_text(
     rounding: Rounding,
 ) -> Result<(), Unfit> {
     let target = Target::of(builder.format(), field).ok_or(Unfit)?;
-    put_from_text(builder, scratch, &target, Run::alone(text), rounding)
+    put_from_text(builder, scratch, &target, ByteRun::alone(text), rounding)
 }
 
 /// As [`set_from_text`], for a field that was looked up.
@@ -124,7 +124,7 @@ pub(crate) fn put_from_text(
     builder: &mut RecordBuilder,
     scratch: &mut Vec<u8>,
     target: &Target,
-    text: Run<'_>,
+    text: ByteRun<'_>,
     rounding: Rounding,
 ) -> Result<(), Unfit> {
     // What nearly all texts are, each with as little as it takes.
@@ -162,7 +162,7 @@ pub(crate) fn put_any_from_text(
         FieldType::Timestamp => builder.put(place, parse_time(text.trim_ascii()).ok_or(Unfit)?.to_le_bytes()),
         FieldType::Bytes => {
             decode_base64(text, scratch)?;
-            return builder.put_run(place, Run::alone(scratch)).map_err(|_| Unfit);
+            return builder.put_run(place, ByteRun::alone(scratch)).map_err(|_| Unfit);
         }
         FieldType::Decimal { .. } => {
             let (unscaled, scale) = parse_decimal(text.trim_ascii()).ok_or(Unfit)?;

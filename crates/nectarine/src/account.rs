@@ -27,7 +27,7 @@ pub(crate) struct Missed {
 
 /// A subscriber's place in its stream.
 #[derive(Debug)]
-struct Place {
+struct StreamPosition {
     /// The records that had passed when the subscription began.
     began: u64,
     /// Those that came since, and those that the daemon has said it dropped.
@@ -36,7 +36,7 @@ struct Place {
     last: Position,
 }
 
-impl Place {
+impl StreamPosition {
     /// How many records of the stream have passed for the subscriber, in the daemon's count.
     fn passed(&self) -> u64 {
         self.began + self.received + self.last.left_out.unwrap_or(0)
@@ -67,7 +67,7 @@ struct Gap {
 
 impl Gap {
     /// What was missed between two daemons: the subscriber was at `before` with the one, and comes to the other at `position`.
-    fn between(before: &Place, position: &Position, expected: HashMap<PublisherId, (u64, bool)>) -> Gap {
+    fn between(before: &StreamPosition, position: &Position, expected: HashMap<PublisherId, (u64, bool)>) -> Gap {
         let unlisted = before.last.unlisted;
         let undelivered = i128::from(before.last.passed) - i128::from(before.passed());
         let mut gap = Gap { undelivered, expected, unlisted, ..Gap::default() };
@@ -131,7 +131,7 @@ impl Gap {
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     has_begun: bool,
-    place: Option<Place>,
+    place: Option<StreamPosition>,
     gap: Gap,
     /// Publishers that were not listed when the connection was lost once more.
     given_up: u32,
@@ -161,7 +161,7 @@ impl Account {
                 self.gap.unreported()
             }
         };
-        self.place = Some(Place { began: position.passed, received: 0, last: position });
+        self.place = Some(StreamPosition { began: position.passed, received: 0, last: position });
         missed
     }
 

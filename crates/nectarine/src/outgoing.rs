@@ -3,7 +3,7 @@
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::client::Put;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, Origin, SuperPacket, TrafficClass};
+use crossdock_transport::{HEADER_BYTES, Header, Origin, PacketKind, SuperPacket, TrafficClass};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -66,25 +66,25 @@ impl Message {
 
     /// A message for the mailbox that the session has open under this number.
     pub(crate) fn mailbox(number: u16, bytes: Vec<u8>) -> Outgoing {
-        let header = Header { stream: number.into(), ..Header::new(Kind::Message, 0) };
+        let header = Header { stream: number.into(), ..Header::new(PacketKind::Message, 0) };
         Message::unit(bytes, header, TrafficClass::Data(Origin::Mailbox(number.into())))
     }
 
     /// A control message.
     pub(crate) fn control(bytes: Vec<u8>, class: TrafficClass) -> Outgoing {
-        Message::unit(bytes, Header::new(Kind::Control, 0), class)
+        Message::unit(bytes, Header::new(PacketKind::Control, 0), class)
     }
 
     /// A record that is longer than a packet, of the stream number and format given.
     pub(crate) fn record(bytes: Vec<u8>, stream: u32, format: u64) -> Outgoing {
-        let header = Header { stream, format, records: 1, ..Header::new(Kind::Data, 0) };
+        let header = Header { stream, format, records: 1, ..Header::new(PacketKind::Data, 0) };
         Message::unit(bytes, header, TrafficClass::Data(Origin::Stream(stream)))
     }
 
     /// What of it goes into the next session when this one is lost: a record.
     pub(crate) fn unsent(&self) -> Option<Unsent> {
         let Header { kind, stream, format, .. } = self.header;
-        (kind == Kind::Data).then(|| Unsent { stream, format, records: self.bytes.to_vec(), done: 0 })
+        (kind == PacketKind::Data).then(|| Unsent { stream, format, records: self.bytes.to_vec(), done: 0 })
     }
 }
 

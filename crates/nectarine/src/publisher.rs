@@ -623,7 +623,7 @@ mod tests {
     use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
     use crossdock_transport::handshake::{Hello, Welcome};
     use crossdock_transport::receiver::{Arriving, MAX_ACK_BYTES, Receiver};
-    use crossdock_transport::{HEADER_BYTES, Header, Kind};
+    use crossdock_transport::{HEADER_BYTES, Header, PacketKind};
     use std::net::UdpSocket;
 
     /// A daemon that does nothing but take packets and acknowledge them, when the test asks it to.
@@ -641,7 +641,7 @@ mod tests {
             let mut packet = [0; 4096];
             while let Ok(len) = self.socket.recv(&mut packet) {
                 let header = Header::read(&packet[..len]).unwrap();
-                if header.kind != Kind::Data {
+                if header.kind != PacketKind::Data {
                     continue;
                 }
                 let (traffic, first_seq) = (header.kind.traffic(), header.seq);
@@ -651,7 +651,7 @@ mod tests {
                 self.receiver.ack_soon();
                 let mut payload = [0; MAX_ACK_BYTES];
                 let len = self.receiver.poll_ack(0).unwrap().encode(&mut payload);
-                self.socket.send(&Header::new(Kind::Ack, self.client).packet(&payload[..len]).unwrap()).unwrap();
+                self.socket.send(&Header::new(PacketKind::Ack, self.client).packet(&payload[..len]).unwrap()).unwrap();
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use crossdock_nectarine::{Node, Transport};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::{HEADER_BYTES, Header, Kind};
+use crossdock_transport::{HEADER_BYTES, Header, PacketKind};
 use std::fs;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -24,12 +24,12 @@ fn daemon() -> String {
             let (len, from) = socket.recv_from(&mut packet).unwrap();
             let header = Header::read(&packet[..len]).unwrap();
             let answer = match header.kind {
-                Kind::Hello => {
+                PacketKind::Hello => {
                     let Hello { nonce, session, packet_bytes, .. } = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
                     // The same number for both sides.
                     Welcome { nonce, session, packet_bytes, window_bytes: 1 << 19 }.packet(session)
                 }
-                Kind::Control => Close { again: false, reason: "done".to_owned() }.packet(header.session),
+                PacketKind::Control => Close { again: false, reason: "done".to_owned() }.packet(header.session),
                 _ => continue,
             };
             // It may be gone.

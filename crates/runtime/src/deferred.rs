@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::config::ContextConfig;
     use crate::handle::ContextHandle;
-    use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
+    use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Request, Welcome};
     use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
     use std::time::Duration;
 
@@ -145,11 +145,11 @@ mod tests {
             let hello =
                 Hello { nonce: 1, session: 7, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: false };
             client.socket.send(&hello.packet()).unwrap();
-            client.session = Welcome::decode(&client.receive(Kind::Welcome).1).unwrap().session;
+            client.session = Welcome::decode(&client.receive(PacketKind::Welcome).1).unwrap().session;
             client
         }
 
-        fn receive(&self, kind: Kind) -> (Header, Vec<u8>) {
+        fn receive(&self, kind: PacketKind) -> (Header, Vec<u8>) {
             let mut packet = [0; 65_536];
             loop {
                 let len = self.socket.recv(&mut packet).unwrap();
@@ -161,7 +161,7 @@ mod tests {
         }
 
         fn send(&mut self, request: Request) {
-            let header = Header { seq: self.seq, ..Header::new(Kind::Control, self.session) };
+            let header = Header { seq: self.seq, ..Header::new(PacketKind::Control, self.session) };
             self.seq += 1;
             let payload = ControlMessage::Request(request).encode();
             self.socket.send(&header.packet(&payload).unwrap()).unwrap();
@@ -169,7 +169,7 @@ mod tests {
 
         fn reply(&mut self) -> Reply {
             loop {
-                let (header, payload) = self.receive(Kind::Control);
+                let (header, payload) = self.receive(PacketKind::Control);
                 // Nothing acknowledges what came before, so it may come again.
                 if header.seq < self.next {
                     continue;

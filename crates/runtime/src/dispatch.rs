@@ -13,7 +13,7 @@ use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, Piece};
+use crossdock_transport::{ControlMessage, Header, PacketKind, Piece};
 use std::net::SocketAddr;
 
 impl Context {
@@ -30,16 +30,18 @@ impl Context {
             }
             let payload = &buffer[spans[run.first].range()];
             match run.header.kind {
-                Kind::Data | Kind::Control | Kind::Message => self.take_run(run, spans, (buffer, stride), from),
-                Kind::Hello => self.take_hello(payload, from),
-                Kind::Ack => self.take_ack(&run.header, payload, from),
-                Kind::Ping => self.net.take_ping(&run.header, from),
-                Kind::Close => {
+                PacketKind::Data | PacketKind::Control | PacketKind::Message => {
+                    self.take_run(run, spans, (buffer, stride), from)
+                }
+                PacketKind::Hello => self.take_hello(payload, from),
+                PacketKind::Ack => self.take_ack(&run.header, payload, from),
+                PacketKind::Ping => self.net.take_ping(&run.header, from),
+                PacketKind::Close => {
                     if let Some(key) = self.net.heard(&run.header, from) {
                         self.end_session(key, "closed");
                     }
                 }
-                Kind::Welcome | Kind::Reset => self.net.count_drop(DropReason::PacketUnexpected, 1),
+                PacketKind::Welcome | PacketKind::Reset => self.net.count_drop(DropReason::PacketUnexpected, 1),
             }
         }
         self.net.keep_packets(packets);
@@ -99,7 +101,7 @@ impl Context {
         if self.net.is_paused(key) {
             return self.net.defer_packets(key, &data, spans);
         }
-        if data.header.kind != Kind::Data {
+        if data.header.kind != PacketKind::Data {
             // One only: these do not run on ([`walk`]).
             for span in spans {
                 self.take_message_packet(key, &data.header, &data.buffer[span.range()]);
@@ -139,7 +141,7 @@ impl Context {
             Ok(None) => return,
             Err(refused) => return self.refuse_piece(key, refused),
         };
-        if header.kind == Kind::Message {
+        if header.kind == PacketKind::Message {
             return self.take_message(key, header.stream, &joined);
         }
         match ControlMessage::decode(&joined) {

@@ -313,7 +313,7 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<Position>,
     },
-    /// A side of a mailbox is open. Over packets, each message is a packet of [`Kind::Message`](crate::Kind::Message).
+    /// A side of a mailbox is open. Over packets, each message is a packet of [`PacketKind::Message`](crate::PacketKind::Message).
     MailboxOpened {
         /// The request's number.
         id: u32,

@@ -294,12 +294,12 @@ impl std::ops::Deref for Joined<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header::Kind;
+    use crate::header::PacketKind;
     use proptest::prelude::*;
 
     /// The packets of a message, as sent.
     fn packets(message: &[u8], cut: Cut) -> Vec<Vec<u8>> {
-        let template = Header { stream: 3, format: 9, records: 1, ..Header::new(Kind::Data, 7) };
+        let template = Header { stream: 3, format: 9, records: 1, ..Header::new(PacketKind::Data, 7) };
         let packet = |index| [&cut.head(index, &template, 100), &message[cut.range(index)]].concat();
         (0..cut.packets()).map(packet).collect()
     }

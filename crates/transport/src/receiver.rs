@@ -1,7 +1,7 @@
 //! The receiving half of a session: order, duplicates, acknowledgements, credit ([`crate::credit`]).
 
 use crate::credit::{CONTROL_WINDOW_PACKETS, Window, charge};
-use crate::header::{Kind, PacketError, Run};
+use crate::header::{PacketError, PacketKind, Run};
 use crate::order::Traffic;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -94,7 +94,7 @@ impl Ack {
     /// # Errors
     /// [`PacketError::Payload`] when it is short, has too many ranges, or its ranges are empty or out of order.
     pub fn decode(payload: &[u8]) -> Result<Ack, PacketError> {
-        let bad = PacketError::Payload(Kind::Ack);
+        let bad = PacketError::Payload(PacketKind::Ack);
         let word = |at: usize| -> Result<u64, PacketError> {
             let bytes = payload.get(at..at + 8).and_then(|b| b.first_chunk()).ok_or(bad)?;
             Ok(u64::from_le_bytes(*bytes))

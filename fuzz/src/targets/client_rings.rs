@@ -160,7 +160,7 @@ enum Call {
 }
 
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum RingEvent {
     Daemon(Act),
     /// What the daemon does within the client's next calls.
     Later(Act),
@@ -362,11 +362,11 @@ pub fn fuzz(input: &[u8]) {
     observe(Some(Box::new(move |place| observed.borrow_mut().at(place))));
     if let Some(mut client) = Client::new(attachment) {
         for _ in 0..MOST_STEPS {
-            let Ok(step) = Step::arbitrary(&mut bytes) else { break };
+            let Ok(step) = RingEvent::arbitrary(&mut bytes) else { break };
             match step {
-                Step::Daemon(act) => world.borrow_mut().act(act),
-                Step::Later(act) => world.borrow_mut().later.push_back(act),
-                Step::Client(call) => client.call(call),
+                RingEvent::Daemon(act) => world.borrow_mut().act(act),
+                RingEvent::Later(act) => world.borrow_mut().later.push_back(act),
+                RingEvent::Client(call) => client.call(call),
             }
             if bytes.is_empty() {
                 break;

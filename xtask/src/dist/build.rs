@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::release::{NAME, Release};
 use super::tool::{at, make_parent, output, text, tool, write};
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::in_words;
 
 /// The profile of the root Cargo.toml that packages are built with.
@@ -25,7 +25,7 @@ pub(crate) struct Build {
 
 impl Build {
     /// The build in the working tree, in a target folder of its own: the flags are not those of other builds.
-    pub(crate) fn here(place: &Place) -> Result<Build, String> {
+    pub(crate) fn here(place: &CargoWorkspace) -> Result<Build, String> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
         let cargo_home = home.ok_or("dist: neither CARGO_HOME nor HOME is set; set one of them")?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::tool::{text, tool};
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 
 /// The package's name, which is the binary's too.
 pub(crate) const NAME: &str = "crossdock";
@@ -38,7 +38,7 @@ pub(crate) struct Release {
 
 impl Release {
     /// Reads Cargo's, the compiler's and Git's account of the sources.
-    pub(crate) fn read(place: &Place) -> Result<Release, String> {
+    pub(crate) fn read(place: &CargoWorkspace) -> Result<Release, String> {
         let mut packages = place.metadata["packages"].as_array().into_iter().flatten();
         let package = packages.find(|package| package["name"] == NAME);
         let version = package.and_then(|package| package["version"].as_str());

@@ -17,7 +17,7 @@ mod steps;
 mod streams;
 mod texts;
 
-use crate::admission::{Need, Place};
+use crate::admission::{ContextChoice, Need};
 use crate::load::{Context, Contexts, ContextsError, Flow, Load, MAX_HANDLERS};
 use crossdock_format::FormatId;
 use scope::Others;
@@ -134,7 +134,7 @@ pub struct WantedHandler {
     /// What it is to be.
     pub definition: Definition,
     /// Where.
-    pub place: Place,
+    pub place: ContextChoice,
     /// What it needs, as predicted. Not looked at as long as nothing else is to change.
     pub need: Need,
     /// What it will make, as predicted.
@@ -398,8 +398,8 @@ impl Difference {
         let Some(deployed) = deployed else { return Difference { is_new: true, ..Difference::default() } };
         let (is, to_be) = (&deployed.definition, &wanted.definition);
         let is_elsewhere = match &wanted.place {
-            Place::Named(name) => *name != deployed.context,
-            Place::Auto => contexts.iter().all(|context| context.name != deployed.context),
+            ContextChoice::Named(name) => *name != deployed.context,
+            ContextChoice::Auto => contexts.iter().all(|context| context.name != deployed.context),
         };
         Difference {
             is_new: false,

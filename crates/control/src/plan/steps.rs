@@ -1,9 +1,9 @@
 //! The changes of each handler, and their order.
 
-use super::sites::Target;
+use super::sites::PlacementDecision;
 use super::streams::Streams;
 use super::{Action, Change, Current, Deployed, Difference, Refusal, State, Wanted, WantedHandler, texts};
-use crate::load::{Contexts, Kind};
+use crate::load::{Contexts, CoreKind};
 use std::collections::BTreeMap;
 
 /// What is done with one handler, one change right after the other.
@@ -26,7 +26,7 @@ pub(super) fn changes<'a>(
     current: &'a Current,
     wanted: &'a Wanted,
     streams: &Streams<'a>,
-    targets: &'a BTreeMap<&'a str, Target>,
+    targets: &'a BTreeMap<&'a str, PlacementDecision>,
 ) -> Result<Vec<Change>, Vec<Refusal>> {
     let contexts = current.committed().map_err(|error| vec![error.into()])?;
     let mut units: Vec<Unit<'a>> = Vec::new();
@@ -66,7 +66,7 @@ fn change(name: &str, action: Action, after: &Deployed, why: &str) -> Change {
 fn of(
     name: &str,
     before: &Deployed,
-    target: &Target,
+    target: &PlacementDecision,
     difference: Difference,
     wanted: &WantedHandler,
     contexts: &Contexts,
@@ -127,7 +127,7 @@ fn may_be_at(before: &Deployed, after: &Deployed, wanted: &WantedHandler, contex
     contexts.find(&before.context).is_some_and(|at| {
         let capacity = contexts.list()[at].capacity;
         let is_allowed = wanted.need.is_metered && wanted.need.step_ns <= capacity.slice_ns;
-        (capacity.kind == Kind::GCore || is_allowed) && after.committed().is_within(before.committed())
+        (capacity.kind == CoreKind::GCore || is_allowed) && after.committed().is_within(before.committed())
     })
 }
 

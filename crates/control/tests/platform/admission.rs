@@ -1,14 +1,16 @@
 //! Admission against a plain search, and the words in which it refuses.
 
 use crate::random::{self, MS, time};
-use crossdock_control::admission::{AdmissionRequest, Class, Need, Obstacle, Place, Refused, Tried, admit, fit};
-use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load, SLICE_NS};
+use crossdock_control::admission::{
+    AdmissionRequest, Class, ContextChoice, Need, Obstacle, Refused, Tried, admit, fit,
+};
+use crossdock_control::load::{Capacity, Context, Contexts, CoreKind, Cost, Flow, Load, SLICE_NS};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 
 fn platform(free_ms: &[(&str, u64)]) -> Contexts {
     let context = |(name, free): &(&str, u64)| {
-        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        let kind = if name.starts_with('c') { CoreKind::CCore } else { CoreKind::GCore };
         let capacity = Capacity::of_cpu(kind, None, 1000);
         Context { name: (*name).to_owned(), capacity, system: time(800 - free) }
     };
@@ -20,11 +22,11 @@ fn needing(ms: u64) -> Need {
 }
 
 fn auto(inputs: &[(usize, Flow)]) -> AdmissionRequest {
-    AdmissionRequest { place: Place::Auto, inputs: inputs.to_vec() }
+    AdmissionRequest { place: ContextChoice::Auto, inputs: inputs.to_vec() }
 }
 
 fn named(name: &str) -> AdmissionRequest {
-    AdmissionRequest { place: Place::Named(name.to_owned()), inputs: Vec::new() }
+    AdmissionRequest { place: ContextChoice::Named(name.to_owned()), inputs: Vec::new() }
 }
 
 const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 2_000_000, bytes_per_s: 120_000_000 };
@@ -150,7 +152,7 @@ proptest! {
         };
         // What a context has to do then must be within its capacity less its margin, alone and with those on its CPU.
         let fits = |at: usize| {
-            let c_core = contexts.list()[at].capacity.kind == Kind::CCore;
+            let c_core = contexts.list()[at].capacity.kind == CoreKind::CCore;
             let mut then = contexts.clone();
             then.commit(at, takes(at));
             let (takes, over) = (takes(at), then.excess(at));
@@ -179,7 +181,7 @@ proptest! {
             }
         }
         for (at, context) in contexts.list().iter().enumerate() {
-            let there = AdmissionRequest { place: Place::Named(context.name.clone()), inputs: inputs.clone() };
+            let there = AdmissionRequest { place: ContextChoice::Named(context.name.clone()), inputs: inputs.clone() };
             prop_assert_eq!(admit(&need, &contexts, &there).ok().map(|admitted| admitted.context), fitting[at].then_some(at));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::plans::{Draft, draft, formats, kind_of};
 use crate::random;
-use crossdock_control::admission::Place;
+use crossdock_control::admission::ContextChoice;
 use crossdock_control::load::{Flow, Load};
 use crossdock_control::plan::scope::{Ledger, Links, Scope, StreamIndex};
 use crossdock_control::plan::{
@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const MANY: usize = 10;
 
 /// What a change makes of some handlers, by their numbers: others, or none.
-type Step = Vec<(usize, Option<Draft>)>;
+type HandlerChanges = Vec<(usize, Option<Draft>)>;
 
 #[derive(Clone, Debug)]
 struct History {
     platform: Current,
-    steps: Vec<Step>,
+    steps: Vec<HandlerChanges>,
 }
 
 fn history() -> impl Strategy<Value = History> {
@@ -120,7 +120,7 @@ fn wanted(draft: &Draft, number: usize, names: &[String]) -> WantedHandler {
     if number + 2 >= MANY && handler.definition.version > 1 {
         handler.definition.replica_of = Some("both".to_owned());
         handler.definition.makes = "both".to_owned();
-        handler.place = Place::Named(names[number % names.len()].clone());
+        handler.place = ContextChoice::Named(names[number % names.len()].clone());
     }
     handler
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossdock_runtime::{ContextConfig, ContextHandle, MorphConfig, PassedSockets};
 
-use self::steps::{FILE, Runs, STEPS, Step, words};
+use self::steps::{FILE, Runs, STEPS, TourStep, words};
 use crate::cli::Tour as Arguments;
 use crate::demo::data;
 use crate::failure::{Failure, Outcome};
@@ -64,7 +64,7 @@ struct Tour {
     socket: Option<SocketFile>,
     publisher: Option<Child>,
     /// What the publisher is started with, again if it has come to its end.
-    publishes: Option<&'static Step>,
+    publishes: Option<&'static TourStep>,
     folder: Folder,
 }
 
@@ -132,7 +132,7 @@ impl Tour {
     }
 
     /// Explains a step, and runs its command.
-    fn step(&mut self, number: usize, step: &'static Step) -> Outcome {
+    fn step(&mut self, number: usize, step: &'static TourStep) -> Outcome {
         self.check_signal()?;
         let bold = console::style(format!("$ {}", step.command)).bold();
         out::print(format!("\n{}\n{bold}\n", wrapped(&format!("({number}/{}) {}", STEPS.len(), step.text), 0)))?;
@@ -153,7 +153,7 @@ impl Tour {
     }
 
     /// The command of a step, for the tour's daemon.
-    fn command(&self, step: &Step) -> Outcome<Command> {
+    fn command(&self, step: &TourStep) -> Outcome<Command> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::failed(format!("cannot find the program's own file: {error}")))?;
         let mut command = Command::new(program);
@@ -202,7 +202,7 @@ impl Tour {
     }
 
     /// Runs a command to its end.
-    fn run(&mut self, step: &Step) -> Outcome {
+    fn run(&mut self, step: &TourStep) -> Outcome {
         let mut child = self.command(step)?.spawn().map_err(|error| not_run(step, &error))?;
         let status = loop {
             match child.try_wait().map_err(|error| not_run(step, &error))? {
@@ -251,6 +251,6 @@ impl Tour {
 }
 
 /// A command that cannot be run.
-fn not_run(step: &Step, error: &io::Error) -> Failure {
+fn not_run(step: &TourStep, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot run `{}`: {error}", step.command))
 }

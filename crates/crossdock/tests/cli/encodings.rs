@@ -2,7 +2,7 @@
 
 use crossdock_format::encoding::Encoding;
 
-use crate::place::{FLIGHTS_CSV, Place};
+use crate::place::{FLIGHTS_CSV, Sandbox};
 
 /// The rows of [`FLIGHTS_CSV`] as `subscribe --output csv` writes them.
 fn flights() -> String {
@@ -10,7 +10,7 @@ fn flights() -> String {
 }
 
 /// Publishes the flights, and keeps what a subscriber writes of them in a file.
-fn save(place: &Place, file: &str, options: &[&str]) {
+fn save(place: &Sandbox, file: &str, options: &[&str]) {
     let subscriber =
         place.spawn_into(file, [&["subscribe", "SELECT * FROM A", "--until-end", "--wait"], options].concat());
     place.wait_for_subscriptions(1);
@@ -20,7 +20,7 @@ fn save(place: &Place, file: &str, options: &[&str]) {
 }
 
 /// Publishes a file, and gives what a subscriber sees of it.
-fn show(place: &Place, file: &str, options: &[&str]) -> String {
+fn show(place: &Sandbox, file: &str, options: &[&str]) -> String {
     let sql = "SELECT carrier, flight, origin, dest, dep_delay, note FROM A";
     let subscriber = place.spawn(["subscribe", sql, "--until-end", "--wait", "--output", "csv"]);
     place.wait_for_subscriptions(1);
@@ -30,8 +30,8 @@ fn show(place: &Place, file: &str, options: &[&str]) -> String {
     shown
 }
 
-fn with_flights() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn with_flights() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     (place, daemon)
 }

@@ -1,9 +1,9 @@
 //! Files as other programs leave them: JSON arrays, tabs, no header, words for null, dates.
 
-use crate::place::{Daemon, Place, Process};
+use crate::place::{Daemon, Process, Sandbox};
 
 /// What a subscriber of all records of `A` gets of what these arguments publish.
-fn published(place: &Place, arguments: &[&str], input: Option<&str>) -> String {
+fn published(place: &Sandbox, arguments: &[&str], input: Option<&str>) -> String {
     let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--wait", "--until-end"]);
     place.wait_for_subscriptions(1);
     let arguments = [&["publish", "A"], arguments].concat();
@@ -21,8 +21,8 @@ fn published(place: &Place, arguments: &[&str], input: Option<&str>) -> String {
 }
 
 /// A daemon whose stream `A` has this schema.
-fn place_of(schema: &str) -> (Place, Daemon) {
-    let (place, daemon) = Place::with_configured_daemon("");
+fn place_of(schema: &str) -> (Sandbox, Daemon) {
+    let (place, daemon) = Sandbox::with_configured_daemon("");
     place.write("s.schema", schema);
     (place, daemon)
 }

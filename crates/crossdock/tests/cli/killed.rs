@@ -1,6 +1,6 @@
 //! A daemon that is killed in the middle of a change comes back with the old state or the new one.
 
-use crate::place::{Daemon, Place, io_count, with_body, with_io_contexts};
+use crate::place::{Daemon, Sandbox, io_count, with_body, with_io_contexts};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value as FieldValue};
 use crossdock_nectarine::{Error, Publisher, Transport};
 use rustix::process::Signal;
@@ -41,7 +41,7 @@ impl Drop for Ends<'_> {
 /// A publisher's records after the kill are taken once the handlers are there to read them.
 #[test]
 fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
-    let place = Place::new();
+    let place = Sandbox::new();
     // The same address again, for the publisher to come back to.
     let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     place.write("crossdock.toml", with_io_contexts(&CONFIG.replace("127.0.0.1:0", &address)));
@@ -116,7 +116,7 @@ fn state(number: u32) -> Value {
 }
 
 /// What is wanted, as the daemon reports it: the names and parameters.
-fn wanted(place: &Place) -> Vec<(Value, Value)> {
+fn wanted(place: &Sandbox) -> Vec<(Value, Value)> {
     let (status, answer) = place.http("GET /v1/wanted HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 200, "{answer}");
     let all = answer["handlers"].as_array().cloned().unwrap_or_default();
@@ -130,7 +130,7 @@ fn parameters_of(number: u32) -> Vec<(Value, Value)> {
 
 #[test]
 fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("crossdock.toml", with_io_contexts(CONFIG));
     let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let mut daemon = start();

@@ -1,12 +1,12 @@
 //! Messages of Protobuf in a field, decoded in the daemon: bare, with the fields beside them, and in Confluent's frame.
 
-use crate::place::Place;
+use crate::place::Sandbox;
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/conversions.md");
 
 /// A daemon with a stream of envelopes, and the files of the documentation's example.
-fn place() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn place() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("q.proto", "syntax = \"proto3\";\nmessage Quote { int32 bid = 1; string sym = 2; }\n");
     place.write("envelope.schema", "topic string\nkey bytes null\nbody bytes\n");
     place.write("quote.schema", "topic string\nbid i32\nsym string\n");
@@ -15,7 +15,7 @@ fn place() -> (Place, crate::place::Daemon) {
     (place, daemon)
 }
 
-fn publish(place: &Place, file: &str) {
+fn publish(place: &Sandbox, file: &str) {
     place.run(["publish", "Q", file, "--schema", "envelope.schema"]).with_code(0);
 }
 

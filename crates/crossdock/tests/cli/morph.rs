@@ -1,6 +1,6 @@
 //! Formats, conversions and paths on the command line, and what a daemon that was killed still has.
 
-use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post, with_io_contexts};
+use crate::place::{Daemon, FLIGHTS_CSV, Sandbox, get, post, with_io_contexts};
 use rustix::process::Signal;
 
 /// The flights' next version: the note is gone, the delay is in seconds.
@@ -9,8 +9,8 @@ const NEXT_CSV: &str = "carrier,flight,delay_s\nUA,1,60\n";
 const TO_NEXT: &str = "SELECT carrier, flight, dep_delay * 60 AS delay_s FROM x";
 
 /// A place whose daemon keeps what is to be kept, with stream A in two versions.
-fn place_with_versions() -> (Place, Daemon) {
-    let (place, daemon) = Place::with_configured_daemon("[morph]\nstate_dir = \"state\"\n");
+fn place_with_versions() -> (Sandbox, Daemon) {
+    let (place, daemon) = Sandbox::with_configured_daemon("[morph]\nstate_dir = \"state\"\n");
     place.write("next.schema", NEXT_SCHEMA);
     place.write("next.csv", NEXT_CSV);
     place.write("flights.csv", FLIGHTS_CSV);
@@ -87,7 +87,7 @@ fn a_killed_daemon_has_kept_the_formats_that_had_a_record() {
 
 #[test]
 fn without_a_directory_what_is_kept_is_said_to_last_as_long_as_the_daemon() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("next.schema", NEXT_SCHEMA);
     let added = place.run(["conversions", "add", "A", "v1", "next.schema", "--sql", TO_NEXT]).with_code(0);
     added.saying(&["as long as this daemon", "state_dir"]);

@@ -134,14 +134,14 @@ pub struct ConvertError {
     within: Option<Box<str>>,
     /// Whether the element is a single value, which its list's name names.
     is_value: bool,
-    place: Place,
+    place: RefusedPart,
     /// What is wrong.
     pub problem: ConvertProblem,
 }
 
 /// What is refused.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Place {
+pub(super) enum RefusedPart {
     /// The record as a whole.
     Record,
     /// A field.
@@ -151,7 +151,7 @@ pub(super) enum Place {
 }
 
 impl ConvertError {
-    pub(super) fn new(format: &Format, place: Place, problem: ConvertProblem) -> ConvertError {
+    pub(super) fn new(format: &Format, place: RefusedPart, problem: ConvertProblem) -> ConvertError {
         ConvertError { format: format.clone(), within: None, is_value: false, place, problem }
     }
 
@@ -170,9 +170,9 @@ impl ConvertError {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self.place {
-            Place::Record => None,
-            Place::Field(field) => self.format.fields().get(field).map(|field| field.name.as_str()),
-            Place::Union(union) => nth_union(self.format.tree(), &mut { union }),
+            RefusedPart::Record => None,
+            RefusedPart::Field(field) => self.format.fields().get(field).map(|field| field.name.as_str()),
+            RefusedPart::Union(union) => nth_union(self.format.tree(), &mut { union }),
         }
     }
 
@@ -192,7 +192,13 @@ impl ConvertError {
 impl From<ValueError> for ConvertError {
     fn from(error: ValueError) -> ConvertError {
         let ValueError { format, within, is_value, field, problem } = error;
-        ConvertError { format, within, is_value, place: Place::Field(field), problem: ConvertProblem::Layout(problem) }
+        ConvertError {
+            format,
+            within,
+            is_value,
+            place: RefusedPart::Field(field),
+            problem: ConvertProblem::Layout(problem),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::compile::Content;
-use super::error::{ConvertError, ConvertProblem, Place};
+use super::error::{ConvertError, ConvertProblem, RefusedPart};
 use super::step::{Bytes as _, NullBit, One, set_null};
 use super::value::put;
 use crate::element::Count;
@@ -86,7 +86,7 @@ impl InPlace {
         let too_short = || ConvertProblem::Length { found: record.len(), expected: from.fixed_bytes() };
         let is_whole = record.len() >= from.fixed_bytes();
         let row = row.get_mut(..fixed).filter(|_| is_whole);
-        let row = row.ok_or_else(|| ConvertError::new(from, Place::Record, too_short()))?;
+        let row = row.ok_or_else(|| ConvertError::new(from, RefusedPart::Record, too_short()))?;
         if inner.code.is_identity {
             return Ok(record.len());
         }

@@ -1,7 +1,7 @@
 //! Running a plan.
 
 use super::compile::CHUNK_RECORDS;
-use super::error::{ConvertError, ConvertProblem, Place};
+use super::error::{ConvertError, ConvertProblem, RefusedPart};
 use super::step::{Found, Many, One, Op, Part, Step};
 use super::{Inner, Plan};
 use crate::foreign;
@@ -287,12 +287,12 @@ impl Inner {
             return self.too_short(bytes);
         }
         let flaw = self.body.flaw(&Record::assume_checked(&self.body.from, bytes));
-        flaw.unwrap_or_else(|| ConvertError::new(&self.body.to, Place::Record, ConvertProblem::RecordTooLong))
+        flaw.unwrap_or_else(|| ConvertError::new(&self.body.to, RefusedPart::Record, ConvertProblem::RecordTooLong))
     }
 
     fn too_short(&self, bytes: &[u8]) -> ConvertError {
         let problem = ConvertProblem::Length { found: bytes.len(), expected: self.body.from.fixed_bytes() };
-        ConvertError::new(&self.body.from, Place::Record, problem)
+        ConvertError::new(&self.body.from, RefusedPart::Record, problem)
     }
 }
 

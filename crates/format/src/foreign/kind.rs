@@ -12,7 +12,7 @@ use crate::natural;
 use crate::notation::{Quoted, Ty};
 
 /// What a field's type and attributes make of it, before it has a place.
-pub(super) struct Kind {
+pub(super) struct ForeignType {
     pub(super) ty: FieldType,
     pub(super) detail: Detail,
     /// Bytes in its place.
@@ -100,7 +100,7 @@ impl Count {
     }
 }
 
-impl Kind {
+impl ForeignType {
     fn load(&self, at: Spot, signed: bool, bits: Option<(u8, u8)>) -> Number {
         if let Some(has_sign) = self.varint {
             let form = if has_sign { Form::Zigzag } else { Form::Varint };
@@ -215,10 +215,10 @@ impl Kind {
     }
 }
 
-impl Kind {
+impl ForeignType {
     /// What a single value is.
-    pub(super) fn of(ty: &Ty, attributes: &Attributes, is_big: bool) -> Result<Kind, &'static str> {
-        let mut kind = Kind {
+    pub(super) fn of(ty: &Ty, attributes: &Attributes, is_big: bool) -> Result<ForeignType, &'static str> {
+        let mut kind = ForeignType {
             ty: FieldType::U8,
             detail: Detail::None,
             size: 0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::attributes::{Attributes, Null, whole};
 use super::check::{ForeignLayout, LengthRule, Variant};
 use super::head::{Head, Length as HeadLength, Mode};
-use super::kind::{self, Count as Run, Kind, Template};
+use super::kind::{self, Count as RunCount, ForeignType, Template};
 use super::piece::{Ends, Piece, PieceLen, Spot, fixed_end, reach, tails};
 use super::span::Span;
 use super::write::Put;
@@ -369,7 +369,7 @@ impl<'a> Placer<'a> {
         &mut self,
         node: &Node<'_>,
         null: &Null,
-        kind: &Kind,
+        kind: &ForeignType,
         at: Spot,
         name: &str,
         scope: &Scope,
@@ -492,11 +492,11 @@ impl Placer<'_> {
         name: &str,
         attributes: &Attributes,
         scope: &Scope,
-    ) -> Result<Kind, FormatError> {
+    ) -> Result<ForeignType, FormatError> {
         let is_big = attributes.is_big.unwrap_or(self.head.is_big);
         match ty {
             Ty::List { element, count } => self.list(node, element, *count, name, attributes, scope, is_big),
-            ty => Kind::of(ty, attributes, is_big).map_err(|flaw| self.refuse(node, name, flaw)),
+            ty => ForeignType::of(ty, attributes, is_big).map_err(|flaw| self.refuse(node, name, flaw)),
         }
     }
 
@@ -510,7 +510,7 @@ impl Placer<'_> {
         attributes: &Attributes,
         scope: &Scope,
         is_big: bool,
-    ) -> Result<Kind, FormatError> {
+    ) -> Result<ForeignType, FormatError> {
         if attributes.varint.is_some() || attributes.until_nul || attributes.length.is_some() {
             return Err(self.refuse(
                 node,
@@ -526,24 +526,24 @@ impl Placer<'_> {
         let (read, size) = match (fixed, &attributes.count, attributes.slot, attributes.inline, attributes.group) {
             (Some(0), ..) => return Err(self.refuse(node, name, "a list of no elements holds nothing")),
             (Some(count), None, None, None, None) => {
-                (Template::Here(Run::Fixed(count, stride)), stride.saturating_mul(count))
+                (Template::Here(RunCount::Fixed(count, stride)), stride.saturating_mul(count))
             }
             (None, Some(of), None, None, None) => {
                 let (leaf, load) = self.find_number(node, of, scope)?;
                 let _ = write!(about, " count {}", Quoted(&self.fields[leaf].name));
-                (Template::Here(Run::Field { of: leaf, load, stride }), 0)
+                (Template::Here(RunCount::Field { of: leaf, load, stride }), 0)
             }
             (None, None, Some((start, len)), None, None) => {
                 let base = attributes.base.unwrap_or(0);
                 (Template::Slot { start, len, base }, u32::from(start) + u32::from(len))
             }
             (None, None, None, Some(width), None) => {
-                let run = Run::Inline { width, stride };
+                let run = RunCount::Inline { width, stride };
                 let head = run.head();
                 (Template::Here(run), head)
             }
             (None, None, None, None, Some((width, count, head))) => {
-                (Template::Here(Run::Group { stride: width, count, head, least }), head)
+                (Template::Here(RunCount::Group { stride: width, count, head, least }), head)
             }
             _ => {
                 let flaw = "how many elements it has is said once: `[N]`, `count FIELD`, `slot u16 u16`, `inline u16`, or \
@@ -554,7 +554,7 @@ impl Placer<'_> {
         let own = Attributes { slot: None, base: None, ..attributes.clone() };
         let _ = write!(about, "{} stride {stride}", own.text());
         let align = align_of(node);
-        Ok(Kind {
+        Ok(ForeignType {
             ty: FieldType::List,
             detail: Detail::List(Arc::new(element)),
             size,

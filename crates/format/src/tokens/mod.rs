@@ -7,7 +7,7 @@ mod decode;
 mod members;
 mod put;
 
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::encoding::reader::ReadFlaw;
 use crate::scan::{Digits, Needle};
 
@@ -32,15 +32,15 @@ pub(crate) enum Token<'a> {
     /// A number as it is written.
     Digits(Digits<'a>),
     /// UTF-8, if the writer kept its promise.
-    Text(Run<'a>),
-    Bytes(Run<'a>),
+    Text(ByteRun<'a>),
+    Bytes(ByteRun<'a>),
     /// An integer as bytes: the first byte first, as the encoding has it.
     BigInt {
-        bytes: Run<'a>,
+        bytes: ByteRun<'a>,
         value: i128,
     },
     /// A value of whatever type, as it is written.
-    Untyped(Run<'a>),
+    Untyped(ByteRun<'a>),
     /// Values follow: see [`Tokens::more`].
     Array(Open),
     /// Names with values follow: see [`Tokens::more`].

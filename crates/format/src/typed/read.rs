@@ -4,7 +4,7 @@ use serde::de::value::{SeqDeserializer, StrDeserializer};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
 use super::error::TypedError;
-use super::members::{Elements, Kind, Leaf, Member, Members};
+use super::members::{Elements, Leaf, Member, MemberKind, Members};
 use crate::format::Format;
 use crate::record::{List, Record, Value};
 use crate::text;
@@ -58,9 +58,9 @@ enum Node<'a, 'r> {
 impl<'a, 'r> Node<'a, 'r> {
     fn of_member(record: Record<'r>, member: &'a Member) -> Self {
         match &member.kind {
-            Kind::Leaf(leaf) => Node::of_leaf(record, leaf),
-            Kind::Group(group, _) if record.group_is_null(group) => Node::Null,
-            Kind::Group(_, members) => Node::Record(record, members),
+            MemberKind::Leaf(leaf) => Node::of_leaf(record, leaf),
+            MemberKind::Group(group, _) if record.group_is_null(group) => Node::Null,
+            MemberKind::Group(_, members) => Node::Record(record, members),
         }
     }
 

@@ -199,7 +199,7 @@ proptest! {
     fn a_narrowed_plan_makes_the_same_for_less(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
         let conversion = conversion(&from, seeds.0, 'n');
         let plan = plan(&from, &conversion)?;
-        let mut random = any::Source(seeds.1);
+        let mut random = any::RandomWords(seeds.1);
         let dependencies = plan.dependencies();
         // What may refuse a record is made in any case.
         let members = conversion.to.members();

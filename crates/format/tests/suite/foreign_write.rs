@@ -1,7 +1,7 @@
 //! Records of foreign layouts, written: held against what they were made of, and against bytes made by hand.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use crate::any::Source;
+use crate::any::RandomWords;
 use crate::foreign_any::{Layout, layout};
 use crossdock_format::encoding::{self, Encoding, EncodingOptions, Loss};
 use crossdock_format::json::JsonEncoder;
@@ -78,7 +78,7 @@ proptest! {
         let mut row = RecordBuilder::new(format);
         let mut natural_format = RecordBuilder::new(format.natural_format());
         let mut payload = Vec::new();
-        let mut source = Source(values);
+        let mut source = RandomWords(values);
         for _ in 0..4 {
             let mut again = source.clone();
             row.clear();
@@ -125,7 +125,7 @@ proptest! {
         let layout = layout(seed);
         let format = &layout.format;
         let mut row = RecordBuilder::new(format);
-        layout.fill(&mut row, &mut Source(values));
+        layout.fill(&mut row, &mut RandomWords(values));
         let bytes = row.finish().map_err(|error| TestCaseError::fail(error.to_string()))?;
         let record = Record::check(format, bytes).unwrap();
         for encoding in Encoding::ALL {
@@ -169,7 +169,7 @@ proptest! {
         let layout = layout(seed);
         let format = &layout.format;
         let mut row = RecordBuilder::new(format);
-        layout.fill(&mut row, &mut Source(values));
+        layout.fill(&mut row, &mut RandomWords(values));
         let mut bytes = row.finish().map_err(|error| TestCaseError::fail(error.to_string()))?.to_vec();
         for (at, value) in changes {
             let at = usize::from(at) % bytes.len();

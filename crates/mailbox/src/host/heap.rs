@@ -24,7 +24,7 @@ const PREFETCHED_BYTES: u32 = 1024;
 const PAGE_BYTES: u32 = 4096;
 
 /// One buffer.
-struct Place {
+struct HeapBuffer {
     /// First byte, from the segment's start.
     offset: u32,
     /// Length in bytes.
@@ -41,7 +41,7 @@ pub(crate) struct Heap {
     /// Whether the core alone writes to it.
     is_core_written: bool,
     allocator: Allocator,
-    places: Vec<Place>,
+    places: Vec<HeapBuffer>,
     /// Entries of `places` that stand for nothing now.
     vacant: Vec<u32>,
     /// Free buffers by size class, the warmest last.
@@ -123,7 +123,7 @@ impl Heap {
             allocation = self.allocator.allocate(units);
         }
         let allocation = allocation?;
-        let place = Place { offset: allocation.offset * UNIT_BYTES, capacity, refs: 0, allocation };
+        let place = HeapBuffer { offset: allocation.offset * UNIT_BYTES, capacity, refs: 0, allocation };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.places[index as usize] = place;
@@ -186,7 +186,7 @@ impl Heap {
     #[inline(always)]
     fn prefetch(&self, index: u32) {
         if self.is_core_written {
-            let Place { offset, capacity, .. } = self.places[index as usize];
+            let HeapBuffer { offset, capacity, .. } = self.places[index as usize];
             for at in (0..capacity.min(PREFETCHED_BYTES)).step_by(UNIT_BYTES as usize) {
                 self.segment.prefetch((offset + at) as usize);
             }

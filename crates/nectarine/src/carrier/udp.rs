@@ -12,7 +12,9 @@ use crossdock_mailbox::Buffer;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::pieces::Head;
-use crossdock_transport::{Cut, Dialler, Header, Kind, Limits, MAX_PACKETS, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::{
+    Cut, Dialler, Header, Limits, MAX_PACKETS, MAX_SUPER_BYTES, PacketKind, Session, SuperPacket,
+};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -197,7 +199,7 @@ impl Udp {
         now_ns: u64,
         heard: &mut Vec<Heard>,
     ) {
-        if let (Kind::Reset, Some(session)) = (run.header.kind, self.session()) {
+        if let (PacketKind::Reset, Some(session)) = (run.header.kind, self.session()) {
             // Only the daemon knows the number; a reset of an earlier session has another.
             if run.header.session == session.peer_session() {
                 let reason = "the daemon does not know the session: it was started again, or has ended it".to_owned();
@@ -213,14 +215,14 @@ impl Udp {
                 if let Some(welcome) = dialler.answered(&run.header, payload) {
                     self.come_up(&welcome, now_ns);
                     heard.push(Heard::Welcome);
-                } else if run.header.kind == Kind::Close {
+                } else if run.header.kind == PacketKind::Close {
                     heard.push(Heard::Close(Close::decode(payload)));
                 }
             }
             Talk::Up(session) => {
                 session.heard(now_ns);
                 match run.header.kind {
-                    Kind::Data | Kind::Control | Kind::Message => {
+                    PacketKind::Data | PacketKind::Control | PacketKind::Message => {
                         let spans = run.spans(spans).to_vec();
                         let bytes = Bytes::Own(buffer.clone());
                         let arrived = Arrived { bytes, header: run.header, spans, data_end: 0 };
@@ -233,10 +235,10 @@ impl Udp {
                         }
                     }
                     // A malformed ack is dropped; the next one says the same.
-                    Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
-                    Kind::Ping => session.receiver.ack_soon(),
-                    Kind::Close => heard.push(Heard::Close(Close::decode(payload))),
-                    Kind::Hello | Kind::Welcome | Kind::Reset => {}
+                    PacketKind::Ack => drop(session.on_ack(payload, now_ns, drop)),
+                    PacketKind::Ping => session.receiver.ack_soon(),
+                    PacketKind::Close => heard.push(Heard::Close(Close::decode(payload))),
+                    PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => {}
                 }
             }
             Talk::Silent => {}
@@ -412,7 +414,7 @@ fn transmit(
 ) -> io::Result<Sent> {
     match unit {
         Unit::Records { packet, stream, format } => {
-            let template = Header { stream: *stream, format: *format, ..Header::new(Kind::Data, to) };
+            let template = Header { stream: *stream, format: *format, ..Header::new(PacketKind::Data, to) };
             packet.write_headers(range.clone(), &template, first_seq);
             device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
         }

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 /// A link without a session.
 fn down() -> Link {
     let settings = Settings::new("127.0.0.1:1");
-    let place = Place { shared: Vec::new(), port: None, packets: None };
+    let place = DaemonAddress { shared: Vec::new(), port: None, packets: None };
     Link::unconnected(settings, place)
 }
 
@@ -109,7 +109,7 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
     eventually("all is taken", || {
         for (header, payload) in taken(&mut link, &mut daemon, 0) {
             match header.kind {
-                Kind::Data => {
+                PacketKind::Data => {
                     assert_eq!((header.stream, header.format), (7, id));
                     records.extend(payload);
                 }
@@ -129,7 +129,7 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
 /// The announcement that comes first in a session, before any record.
 fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
     let (header, payload) = taken(link, daemon, 1).remove(0);
-    assert_eq!(header.kind, Kind::Control, "the daemon is asked before records come again");
+    assert_eq!(header.kind, PacketKind::Control, "the daemon is asked before records come again");
     let message = ControlMessage::decode(&payload).unwrap();
     let ControlMessage::Request(Request::Announce { publication, .. }) = message else { panic!("{message:?}") };
     publication.unwrap()
@@ -138,7 +138,7 @@ fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
 fn answer<D: Daemon>(link: &mut Link, daemon: &mut D, taken: Option<u64>) {
     let reply =
         ControlMessage::Reply(Reply::Announced { id: 9, most_record_bytes: 1 << 20, taken, subscriptions: None });
-    assert!(daemon.send(&(Header::new(Kind::Control, 0), reply.encode())));
+    assert!(daemon.send(&(Header::new(PacketKind::Control, 0), reply.encode())));
     daemon.transmit(link.now_ns());
 }
 
@@ -196,7 +196,7 @@ fn hello(link: &mut Link, socket: &UdpSocket) -> (Hello, SocketAddr) {
         link.drive();
         let mut packet = [0; 4096];
         came = socket.recv_from(&mut packet).ok().and_then(|(len, from)| {
-            let header = Header::read(&packet[..len]).ok().filter(|header| header.kind == Kind::Hello);
+            let header = Header::read(&packet[..len]).ok().filter(|header| header.kind == PacketKind::Hello);
             header.and_then(|_| Some((Hello::decode(&packet[HEADER_BYTES..len]).ok()?, from)))
         });
         came.is_some()

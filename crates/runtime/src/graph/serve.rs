@@ -14,7 +14,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node, RunTime};
 use crate::graph::port::Port;
 use crate::graph::shed::LoadShedder;
-use crate::graph::{ContextIndex, Kind, MAX_CONTEXTS, NodeId};
+use crate::graph::{ContextIndex, MAX_CONTEXTS, NodeId, NodeKind};
 use crossdock_device::{Doorbell, thread_time_ns};
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
@@ -493,9 +493,9 @@ impl Graph {
     #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         let (nodes, at) = match id.kind() {
-            Kind::Handler(at) => (&self.nodes, at),
-            Kind::Session(at) => (&self.sessions, at),
-            Kind::Convert(at) => (&self.converts, at),
+            NodeKind::Handler(at) => (&self.nodes, at),
+            NodeKind::Session(at) => (&self.sessions, at),
+            NodeKind::Convert(at) => (&self.converts, at),
         };
         nodes.get(at)?.as_deref()
     }
@@ -555,9 +555,9 @@ impl Graph {
     #[inline]
     fn places(&mut self, id: NodeId) -> (&mut Vec<Option<Box<Node>>>, usize) {
         match id.kind() {
-            Kind::Handler(at) => (&mut self.nodes, at),
-            Kind::Session(at) => (&mut self.sessions, at),
-            Kind::Convert(at) => (&mut self.converts, at),
+            NodeKind::Handler(at) => (&mut self.nodes, at),
+            NodeKind::Session(at) => (&mut self.sessions, at),
+            NodeKind::Convert(at) => (&mut self.converts, at),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, Schedu
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
-use crate::graph::{Kind, NodeId};
+use crate::graph::{NodeId, NodeKind};
 use crossdock_engine::{Handler, Sink};
 use crossdock_mailbox::{Batch, Selection};
 use std::sync::Arc;
@@ -307,8 +307,8 @@ impl Graph {
         for _ in 0..self.listed.len() {
             let id = self.listed.pop_front()?;
             let step = match id.kind() {
-                Kind::Convert(_) => self.step_convert(id, ws),
-                Kind::Session(_) | Kind::Handler(_) => self.step_session(id, egress, ws),
+                NodeKind::Convert(_) => self.step_convert(id, ws),
+                NodeKind::Session(_) | NodeKind::Handler(_) => self.step_session(id, egress, ws),
             };
             if let Some(step) = step {
                 return Some(step);

@@ -7,7 +7,7 @@ mod field;
 mod platform;
 pub(crate) mod sum;
 
-pub use field::{About, Described, Field, Kind, Unit, Value};
+pub use field::{About, Described, Field, MetricKind, Unit, Value};
 pub use platform::{
     AppliedInfo, ChangeInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo,
     LoadInfo, MomentInfo, PlanInfo,

@@ -15,7 +15,7 @@ use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
 use crossdock_control::work::{AtWork, Worked};
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Natives, Parameters, Source};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, HandlerSource, Natives, Parameters};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -209,8 +209,8 @@ pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
 /// The program of a specification's handler.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
-        (Some(sql), None) => Source::Sql(sql.clone()),
-        (None, Some(native)) => Source::Native(native.clone()),
+        (Some(sql), None) => HandlerSource::Sql(sql.clone()),
+        (None, Some(native)) => HandlerSource::Native(native.clone()),
         _ => return Err("give either `sql` or `native`".to_owned()),
     };
     let null_for_errors = spec.on_row_error == OnRowError::Null;
@@ -519,9 +519,9 @@ impl Deployed {
 }
 
 /// `c-core` or `g-core` as planning knows it.
-pub(crate) fn kind(kind: ContextKind) -> crossdock_control::load::Kind {
+pub(crate) fn kind(kind: ContextKind) -> crossdock_control::load::CoreKind {
     match kind {
-        ContextKind::CCore => crossdock_control::load::Kind::CCore,
-        ContextKind::GCore => crossdock_control::load::Kind::GCore,
+        ContextKind::CCore => crossdock_control::load::CoreKind::CCore,
+        ContextKind::GCore => crossdock_control::load::CoreKind::GCore,
     }
 }

@@ -7,7 +7,7 @@ use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
 use crossdock_device::{BackgroundThread, CpuTime, ThreadNumber, thread_time_ns};
 use crossdock_engine::{
-    Handler, HandlerForm, HandlerProgram, Made, MakeError, Natives, Parameters, Sink, Source, Verdict,
+    Handler, HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Natives, Parameters, Sink, Verdict,
 };
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -355,7 +355,7 @@ impl Measurement {
     /// Runs it on a thread of its own, which is left behind if it does not come back; it gives way to contexts while it measures.
     fn aside(self, abandoned: &Abandoned) -> Measured {
         let (key, patience) = (self.key.clone(), self.patience);
-        if self.on.is_none() && matches!(self.program.source, Source::Sql(_)) {
+        if self.on.is_none() && matches!(self.program.source, HandlerSource::Sql(_)) {
             // The compilation of a query returns.
             return Measured { key, made: self.make_all(), outcome: None };
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use super::decode::big_endian;
-use super::schema::{AvroSchema, Kind, Logical};
+use super::schema::{AvroSchema, AvroType, Logical};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
@@ -30,7 +30,7 @@ impl AvroSchema {
 
     fn find_ignored(&self, ty: usize, path: &str, ignored: &mut Vec<String>) {
         match &self.ty(ty).kind {
-            Kind::Record(fields) => {
+            AvroType::Record(fields) => {
                 for field in fields.iter().filter(|field| field.note.is_none()) {
                     let path = join(path, &field.name);
                     let spec = self.spec(&field.name, field.ty, &path, 0);
@@ -40,14 +40,14 @@ impl AvroSchema {
                     self.find_ignored(field.ty, &path, ignored);
                 }
             }
-            Kind::Array(element) | Kind::Map(element) => {
+            AvroType::Array(element) | AvroType::Map(element) => {
                 let path = format!("{path}[]");
-                if matches!(self.ty(*element).kind, Kind::Enum(_)) && self.ty(*element).default.is_some() {
+                if matches!(self.ty(*element).kind, AvroType::Enum(_)) && self.ty(*element).default.is_some() {
                     ignored.push(format!("the default symbol of `{path}`"));
                 }
                 self.find_ignored(*element, &path, ignored);
             }
-            Kind::Union(branches) => branches.iter().for_each(|branch| self.find_ignored(*branch, path, ignored)),
+            AvroType::Union(branches) => branches.iter().for_each(|branch| self.find_ignored(*branch, path, ignored)),
             _ => {}
         }
     }
@@ -62,7 +62,7 @@ impl AvroSchema {
         (path, ignored): (&str, &mut Vec<String>),
     ) -> FieldSpec {
         let ty = self.not_null(ty);
-        if let (TypeSpec::Record(specs), Json::Object(values), false, Kind::Record(fields)) =
+        if let (TypeSpec::Record(specs), Json::Object(values), false, AvroType::Record(fields)) =
             (&spec.ty, default, spec.nullable, &self.ty(ty).kind)
         {
             let inner = specs.iter().zip(fields).map(|(spec, field)| {
@@ -86,8 +86,8 @@ impl AvroSchema {
 
     /// The type of a value that may be null, where it is one type.
     fn not_null(&self, ty: usize) -> usize {
-        let Kind::Union(branches) = &self.ty(ty).kind else { return ty };
-        let mut others = branches.iter().filter(|branch| self.ty(**branch).kind != Kind::Null);
+        let AvroType::Union(branches) = &self.ty(ty).kind else { return ty };
+        let mut others = branches.iter().filter(|branch| self.ty(**branch).kind != AvroType::Null);
         match (others.next(), others.next()) {
             (Some(one), None) => *one,
             _ => ty,

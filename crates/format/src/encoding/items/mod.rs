@@ -18,7 +18,7 @@ pub(super) use encode::ItemEncoder;
 
 use super::Encoding;
 use super::reader::Reader;
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::tokens::Flaw;
 
 /// Something else where a piece of text or bytes was due.
@@ -32,8 +32,8 @@ pub(super) enum Head<'a> {
     Int(i128),
     Float(f64),
     /// UTF-8, if the writer kept its promise.
-    Text(Run<'a>),
-    Bytes(Run<'a>),
+    Text(ByteRun<'a>),
+    Bytes(ByteRun<'a>),
     /// This number of values; without a number, those up to a [`Head::Break`].
     Array(Option<u64>),
     /// This number of names and values, as above.

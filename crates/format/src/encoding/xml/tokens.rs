@@ -3,7 +3,7 @@
 use super::ITEM;
 use super::decode::{is_blank, local};
 use super::tape::{Piece, Pieces, Tape};
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::scan::Needle;
 use crate::tokens::{Flaw, Open, Token, Tokens};
 
@@ -124,7 +124,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
             piece => return Ok(stray(piece)),
         };
         gathered.clear();
-        let mut text = Run::alone(&[]);
+        let mut text = ByteRun::alone(&[]);
         loop {
             match pieces.next() {
                 Piece::End => break,
@@ -141,7 +141,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
             }
         }
         if !gathered.is_empty() {
-            text = Run::alone(gathered);
+            text = ByteRun::alone(gathered);
         }
         Ok(match is_nil {
             true if is_blank(text.bytes) => Token::Null,

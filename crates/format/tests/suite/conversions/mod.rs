@@ -3,7 +3,7 @@
 
 pub(crate) mod naive;
 
-use crate::any::Source;
+use crate::any::RandomWords;
 use crossdock_format::convert::{Rule, Rules, TimeUnit};
 use crossdock_format::{FieldSpec, FieldType, Format, TypeSpec};
 
@@ -80,7 +80,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 struct Draw {
-    random: Source,
+    random: RandomWords,
     rules: Rules,
     letter: char,
     names: usize,
@@ -88,7 +88,7 @@ struct Draw {
 
 /// A conversion from a format; new names begin with the letter.
 pub(crate) fn conversion(from: &Format, seed: u64, letter: char) -> Conversion {
-    let mut draw = Draw { random: Source(seed), rules: Rules::none(), letter, names: 0 };
+    let mut draw = Draw { random: RandomWords(seed), rules: Rules::none(), letter, names: 0 };
     let at = At { from: String::new(), layout: String::new(), to: String::new() };
     let (nodes, _) = draw.members(&from.specs(), &at, false);
     let to = Format::natural(nodes.iter().map(Node::spec)).expect("names differ");

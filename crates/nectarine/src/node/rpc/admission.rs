@@ -3,7 +3,7 @@
 use super::super::{MailboxOptions, Node, Reader, ReaderOptions, Writer};
 use super::caller::{Caller, fill};
 use super::control::Control;
-use super::header::{HEADER_BYTES, Header, Kind};
+use super::header::{HEADER_BYTES, Header, MessageKind};
 use super::{MOST_CALLERS, MOST_CALLS, OwnMailbox, reply_mailbox, request_mailbox};
 use crate::error::Error;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Admission {
                     let header = Header::parse(&message);
                     self.hellos.end_get(message);
                     match header {
-                        Some(Header { kind: Kind::Hello, number, .. }) => self.admit(number),
+                        Some(Header { kind: MessageKind::Hello, number, .. }) => self.admit(number),
                         _ => self.control.counts.malformed.add(),
                     }
                 }
@@ -61,7 +61,7 @@ impl Admission {
             Err(_) => None,
             Ok(opened) => opened,
         };
-        let answer = if opened.is_some() { Kind::Welcome } else { Kind::Full };
+        let answer = if opened.is_some() { MessageKind::Welcome } else { MessageKind::Full };
         let answered = put(&mut replies, Header::new(answer, number));
         match opened {
             Some((mailbox, requests)) if answered => self.control.admit(Caller::new(mailbox, requests, replies)),

@@ -22,7 +22,7 @@ fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
 /// Control by its text, records by their number.
 pub(super) fn name_of(packet: &Received) -> String {
     match packet.kind {
-        Kind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
+        PacketKind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
         _ => packet.records.to_string(),
     }
 }

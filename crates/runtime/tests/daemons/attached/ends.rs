@@ -131,7 +131,7 @@ fn what_was_published_before_the_end_reaches_its_subscribers() {
 fn a_client_that_asks_to_go_goes() {
     let (context, _) = start(|_| {});
     let mut session = Session::attach(&context);
-    let header = crossdock_transport::Header::new(crossdock_transport::Kind::Control, 0);
+    let header = crossdock_transport::Header::new(crossdock_transport::PacketKind::Control, 0);
     let request = crossdock_transport::ControlMessage::Request(crossdock_transport::Request::Terminate);
     session.send(header, &request.encode()).unwrap();
     await_that("the end", || session.attachment.is_gone());

@@ -5,7 +5,7 @@ use crossdock_mailbox::attach::AttachError;
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::{Allowed, ContextHandle};
 use crossdock_transport::control::{Implementation, Overflow, RefusalCode, Side};
-use crossdock_transport::{ControlMessage, FormatName, Header, Kind, Request, Unreadable};
+use crossdock_transport::{ControlMessage, FormatName, Header, PacketKind, Request, Unreadable};
 
 fn refused(context: &ContextHandle) -> String {
     match Attachment::connect(context.attach_addr().unwrap()).unwrap_err() {
@@ -141,10 +141,13 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
         Request::Terminate,
     ];
     let (kind, payload) = match random.u32(0..10) {
-        0..6 => (Kind::Control, ControlMessage::Request(requests[random.usize(..requests.len())].clone()).encode()),
-        6..9 => (Kind::Data, payloads(0, random.u64(1..50), 4000).swap_remove(0).0),
+        0..6 => {
+            (PacketKind::Control, ControlMessage::Request(requests[random.usize(..requests.len())].clone()).encode())
+        }
+        6..9 => (PacketKind::Data, payloads(0, random.u64(1..50), 4000).swap_remove(0).0),
         _ => (
-            [Kind::Hello, Kind::Ack, Kind::Ping, Kind::Message, Kind::Close][random.usize(0..5)],
+            [PacketKind::Hello, PacketKind::Ack, PacketKind::Ping, PacketKind::Message, PacketKind::Close]
+                [random.usize(0..5)],
             vec![0; random.usize(0..100)],
         ),
     };

@@ -4,7 +4,7 @@ use super::model::Range;
 use super::world::World;
 use crossdock_runtime::ContextHandle;
 use crossdock_runtime::info::{
-    ClientInfo, ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, Kind, MailboxInfo,
+    ClientInfo, ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, MailboxInfo, MetricKind,
     StreamInfo, SubscriptionInfo, Value,
 };
 use crossdock_transport::MAX_SUPER_BYTES;
@@ -72,7 +72,8 @@ pub(crate) trait Modelled: Described {
 
 /// Whether a field is a counter.
 fn is_counter<T: Described + Default>(field: &Field<T>) -> bool {
-    let is_metric = matches!(field.about.kind, Kind::Counter(_) | Kind::Gauge(_) | Kind::Histogram(_));
+    let is_metric =
+        matches!(field.about.kind, MetricKind::Counter(_) | MetricKind::Gauge(_) | MetricKind::Histogram(_));
     let parts = matches!((field.value)(&T::default()), Value::ByReason(_) | Value::Histogram(_));
     is_metric || field.is_number || parts
 }
@@ -178,7 +179,7 @@ impl Seen {
         for report in list {
             for field in T::FIELDS {
                 let Some(value) = (field.value)(report).number() else { continue };
-                if matches!(field.about.kind, Kind::Counter(_)) {
+                if matches!(field.about.kind, MetricKind::Counter(_)) {
                     let before = self.0.insert((report.name(), field.name), value).unwrap_or_default();
                     if value < before {
                         wrong.push(format!("{} {} fell from {before} to {value}", report.name(), field.name));

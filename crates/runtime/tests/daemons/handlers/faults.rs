@@ -233,8 +233,8 @@ fn how_long_a_handler_may_stay_at_a_record_is_its_own_setting() {
             std::thread::park_timeout(Duration::from_millis(1));
         }
     }
-    type Kind = (&'static str, fn(u64));
-    let kinds: [Kind; 2] =
+    type NamedWork = (&'static str, fn(u64));
+    let kinds: [NamedWork; 2] =
         [("patient", |number| stay(number, &LET_GO_PATIENT)), ("hasty", |number| stay(number, &LET_GO_HASTY))];
     for (name, work) in kinds {
         context.manager().add_native(each(name, work)).unwrap();
