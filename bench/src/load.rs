@@ -1,4 +1,4 @@
-//! What contexts are kept busy with: batches of records, made beforehand.
+//! The load that keeps contexts busy: batches of records, made beforehand.
 
 use crate::cpu::Error;
 use crossdock_engine::{HandlerProgram, HandlerSource, Natives};

@@ -1,4 +1,4 @@
-//! What is done with a handler's specification before anything is deployed.
+//! The checks of a handler's specification before anything is deployed.
 
 use crossdock_engine::{HandlerProgram, HandlerSource, Natives};
 use crossdock_format::{FieldSpec, FieldType, Format};
@@ -6,7 +6,7 @@ use crossdock_runtime::HandlerSpec;
 use std::collections::BTreeMap;
 
 /// Checks a specification as a daemon does: its figures, its program, its parameters for a format, and its rule for doing with
-/// less. What is refused is refused in words.
+/// less. A refusal is in words.
 pub fn examine(spec: &HandlerSpec) {
     let _ = spec.check();
     let source = match (&spec.sql, &spec.native) {

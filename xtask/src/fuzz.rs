@@ -47,7 +47,7 @@ const SECONDS: &str = "CROSSDOCK_FUZZ_SECONDS";
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// What the command line asks for.
+/// The request of the command line.
 struct Request {
     seconds: u32,
     seed: Option<u32>,
@@ -150,7 +150,7 @@ fn seed_of(now: SystemTime) -> u32 {
     u32::try_from(days).unwrap_or(u32::MAX).max(1)
 }
 
-/// What this machine lacks to build libFuzzer, in one line.
+/// The tools that this machine lacks to build libFuzzer, in one line.
 fn lacks() -> Option<String> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let there = Command::new(&compiler).arg("--version").output().is_ok_and(|out| out.status.success());
@@ -219,7 +219,7 @@ fn folder(place: &CargoWorkspace) -> PathBuf {
     place.target.join("fuzz")
 }
 
-/// What the targets are to do.
+/// The work of the targets.
 enum Work {
     /// Look for inputs that crash the target, from the corpus that earlier runs left and from the kept seeds.
     Corpus { seconds: u32 },
@@ -321,7 +321,7 @@ impl FuzzRun<'_> {
     fn search(&self, seconds: u32, seed: Option<u32>, kept: usize) -> Result<Outcome, String> {
         let corpus = folder(self.steps.place).join(if seed.is_some() { "gate" } else { "corpus" }).join(self.target);
         if seed.is_some() {
-            // What is not there need not go; what cannot go is seen by the next step.
+            // A folder that is not there need not go; what cannot go is seen by the next step.
             let _ = std::fs::remove_dir_all(&corpus);
         }
         std::fs::create_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
@@ -355,7 +355,7 @@ impl FuzzRun<'_> {
         Ok(command)
     }
 
-    /// What a person needs to repair a crash: what the target printed, the input, and the commands that repeat it.
+    /// The facts that a person needs to repair a crash: what the target printed, the input, and the commands that repeat it.
     fn crash(&self, call: &Call, input: Option<&str>, seed: Option<u32>) -> String {
         let (place, target) = (self.steps.place, self.target);
         let mut report = call.report(place);

@@ -47,7 +47,7 @@ dist    Builds the packages of this commit: a tarball, a Debian package, their d
 Exit status: 0 done, 1 something failed, 2 the command line was wrong.
 ";
 
-/// What a chore came to, as this process's exit status.
+/// The result of a chore, as this process's exit status.
 pub(crate) enum Ended {
     /// All went well.
     Well,

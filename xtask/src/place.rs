@@ -58,7 +58,7 @@ impl CargoWorkspace {
     }
 }
 
-/// What `cargo metadata` says of a manifest.
+/// The metadata that `cargo metadata` has of a manifest.
 pub(crate) fn metadata(manifest: &Path, more: &[&str]) -> Result<Value, String> {
     let mut command = Command::new(cargo());
     command.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(manifest).args(more);

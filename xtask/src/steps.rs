@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Ended;
 use crate::place::CargoWorkspace;
 
-/// What a failed step shows of its output at most, from the end, in bytes.
+/// The most that a failed step shows of its output, from the end, in bytes.
 const SHOWN_BYTES: u64 = 64 * 1024;
 
 /// How long one step may take where nobody watches (`CI=true`): several times the slowest step's time on two cores
@@ -183,7 +183,7 @@ impl Call {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// What ran, how it ended, and the end of what it printed.
+    /// The command, how it ended, and the end of what it printed.
     pub(crate) fn report(&self, place: &CargoWorkspace) -> String {
         let mut report = without_progress(&tail(&self.log, SHOWN_BYTES));
         if !report.is_empty() && !report.ends_with('\n') {

@@ -20,7 +20,7 @@ const THOROUGH: &str = "CROSSDOCK_THOROUGH";
 /// is taken when there is a reason to.
 const NIGHTLY: &str = "nightly-2026-05-20";
 
-/// What the command line asks for.
+/// The request of the command line.
 #[derive(Default)]
 struct Wanted {
     krate: Option<String>,
@@ -35,7 +35,7 @@ const END_TO_END: [&str; 2] = ["crossdock-runtime", "crossdock"];
 /// `cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]`.
 pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted::default();
-    // What follows `--` is the test binaries' own.
+    // An argument behind `--` is the test binaries' own.
     let mut args = args.into_iter();
     let ours: Vec<OsString> = args.by_ref().take_while(|word| word != "--").collect();
     wanted.filter = args.collect();
@@ -206,8 +206,9 @@ fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
     });
 }
 
-/// What a person needs of the output of `cargo test`: of each test program with failures its name and what the failed
-/// tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output says more.
+/// The part of the output of `cargo test` that a person needs: of each test program with failures its name and what the
+/// failed tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output
+/// says more.
 fn failures(output: &str) -> String {
     let mut shown = String::new();
     let (mut running, mut in_failures, mut in_error) = ("", false, false);

@@ -25,7 +25,7 @@ const AHEAD: usize = 4;
 /// Passes of one round; the middle one counts.
 const PASSES: u64 = 3;
 
-/// What the strong extraction leaves: 72 of about 750 bytes.
+/// The fields that the strong extraction leaves: 72 of about 750 bytes.
 const STRONG: [&str; 11] = [
     "carrier",
     "flight",
@@ -123,7 +123,7 @@ fn packets() -> Result<(Format, Vec<Vec<u8>>), Error> {
 struct Path {
     cores: Cores,
     _rig: Rig,
-    /// Who sends, and takes what comes back.
+    /// The sender, and takes what comes back.
     peer: MemoryDevice,
     device: MemoryDevice,
     pool: Pool,

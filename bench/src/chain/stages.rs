@@ -1,4 +1,4 @@
-//! The paper's table 1: chains of handlers that do nothing. What a stage costs is the time with n of them less the time with
+//! The paper's table 1: chains of handlers that do nothing. The cost of a stage is the time with n of them less the time with
 //! none, an n-th of it.
 
 use super::figure;

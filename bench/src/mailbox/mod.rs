@@ -43,10 +43,10 @@ pub(crate) struct Options {
     daemon_cpu: Option<usize>,
 }
 
-/// What one run of something gave, by metric.
+/// The results of one run, by metric.
 type Measured = BTreeMap<String, f64>;
 
-/// What all runs of everything gave, by what was run and metric.
+/// The results of all runs, by case and metric, by what was run and metric.
 type Table = BTreeMap<(&'static str, String), Samples>;
 
 /// Something that is run once a round.
@@ -56,7 +56,7 @@ struct BenchCase {
     run: fn(&Bench) -> Result<Measured, Error>,
 }
 
-/// What is run in a round, in this order: what is compared stands side by side.
+/// The cases of a round, in this order: what is compared stands side by side.
 const STEPS: &[BenchCase] = &[
     BenchCase { name: "atomic_floor", run: baselines::atomic_floor },
     BenchCase { name: "payload_floor", run: baselines::payload_floor },
@@ -155,7 +155,7 @@ const LINES: &[Line] = &[
     line("broker_local", "msgs_per_s", "broker_local", Some(("udp", "broker_udp"))),
 ];
 
-/// What the steps are given.
+/// The state that all cases share.
 struct Bench {
     cores: Cores,
     /// Of flights that the broker's job moves.

@@ -71,7 +71,7 @@ const JOB: [(&str, &str); 2] = [
         "SELECT carrier, flight, origin, dest, dep_delay, arr_delay, distance * 2 AS there_and_back, sent FROM late",
     ),
 ];
-/// What follows them: how many each airline had; its name and key.
+/// The handler that follows them: how many each airline had; its name and key.
 const TALLY: (&str, &str) = ("tallied", "carrier");
 
 const METRICS: [(&str, f64); 3] = [("latency_us_p50", 0.5), ("latency_us_p99", 0.99), ("latency_us_p999", 0.999)];

@@ -36,7 +36,7 @@ const SELECTS: [&str; 2] = [
 /// The two versions of the second: running counts by key, under another name.
 const COUNTS: [&str; 2] = ["count", "seen"];
 
-/// What came out.
+/// The records that came out.
 #[derive(Default)]
 struct Seen {
     next: u64,
@@ -82,7 +82,7 @@ struct Windows {
     without: Vec<u64>,
 }
 
-/// What the window now open is.
+/// The state of the window now open.
 #[derive(Clone, Copy, PartialEq)]
 enum Open {
     AtSwap,
@@ -212,7 +212,7 @@ impl Line {
         Ok(())
     }
 
-    /// What is there is handled, and comes out.
+    /// The records that are there are handled, and comes out.
     fn turn(&mut self) {
         let began_ns = self.since.elapsed().as_nanos() as u64;
         let changed = self.cores.turn();
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_twice_or_comes_late_is_distinguished() {
+    fn missing_repeated_and_late_records_are_distinguished() {
         let mut seen = Seen::default();
         for number in [0, 1, 3, 3, 2, 6] {
             seen.take(number, 1);

@@ -1,4 +1,4 @@
-//! What is moved, degraded, limited or stopped while everything runs, second by second.
+//! Handlers that are moved, degraded, limited or stopped while everything runs, second by second.
 //!
 //! A plan lets in what fits by what was predicted. Then rates rise, other work comes, and a context has more to do than was
 //! thought. The paper expects the platform "to balance and dynamically reassign workload across different c-cores"
@@ -31,7 +31,7 @@ pub struct Rules {
     pub over_s: u32,
     /// … of the last `of_s`, at most 32. A handler's overruns are counted over the same seconds.
     pub of_s: u32,
-    /// What else is to be left free where something comes back, in percent, besides the margin.
+    /// The share that is to be left free besides where something comes back, in percent, besides the margin.
     pub return_percent: u8,
     /// How long there has to have been room for what comes back, in s.
     pub return_s: u32,
@@ -50,7 +50,7 @@ impl Default for Rules {
     }
 }
 
-/// What becomes of a handler that is over its budget.
+/// The policy for a handler that is over its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
     /// It goes to a g-core, one that is computation-centric also where none has room; otherwise, or if its place is fixed, it
@@ -68,13 +68,13 @@ pub struct HandlerSample {
     pub name: String,
     /// Its context.
     pub context: usize,
-    /// What it needs: its load is what was measured.
+    /// Its needs: its load is what was measured.
     pub need: Need,
     /// Where it is to be. Only those that may be anywhere are moved.
     pub place: ContextChoice,
-    /// What reached it.
+    /// The flow that reached it.
     pub arriving: Flow,
-    /// What it made.
+    /// The flow that it made.
     pub leaving: Flow,
     /// Steps that took longer than its budget.
     pub overruns: u32,
@@ -82,11 +82,11 @@ pub struct HandlerSample {
     pub is_far_over: bool,
     /// Whether it is limited, since it went over its budget.
     pub is_limited: bool,
-    /// What becomes of it if it is over its budget.
+    /// The policy if it is over its budget.
     pub policy: Overrun,
     /// Time that its budget allows it in all, in ns per s.
     pub budget_ns_per_s: u64,
-    /// What it does with less, if it has a rule for that.
+    /// Its rule for doing with less, if it has a rule for that.
     pub rule: Option<RuleSecond>,
 }
 
@@ -95,11 +95,11 @@ pub struct HandlerSample {
 pub struct RuleSecond {
     /// Whether it goes by it.
     pub is_applied: bool,
-    /// What its messages would take if that were the other way round.
+    /// The load of its messages if that were the other way round.
     pub otherwise: Load,
 }
 
-/// What was measured in one second.
+/// The measurements of one second.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
     /// With nothing committed but the system work that was measured.
@@ -110,7 +110,7 @@ pub struct Sample<'a> {
     pub delayed: &'a [bool],
 }
 
-/// What is to be done.
+/// A change to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A handler goes to another context.
@@ -151,7 +151,7 @@ pub enum Decision {
     },
 }
 
-/// What is remembered from second to second. It starts anew with the daemon.
+/// The state that is kept from second to second. It starts anew with the daemon.
 #[derive(Clone, Debug)]
 pub struct Balance {
     rules: Rules,
@@ -199,7 +199,8 @@ impl Balance {
         Balance { rules, contexts, trips, overruns, exceeded, limited, headroom_streak_s: BTreeMap::new() }
     }
 
-    /// One more second has passed. What is to be done now; what was not done is decided again as long as it is right.
+    /// One more second has passed. Gives the changes to be made now; those that were not made are decided again as long
+    /// as they are right.
     ///
     /// Of handlers and contexts over the bounds the last ones are not looked at.
     pub fn second(&mut self, second: &Sample<'_>) -> Vec<Decision> {
@@ -297,7 +298,7 @@ impl Balance {
         now.decisions.push(Decision::Limit { handler: handler.name.clone(), ns_per_s: None, why });
     }
 
-    /// What its policy says about a handler that is over its budget. `false`: nothing that is new.
+    /// The answer of its policy to a handler that is over its budget. `false`: nothing that is new.
     fn answer_overrun<'a>(now: &mut Now<'a>, handler: &'a HandlerSample, why: String) -> bool {
         if handler.policy == Overrun::Stop {
             now.stop(handler, why);
@@ -346,7 +347,7 @@ impl Balance {
                 self.leave(&handler.name, &now.contexts.list()[handler.context].name, &now.contexts.list()[*to].name);
             }
             if !sent.is_empty() {
-                // What has been done shows from the next second on.
+                // The changes of this second show from the next second on.
                 self.forget(&now.contexts, at);
             }
         }
@@ -525,7 +526,7 @@ impl<'a> Now<'a> {
     /// handler with where it was sent.
     ///
     /// Computation-centric ones go first, then those with nothing reserved, then any that is enough by itself, then those whose
-    /// messages cost least to be taken over. Who turns out not to be needed stays.
+    /// messages cost least to be taken over. A handler that turns out not to be needed stays.
     fn offload(&mut self, at: usize, extra_percent: u8, why: &str) -> Vec<(&'a HandlerSample, usize)> {
         let excess = self.contexts.excess(at);
         let may_go = |handler: &&&HandlerSample| {

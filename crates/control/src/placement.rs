@@ -3,8 +3,8 @@
 //! A handler takes the same time wherever it runs, so what differs between two placements is what flows from one context to
 //! another ([`Flow::crossing`]). The search goes through the handlers in the order of the data, tries contexts by the
 //! least that the whole can cost from there, and comes back where nothing fits or nothing cheaper can follow. That least is
-//! exact for a chain as long as headroom is no obstacle, so the first descent mostly is the end. What is not searched to
-//! its end within [`MAX_STEPS`] is improved by moving single handlers.
+//! exact for a chain as long as headroom is no obstacle, so the first descent mostly is the end. A placement that is
+//! not searched to its end within [`MAX_STEPS`] is improved by moving single handlers.
 
 use crate::admission::{Need, fit, order};
 use crate::load::{Contexts, Flow, Load};
@@ -30,16 +30,16 @@ pub enum InputSource {
 /// A handler that is to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it needs.
+    /// Its needs.
     pub need: Need,
     /// The one context where it may be, if it was named.
     pub place: Option<usize>,
-    /// What it reads.
+    /// Its inputs.
     pub reads: Vec<InputSource>,
-    /// What it makes.
+    /// The flow that it makes.
     pub leaving: Flow,
     /// The contexts that this flows to besides those of other nodes: of readers that stay where they are, or the one with the
-    /// device. What they pay for taking it over is a cost, but it is not held against their headroom.
+    /// device. The cost that they have of taking it over counts, but it is not held against their headroom.
     pub to: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ pub struct Placed {
     pub is_cheapest: bool,
 }
 
-/// Places handlers; each comes after those that it reads. What is returned is within all headroom, margins
+/// Places handlers; each comes after those that it reads. The placement is within all headroom, margins
 /// included. The same arguments give the same places.
 ///
 /// `None`: nothing fits, or nothing was found in time.
@@ -187,7 +187,7 @@ impl<'a> Search<'a> {
         candidates
     }
 
-    /// What the flows from other nodes cost.
+    /// The cost of the flows from other nodes.
     fn taken_over(&self, node: usize, places: &[usize], at: usize) -> u64 {
         let crosses = |source: &InputSource| match source {
             InputSource::Node(from) if places[*from] != at => time(self.nodes[*from].leaving),
@@ -241,7 +241,7 @@ impl<'a> Search<'a> {
         contexts
     }
 
-    /// What a node takes of its context with these places.
+    /// The load of a node at its context with these places.
     fn takes(&self, node: usize, places: &[usize]) -> Load {
         self.nodes[node].need.committed(crossing(self.nodes, node, places, places[node]))
     }
@@ -275,7 +275,7 @@ fn time(flow: Flow) -> u64 {
     flow.crossing().time_ns_per_s
 }
 
-/// What a node costs at a context by flows from and to given ones; [`NEVER`] if it would not fit there all by itself.
+/// The cost of a node at a context by flows from and to given ones; [`NEVER`] if it would not fit there all by itself.
 fn own_cost(node: &Node, contexts: &Contexts, at: usize) -> u64 {
     let mut crossing = Load::default();
     for source in &node.reads {
@@ -292,7 +292,7 @@ fn own_cost(node: &Node, contexts: &Contexts, at: usize) -> u64 {
     crossing.time_ns_per_s.saturating_add(time(node.leaving).saturating_mul(leaves)).min(NEVER - 1)
 }
 
-/// What it costs a node to take over what comes from other contexts.
+/// The cost to a node of taking over the flows from other contexts.
 fn crossing(nodes: &[Node], node: usize, places: &[usize], at: usize) -> Load {
     let of_source = |source: &InputSource| match source {
         InputSource::Context(from, flow) if *from != at => flow.crossing(),

@@ -30,7 +30,7 @@ pub(crate) fn run(command: &BenchCommand) -> Outcome {
     }
 }
 
-/// What a case measured.
+/// The results of a case.
 #[derive(Serialize)]
 struct Measured {
     case: &'static str,

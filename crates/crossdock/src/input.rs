@@ -1,4 +1,4 @@
-//! What `publish` reads: a file or standard input, plain or gzip, in an encoding that is guessed where it is not said, with
+//! The input of `publish`: a file or standard input, plain or gzip, in an encoding that is guessed where it is not said, with
 //! a schema that is inferred where there is none.
 
 use std::fs::File;
@@ -36,7 +36,7 @@ const COUNTED_BYTES: u64 = 64 << 20;
 
 /// Longest header in which a delimiter is looked for.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// What separates the values of CSV, the likeliest first.
+/// The characters that separate the values of CSV, the likeliest first.
 const DELIMITERS: [u8; 4] = [b';', b'\t', b'|', b','];
 
 /// How what gzip has packed starts.
@@ -271,11 +271,11 @@ impl Input {
 
 /// A header of CSV.
 struct Header {
-    /// What was read: it, and blank lines before it.
+    /// The start of the input: it, and blank lines before it.
     start: Vec<u8>,
     /// Where it begins in that.
     line: usize,
-    /// What of it is outside of quotes.
+    /// The part of it that is outside of quotes.
     plain: Vec<u8>,
 }
 
@@ -299,7 +299,7 @@ pub(crate) struct Rows {
     first: Vec<u8>,
 }
 
-/// What was wrong with a row.
+/// The error of a row.
 pub(crate) struct RowError {
     /// Line, column, what was found and what was expected.
     pub(crate) text: String,

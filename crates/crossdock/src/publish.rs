@@ -27,7 +27,7 @@ const PROGRESS_RECORDS: u64 = 1024;
 /// How long an interrupted command waits for what it has sent to be acknowledged.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What stands in standard output with `--json`.
+/// The report in standard output with `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
     stream: &'a str,
@@ -114,7 +114,7 @@ fn may_wait(file: Option<&Path>) -> bool {
 fn settle(publisher: &Publisher, interrupt: &Interrupt) {
     interrupt.settle();
     publisher.interrupter().withdraw();
-    // What is left goes out now, whoever is there.
+    // The rest goes out now, whoever is there.
     publisher.stop_awaiting_subscribers();
 }
 

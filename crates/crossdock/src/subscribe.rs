@@ -167,7 +167,7 @@ struct SubscribeRun<'a> {
     waits_until: Option<Instant>,
     target: OutputTarget,
     output: Encoding,
-    /// What makes rows of records.
+    /// The encoder that makes rows of records.
     printer: Rows,
     /// Rows that have not been written.
     rows: Vec<u8>,
@@ -383,7 +383,7 @@ impl SubscribeRun<'_> {
         let before = self.rows.len();
         let finished = match self.tally.written {
             None => self.printer.finish(&mut self.rows),
-            // What was to stand in front of it is missing.
+            // The text that was to stand in front of it is missing.
             Some(_) => Ok(()),
         };
         self.tally.bytes += (self.rows.len() - before) as u64;
@@ -435,7 +435,7 @@ impl SubscribeRun<'_> {
     }
 }
 
-/// What came.
+/// The records that came.
 #[derive(Default)]
 struct Tally {
     records: u64,

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::signals::Interrupt;
 
-/// What rows are written to.
+/// The destination of rows.
 pub(crate) enum OutputTarget {
     /// Standard output.
     Stdout,
@@ -74,7 +74,7 @@ impl OutputTarget {
     /// Nothing is to be written: no file of either name is made or changed.
     pub(crate) fn discard(&self) {
         if let OutputTarget::File(Incomplete { part, .. }) = self {
-            // Who cannot remove it finds it empty.
+            // A user that cannot remove it finds it empty.
             let _ = fs::remove_file(part);
         }
     }

@@ -52,7 +52,7 @@ pub(crate) enum TextLocation {
     Slot,
 }
 
-/// What is asked of a text.
+/// The test of a text.
 #[derive(Clone, Debug)]
 pub(crate) enum Test {
     Equal {
@@ -138,7 +138,7 @@ impl Kernel {
         }
     }
 
-    /// What it costs, roughly, for ordering: nanoseconds for a record.
+    /// Its cost, roughly, for ordering: nanoseconds for a record.
     pub(crate) fn cost(&self) -> u32 {
         match self {
             Kernel::Nothing => 0,

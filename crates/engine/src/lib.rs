@@ -3,7 +3,7 @@
 //! A [`Handler`] takes a batch, a selection of its records, and says with one [`Verdict`] what became of them. A
 //! [`SelectHandler`] runs a query's program: its conditions go over the batch column by column and narrow the selection,
 //! those of a common form as *kernels* (a load at a known offset and a comparison), the others through the interpreter
-//! of `crossdock-query`, which says what a program means. What leaves is the batch as it came, or new records, copied
+//! of `crossdock-query`, which says what a program means. The output is the batch as it came, or new records, copied
 //! field by field or computed.
 //!
 //! A [`HandlerProgram`] says what a handler is made from: a query, or the name of one of the [`Natives`], which are

@@ -1,4 +1,4 @@
-//! What a handler is made from: SQL or a native handler's name, and parameters; and what comes of it.
+//! The program of a handler: SQL or a native handler's name, and parameters; and what comes of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
 use crate::select::{Form, ProgramPart, SelectHandler};
 
-/// What a handler does, whatever the format of what comes in. It is made anew for every format.
+/// The work of a handler, whatever the format of what comes in. It is made anew for every format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerProgram {
-    /// What it is written in, and how it reads.
+    /// Its language and its text.
     pub source: HandlerSource,
     /// The values of its parameters, as text.
     pub parameters: BTreeMap<String, String>,
@@ -21,7 +21,7 @@ pub struct HandlerProgram {
     pub null_for_errors: bool,
 }
 
-/// What a handler is written in.
+/// The language of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandlerSource {
     /// A query, whose parameters are written `$name` in it.
@@ -55,7 +55,7 @@ impl HandlerProgram {
     /// Checks all that can be checked without a format.
     ///
     /// # Errors
-    /// What [`HandlerProgram::make`] would say of any format.
+    /// The errors of [`HandlerProgram::make`] for any format.
     pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
         match &self.source {
             HandlerSource::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
@@ -88,7 +88,7 @@ impl HandlerProgram {
     /// Makes the handler for records of this format. Slow: not for a core.
     ///
     /// # Errors
-    /// What is wrong with the query or the parameters, or does not fit the format.
+    /// An error of the query or the parameters, or does not fit the format.
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
             HandlerSource::Sql(sql) => {
@@ -127,7 +127,7 @@ pub struct Made {
     pub form: HandlerForm,
     /// Whether it takes bounded steps, so that a c-core may run it.
     pub is_metered: bool,
-    /// What its parameters' values are checked with; stays off the core.
+    /// The parameters that its values are checked with; stays off the core.
     pub parameters: Parameters,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for HandlerForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut named: Vec<Form> = Vec::new();
         for ProgramPart { form, .. } in &self.steps {
-            // What is not done is nothing to name beside what is.
+            // A form without work is nothing to name beside one with work.
             if !named.contains(form) && (*form != Form::Direct || self.steps.len() == 1) {
                 let separator = if named.is_empty() { "" } else { ", " };
                 write!(f, "{separator}{form}")?;
@@ -175,7 +175,7 @@ impl Parameters {
     /// made with.
     ///
     /// # Errors
-    /// What [`HandlerProgram::make`] says of them; [`MakeError::Fixed`] for one that needs another handler.
+    /// The errors of [`HandlerProgram::make`] for them; [`MakeError::Fixed`] for one that needs another handler.
     pub fn prepare(&self, values: &BTreeMap<String, String>) -> Result<ParameterValues, MakeError> {
         match &self.0 {
             Prepares::Query(program) => match program.with_values(values) {
@@ -221,10 +221,10 @@ pub enum MakeError {
         handler: String,
         /// The parameter.
         parameter: String,
-        /// What is wrong, and what would be right.
+        /// The error, and its remedy.
         problem: String,
     },
-    /// What the handler is depends on this parameter: it cannot change while the handler runs.
+    /// The handler itself depends on this parameter: it cannot change while the handler runs.
     Fixed {
         /// The parameter.
         parameter: String,

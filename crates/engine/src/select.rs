@@ -179,7 +179,7 @@ impl Handler for SelectHandler {
     fn most_out_bytes(&self) -> Option<usize> {
         let Resolved { program: Program { output, .. }, rows, .. } = &self.resolved;
         let is_variable = output.fields().iter().any(|field| field.ty.is_variable());
-        // What leaves unchanged is no longer than what came.
+        // Records that leave unchanged are no longer than those that came.
         rows.as_ref().map(|_| if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
     }
 

@@ -25,7 +25,7 @@ const POWERS: [u64; EXACT_DIGITS + 1] = {
     powers
 };
 
-/// What is left of a line.
+/// The rest of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan<'a> {
     rest: &'a [u8],
@@ -42,7 +42,7 @@ pub(crate) struct Integer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digits<'a> {
     pub(crate) text: ByteRun<'a>,
-    /// What it is, if it is an integer of at most 64 bits.
+    /// Its value, if it is an integer of at most 64 bits.
     pub(crate) whole: Option<Integer>,
 }
 
@@ -268,7 +268,8 @@ impl<'a> Scan<'a> {
         (ByteRun { bytes, ahead }, high & TOP_BITS == 0)
     }
 
-    /// Takes an integer of up to 64 bits and its sign. What follows may make it another number: `None` is not said then.
+    /// Takes an integer of up to 64 bits and its sign. The text behind it may make it another number: `None` is not
+    /// said then.
     #[inline]
     fn integer(&mut self) -> Option<Integer> {
         let (is_negative, unsigned) = self.sign();
@@ -398,7 +399,7 @@ impl Target {
         Self { place: self.place.promised(), ..self }
     }
 
-    /// Takes a number, if that is what the field holds, and puts it into the record. What follows it may make it another
+    /// Takes a number, if that is what the field holds, and puts it into the record. The text behind it may make it another
     /// number, which may then be put there instead.
     #[inline(always)]
     pub(crate) fn number(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>) -> Option<()> {
@@ -447,7 +448,7 @@ impl Needle {
         Self { bytes: bytes.into(), block: u128::from_le_bytes(block), used }
     }
 
-    /// What is behind this text, if the bytes begin with it.
+    /// The bytes behind this text, if the bytes begin with it.
     #[inline]
     pub(crate) fn behind<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let found = match bytes.first_chunk() {
@@ -487,7 +488,7 @@ const fn below_blank(word: u64) -> u64 {
     word.wrapping_sub(each(b' ')) & !word
 }
 
-/// Digits, at least one: what they come to, and how many there are. What is beyond 64 bits is `None`.
+/// Digits, at least one: what they come to, and how many there are. A number beyond 64 bits is `None`.
 #[inline]
 fn run_of_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     match bytes.first_chunk() {
@@ -506,7 +507,7 @@ fn run_of_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     }
 }
 
-/// What eight digits come to; the first is in the lowest byte.
+/// The value of eight digits; the first is in the lowest byte.
 #[inline]
 const fn eight_digits(word: u64) -> u64 {
     let word = (word.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00ff_00ff_00ff_00ff;

@@ -49,11 +49,11 @@ fn flaw(value: Value<'_>, path: String) -> Option<(String, String)> {
     }
 }
 
-/// A text is no value of the field's type. What was found and expected is put into words only if somebody asks.
+/// A text is no value of the field's type. The found and the expected value are put into words only on request.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Unfit;
 
-/// What happens to an integer that is to become a float and is between two of them.
+/// The treatment of an integer that is to become a float and is between two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     /// It is no value of the field.
@@ -127,7 +127,7 @@ pub(crate) fn put_from_text(
     text: ByteRun<'_>,
     rounding: Rounding,
 ) -> Result<(), Unfit> {
-    // What nearly all texts are, each with as little as it takes.
+    // The types of nearly all texts, each with as little as it takes.
     if let FieldType::Char(_) | FieldType::String = target.place.ty() {
         return match text.is_text() {
             true => builder.put_run(target.place, text).map_err(|_| Unfit),
@@ -347,18 +347,18 @@ pub(crate) fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.truncate(start + written);
 }
 
-/// What a field takes, in words for error messages about this text.
+/// The values that a field takes, in words for error messages about this text.
 pub(crate) fn expected_not(found: &[u8], field: &Field, timestamp_hint: &str) -> String {
     let expected = expected(field, timestamp_hint);
     if is_inexact(found, field.ty) { format!("{expected}, {}", exactly(field.ty)) } else { expected }
 }
 
-/// What an integer must be that goes into a field of floats, and what has it go there all the same.
+/// The bounds of an integer that goes into a field of floats, and what has it go there all the same.
 pub(crate) fn exactly(ty: FieldType) -> String {
     format!("and an integer that {ty} holds exactly; --allow {} has it rounded", Loss::Rounding)
 }
 
-/// What a field takes, in words for error messages.
+/// The values that a field takes, in words for error messages.
 pub(crate) fn expected(field: &Field, timestamp_hint: &str) -> String {
     let ty = field.ty;
     match ty {

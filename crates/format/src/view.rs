@@ -60,7 +60,7 @@ pub trait Shape {
     fn write(places: &Self::Places, value: &Self::Of<'_>, row: &mut Row<'_>);
 }
 
-/// What a field of a struct takes.
+/// The types that a field of a struct takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Takes {
     /// The type in words.
@@ -145,7 +145,7 @@ impl Row<'_> {
 /// A type that fields of a struct may have: the integers and floats, `bool`, `[u8; N]` for `char[N]` with its padding,
 /// `&[u8]` for `char[N]` without it, `string` and `bytes`, and [`Nanoseconds`]; `Option` of each takes null.
 pub trait FieldValue<'r>: Sized {
-    /// What it takes.
+    /// The types that it takes.
     const TAKES: Takes;
 
     /// Reads it.
@@ -428,7 +428,7 @@ impl<T: Shape> View<T> {
 pub struct BindError {
     /// The field's name.
     pub field: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub problem: BindProblem,
 }
 
@@ -440,7 +440,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// What can be wrong with a field of a struct.
+/// The problems of a field of a struct.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BindProblem {
     /// The format does not have it.
@@ -453,7 +453,7 @@ pub enum BindProblem {
     WrongType {
         /// The field's type.
         found: FieldType,
-        /// What the struct's field takes.
+        /// The types that the struct's field takes.
         expected: &'static str,
     },
     /// It may be null, and the struct has no place for that.

@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = PoolOp> {
     ]
 }
 
-/// What a reference should be: which of the allocations it belongs to, its class, and what fills it.
+/// The model of a reference: which of the allocations it belongs to, its class, and what fills it.
 struct Held {
     buffer: Buffer,
     life: usize,
@@ -252,7 +252,7 @@ fn a_pool_may_move_to_another_thread() {
     assert!(pool.alloc(1).is_some());
 }
 
-/// What is used stays what is warm: after a burst that needed everything, a light load goes round few buffers.
+/// The warm buffers stay in use: after a burst that needed everything, a light load goes round few buffers.
 #[test]
 #[cfg_attr(miri, ignore = "2000 rounds are much for an interpreter")]
 fn a_light_load_uses_few_buffers() {

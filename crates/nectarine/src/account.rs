@@ -1,4 +1,4 @@
-//! What a subscriber has missed while its connection was lost.
+//! The records that a subscriber has missed while its connection was lost.
 //!
 //! The daemon counts the records of each stream, and sends a subscriber the count where its subscription begins. The subscriber
 //! counts those that it gets from there on, so it knows its own place in the stream. If it comes back to the same count, the
@@ -11,12 +11,12 @@
 //!
 //! So there is a sum for each publisher, and what one repeats makes up for nothing that another has lost. Whose records came
 //! after the last report, or were left in the daemon at the last report, is not known: of these the sums assume what makes
-//! the smallest total. What is said to be missed is missed, and with one publisher it is all.
+//! the smallest total. The missed records that are reported are missed, and with one publisher it is all.
 
 use crossdock_transport::control::{Position, PublisherId};
 use std::collections::HashMap;
 
-/// What a subscriber has missed and the application does not know yet.
+/// The missed records that the application does not know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missed {
     /// How many records; none if that is not known.
@@ -43,19 +43,19 @@ impl StreamPosition {
     }
 }
 
-/// What was missed between two sessions, as far as it is known.
+/// The records missed between two sessions, as far as it is known.
 #[derive(Debug, Default)]
 struct Gap {
-    /// What publishers that are new to the subscriber brought to the next daemon while it was away; or what it missed in the
-    /// count of one daemon.
+    /// The records that publishers new to the subscriber brought to the next daemon while it was away; or what it
+    /// missed in the count of one daemon.
     certain: i128,
-    /// What publishers that were there before brought after the last report and before the subscriber was back; with the
+    /// The records that earlier publishers brought after the last report and before the subscriber was back; with the
     /// records at the next daemon of publishers that are not listed.
     brought: i128,
-    /// What they have brought and bring once more.
+    /// The records that they have brought and bring once more.
     repeated: i128,
-    /// What the daemon before had counted at its last report and did not deliver; or else, below 0, what it delivered after the
-    /// report. Its records of all publishers are in one queue, so it is not both.
+    /// The records that the daemon before had counted at its last report and did not deliver; or else, below 0, what it
+    /// delivered after the report. Its records of all publishers are in one queue, so it is not both.
     undelivered: i128,
     /// How much of it the application knows.
     reported: u64,
@@ -66,7 +66,8 @@ struct Gap {
 }
 
 impl Gap {
-    /// What was missed between two daemons: the subscriber was at `before` with the one, and comes to the other at `position`.
+    /// The records missed between two daemons: the subscriber was at `before` with the one, and comes to the other at
+    /// `position`.
     fn between(before: &StreamPosition, position: &Position, expected: HashMap<PublisherId, (u64, bool)>) -> Gap {
         let unlisted = before.last.unlisted;
         let undelivered = i128::from(before.last.passed) - i128::from(before.passed());
@@ -119,7 +120,7 @@ impl Gap {
         u64::try_from(self.certain + of_publishers.max(0)).unwrap_or(0)
     }
 
-    /// What is not known to the application yet.
+    /// The missed records that the application does not know yet.
     fn unreported(&mut self) -> Option<Missed> {
         let records = self.records().saturating_sub(self.reported);
         self.reported += records;
@@ -127,7 +128,7 @@ impl Gap {
     }
 }
 
-/// What a subscriber has got and missed, over all of its sessions.
+/// The records that a subscriber has got and missed, over all of its sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     has_begun: bool,
@@ -138,7 +139,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The subscription stands, for the first time or again. What was missed between, as far as it is known now.
+    /// The subscription stands, for the first time or again. Gives the records missed between, as far as it is known now.
     pub(crate) fn begin(&mut self, position: Option<Position>) -> Option<Missed> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let before = self.place.take();
@@ -173,7 +174,7 @@ impl Account {
         }
     }
 
-    /// The daemon says how far the stream has come. What was missed and not yet reported.
+    /// The daemon says how far the stream has come. Gives the missed records that are not yet reported.
     pub(crate) fn report(&mut self, position: Position) -> Option<Missed> {
         let place = self.place.as_mut()?;
         self.gap.resolve_all(&position);

@@ -221,8 +221,8 @@ impl Link {
         self.carrier.resent()
     }
 
-    /// What to poll for readability, and its number, which changes when the descriptor does; none while no session stands or is
-    /// begun, since that of one that is over may stay readable indefinitely.
+    /// The descriptor to poll for readability, and its number, which changes when the descriptor does; none while no
+    /// session stands or is begun, since that of one that is over may stay readable indefinitely.
     pub(crate) fn descriptor(&self) -> (u64, Option<BorrowedFd<'_>>) {
         (self.descriptor, if self.is_heard() { self.carrier.descriptor() } else { None })
     }
@@ -491,7 +491,7 @@ impl Link {
         self.sessions += 1;
         self.joining_control.clear();
         self.joining_data.clear();
-        // Who does not look at what comes has one of these at most.
+        // An application that does not look at its arrivals has one of these at most.
         if self.sessions > 1 && !matches!(self.inbox.back(), Some(Incoming::Reconnected)) {
             self.inbox.push_back(Incoming::Reconnected);
         }
@@ -629,7 +629,7 @@ impl Link {
         };
         match result {
             _ if id == NOBODY => {}
-            // What cannot even begin is over; who waits for the answer finds the fault.
+            // A request that cannot even begin is over; who waits for the answer finds the fault.
             Err(error) if self.opening.iter().any(|request| request.id() == Some(id)) => {
                 self.say_close();
                 self.fail(error);

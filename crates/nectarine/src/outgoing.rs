@@ -1,4 +1,4 @@
-//! What a client sends: super-packets of records, control messages, mailbox messages.
+//! The units that a client sends: super-packets of records, control messages, mailbox messages.
 
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
@@ -38,7 +38,7 @@ impl DerefMut for PacketBuffer {
     }
 }
 
-/// What a carrier sends as a whole, and keeps until the daemon has it.
+/// The unit that a carrier sends as a whole, and keeps until the daemon has it.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given, in a packet that the same carrier began.
@@ -52,7 +52,7 @@ pub(crate) enum Outgoing {
 pub(crate) struct Message {
     /// The bytes, shared by the units that they are sent in.
     pub(crate) bytes: Arc<Vec<u8>>,
-    /// What is the same in the headers of all its packets.
+    /// The common part of the headers of all its packets.
     pub(crate) header: Header,
     pub(crate) class: TrafficClass,
     /// Packets of it that a carrier without units has sent.
@@ -81,7 +81,7 @@ impl Message {
         Message::unit(bytes, header, TrafficClass::Data(Origin::Stream(stream)))
     }
 
-    /// What of it goes into the next session when this one is lost: a record.
+    /// The part of it that goes into the next session when this one is lost: a record.
     pub(crate) fn unsent(&self) -> Option<Unsent> {
         let Header { kind, stream, format, .. } = self.header;
         (kind == PacketKind::Data).then(|| Unsent { stream, format, records: self.bytes.to_vec(), done: 0 })
@@ -89,7 +89,7 @@ impl Message {
 }
 
 impl Outgoing {
-    /// What it is in the order of what is sent.
+    /// Its class in the order of sending.
     pub(crate) fn class(&self) -> TrafficClass {
         match self {
             Outgoing::Records { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
@@ -97,8 +97,8 @@ impl Outgoing {
         }
     }
 
-    /// What of it goes into the next session when this one is lost: records. Control messages belonged to the old session,
-    /// and so did the numbers of mailboxes.
+    /// The part of it that goes into the next session when this one is lost: records. Control messages belonged to the
+    /// old session, and so did the numbers of mailboxes.
     pub(crate) fn unsent(self) -> Option<Unsent> {
         match self {
             Outgoing::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),

@@ -30,7 +30,7 @@ const UNACKNOWLEDGED: usize = 16;
 /// How long a dropped publisher tries to get rid of what it has.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// What is called with the events of publishers.
+/// The callback for the events of publishers.
 type OnEvent = Arc<Mutex<dyn FnMut(PublisherEvent) + Send>>;
 
 /// Sets up a [`Publisher`].
@@ -139,7 +139,7 @@ impl std::fmt::Debug for PublisherBuilder {
     }
 }
 
-/// What a publisher did.
+/// The counts of a publisher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublishSummary {
     /// Records published.
@@ -407,7 +407,7 @@ impl Publisher {
         self.client.shared.lock().link.transport()
     }
 
-    /// What was published so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> PublishSummary {
         let resent_packets = self.client.shared.lock().link.resent();
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_acks_leaves_them_buffers() {
+    fn units_that_wait_for_acks_leave_them_buffers() {
         let (mut publisher, mut daemon, record) = connected();
         let mut published = 0;
         while publisher.try_publish(&record).unwrap() {

@@ -1,4 +1,4 @@
-//! What the builders have in common: where the daemon is, by which way to reach it, and how long to try.
+//! The settings that the builders have in common: where the daemon is, by which way to reach it, and how long to try.
 
 use crate::error::Error;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is called when a stream is waited for.
+/// The callback when a stream is waited for.
 #[derive(Clone)]
 pub(crate) struct OnWait(pub(crate) Arc<dyn Fn() + Send + Sync>);
 
@@ -123,7 +123,7 @@ pub(crate) struct DaemonAddress {
 }
 
 impl DaemonAddress {
-    /// What the settings' address stands for.
+    /// The daemon of the settings' address.
     ///
     /// # Errors
     /// It is none, its name is not known, or it cannot be reached by the transport asked for.
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_words() {
+    fn impossible_addresses_are_refused_in_words() {
         for (addr, transport, words) in [
             ("unix:/run/crossdock.sock", Transport::Udp, "host:port"),
             ("unix:", Transport::Auto, "names nothing"),

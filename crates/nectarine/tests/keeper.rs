@@ -1,5 +1,5 @@
-//! What the keeper costs a process: one thread while there are links, and nothing without them. The only test of its process, since
-//! it counts threads and descriptors.
+//! The cost of the keeper to a process: one thread while there are links, and nothing without them. The only test of
+//! its process, since it counts threads and descriptors.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -11,7 +11,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the kernel keeps of the thread's name.
+/// The part of the thread's name that the kernel keeps.
 const NAME: &str = "nectarine-keepe";
 
 /// A daemon that welcomes everybody, and ends the session at the first request; its address.

@@ -82,8 +82,8 @@ impl Context {
         self.net.touch(key);
     }
 
-    /// What was kept ahead of a hole that is filled now, as far as there are buffers for what comes of it; the rest is
-    /// asked for again.
+    /// The packets that were kept ahead of a hole that is filled now, as far as there are buffers for what comes of it;
+    /// the rest is asked for again.
     fn deliver_kept(&mut self, key: usize) {
         while let Some((kept, skip)) = self.net.next_kept(key) {
             let Arrived::Kept { buffer, header, spans, stride } = kept else {
@@ -306,7 +306,7 @@ impl Context {
     }
 }
 
-/// Writes the packets' payloads and records down in the batch, each record checked. What is wrong ends it: how many
+/// Writes the packets' payloads and records down in the batch, each record checked. A wrong record ends it: how many
 /// records were claimed from there on, and the flaw.
 pub(crate) fn fill(batch: &mut Batch, buffer: Buffer, spans: &[PayloadSpan], format: &Format) -> Option<(u64, String)> {
     let frame = buffer.clone();

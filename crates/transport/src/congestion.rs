@@ -7,16 +7,16 @@ const INITIAL_BYTES: u64 = 65_536;
 const MIN_BYTES: u64 = 16_384;
 /// Its ceiling, in bytes; the receiver's credit is the tighter bound everywhere but on long fat paths.
 const MAX_BYTES: u64 = 64 << 20;
-/// What it grows by in a round trip once it knows the path, in bytes: a few packets, so that a bottleneck with a small
+/// The growth in a round trip once it knows the path, in bytes: a few packets, so that a bottleneck with a small
 /// queue loses few when it overflows.
 const STEP_BYTES: u64 = 8192;
-/// What is left of it after a loss, in tenths (RFC 9438, 4.6).
+/// The rest of it after a loss, in tenths (RFC 9438, 4.6).
 const LEFT_TENTHS: u64 = 7;
 
 /// Round trips from here on are paced, in ns. Shorter ones are a machine or a rack, where a timer would cost more than a
 /// burst does.
 const PACED_RTT_NS: u64 = 2_000_000;
-/// What may leave at once on a paced path, as time at its rate, in ns: as coarse as timers are.
+/// The burst that may leave at once on a paced path, as time at its rate, in ns: as coarse as timers are.
 const BURST_NS: u64 = 1_000_000;
 
 /// The congestion window of a sender. The number of its last transmission identifies a packet.
@@ -24,7 +24,7 @@ const BURST_NS: u64 = 1_000_000;
 pub(crate) struct Congestion {
     window_bytes: u64,
     threshold_bytes: u64,
-    /// What was acknowledged towards the next byte of growth, times [`STEP_BYTES`].
+    /// The acknowledged bytes towards the next byte of growth, times [`STEP_BYTES`].
     towards: u64,
     /// The first transmission after the last decrease: what was sent before says nothing new.
     recovery_tx: u64,
@@ -86,7 +86,7 @@ impl Congestion {
         self.clear_ns = self.clear_ns.max(at.now_ns.saturating_sub(BURST_NS)).saturating_add(takes_ns);
     }
 
-    /// What leaves in a round trip, in bytes: more than the window, so that it is the window that holds back.
+    /// The bytes that leave in a round trip, in bytes: more than the window, so that it is the window that holds back.
     fn pace_bytes(&self) -> u64 {
         if self.window_bytes < self.threshold_bytes { self.window_bytes * 2 } else { self.window_bytes * 5 / 4 }
     }

@@ -24,7 +24,7 @@ pub const HEADER_BYTES: usize = 32;
 /// The version of the wire format that this crate speaks.
 pub const VERSION: u8 = 4;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PacketKind {
@@ -119,9 +119,9 @@ pub enum PacketError {
     /// The payload length does not fit the bytes that came.
     #[error("the header claims {claimed} payload bytes, {present} came")]
     Length {
-        /// What the header says, in bytes.
+        /// The length in the header, in bytes.
         claimed: usize,
-        /// What is there behind the header, in bytes.
+        /// The length behind the header, in bytes.
         present: usize,
     },
     /// The payload of a fixed-layout packet (hello, welcome, ack, close) does not parse.
@@ -132,7 +132,7 @@ pub enum PacketError {
 /// A packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is.
+    /// The kind of the packet.
     pub kind: PacketKind,
     /// Bytes of payload behind the header (padding up to the stride is not counted).
     pub payload_bytes: u16,
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_are_named() {
         let good = data(1, 0, b"12345678");
         assert_eq!(Header::read(&good[..31]), Err(PacketError::Short));
         assert_eq!(Header::read(&good[..36]), Err(PacketError::Length { claimed: 8, present: 4 }));

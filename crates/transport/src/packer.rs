@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_is_walked(sizes in proptest::collection::vec(1usize..40, 1..200), packet in 64usize..400, resend in 0u32..8) {
+        fn packed_packets_are_walked(sizes in proptest::collection::vec(1usize..40, 1..200), packet in 64usize..400, resend in 0u32..8) {
             let mut packed = SuperPacket::new(vec![0xaa; 4096], packet);
             let mut taken = Vec::new();
             for (i, words) in sizes.iter().enumerate() {

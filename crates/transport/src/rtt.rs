@@ -4,7 +4,7 @@ use crate::receiver::MAX_ACK_DELAY_NS;
 
 /// The shortest retransmission time-out: well above the delay of a delayed ack and a scheduler's hiccup.
 pub(crate) const MIN_RTO_NS: u64 = 30_000_000;
-/// What the variation counts for at least: on a steady path it goes to nothing, and the peer is a process that may have to
+/// The least that the variation counts for: on a steady path it goes to nothing, and the peer is a process that may have to
 /// wait for its turn.
 const MIN_MARGIN_NS: u64 = 8_000_000;
 /// The longest.

@@ -2,7 +2,7 @@
 //!
 //! The unit is what leaves with one system call: a super-packet of up to 64 packets. Packets get their sequence numbers
 //! when they are first sent, in the order that [`crate::order`] states: where control precedes the rest of a unit that was sent in
-//! part, the unit is divided. What is sent is bounded by the receiver's credit; data and control have their
+//! part, the unit is divided. The bytes sent are bounded by the receiver's credit; data and control have their
 //! own ([`crate::credit`]), and by a congestion window.
 //!
 //! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
@@ -26,7 +26,7 @@ const REORDERING_PACKETS: Range<u64> = 3..256;
 /// One transmission to make: these packets of the unit, with sequence numbers from `first_seq` for packet 0.
 #[derive(Debug)]
 pub struct Transmit<'a, P> {
-    /// What to send.
+    /// The payload to send.
     pub payload: &'a mut P,
     /// Sequence number of the unit's packet 0.
     pub first_seq: u64,
@@ -40,13 +40,13 @@ pub struct Transmit<'a, P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer acknowledged packet {acked}, only {sent} were sent")]
 pub struct AckError {
-    /// What the ack says.
+    /// The acknowledged number.
     pub acked: u64,
-    /// What was sent.
+    /// The sent number.
     pub sent: u64,
 }
 
-/// What the sending half has done so far.
+/// The counts of the sending half so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
     /// Packets sent for the first time.
@@ -57,7 +57,7 @@ pub struct SenderStats {
     pub timeouts: u64,
 }
 
-/// What an ack brought.
+/// The result of an ack.
 #[derive(Default)]
 struct AckOutcome {
     /// Whether anything was acknowledged for the first time.
@@ -209,7 +209,7 @@ impl<P> Sender<P> {
         self.data.spent() + self.control.spent()
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.stats
@@ -544,7 +544,7 @@ mod tests {
         assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![1], true, 0));
     }
 
-    /// What leaves, as payloads with the numbers of their packets.
+    /// The units that leave, as payloads with the numbers of their packets.
     fn sent_payloads(sender: &mut Sender<u32>) -> Vec<(u32, Range<u32>, u64)> {
         let mut sent = Vec::new();
         while let Some(t) = sender.poll() {
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_sent_again() {
+    fn withdrawn_packets_are_sent_again() {
         let mut sender = Sender::new(1472, 6);
         sender.enqueue(0, 6, 600, STREAM, true);
         send_all(&mut sender, 0);
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_again_is_noticed_without_a_time_out() {
+    fn packets_lost_again_are_noticed_without_a_time_out() {
         let mut sender = Sender::new(1472, 100);
         sender.enqueue(0, 5, 500, STREAM, true);
         send_all(&mut sender, 0);

@@ -8,7 +8,7 @@ use crate::sender::{AckError, Sender};
 /// How long a sender without credit waits before it asks for some, in ns.
 const STARVED_NS: u64 = 100_000_000;
 
-/// What a session keeps to.
+/// The limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of data that this side takes ahead of what it has consumed.
@@ -50,7 +50,7 @@ impl ShortPacket {
     }
 }
 
-/// What is wrong with an ack.
+/// The error of an ack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// Its payload is malformed.

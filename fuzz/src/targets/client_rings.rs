@@ -28,7 +28,7 @@ const MOST_UNASKED: u16 = 300;
 /// Messages and puts that the client keeps.
 const MOST_KEPT: usize = 300;
 
-/// What the daemon does.
+/// An act of the daemon.
 #[derive(Arbitrary, Debug)]
 enum Act {
     Entry(Entry),
@@ -95,7 +95,7 @@ enum Act {
     HangUp,
 }
 
-/// What the client does.
+/// A call of the client.
 #[derive(Arbitrary, Debug)]
 enum Call {
     BeginPut {
@@ -162,7 +162,7 @@ enum Call {
 #[derive(Arbitrary, Debug)]
 enum RingEvent {
     Daemon(Act),
-    /// What the daemon does within the client's next calls.
+    /// An act of the daemon within the client's next calls.
     Later(Act),
     Client(Call),
 }

@@ -14,7 +14,7 @@ const GRANT: u8 = 1;
 const PUT: u8 = 1;
 const FREE: u8 = 2;
 
-/// What happens next.
+/// The next event.
 #[derive(Arbitrary, Debug)]
 enum HostEvent {
     Entry(Entry),
@@ -29,7 +29,7 @@ enum HostEvent {
         len: u32,
     },
     Pass(Lane),
-    /// What it was given, back over its lane, in order.
+    /// A message that it was given, back over its lane, in order.
     PassBack {
         port: u8,
         op: u8,
@@ -48,7 +48,7 @@ enum HostEvent {
         a: u8,
         b: u8,
     },
-    /// What it was given, back by some operation, with a part of it changed.
+    /// A message that it was given, back by some operation, with a part of it changed.
     Back {
         port: u8,
         op: u8,
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// What the hostile one was given over a port, as an entry that gives it back by some operation.
+    /// A message that the hostile one was given over a port, as an entry that gives it back by some operation.
     fn back(&mut self, port: u8, op: u8, target: u8) -> Option<(u16, RawDescriptor)> {
         let port = u16::from(port % 5);
         let (_, slot, generation, _, offset, len) = self.hostile.pop(port)?;
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// What comes next, until the rings are empty.
+    /// The next arrival, until the rings are empty.
     fn next_arrival(&mut self) -> Option<Arrival> {
         loop {
             match self.host.poll() {

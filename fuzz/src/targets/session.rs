@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 const PACKET_BYTES: u32 = 1472;
 
-/// What happens next.
+/// The next event.
 #[derive(Arbitrary, Debug)]
 enum SessionEvent {
     /// The owner queues a unit.

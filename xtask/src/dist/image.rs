@@ -86,7 +86,7 @@ fn one<'a>(stage: &'a [Instruction], name: &str) -> &'a Instruction {
 }
 
 #[test]
-fn what_the_image_is_built_from_is_there() {
+fn sources_of_the_image_are_there() {
     let ignored = read(".dockerignore");
     for stage in stages(&read("Dockerfile")) {
         for source in copied(&stage) {

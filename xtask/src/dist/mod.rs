@@ -170,7 +170,7 @@ mod tests {
     pub(crate) struct Fake {
         folder: Scratch,
         repository: PathBuf,
-        /// What the build made.
+        /// The build's results.
         pub(crate) made: Made,
     }
 

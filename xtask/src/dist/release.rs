@@ -1,4 +1,4 @@
-//! What is packaged: version, target, and the commit with its date, which is the date of every packaged file.
+//! The identity of a release: version, target, and the commit with its date, which is the date of every packaged file.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const MAINTAINER: &str = "Crossdock developers <crossdock@localhost>";
 /// As much of a commit's hash as the binary shows.
 const COMMIT_CHARS: usize = 12;
 
-/// What a set of packages is made of.
+/// The facts of a set of packages.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     /// The version of Cargo.toml.

@@ -1,4 +1,4 @@
-//! What must not be there: clocks, sockets, files and threads in the pure rooms; `async` and HTTP below the binary.
+//! Code that must be absent: clocks, sockets, files and threads in the pure rooms; `async` and HTTP below the binary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::tree::{RustFile, Tree};
 /// The rooms where time is an argument and bytes come from the caller.
 const PURE: [&str; 4] = ["format", "query", "transport", "control"];
 
-/// What a pure room has no business with, by its path below `std`.
+/// The paths that a pure room has no business with, by its path below `std`.
 const IMPURE: [(&[&str], &str); 6] = [
     (&["net"], "a socket"),
     (&["fs"], "a file"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pure_or_only_for_tests_is_not() {
+    fn pure_or_test_code_is_not_found() {
         let text = "use std::time::Duration; use std::io::BufRead; // std::fs\nfn f(now: u64) { now(); \"std::net\"; }\n\
             #[cfg(test)] mod tests { use std::fs; fn f() { std::time::Instant::now(); } }";
         assert_eq!(whats(text), []);

@@ -11,7 +11,7 @@ const FILE_LINES: usize = 800;
 /// The greatest number of lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
-/// What is too long, and what the list allows in vain.
+/// The functions and files that are too long, and the allowances in vain.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let (allowances, mut findings) = allowed::read(&tree.allowed);
     findings.extend(over(&tree.sources, &allowances));

@@ -24,7 +24,7 @@ pub(crate) struct Finding {
     pub(crate) file: String,
     /// The line, from 1.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// The fault.
     pub(crate) what: String,
     /// The remedy.
     pub(crate) remedy: String,

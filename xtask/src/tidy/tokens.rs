@@ -8,13 +8,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// One token, and the line it starts on, from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Token {
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: TokenKind,
     /// The line.
     pub(crate) line: usize,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum TokenKind {
     /// A name or a keyword.
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_reported_with_its_line() {
+    fn text_that_is_no_rust_is_reported_with_its_line() {
         assert_eq!(tokens("fn a() {}\n\nfn b( {}").unwrap_err().0, 3);
     }
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_for_tests_is_left_out() {
+    fn items_only_for_tests_are_left_out() {
         for (text, left) in [
             ("fn a() {} #[cfg(test)] mod tests { fn b() {} } fn c() {}", "fn a fn c"),
             ("#[cfg(test)] use std::{fs, net}; fn a() {}", "fn a"),

@@ -18,7 +18,7 @@ pub(crate) struct Tree {
     pub(crate) pages: Vec<Text>,
     /// Every Cargo.toml.
     pub(crate) manifests: Vec<Text>,
-    /// What may be long, and why.
+    /// The functions and files that may be long, and why.
     pub(crate) allowed: Text,
     /// `cargo metadata`, with the graph of all packages.
     pub(crate) metadata: serde_json::Value,
@@ -30,7 +30,7 @@ pub(crate) struct Tree {
 pub(crate) struct Text {
     /// The path from the root.
     pub(crate) path: String,
-    /// What is in it.
+    /// The content.
     pub(crate) text: String,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Text {
 pub(crate) struct RustFile {
     /// The path from the root.
     pub(crate) path: String,
-    /// What is in it.
+    /// The content.
     pub(crate) text: String,
     /// Its tokens: code without comments, strings kept whole.
     pub(crate) tokens: Vec<Token>,

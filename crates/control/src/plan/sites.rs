@@ -14,14 +14,14 @@ const MAX_ROOMS: usize = 4;
 /// Contexts for which it is said why a handler is not there.
 const MAX_SHOWN: usize = 3;
 
-/// What a handler is to become.
+/// The decision for one handler.
 pub(super) struct PlacementDecision {
     pub(super) deployed: Deployed,
     /// Why there.
     pub(super) why: String,
 }
 
-/// What becomes of each handler that changes.
+/// The decisions for the handlers that change.
 ///
 /// # Errors
 /// Those that have no place.
@@ -93,7 +93,7 @@ impl<'a> Sites<'a, '_> {
         !difference.place && is_allowed && takes.is_within(deployed.committed())
     }
 
-    /// What a handler pays now to take its input over.
+    /// The present cost to a handler of taking its input over.
     fn crossing_now(&self, deployed: &Deployed) -> Load {
         let of_stream = |stream: &String| match self.current.published.get(stream) {
             Some(published) => vec![(&published.context, published.flow)],
@@ -109,14 +109,14 @@ impl<'a> Sites<'a, '_> {
             .fold(Load::default(), |sum, (_, flow)| sum + flow.crossing())
     }
 
-    /// What a handler pays to take its input over, if all who make it and have no place yet are elsewhere.
+    /// The cost to a handler of taking its input over, if all who make it and have no place yet are elsewhere.
     fn crossing_at_most(&self, handler: &WantedHandler, at: usize) -> Load {
         let inputs = crossing_streams(&handler.definition).flat_map(|stream| self.inputs(stream));
         let crossing = inputs.filter(|(from, _)| *from != Some(at)).map(|(_, flow)| flow.crossing());
         crossing.fold(Load::default(), |sum, crossing| sum + crossing)
     }
 
-    /// What flows in a stream, and the contexts that it comes from, if these are known already.
+    /// The flow of a stream, and the contexts that it comes from, if these are known already.
     fn inputs(&self, stream: &str) -> Vec<(Option<usize>, Flow)> {
         let made = self.streams.makers(stream).iter().map(|maker| self.made(maker));
         let published = self.current.published.get(stream).filter(|_| self.streams.makers(stream).is_empty());
@@ -124,7 +124,7 @@ impl<'a> Sites<'a, '_> {
         made.chain(published).collect()
     }
 
-    /// What a handler makes, and its context, if that is known already.
+    /// The output flow of a handler, and its context, if that is known already.
     fn made(&self, maker: &str) -> (Option<usize>, Flow) {
         let is_open = self.streams.differences.contains_key(maker) && !self.settled.contains_key(maker);
         (self.present(maker).filter(|_| !is_open), self.leaving(maker))
@@ -175,7 +175,7 @@ impl<'a> Sites<'a, '_> {
         self.streams.differences.get(name).is_some_and(|difference| difference.is_of_content())
     }
 
-    /// What a handler makes: as predicted, or as measured if it goes on with the same.
+    /// The output flow of a handler: as predicted, or as measured if it goes on with the same.
     fn leaving(&self, name: &str) -> Flow {
         let measured = self.current.handlers.get(name).filter(|_| !self.is_of_content(name));
         measured.map_or(self.wanted[name].leaving, |deployed| deployed.leaving)
@@ -340,7 +340,7 @@ impl<'a> Sites<'a, '_> {
     }
 }
 
-/// What is needed for what a handler will do: what was measured, if that stays the same.
+/// The needs of a handler after the change: what was measured, if that stays the same.
 fn need(handler: &WantedHandler, deployed: &Deployed, difference: Difference, crossing_now: Load) -> Need {
     match difference.is_of_content() {
         true => handler.need,

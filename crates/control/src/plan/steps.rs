@@ -6,7 +6,7 @@ use super::{Action, Change, Current, Deployed, Difference, Refusal, State, Wante
 use crate::load::{Contexts, CoreKind};
 use std::collections::BTreeMap;
 
-/// What is done with one handler, one change right after the other.
+/// The changes of one handler, one change right after the other.
 struct Unit<'a> {
     name: &'a str,
     before: Option<&'a Deployed>,
@@ -144,7 +144,7 @@ fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
         let (made, will_make) = (makes(unit.before), makes(unit.after));
         let mut waits_for = Vec::new();
         if let Some(stream) = &will_make {
-            // Who makes it now has to have stopped.
+            // The present maker has to have stopped.
             waits_for.extend(makers.get(stream).filter(|_| made != will_make).into_iter().flatten());
             let is_of_streams = |unit: &Unit<'_>| unit.changes.iter().any(|change| change.action.is_of_streams());
             let readers = streams.readers(stream).iter().filter_map(|reader| numbers.get(reader).copied());
@@ -152,7 +152,7 @@ fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
                 waits_for.extend(readers.filter(|reader| is_of_streams(&units[*reader])));
             }
         } else if let Some(before) = unit.before {
-            // Who feeds one that goes, and goes too, goes first.
+            // A handler that feeds one that goes, and goes too, goes first.
             let feeding = before.definition.reads.iter().filter_map(|stream| makers.get(stream)).flatten();
             waits_for.extend(feeding.filter(|maker| units[**maker].after.is_none()));
         }

@@ -126,7 +126,7 @@ fn a_handler_at_line_rate_is_communication_centric() {
 }
 
 #[test]
-fn what_has_several_inputs_needs_the_sum() {
+fn a_handler_of_several_inputs_needs_the_sum() {
     let one = Need { step_ns: 10, reserve: time(300), ..needing(100) };
     let other = Need { step_ns: 20, is_metered: false, class: Class::Computation, ..needing(150) };
     let both = one.and(other);
@@ -150,7 +150,7 @@ proptest! {
             let others = inputs.iter().filter(|(from, _)| *from != at);
             (others.fold(need.load, |sum, (_, flow)| sum + flow.crossing())).max(need.reserve)
         };
-        // What a context has to do then must be within its capacity less its margin, alone and with those on its CPU.
+        // The work of a context then must be within its capacity less its margin, alone and with those on its CPU.
         let fits = |at: usize| {
             let c_core = contexts.list()[at].capacity.kind == CoreKind::CCore;
             let mut then = contexts.clone();

@@ -291,7 +291,7 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
         HandlerSample { context: 1, ..handler("c", 1, Class::Computation) },
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers);
-    // What c takes on the same CPU is not the overload.
+    // The load of c on the same CPU is not the overload.
     assert_eq!(world.pass_for(100), [at(2, "a to g-core-0")]);
 }
 
@@ -521,7 +521,7 @@ proptest! {
         for (name, times) in moves {
             prop_assert!(times <= 1, "{name} {times} times: {log:#?}");
         }
-        // Who could still go has nowhere to go to.
+        // A handler that could still go has nowhere to go to.
         let committed = world.committed();
         for handler in world.handlers.iter().filter(|handler| handler.context == 0 && handler.place == ContextChoice::Auto) {
             let is_over = committed.excess(0).min(handler.need.committed(Load::default())) != Load::default();

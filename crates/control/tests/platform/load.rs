@@ -40,7 +40,7 @@ fn a_load_is_the_cost_at_a_rate() {
 }
 
 #[test]
-fn what_is_no_number_fits_nowhere() {
+fn a_load_that_is_no_number_fits_nowhere() {
     for broken in [
         Cost { ns_per_message: f64::NAN, ..COST },
         Cost { ns_per_batch: f64::INFINITY, ..COST },

@@ -81,7 +81,7 @@ fn as_many_as_there_may_be_are_placed() {
     assert_eq!(within(&nodes, &contexts, &placed.contexts), Some(placed.crossing_ns_per_s));
 }
 
-/// What a placement costs, if it is within all headroom: a plain sum.
+/// The cost of a placement, if it is within all headroom: a plain sum.
 fn within(nodes: &[Node], contexts: &Contexts, places: &[usize]) -> Option<u64> {
     let mut contexts = contexts.clone();
     let mut cost = 0;

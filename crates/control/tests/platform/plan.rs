@@ -1,4 +1,4 @@
-//! What plans do and say in single cases.
+//! The actions and texts of plans in single cases.
 
 use crate::random::{MS, time};
 use crossdock_control::admission::{ContextChoice, Need};
@@ -109,7 +109,7 @@ fn a_change_of_parameters_is_one_change() {
         ["set parameters of late: delay from `10` to `20`, origin from unset to `ATL`"]
     );
     assert_eq!(current.handlers["late"].load, time(150));
-    // What was predicted once more is no change.
+    // A repeated prediction is no change.
     late.need.load = time(5000);
     assert_eq!(make(&mut current, &wanted(&late)), Plan::default());
     late.need.reserve = Load { buffers: 3, ..time(200) };
@@ -244,7 +244,7 @@ fn changes_that_need_more_follow_those_that_need_less() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
+fn impossible_plans_are_refused_with_everything_that_is_wrong() {
     let current = platform(&[("c-core-0", 600)]);
     let wanted = Wanted::from([
         handler("a", &["c"], 1),

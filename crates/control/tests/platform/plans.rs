@@ -1,4 +1,4 @@
-//! What is claimed of all plans, held against random platforms, handlers and changes.
+//! The properties of all plans, held against random platforms, handlers and changes.
 
 use crate::random::{self, time};
 use crossdock_control::admission::{ContextChoice, Need, fit};
@@ -166,7 +166,7 @@ fn set_parameters(handler: &WantedHandler, changed: &WantedHandler) -> WantedHan
     now
 }
 
-/// What stands against it whoever runs where, restated plainly: the kinds of refusals.
+/// The obstacles whoever runs where, restated plainly: the kinds of refusals.
 fn obstacles(World { current, wanted }: &World) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     let differs = |name: &String| {
@@ -323,7 +323,7 @@ fn is_smallest(world: &World, after: &Current, changes: &[Change]) -> Result<(),
     Ok(())
 }
 
-/// What holds after each change, not only after the last.
+/// The properties after each change, not only after the last.
 fn is_in_order(world: &World, plan: &Plan) -> Result<(), TestCaseError> {
     let changes = &plan.changes;
     let place = |name: &str, is_it: &dyn Fn(&Action) -> bool| {
@@ -441,7 +441,7 @@ proptest! {
 
     /// With nothing at work nobody is in the way: then a refusal says that no placement of all would fit.
     #[test]
-    fn what_is_refused_fits_nowhere(world in world()) {
+    fn refused_handlers_fit_nowhere(world in world()) {
         let world = World { current: Current { handlers: BTreeMap::new(), ..world.current }, ..world };
         prop_assume!(world.wanted.len() <= 5 && obstacles(&world).is_empty());
         prop_assert_eq!(plan(&world.current, &world.wanted).is_ok(), some_placement_fits(&world));
@@ -494,7 +494,7 @@ fn others_committed(current: &Current, name: &str) -> Contexts {
     others.committed().unwrap()
 }
 
-/// What a handler would pay at a context for its inputs, with those who make them where they are.
+/// The cost to a handler at a context for its inputs, with those who make them where they are.
 fn crossing(world: &World, handler: &WantedHandler, context: &str) -> Load {
     let mut sum = Load::default();
     for stream in &handler.definition.reads {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Handlers that there may be; the last two may be replicas of one.
 const MANY: usize = 10;
 
-/// What a change makes of some handlers, by their numbers: others, or none.
+/// The handlers that a change makes, by their numbers: others, or none.
 type HandlerChanges = Vec<(usize, Option<Draft>)>;
 
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ impl Kept {
         (plan(&current, &stay.chain(change).collect()), scope)
     }
 
-    /// What is kept is what is found anew.
+    /// The kept sums equal those that are found anew.
     fn check(&self) -> Result<(), TestCaseError> {
         let (mut index, mut sums) = (StreamIndex::default(), vec![Load::default(); self.current.contexts.len()]);
         for (name, there) in &self.current.handlers {
@@ -105,7 +105,7 @@ impl Kept {
     }
 }
 
-/// What can be compared of a refusal: which cycle is found first, and what would make room, may differ.
+/// The comparable part of a refusal: which cycle is found first, and what would make room, may differ.
 fn about(refusals: &[Refusal]) -> Vec<String> {
     let text = |refusal: &Refusal| match refusal {
         Refusal::Cycle { .. } => "cycle".to_owned(),

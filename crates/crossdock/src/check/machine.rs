@@ -21,13 +21,13 @@ use crate::http::client::Client;
 /// A limit of the process: what holds, and what it may be raised to. `u64::MAX` is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// What holds now.
+    /// The present limit.
     pub(crate) soft: u64,
-    /// What the process may raise it to by itself.
+    /// The highest limit that the process can set by itself.
     pub(crate) hard: u64,
 }
 
-/// What the kernel grants the UDP socket.
+/// The offload that the kernel grants the UDP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offload {
     /// It cuts super-packets.

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// What the default configuration asks.
+    /// The needs of the default configuration.
     pub(super) fn wanted() -> Wanted {
         Wanted::of(&Config::default(), Path::new(""))
     }

@@ -60,7 +60,7 @@ fn socket(item: &'static str, path: &Path, place: &PathState, is_running: bool, 
     }
 }
 
-/// What another user's daemon has, or is to have: only that user can check it.
+/// The place of another user's daemon: only that user can check it.
 fn foreign(item: &'static str, shown: impl Display, user: &str, wanted: &Wanted) -> Finding {
     let why =
         format_args!("it belongs to the user {user}, which is right if the daemon runs as {user}; check as that user");

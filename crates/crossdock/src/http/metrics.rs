@@ -31,7 +31,7 @@ use super::routes::{ask, error};
 
 /// The most rows of a kind that are exposed: streams, subscriptions, handlers and so on.
 const MAX_OF_A_KIND: usize = 1000;
-/// What the format calls itself.
+/// The format's own name.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Counters and gauges for Prometheus, as OpenMetrics text
@@ -162,7 +162,7 @@ fn labelled<'a>(name: &'static str, value: &'a str) -> Labels<'a> {
 const COUNTER: MetricType = MetricType::Counter;
 const GAUGE: MetricType = MetricType::Gauge;
 
-/// What stands at a family's head.
+/// The head of a family.
 #[derive(Clone, Copy)]
 struct Family<'a> {
     name: &'a str,

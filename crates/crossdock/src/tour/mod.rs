@@ -28,7 +28,7 @@ use crate::table::wrapped;
 
 /// The pause between two looks at a command that runs.
 const LOOK: Duration = Duration::from_millis(20);
-/// What the publisher says, in the tour's folder.
+/// The messages of the publisher, in the tour's folder.
 const PUBLISHER_STDERR: &str = "publish.stderr";
 /// The screen of commands whose output is no terminal.
 const SCREEN: [(&str, &str); 2] = [("COLUMNS", "80"), ("LINES", "24")];
@@ -63,7 +63,7 @@ struct Tour {
     server: Option<Server>,
     socket: Option<SocketFile>,
     publisher: Option<Child>,
-    /// What the publisher is started with, again if it has come to its end.
+    /// The step that starts the publisher, again if it has come to its end.
     publishes: Option<&'static TourStep>,
     folder: Folder,
 }
@@ -73,7 +73,7 @@ struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is in the folder for temporary files, where it is removed some day.
+        // A folder that cannot be removed is in the folder for temporary files, where it is removed some day.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -112,7 +112,7 @@ impl Tour {
         // The socket before the context's threads: it sets the umask for a moment.
         let (unix, socket) = SocketFile::bind(&folder.0.join("control.sock"))?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        // What is deployed is kept until the folder goes: without that, each answer would say that it is not.
+        // The deployed handlers are kept until the folder goes: without that, each answer would say that it is not.
         let morph = MorphConfig { state_dir: Some(folder.0.join("state")), ..MorphConfig::default() };
         let config = ContextConfig { listen, morph, ..ContextConfig::default() };
         let context = ContextHandle::prepare(config, PassedSockets::default()).map_err(|error| failed(&error))?;

@@ -1,4 +1,4 @@
-//! What the tour shows: a text and a command for each step.
+//! The steps of the tour: a text and a command for each step.
 
 /// How a step's command is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Runs {
 /// A step of the tour.
 #[derive(Debug)]
 pub(super) struct TourStep {
-    /// What happens, in a few sentences.
+    /// The description, in a few sentences.
     pub(super) text: &'static str,
     /// The command, as it is typed into a shell.
     pub(super) command: &'static str,

@@ -321,7 +321,7 @@ fn clients_come_back_to_a_daemon_that_was_restarted() {
         place.wait_for_subscriptions(1);
         publisher.feed("UA,2,EWR,IAH,2,\n");
         publisher.end().with_code(0).saying(&[", by shared memory"]);
-        // What the first daemon had not acknowledged may have been sent again.
+        // The records that the first daemon had not acknowledged may have been sent again.
         let received = subscriber.end().with_code(0).saying(&[", by shared memory"]).stdout;
         assert!(received.ends_with("{\"flight\":2}\n"), "{received}");
     }

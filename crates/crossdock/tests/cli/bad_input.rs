@@ -1,4 +1,4 @@
-//! What is wrong is said: what, where, and what would correct it, with the right exit status.
+//! Errors are reported with their place and their remedy, and the right exit status.
 
 use crate::place::{FLIGHTS_CSV, Sandbox};
 
@@ -55,7 +55,7 @@ fn a_bad_row_stops_with_its_line_column_and_what_was_expected() {
     let texts =
         ["bad.csv: line 3, column `flight`: found `many`, expected i16", "published 1 record ", "--on-error skip"];
     place.run(["publish", "A", "bad.csv", "--schema", "a.schema"]).with_code(1).saying(&texts);
-    // What came before it is not lost.
+    // The input before it is not lost.
     assert_eq!(subscriber.end().with_code(0).stdout, "{\"flight\":1545}\n");
 }
 

@@ -15,7 +15,7 @@ msg    union on type {
 }
 ";
 
-/// What stands before a message: its type, the flags, the time, the venue.
+/// The bytes before a message: its type, the flags, the time, the venue.
 fn head(kind: u8, venue: u16) -> Vec<u8> {
     let mut bytes = vec![kind, u8::from(venue > 0), 0, 0, 0, 0, 1, 2];
     bytes.extend_from_slice(&venue.to_be_bytes());

@@ -15,7 +15,7 @@ fn config(place: &Sandbox, listen: &str, more: &str) -> String {
     argument(&place.write("check.toml", with_io_contexts(&text))).to_owned()
 }
 
-/// What is found of an item.
+/// The finding for an item.
 fn found(ended: &Ended, item: &str) -> Value {
     let findings = ended.json();
     findings
@@ -64,7 +64,7 @@ fn an_address_that_another_has_is_a_problem_and_the_daemons_own_is_not() {
     assert_eq!(place.list("streams").len(), 1, "the daemon goes on");
 }
 
-/// What starts a daemon with these limits of open files, as `ulimit` has them.
+/// The command that starts a daemon with these limits of open files, as `ulimit` has them.
 fn limited(place: &Sandbox, limits: &str) -> Command {
     let serve = place.serve();
     let mut command = Command::new("sh");

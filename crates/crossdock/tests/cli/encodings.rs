@@ -96,7 +96,7 @@ fn xml_records_may_have_any_name() {
 }
 
 #[test]
-fn what_is_unknown_is_refused_or_passed_over() {
+fn unknown_fields_are_refused_or_passed_over() {
     let (place, _daemon) = with_flights();
     place.write("more.xml", "<fs><f carrier='UA' flight='1' origin='EWR' dest='IAH' gate='7'/></fs>");
     let arguments = ["publish", "A", "more.xml", "--schema", "a.schema"];
@@ -122,7 +122,7 @@ fn files_that_are_not_in_their_encoding_are_said_to_be_none() {
 }
 
 #[test]
-fn what_an_encoding_cannot_hold_is_refused_with_a_remedy() {
+fn values_that_an_encoding_cannot_hold_are_refused_with_a_remedy() {
     let (place, _daemon) = with_flights();
     let sql = "SELECT flight AS \"flight number\" FROM A";
     place.run(["subscribe", sql, "--output", "xml"]).with_code(2).saying(&["field `flight number`", "give it another"]);

@@ -95,7 +95,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
             same.set(if stays { same.get() + 1 } else { 0 });
             same.get() == 100
         });
-        // What it has sent may all be acknowledged: from here on nothing is, so it waits when it is interrupted.
+        // The sent records may all be acknowledged: from here on nothing is, so it waits when it is interrupted.
         daemon.process.signal(Signal::STOP);
         publisher.signal(Signal::INT);
         publisher.stderr_line(|line| line.starts_with("interrupted; waiting"));

@@ -2,7 +2,7 @@
 
 use crate::place::{Daemon, Process, Sandbox};
 
-/// What a subscriber of all records of `A` gets of what these arguments publish.
+/// The records that a subscriber of all records of `A` gets of those that these arguments publish.
 fn published(place: &Sandbox, arguments: &[&str], input: Option<&str>) -> String {
     let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--wait", "--until-end"]);
     place.wait_for_subscriptions(1);
@@ -121,7 +121,7 @@ fn other_separators_are_found_in_the_header() {
         let schema = place.run(["formats", "show", "a.csv"]).with_code(0).stdout;
         assert!(schema.contains("id i64"), "{schema}");
     }
-    // What is given goes before what is found, and a comma in quotes separates nothing.
+    // A given option goes before a guess, and a comma in quotes separates nothing.
     place.write("a.csv", "id;v\n1;2\n");
     assert_eq!(published(&place, &["a.csv", "--delimiter", ","], None), "{\"id;v\":\"1;2\"}\n");
     place.write("a.csv", "\"a,b\";v\n1;2\n");

@@ -41,7 +41,7 @@ fn lists_print_as_tables_and_as_json() {
 }
 
 #[test]
-fn what_goes_wrong_is_json_too() {
+fn errors_are_json_too() {
     let (place, _daemon) = Sandbox::with_daemon();
     for (request, status, words) in [
         (get("/v1/nothing"), 404, "/v1/streams"),
@@ -144,7 +144,7 @@ fn a_token_that_everybody_may_read_is_refused() {
 #[test]
 fn silent_connections_shut_nobody_out() {
     let (place, _daemon, address) = with_tcp(None);
-    // Who says nothing, half of a head, or half of a body.
+    // Clients that say nothing, half of a head, or half of a body.
     let halves =
         ["", "GET /v1/health HTTP/1.1\r\nHost: loc", "POST /v1/plan HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"];
     let mut over_unix: Vec<UnixStream> = Vec::new();

@@ -75,7 +75,7 @@ fn a_check_against_a_stream_that_is_not_there_is_a_failure() {
 }
 
 #[test]
-fn what_is_piped_is_as_wide_as_it_needs() {
+fn piped_output_is_as_wide_as_it_needs() {
     let (place, _daemon) = Sandbox::with_daemon();
     let name = "a_stream_with_a_name_that_is_so_long_that_a_terminal_of_80_columns_has_no_room_for_it";
     place.write("flights.csv", FLIGHTS_CSV);

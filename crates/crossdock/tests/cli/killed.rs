@@ -67,7 +67,7 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     // Attached clients are placed where the load is least, sessions over UDP where the kernel's hash says.
     let transports: Vec<Transport> = [vec![Transport::Udp; 2], vec![Transport::Shm; io_count()]].concat();
     let _second = std::thread::scope(|scope| {
-        // What fails here is to end the publishers, too.
+        // A failure here is to end the publishers, too.
         let _ends = [Ends(&is_killed), Ends(&is_over)];
         let publish = &publish;
         let publishers = |is_over| -> Vec<_> {
@@ -115,7 +115,7 @@ fn state(number: u32) -> Value {
     json!([handler("first", "sample", "A"), handler("second", "sample", "first"), handler("third", "sample", "second")])
 }
 
-/// What is wanted, as the daemon reports it: the names and parameters.
+/// The wanted handlers, as the daemon reports it: the names and parameters.
 fn wanted(place: &Sandbox) -> Vec<(Value, Value)> {
     let (status, answer) = place.http("GET /v1/wanted HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 200, "{answer}");
@@ -139,7 +139,7 @@ fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
     assert_eq!(status, 200, "{answer}");
     let mut before = 1;
     let (mut old, mut new) = (0, 0);
-    // How many other requests are answered before the kill: few leave the old state, many the new one. What is
+    // How many other requests are answered before the kill: few leave the old state, many the new one. The range
     // between is halved each time, so that most kills fall into the change.
     let (mut few, mut many) = (0u32, None);
     for round in 0..24u32 {

@@ -1,4 +1,4 @@
-//! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
+//! A loss of a subscriber is reported: to it, in lists and in events, with the cause that counted.
 
 use crate::place::{Process, Sandbox, TRANSPORTS, io_count};
 use crate::top::Terminal;
@@ -304,7 +304,7 @@ fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
 }
 
 #[test]
-fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
+fn a_slow_subscriber_sees_its_records_and_its_drops() {
     for way in TRANSPORTS {
         let (place, _daemon) = Sandbox::with_configured_daemon("queue_bytes = 65536\nwindow_bytes = 131072\n");
         let place = place.by(way);
@@ -330,7 +330,7 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
         let list = place.list("subscriptions");
         let (sent, dropped) = (of(&list, "records_out"), of(&list, "dropped"));
         assert!(dropped > 0, "the queue was never full");
-        // What its query has seen was sent, or dropped from the queue behind it; the rest in front of it.
+        // The records that its query has seen were sent, or dropped from the queue behind it; the rest in front of it.
         assert!((sent..=200_000).contains(&of(&list, "records_in")));
         subscriber.signal(Signal::INT);
         let ended = subscriber.end_by_itself().with_code(130).saying(&["its policy is drop_oldest"]);
@@ -352,7 +352,7 @@ fn a_stopped_subscriber_gets_the_daemon_s_reason_when_it_goes_on() {
 }
 
 #[test]
-fn what_a_subscription_loses_again_and_again_is_few_events_that_have_all_of_it() {
+fn repeated_losses_of_a_subscription_are_few_events_that_have_all_of_them() {
     let (place, _daemon) = with_pairs("udp");
     let began = std::time::Instant::now();
     let subscriber = place.spawn(["subscribe", QUERY, "--wait"]);

@@ -37,7 +37,7 @@ fn the_documented_example_works_as_written() {
     let expected = "{\"topic\":\"ticks\",\"bid\":7,\"sym\":\"AB\"}\n";
     assert!(DOCUMENTATION.contains(expected.trim_end()));
     assert_eq!(subscriber.end().with_code(0).stdout, expected);
-    // What a query does not read of the message or beside it is not made.
+    // A field that a query does not read of the message or beside it is not made.
     for (sql, expected) in
         [("SELECT sym FROM Q", "{\"sym\":\"AB\"}\n"), ("SELECT topic FROM Q", "{\"topic\":\"ticks\"}\n")]
     {
@@ -102,7 +102,7 @@ fn schemas_by_their_ids_are_one_object_of_a_registry_or_files() {
 }
 
 #[test]
-fn what_cannot_be_kept_or_framed_is_a_usage_error() {
+fn codecs_that_cannot_be_kept_or_framed_are_a_usage_error() {
     let (place, _daemon) = place();
     let add = ["conversions", "add", "Q", "v1", "quote.schema", "--decode", "protobuf", "--field", "body"];
     let with = |more: &[&'static str]| [&add[..], more].concat();

@@ -96,7 +96,7 @@ fn without_a_directory_what_is_kept_is_said_to_last_as_long_as_the_daemon() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_remedy() {
+fn impossible_requests_are_refused_with_a_remedy() {
     let (place, _daemon) = place_with_versions();
     for (arguments, texts) in [
         (&["conversions", "add", "A", "v2", "v1"][..], &["field `origin`", "rename OLD origin"][..]),
@@ -178,7 +178,7 @@ fn formats_are_compared_and_held_to_their_streams_policy() {
         place.run(arguments).with_code(2).saying(texts);
     }
 
-    // What nobody uses can be removed.
+    // A version without users can be removed.
     place.run(["formats", "rm", "A:v1"]).with_code(2).saying(&["remove v2 first"]);
     place.run(["formats", "rm", "A:v2"]).with_code(0);
     place.run(["formats", "rm", "A:v1"]).with_code(2).saying(&["remove the stream"]);

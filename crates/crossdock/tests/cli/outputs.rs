@@ -1,4 +1,4 @@
-//! What `subscribe` writes: outputs of one format, and outputs that cannot be written whole.
+//! The output of `subscribe`: outputs of one format, and outputs that cannot be written whole.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -89,7 +89,7 @@ fn an_output_with_one_header_takes_what_registered_conversions_lead_to_it() {
         for name in names {
             publish(&place, "A", name, if name == "flights" { "a" } else { name });
         }
-        // What no conversion leads from is converted by the names of its fields, if it loses nothing.
+        // A format that no conversion leads from is converted by the names of its fields, if it loses nothing.
         publish(&place, "A", "short", "short");
         let ended = subscriber.end().with_code(0);
         let rows = names.map(|name| if name == "flights" { SECONDS } else { "UA,1,60\n" }).concat();
@@ -111,7 +111,7 @@ fn an_output_with_one_header_takes_what_registered_conversions_lead_to_it() {
 }
 
 #[test]
-fn what_no_conversion_leads_to_an_output_is_refused_as_without_conversions() {
+fn formats_that_no_conversion_leads_to_an_output_are_refused_as_without_conversions() {
     let (place, _daemon) = place_with_conversions();
     let subscriber = place.spawn(["subscribe", ALL, "--output", "csv", "--limit", "9"]);
     place.wait_for_subscriptions(1);
@@ -196,7 +196,7 @@ fn a_format_that_a_pipe_announced_is_forgotten_if_no_record_came() {
         place.wait_for("formats", |list| versions(list, stream) == before);
     }
     assert_eq!(place.list("streams").len(), 1);
-    // What the stream has counted stays.
+    // The counts of the stream stay.
     assert_eq!(place.list("streams")[0]["records_in"], 4);
     // A record later, the format stays.
     publish(&place, "A", "more", "more");

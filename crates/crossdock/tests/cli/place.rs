@@ -285,7 +285,7 @@ pub(crate) struct Process {
     stderr: Lines,
 }
 
-/// What a process came to.
+/// The result of a process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The exit status; none if a signal killed it.

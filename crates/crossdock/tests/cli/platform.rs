@@ -63,7 +63,7 @@ fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
     for (path, item) in paths {
         let known: BTreeSet<&str> = item.as_object().unwrap().keys().map(String::as_str).collect();
         for method in ["get", "post", "put", "patch", "delete"] {
-            // What is wrong with the body is found only where there is a route.
+            // An error of the body is found only where there is a route.
             let request = with_body(&method.to_uppercase(), &path.replace("{name}", "nobody"), "no JSON");
             let (status, body) = place.http_text(&request);
             assert_eq!(status == 405, !known.contains(method), "{method} {path}: {status} {body}");
@@ -267,7 +267,7 @@ fn top_prints_one_screen_and_is_live_only_in_a_terminal() {
 /// The carriers of late flights, each with its number.
 const LATE: &str = "SELECT carrier, flight FROM A WHERE dep_delay > $minutes";
 
-/// What a subscriber to `late` gets of the four flights.
+/// The flights of the four that a subscriber to `late` gets.
 fn late_flights(place: &Sandbox, number: usize) -> Vec<u64> {
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM late", "--limit", &number.to_string()]);
     place.wait_for_subscriptions(1);
@@ -332,7 +332,7 @@ fn a_handler_is_deployed_changed_moved_and_removed() {
 }
 
 #[test]
-fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
+fn handlers_of_a_file_are_planned_applied_and_there_at_the_start() {
     let handlers = format!(
         "[[handler]]\nname = \"late\"\nsql = \"{LATE}\"\nparameters = {{ minutes = 15 }}\n\
          [[handler]]\nname = \"later\"\nsql = \"SELECT * FROM late\"\nplace = \"g-core-0\"\n"

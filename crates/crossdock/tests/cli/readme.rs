@@ -12,7 +12,7 @@ use crate::place::{PATIENCE, Sandbox, skip};
 
 const README: &str = include_str!("../../../../README.md");
 
-/// What the commands in a block must have printed, by a word of the block.
+/// The words that the commands in a block must have printed, by a word of the block.
 const PRINTED: [(&str, &str); 6] = [
     ("late.jsonl            # 1782", "1782 late.jsonl"),
     ("crossdock explain", "dep_delay / 60"),

@@ -110,7 +110,7 @@ fn taken(place: &Sandbox, records: u64) {
 
 /// The subscriber does not run when the daemon is killed, and comes back when records have passed at the next one.
 #[test]
-fn what_passes_while_a_subscriber_is_away_is_counted_and_said() {
+fn records_that_pass_while_a_subscriber_is_away_are_counted_and_reported() {
     for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let subscriber = place.spawn(TO_THE_END);
@@ -202,7 +202,7 @@ fn a_kill_under_load_loses_what_was_within_the_daemon_and_this_is_counted() {
         let came = ended.stdout.lines().count();
         let tally = ended.stderr.lines().last().unwrap_or_default();
         println!("{way}: {tally}");
-        // What came twice, since its acknowledgement was lost, counts against what was missed.
+        // A record that came twice, since its acknowledgement was lost, counts against what was missed.
         let missed = RECORDS.saturating_sub(came);
         let said = tally.split_once(" missed").and_then(|(text, _)| text.rsplit(", ").next());
         let said = said.map_or(0, |text| text.replace(',', "").parse().unwrap());

@@ -47,7 +47,7 @@ fn imports_are_found_below_the_directories_that_are_named() {
 }
 
 #[test]
-fn what_is_wrong_in_a_schema_is_said_once_and_with_its_place() {
+fn errors_of_a_schema_are_reported_once_and_with_their_place() {
     let place = Sandbox::new();
     let deep = format!("{}int32 a = 1;{}", "message M { ".repeat(60), "}".repeat(60));
     place.write("deep.proto", format!("syntax = \"proto3\";\n{deep}"));

@@ -1,4 +1,5 @@
-//! What somebody sees first: the program without arguments, the list of demos, the tour, and what help says of its surroundings.
+//! The first views of a user: the program without arguments, the list of demos, the tour, and what help says of its
+//! surroundings.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -79,7 +80,7 @@ fn leaves_nothing(place: &Sandbox) {
     assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
 }
 
-/// What the recording of the tour shows, without colours.
+/// The content of the recording of the tour, without colours.
 fn recorded() -> String {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tour.cast");
     let cast = std::fs::read_to_string(file).unwrap();

@@ -107,7 +107,7 @@ impl Plan {
     }
 }
 
-/// What is noted of each record of a chunk: whether it is refused, and its row's length in bytes.
+/// The notes on each record of a chunk: whether it is refused, and its row's length in bytes.
 struct Notes<'n> {
     flaws: &'n mut [u8],
     lengths: &'n mut [usize],

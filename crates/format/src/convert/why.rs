@@ -8,7 +8,7 @@ use crate::element::{Count, Group, Member};
 use crate::record::{Record, Value};
 
 impl Body {
-    /// What is refused, and why; `None` if nothing is.
+    /// The refused part, and why; `None` if nothing is.
     pub(super) fn flaw(&self, record: &Record<'_>) -> Option<ConvertError> {
         for (field, source) in self.sources.iter().enumerate() {
             let problem = match source {
@@ -91,7 +91,7 @@ impl Body {
     }
 }
 
-/// What is wrong with a list, or with one of its elements.
+/// The error of a list, or with one of its elements.
 enum Flaw {
     Own(ConvertProblem),
     Element(usize, ConvertError),

@@ -23,20 +23,20 @@ pub struct CsvDecoder {
     convert: Convert,
 }
 
-/// What makes a record of a row's fields.
+/// The converter that makes a record of a row's fields.
 #[derive(Debug)]
 struct Convert {
     columns: Vec<Column>,
     values: Values,
 }
 
-/// What puts values into a record.
+/// The builder that puts values into a record.
 #[derive(Debug)]
 struct Values {
     builder: RecordBuilder,
     options: CsvOptions,
     scratch: Vec<u8>,
-    /// What reads lists, by the indices of their fields.
+    /// The readers of lists, by the indices of their fields.
     lists: Vec<(usize, JsonList)>,
     /// Bytes of the longest null word.
     longest_null: usize,

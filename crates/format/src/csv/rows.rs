@@ -196,7 +196,7 @@ impl RowReader {
         }
     }
 
-    /// The row is none. What follows its first line is read again, so that a stray quote costs one line and not a
+    /// The row is none. The text behind its first line is read again, so that a stray quote costs one line and not a
     /// thousand.
     #[cold]
     fn give_up(&mut self, problem: CsvProblem) -> CsvError {
@@ -410,7 +410,7 @@ mod tests {
         }
     }
 
-    /// What the csv crate makes of it.
+    /// The csv crate's result.
     fn oracle(input: &[u8]) -> (Vec<u64>, Rows) {
         let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
         let rows = reader.byte_records().map(|row| {

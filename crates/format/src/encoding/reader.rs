@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         }
         let mut value = 0;
         for (index, byte) in self.bytes.iter().take(10).enumerate() {
-            // What the tenth byte has beyond 64 bits falls away, as it does in Protobuf's own libraries.
+            // The bits of the tenth byte beyond 64 fall away, as it does in Protobuf's own libraries.
             value |= u64::from(byte & 0x7f) << (7 * index);
             if *byte < 0x80 {
                 self.bytes = self.bytes.get(index + 1..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a field's type and attributes make of it in a foreign layout.
+//! The layout of a field by its type and attributes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::field::{Detail, FieldType};
 use crate::natural;
 use crate::notation::{Quoted, Ty};
 
-/// What a field's type and attributes make of it, before it has a place.
+/// The layout of a field by its type and attributes, before it has a place.
 pub(super) struct ForeignType {
     pub(super) ty: FieldType,
     pub(super) detail: Detail,
@@ -190,7 +190,7 @@ impl ForeignType {
                 let load = self.load(at, false, None);
                 let any_nan = word.eq_ignore_ascii_case("nan");
                 let (bits, text) = match self.ty {
-                    // What is no number has many forms.
+                    // A value that is no number has many forms.
                     _ if any_nan => (None, "nan".to_owned()),
                     FieldType::F32 => {
                         let value: f32 = word.parse().ok()?;
@@ -216,7 +216,7 @@ impl ForeignType {
 }
 
 impl ForeignType {
-    /// What a single value is.
+    /// The type of a single value.
     pub(super) fn of(ty: &Ty, attributes: &Attributes, is_big: bool) -> Result<ForeignType, &'static str> {
         let mut kind = ForeignType {
             ty: FieldType::U8,
@@ -378,7 +378,7 @@ impl Attributes {
     }
 }
 
-/// What a string says of its place.
+/// The error of a string on its place.
 const NO_PLACE: &str = "it lies behind a slot (`slot u16 u16`, offset and length), behind its length (`inline u16`), or ends with \
                         a NUL (`until nul`)";
 

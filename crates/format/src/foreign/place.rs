@@ -31,7 +31,7 @@ pub(crate) fn parse(line: usize, head: &str, body: &str, is_canonical: bool) -> 
     placer.format(members, Frame::Foreign, rule, line)
 }
 
-/// What holds for all fields at one place of the text.
+/// The properties of all fields at one place of the text.
 #[derive(Clone, Default)]
 pub(super) struct Scope {
     prefix: String,
@@ -60,7 +60,7 @@ pub(super) struct Placer<'a> {
     pub(super) at: Spot,
     /// Whether that is not known: behind a union whose variants have no constant length.
     pub(super) is_lost: bool,
-    /// What has no constant length, and the fields' and records' names, in the same order.
+    /// The parts without a constant length, and the fields' and records' names, in the same order.
     pub(super) pieces: Vec<Piece>,
     pub(super) piece_names: Vec<String>,
     /// By anchor, where the last field ends that every record has.
@@ -364,7 +364,7 @@ impl<'a> Placer<'a> {
         Ok((Test::Bit { of: leaf, load, bit: *bit, when: *when }, text))
     }
 
-    /// What says that a field is null, which is written down behind it.
+    /// The test that a field is null, which is written down behind it.
     fn null_test(
         &mut self,
         node: &Node<'_>,
@@ -484,7 +484,7 @@ fn text_number(field: &Field, access: Option<&Access>, room: u16, word: &str) ->
 }
 
 impl Placer<'_> {
-    /// What a field is; of a list, with what it holds.
+    /// The type of a field; of a list, with what it holds.
     fn kind(
         &mut self,
         node: &Node<'_>,
@@ -568,7 +568,7 @@ impl Placer<'_> {
         })
     }
 
-    /// What a list holds, and its type as it is written down.
+    /// The element of a list, and its type as it is written down.
     fn element(
         &mut self,
         node: &Node<'_>,
@@ -726,7 +726,7 @@ impl Placer<'_> {
     }
 }
 
-/// What C aligns a field of this type to.
+/// The alignment of C for a field of this type.
 pub(super) fn align_of(node: &Node<'_>) -> u32 {
     let slot = node.words.iter().any(|word| word == "slot");
     if slot { 4 } else { align_of_type(&node.ty, node) }

@@ -13,7 +13,7 @@ pub struct JsonEncoder {
     members: Vec<Member>,
 }
 
-/// What stands in front of a value, and what the value is.
+/// The text in front of a value, and the form of the value.
 #[derive(Clone, Debug)]
 struct Member {
     /// A comma unless it is the first, the name, a colon.
@@ -134,7 +134,7 @@ impl JsonEncoder {
     }
 }
 
-/// What is being written.
+/// The line that is being written.
 struct Line<'o> {
     bytes: &'o mut Vec<u8>,
     /// Whether a text was not UTF-8.

@@ -17,14 +17,14 @@ use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
 use crate::{MAX_FIELDS, MAX_NESTING};
 
-/// What inference may assume of the lines that it does not see.
+/// The assumptions of inference on the lines that it does not see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JsonInferOptions {
     /// Every field nullable, though the sample has it in each line.
     pub all_nullable: bool,
 }
 
-/// What values of one member have in common.
+/// The properties that values of one member have in common.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     kind: SeenKind,
@@ -53,7 +53,7 @@ struct Members {
 }
 
 /// Finds a format for the objects of a sample, an object a line or in an array; `whole` if it is all of the input, otherwise
-/// the last line is left out, since it may be cut off. What is no object is left out too.
+/// the last line is left out, since it may be cut off. A line that is no object is left out too.
 ///
 /// Whole numbers are `i64` (`u64` where one needs it); numbers with a point or an exponent among them make the type `f64`. Where
 /// that would round a whole number, and where one is beyond 64 bits, it is a `decimal` that holds all of them. Strings that are
@@ -106,7 +106,7 @@ pub fn infer_json_sample(sample: &[u8], whole: bool, options: &JsonInferOptions)
     })
 }
 
-/// What is wrong with a value that starts there.
+/// The error of a value that starts there.
 fn syntax_error(start: Start, error: &serde_json::Error) -> JsonError {
     let (line, mut column) = (start.line + error.line().saturating_sub(1) as u64, error.column());
     if error.line() <= 1 {
@@ -167,7 +167,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     }
 }
 
-/// What is wrong, and where.
+/// The error, and where.
 type Flaw = (String, JsonProblem);
 
 impl Members {

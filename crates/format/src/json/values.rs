@@ -41,7 +41,7 @@ impl Layout {
     }
 }
 
-/// What may come next where no value is open.
+/// The token that may come next where no value is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ExpectedToken {
     /// A value or an array of values; or the end.
@@ -248,14 +248,14 @@ fn shown(byte: u8) -> String {
     format!("`{}`", crate::text::shorten(&[byte]))
 }
 
-/// How far a value reaches; not all its bytes need be there. What it is made of is not judged.
+/// How far a value reaches; not all its bytes need be there. Its content is not judged.
 #[derive(Default)]
 struct Extent {
     /// Arrays and objects that are open.
     depth: usize,
     in_text: bool,
     is_escaped: bool,
-    /// What the value starts with.
+    /// The first byte of the value.
     first: Option<u8>,
 }
 

@@ -36,7 +36,7 @@ impl From<Unfit> for Misfit {
     }
 }
 
-/// What the builder says of a value of the field's own type: that it does not fit is put into words with the value.
+/// The builder's error for a value of the field's own type: that it does not fit is put into words with the value.
 impl From<ValueProblem> for Misfit {
     fn from(problem: ValueProblem) -> Self {
         match problem {

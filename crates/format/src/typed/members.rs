@@ -1,4 +1,4 @@
-//! What reading and writing Rust types needs of a format, worked out once.
+//! The properties of a format that reading and writing Rust types needs, worked out once.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use crate::shape::{Items, Named, Shape};
 #[derive(Clone, Debug)]
 pub(super) struct Members {
     pub(super) all: Box<[Member]>,
-    /// What the first type that was read takes of them.
+    /// The choice of the first type that was read.
     chosen: OnceLock<Chosen>,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum MemberKind {
 pub(super) struct Leaf {
     pub(super) field: usize,
     pub(super) ty: FieldType,
-    /// What a list holds.
+    /// The elements of a list.
     pub(super) elements: Option<Box<Elements>>,
 }
 

@@ -9,8 +9,8 @@ use crate::format::Format;
 use crate::record::{List, Record, Value};
 use crate::text;
 
-/// Makes values of Rust types from the records of one format. What it needs of the format is worked out once: reading a record
-/// allocates only what the value itself does, and nothing for a type that borrows its text.
+/// Makes values of Rust types from the records of one format. The needed parts of the format are worked out once:
+/// reading a record allocates only what the value itself does, and nothing for a type that borrows its text.
 #[derive(Clone, Debug)]
 pub struct RecordReader {
     format: Format,
@@ -88,7 +88,7 @@ fn utf8(bytes: &[u8]) -> Result<&str, TypedError> {
     std::str::from_utf8(bytes).map_err(|_| TypedError::new("found text that is not UTF-8"))
 }
 
-/// What an encoding would write.
+/// The output of an encoding.
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut text = Vec::new();
     write(&mut text);

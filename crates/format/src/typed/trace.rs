@@ -59,7 +59,7 @@ impl Format {
     }
 }
 
-/// What earlier runs have found out, by the fields' paths.
+/// The findings of earlier runs, by the fields' paths.
 #[derive(Default)]
 struct Known {
     /// Which sample is tried; the first unless given.
@@ -121,7 +121,7 @@ struct TraceRun<'k> {
     noted: RefCell<Noted>,
 }
 
-/// What a run has come across.
+/// The findings of a run.
 #[derive(Default)]
 struct Noted {
     /// The names on the way to what is being made.
@@ -159,7 +159,7 @@ enum Flaw {
     Unknown(String),
     /// A second name of a field; its own one.
     Duplicate(&'static str),
-    /// What the type itself says.
+    /// The error of the type itself.
     Refused(String),
 }
 
@@ -184,7 +184,7 @@ impl serde::de::Error for Flaw {
     }
 }
 
-/// What is known of a value's type after a run.
+/// The findings on a value's type after a run.
 #[derive(Default)]
 struct Traced {
     ty: Option<TypeSpec>,

@@ -59,7 +59,7 @@ struct Put<'a> {
     place: PutTarget<'a>,
 }
 
-/// What a value becomes in a field of this type, where serde has no type of its own for that.
+/// The form of a value in a field of this type, where serde has no type of its own for that.
 fn converted(value: Value<'_>, ty: FieldType) -> Value<'_> {
     match (ty, value) {
         (FieldType::Timestamp, Value::Int(nanoseconds)) => Value::Timestamp(nanoseconds),

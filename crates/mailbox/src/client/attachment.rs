@@ -35,7 +35,7 @@ const SESSION_OUT: u16 = 0;
 /// The session's port to read.
 const SESSION_IN: u16 = 1;
 
-/// What is called with the number of a side that is not used any more.
+/// The callback for the number of a side that is not used any more.
 type Unused = Arc<dyn Fn(u16) + Send + std::marker::Sync>;
 
 /// This process as a client of a daemon: what both share, for as long as this value, a clone of it, or anything had from it is
@@ -67,7 +67,7 @@ impl Attachment {
         Attachment::admitted(connect(address, request, timeout)?)
     }
 
-    /// What a daemon that let this process in has handed over.
+    /// The resources that a daemon handed over to this process.
     pub(super) fn admitted(admitted: Admitted) -> Result<Attachment, AttachError> {
         failpoint!("attach.after_connect");
         let system = |error| AttachError::System { doing: "mapping what the daemon shares", error };
@@ -255,7 +255,7 @@ impl fmt::Debug for Attachment {
     }
 }
 
-/// What everything of an attachment shares.
+/// The state that everything of an attachment shares.
 pub(crate) struct Inner {
     pub(crate) client: u32,
     pub(crate) memory: Memory,
@@ -367,7 +367,7 @@ fn check_file(file: &OwnedFd, wanted: FileType, wrong: &str) -> std::io::Result<
     Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
 
-/// What lies in the control segment and the core's page.
+/// The parts in the control segment and the core's page.
 struct Parts {
     bell: CoreBell,
     conditions: Vec<HostCondition>,

@@ -1,7 +1,7 @@
 //! Direct rings between two clients of one domain, for a mailbox that one writes and the other reads: the core opens them, watches
 //! them and cleans up, and no message passes it.
 //!
-//! **What goes over them** are the slots of the writer's port: buffers that the core granted to it, and that stay the writer's in
+//! **Their entries** name the slots of the writer's port: buffers that the core granted to it, and that stay the writer's in
 //! the core's tables wherever they go between the two. So a slot may be put over the writer's ring to the core as well at any time,
 //! the reader may enqueue or drop what it got of them, and nothing that either writes can cost more than messages of this mailbox.
 //!
@@ -27,7 +27,7 @@ use slab::Slab;
 /// The most that one pair of rings adds to the numbers of its mailbox, whatever its clients say.
 const MOST_COUNTED: u64 = 1 << 40;
 
-/// What a port has to do with direct rings.
+/// The part of a port in direct rings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DirectPort {
     /// Those that it uses or may still use.
@@ -79,11 +79,11 @@ pub(super) struct Direct {
     left: Vec<Descriptor>,
     /// Messages that the core has taken from between the two, and their bytes.
     taken: (u64, u64),
-    /// What the writer was to have ahead before.
+    /// The writer's number of buffers ahead before.
     usual_ahead: u32,
 }
 
-/// What went over direct rings so far, as their clients say.
+/// The counts of direct rings so far, as their clients say.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Passed {
     pub(super) puts: u64,
@@ -109,7 +109,7 @@ impl Direct {
         let (put, got) = (&self.put, &self.got);
         let (all, all_bytes) = (said(put, DirectCounts::MESSAGES), said(put, DirectCounts::BYTES));
         let (gets, got_bytes) = (said(got, DirectCounts::MESSAGES), said(got, DirectCounts::BYTES));
-        // What the core took is counted where it went.
+        // A message that the core took is counted where it went.
         let (puts, put_bytes) = (all.saturating_sub(self.taken.0), all_bytes.saturating_sub(self.taken.1));
         Passed {
             puts,
@@ -141,14 +141,14 @@ pub(super) fn is_full(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
 #[cold]
 fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
     let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
-    // Others that wait for room would not learn of it. What is left in them is soon gone.
+    // Others that wait for room would not learn of it. The rest in them is soon gone.
     let Some(direct) = direct.filter(|direct| !direct.is_recalled) else { return false };
     let passed = direct.passed();
     mailbox.depth.saturating_add(passed.depth) >= mailbox.bound_messages
         || mailbox.bytes.saturating_add(passed.bytes) >= mailbox.bound_bytes
 }
 
-/// What went over a mailbox's direct rings, if it has any now.
+/// The counts of a mailbox's direct rings, if it has any now.
 pub(super) fn passed_of(directs: &Slab<Direct>, mailbox: &Mailbox) -> Passed {
     let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
     direct.map(Direct::passed).unwrap_or_default()
@@ -198,7 +198,7 @@ impl HostInterface {
         let range = heap.range(buffer);
         let block = self.spares.message(Span::of(domain, Area::Shared, buffer, range));
         let parts = (|| {
-            // What was in this memory must not be taken for entries.
+            // The earlier content of this memory must not be taken for entries.
             segment.write_from(range.0 as usize, &[0; DirectLayout::BYTES]).then_some(())?;
             let block = DirectBlock::new(&segment, range.0, fences)?;
             Some((block.for_reader()?.0, block.flags()?, block.counts()?))
@@ -394,7 +394,7 @@ impl HostInterface {
 
     /// The writer is without a buffer: it gets more, up to the bound, if all that it had are in the mailbox.
     fn take_more(&mut self, key: PortKey) -> Result<(), ProtocolViolation> {
-        // What it waits for may be due to it by now.
+        // The buffer that it waits for may be due to it by now.
         self.freed = true;
         let Some(port) = self.clients.present_port(key) else { return Ok(()) };
         if port.side != Side::Write {
@@ -483,7 +483,7 @@ impl HostInterface {
     /// The reader has ended all that it got over direct rings that are over.
     pub(super) fn take_done(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
-        // What it moved on before lies in its ring to the core.
+        // An entry that it moved on before lies in its ring to the core.
         self.finish_ring(client, port);
         let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return };
         let is_over = |direct: &Direct| direct.reader == key && direct.is_ended && direct.stage == Stage::On;
@@ -541,7 +541,7 @@ impl HostInterface {
         let Some(direct) = self.directs.get_mut(pair as usize) else { return };
         if !std::mem::replace(&mut direct.is_recalled, true) {
             direct.flag.recall();
-            // What the writer puts and does not see this after was there before; see `salvage`.
+            // An entry that the writer puts and does not see this after was there before; see `salvage`.
             self.bell.fence();
         }
         if direct.has_writer && !direct.is_ended {
@@ -578,7 +578,7 @@ impl HostInterface {
     /// Takes what the writer put and the reader, which is gone, had not taken back into the mailbox, in order.
     fn salvage(&mut self, pair: u32) {
         if self.directs.get(pair as usize).is_none_or(|direct| direct.stage == Stage::Offered) {
-            // What the writer put before it began lies in its ring to the core still.
+            // An entry that the writer put before it began lies in its ring to the core still.
             return;
         }
         for _ in 0..DIRECT_ENTRIES {
@@ -632,7 +632,7 @@ impl HostInterface {
         }
     }
 
-    /// Counts what went over direct rings that are no more. What is in them yet was with a reader that is gone.
+    /// Counts what went over direct rings that are no more. The rest in them was with a reader that is gone.
     fn fold_direct(&mut self, direct: &Direct, passed: &Passed) {
         let lost = u64::from(passed.depth);
         let reason = match self.mailbox_mut(direct.mailbox) {
@@ -647,7 +647,7 @@ impl HostInterface {
         self.count_loss(direct.mailbox, reason, lost);
     }
 
-    /// What a side did over direct rings is its client's from here on: it uses them no more.
+    /// The counts of a side over direct rings are its client's from here on: it uses them no more.
     fn count_side(&mut self, pair: u32, side: Side) {
         let Some(direct) = self.directs.get(pair as usize) else { return };
         let passed = direct.passed();
@@ -676,7 +676,7 @@ impl HostInterface {
         }
     }
 
-    /// What went over a client's direct rings so far: as their writer, and as their reader.
+    /// The counts of a client's direct rings so far: as their writer, and as their reader.
     pub(super) fn passed_by(&self, client: &Client) -> [Passed; 2] {
         let mut sums = [Passed::default(); 2];
         for port in client.ports.iter().flatten() {

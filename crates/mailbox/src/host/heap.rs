@@ -8,7 +8,7 @@ use crate::segment::Segment;
 use offset_allocator::{Allocation, Allocator};
 use std::sync::Arc;
 
-/// What the allocator counts in: buffers begin on cache lines of their own.
+/// The unit of the allocator: buffers begin on cache lines of their own.
 const UNIT_BYTES: u32 = 64;
 /// Sizes up to here are rounded up to powers of two and kept for reuse.
 const SMALL_BYTES: u32 = 64 << 10;
@@ -31,7 +31,7 @@ struct HeapBuffer {
     capacity: u32,
     /// Owners; 0 while it is free.
     refs: u32,
-    /// What the allocator wants back.
+    /// The allocator's handle.
     allocation: Allocation,
 }
 
@@ -118,7 +118,7 @@ impl Heap {
         let units = capacity / UNIT_BYTES;
         let mut allocation = self.allocator.allocate(units);
         if allocation.is_none() {
-            // What other sizes kept may be the gap that is wanted.
+            // Buffers kept for other sizes may be the gap that is wanted.
             self.give_up_kept();
             allocation = self.allocator.allocate(units);
         }

@@ -41,7 +41,7 @@ impl Home {
     pub(crate) const HEAP: Home = Home { client: u16::MAX, port: u16::MAX, life: 0 };
 }
 
-/// What a message is.
+/// The area of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     /// Key of the domain.
@@ -49,9 +49,9 @@ pub(crate) struct Span {
     pub(crate) area: Area,
     /// Whether it may be dropped when its reader is too slow ([`super::HostInterface::drop_oldest`]).
     pub(crate) droppable: bool,
-    /// What the core says of it to the reader of a session: the subscription's number.
+    /// The core's tag for the reader of a session: the subscription's number.
     pub(crate) tag: u16,
-    /// What the core notes of it for itself.
+    /// The core's note for itself.
     pub(crate) mark: u16,
     /// The buffer, in the heap of that area.
     pub(crate) buffer: u32,

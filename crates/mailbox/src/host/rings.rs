@@ -129,7 +129,7 @@ pub(super) struct Polled {
 /// The port number that stands for a client's lane.
 const LANE: u16 = u16::MAX - 1;
 
-/// What is found of one client without a search.
+/// The client state that is found without a search.
 struct OfClient {
     lane: CoreLane,
     /// Places of its rings, by port.
@@ -144,7 +144,7 @@ impl OfClient {
     }
 }
 
-/// What is found of a client with polled rings.
+/// The state of a client with polled rings.
 #[inline(always)]
 #[track_caller]
 fn polled(clients: &mut [Option<OfClient>], client: u32) -> Option<&mut OfClient> {
@@ -158,7 +158,7 @@ pub(super) enum Taken {
     /// With one a little behind it, if that is there: its bytes can be on their way meanwhile.
     Descriptor(Descriptor, Option<Descriptor>),
     Signal(Signal),
-    /// What no client passes over its lane.
+    /// An entry that no client passes over its lane.
     Astray,
 }
 
@@ -478,7 +478,7 @@ impl Rings {
             self.aside += 1;
         }
         if self.active > before {
-            // What was found is taken first: it waited longest.
+            // The entry that was found is taken first: it waited longest.
             (self.cursor, self.burst) = (before, 0);
         }
         self.active > before

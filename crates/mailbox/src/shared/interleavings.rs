@@ -175,7 +175,7 @@ fn a_sync_gives_each_life_its_own_value() {
     });
 }
 
-/// What is waited for: with no order of its own, so that only the protocol brings it across.
+/// The published word: with no order of its own, so that only the protocol brings it across.
 #[derive(Clone)]
 struct Published(Arc<AtomicU64>);
 
@@ -237,7 +237,7 @@ fn every_sleeper_is_woken_by_a_signal() {
     });
 }
 
-/// What an edge of the doorbell, or a byte in the wake pipe, is to who waits for it.
+/// An edge of the doorbell, or a byte in the wake pipe, for the waiter.
 #[derive(Clone)]
 struct Doorbell(Arc<(Mutex<bool>, Condvar)>);
 
@@ -498,8 +498,8 @@ fn a_side_of_direct_rings_that_sleeps_misses_nothing() {
     });
 }
 
-/// What the core, in place of a reader that left, finds in the ring before it and after the writer has learnt that it is wanted
-/// back: each message once, in order, and none stays where nobody looks.
+/// The entries that the core, in place of a reader that left, finds in the ring before it and after the writer has
+/// learnt that it is wanted back: each message once, in order, and none stays where nobody looks.
 #[test]
 fn a_writer_that_is_wanted_back_leaves_nothing_behind() {
     check(None, Some(3), |order| {
@@ -575,7 +575,7 @@ fn a_reader_that_goes_to_direct_rings_and_back_keeps_the_order() {
             } else if let Some(entry) = down_end.pop() {
                 match entry.op {
                     super::up::DIRECT => is_direct = true,
-                    // What is there is visible now.
+                    // An entry that is there is visible now.
                     super::up::DIRECT_END => {
                         came.extend(std::iter::from_fn(|| arrived.pop()).map(|entry| entry.offset))
                     }

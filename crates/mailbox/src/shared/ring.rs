@@ -50,7 +50,7 @@ pub(crate) struct Signal {
     pub b: u64,
 }
 
-/// What can be an entry of a ring: a few words; the lowest byte of the first is left to the ring.
+/// An entry of a ring: a few words; the lowest byte of the first is left to the ring.
 pub(crate) trait Entry: Copy {
     /// How many words: a power of two, and at most four.
     const WORDS: usize;
@@ -58,7 +58,7 @@ pub(crate) trait Entry: Copy {
     /// The words; those from [`Entry::WORDS`] on are nothing.
     fn encode(self) -> [u64; MOST_WORDS];
 
-    /// What the words say. Any words say something: whether that may be is checked by who knows the slots.
+    /// The meaning of the words. Any words say something: whether that may be is checked by who knows the slots.
     fn decode(words: [u64; MOST_WORDS]) -> Self;
 }
 

@@ -93,8 +93,8 @@ fn the_reader_may_move_on_or_drop_the_writers_slots() {
 }
 
 #[test]
-fn what_one_end_cannot_have_ends_the_mailbox_for_it_and_nobody_is_detached() {
-    // What the reader was never given.
+fn entries_that_one_end_cannot_have_end_the_mailbox_for_it_and_nobody_is_detached() {
+    // An area that the reader was never given.
     let mut two = Two::new();
     let of = two.granted[0];
     two.reader.push(two.ports[1], (FREE, of.1 + SLOTS, of.2 + 1, 0, 0, 0));

@@ -1,5 +1,5 @@
-//! What every carrier must do, checked for each by the same tests. A [`Daemon`] is the carrier's other end, played by hand: over a
-//! real socket, or a real attachment. Time is the tests' own, but for what a kernel or a thread takes.
+//! The duties of every carrier, checked for each by the same tests. A [`Daemon`] is the carrier's other end, played by
+//! hand: over a real socket, or a real attachment. Time is the tests' own, but for what a kernel or a thread takes.
 
 use super::Carrier;
 use super::memory::Memory;
@@ -31,7 +31,7 @@ pub(crate) type Packet = (Header, Vec<u8>);
 pub(crate) trait Daemon: Sized {
     /// A carrier whose session stands, and its other end.
     fn connect() -> (Box<dyn Carrier>, Self);
-    /// Takes what has arrived: appends it to `taken`. What it takes counts as delivered.
+    /// Takes what has arrived: appends it to `taken`. The packets that it takes count as delivered.
     fn take(&mut self, now_ns: u64, taken: &mut Vec<Packet>);
     /// Sends a packet if it has credit or memory for it.
     fn send(&mut self, packet: &Packet) -> bool;
@@ -283,7 +283,7 @@ impl<D: Daemon> Pair<D> {
         Some(Outgoing::Records { packet, stream: 7, format: 77 })
     }
 
-    /// What arrived at the client: kind, stream, format, and each packet's payload; it is consumed.
+    /// The packets that arrived at the client: kind, stream, format, and each packet's payload; it is consumed.
     fn arrived(&mut self) -> Vec<(PacketKind, u32, u64, Vec<u8>)> {
         let mut found = Vec::new();
         for heard in self.heard.drain(..) {
@@ -487,7 +487,7 @@ fn a_thread_that_sleeps_is_woken_by_what_arrives<D: Daemon>() {
     let mut pair = Pair::<D>::new();
     let mut poller = Poller::new().unwrap();
     for number in 0..10_u64 {
-        // What has arrived so far may wake nobody.
+        // The packets that have arrived so far may wake nobody.
         pair.turn_both();
         pair.carrier.arm();
         pair.turn_both();

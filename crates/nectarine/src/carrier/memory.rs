@@ -166,7 +166,7 @@ impl Carrier for Memory {
             match self.reader.try_begin_get() {
                 Ok(Some(message)) => {
                     idler.arrived(now_ns, message.len());
-                    // What is no packet is passed over, as on the network.
+                    // Bytes that are no packet are passed over, as on the network.
                     if let Ok(header @ Header { payload_bytes, records, .. }) = Header::read(&message) {
                         let spans =
                             vec![PayloadSpan { start: HEADER_BYTES as u32, len: payload_bytes.into(), records }];
@@ -219,8 +219,8 @@ impl Carrier for Memory {
     }
 }
 
-/// What of a packet goes into the next session: its records. Of one in pieces, which `in_pieces` has from the last on, the last
-/// piece stands for all.
+/// The part of a packet that goes into the next session: its records. Of one in pieces, which `in_pieces` has from the
+/// last on, the last piece stands for all.
 fn records_of(packet: &[u8], mut in_pieces: impl Iterator<Item = (u64, Message)>) -> Option<Unsent> {
     let header = Header::read(packet).ok().filter(|header| header.kind == PacketKind::Data)?;
     let Header { piece, stream, format, payload_bytes, .. } = header;

@@ -36,8 +36,9 @@ const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 const BACKLOG_BYTES: u64 = 4 << 20;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
-/// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight. What the
-/// application is slow to take or what is ahead of a hole must leave some to what comes next. Only what is used is ever touched.
+/// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight.
+/// Records that the application is slow to take or what is ahead of a hole must leave some to what comes next. Only
+/// what is used is ever touched.
 const LARGE_BUFFERS: usize = 320;
 /// The classes of a pool: bytes of a buffer, and buffers. A window has more packets where they are shorter, and what arrives in a
 /// short one is copied to a buffer of its length: those of 2 KiB are as many as a window has packets of an Ethernet path.
@@ -58,7 +59,7 @@ enum Talk {
     Up(Box<Session<Unit, Arrived>>),
 }
 
-/// What is queued, and sent at once.
+/// A unit that is queued, and sent at once.
 enum Unit {
     /// Records of a stream number and format.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
@@ -67,7 +68,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// What of it goes into the next session when this one is lost; `message`: the last one that was begun.
+    /// The part of it that goes into the next session when this one is lost; `message`: the last one that was begun.
     fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
         match self {
             Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
@@ -180,7 +181,7 @@ impl Udp {
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
         let Frame { buffer, len, stride, .. } = frame;
         let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
-        // What is not a packet of ours is dropped; the daemon sends again what got lost that way.
+        // A datagram that is not a packet of ours is dropped; the daemon sends again what got lost that way.
         walk(&buffer[..len], stride, &mut spans, &mut runs, |_| {});
         let buffer = buffer.freeze();
         for run in &runs {
@@ -437,7 +438,7 @@ fn transmit(
     }
 }
 
-/// What the network's error means; most are as good as loss on the way.
+/// The meaning of the network's error; most are as good as loss on the way.
 fn report(result: io::Result<()>, heard: &mut Vec<Heard>) {
     if result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         heard.push(Heard::Refused);

@@ -1,4 +1,4 @@
-//! What a link does over every carrier, and from one to another.
+//! The behaviour of a link over every carrier, and from one to another.
 
 use super::*;
 use crate::carrier::conformance::{Daemon, Local, Packet, Remote, eventually};
@@ -142,7 +142,7 @@ fn answer<D: Daemon>(link: &mut Link, daemon: &mut D, taken: Option<u64>) {
     daemon.transmit(link.now_ns());
 }
 
-fn what_the_daemon_has_taken_does_not_go_into_the_next_session<From: Daemon, To: Daemon>() {
+fn records_that_the_daemon_has_taken_do_not_go_into_the_next_session<From: Daemon, To: Daemon>() {
     let mut link = down();
     let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap();
     let id = format.id().0;
@@ -272,9 +272,9 @@ fn records_of_a_lost_session_go_into_the_next() {
 }
 
 #[test]
-fn what_the_daemon_has_taken_is_not_sent_again() {
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Remote, Remote>();
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Remote, Local>();
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Local, Remote>();
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Local, Local>();
+fn records_that_the_daemon_has_taken_are_not_sent_again() {
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Remote, Remote>();
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Remote, Local>();
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Local, Remote>();
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Local, Local>();
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How old the sample of the contexts' load may be by which a client is placed.
 const SAMPLE_LASTS: Duration = Duration::from_millis(100);
 
-/// What is known of a context's load.
+/// The known load of a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ContextLoad {
     /// Time in which it worked between the last two samples, in whole eighths of the time between them: what differs by less counts

@@ -30,7 +30,7 @@ pub(crate) struct Part {
     pub(crate) change: u64,
     /// New nodes; those that come from another context wait for their state.
     pub(crate) nodes: Nodes,
-    /// What becomes of nodes that are here.
+    /// The changes of nodes that are here.
     pub(crate) changes: Vec<(NodeId, Then)>,
     pub(crate) ports: PortChanges,
     /// Nodes and streams whose markers are awaited, once it is committed.
@@ -112,7 +112,7 @@ pub(crate) enum Op {
     Parameters { node: NodeId, values: Vec<(u64, ParameterValues)>, refused: u32 },
     /// A node's scheduling policy.
     Policy { node: NodeId, policy: SchedulingPolicy },
-    /// What happens to batches of a stream for which the edge to a context has no room.
+    /// The policy for batches of a stream for which the edge to a context has no room.
     Overflow { stream: u32, to: ContextIndex, overflow: Overflow },
     /// How many batches may wait in each queue.
     Limit(usize),
@@ -123,7 +123,7 @@ pub(crate) enum Op {
     Hold { node: NodeId, is_held: bool },
 }
 
-/// What a context is to do.
+/// An order to a context.
 pub(crate) enum Order {
     /// Takes in its part in a change.
     Prepare(Box<Part>),
@@ -139,7 +139,7 @@ pub(crate) enum Order {
     Now(Vec<Op>),
 }
 
-/// What a context has done.
+/// The report of a context.
 pub(crate) enum Report {
     Prepared,
     /// With the part, where it had one, to be dropped.
@@ -167,7 +167,7 @@ pub(crate) struct Orders {
     pub(super) fetched: Option<(u64, Order)>,
     /// The report on the order that is being carried out, should that fail: nobody is to wait for it.
     pub(super) owed: Option<(u64, Report)>,
-    /// What is done next, one step a turn.
+    /// The next steps, one step a turn.
     pub(super) steps: VecDeque<ChangeStep>,
     #[expect(clippy::vec_box, reason = "a part came in its box, and goes back in it")]
     prepared: Vec<Box<Part>>,
@@ -673,7 +673,7 @@ fn first<T>(of: &mut Vec<T>) -> Option<T> {
 }
 
 impl Order {
-    /// What is reported on it whatever comes of it, if it is carried out at once and for good.
+    /// The report on it in any case, if it is carried out at once and for good.
     pub(super) fn report_at_least(&self) -> Option<Report> {
         match self {
             Order::Prepare(_) | Order::Commit(_) => None,

@@ -91,7 +91,7 @@ impl Graph {
         at_work.map(|(node, _)| node)
     }
 
-    /// What was in work is lost: the records, and its node's handler with its state. The node, and the number of records.
+    /// The batch in work is lost: the records, and its node's handler with its state. The node, and the number of records.
     pub(crate) fn give_up(&mut self) -> Option<(NodeId, u64)> {
         let AtWork { node: id, records, after } = self.at_work.take()?;
         self.gauges.running.set(0);

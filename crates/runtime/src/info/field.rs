@@ -22,7 +22,7 @@ pub trait Described: Sized + 'static {
 pub struct Field<T> {
     /// Its name in the JSON.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// How it is shown and exposed.
     pub about: About,
@@ -48,7 +48,7 @@ impl<T> Field<T> {
 pub struct About {
     /// Its kind as a metric, and the metric's name without the unit's suffix.
     pub kind: MetricKind,
-    /// What its numbers count.
+    /// The unit of its numbers.
     pub unit: Unit,
     /// Its heading in lists, where that is not its name.
     pub title: Option<&'static str>,
@@ -75,7 +75,7 @@ pub enum MetricKind {
     Histogram(&'static str),
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Records, batches, times …

@@ -1,4 +1,4 @@
-//! What several I/O contexts report of the same thing, summed.
+//! The sum of the reports of several I/O contexts, summed.
 
 use super::{ContextInfo, ConversionInfo, DomainInfo, HistogramInfo, PathInfo, StreamInfo};
 

@@ -22,7 +22,8 @@ const OVER_OF: u64 = 10;
 
 impl Managers {
     /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over; and handlers
-    /// that could not compute records. What a subscription's own query could not compute is reported by its subscription.
+    /// that could not compute records. A record that a subscription's own query could not compute is reported by its
+    /// subscription.
     pub(crate) fn note_sampled(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {

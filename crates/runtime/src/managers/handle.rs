@@ -70,7 +70,7 @@ impl ManagerHandle {
         self.views.contexts()
     }
 
-    /// What changed on the platform since the daemon's start.
+    /// The changes on the platform since the daemon's start.
     #[must_use]
     pub fn control(&self) -> ControlInfo {
         self.views.control()

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(unanswered.to_string(), why);
         drop(let_go);
         until(|| lost(&context).is_none() && is_reported(&context, "returned"));
-        // What it was measured to take meanwhile is forgotten first.
+        // The load that was measured for it meanwhile is forgotten first.
         until(|| deploy(&context, "everywhere", true).is_ok());
         assert_eq!(context.streams().unwrap().iter().filter(|stream| stream.name.starts_with('S')).count(), 200);
         context.stop().unwrap();

@@ -1,4 +1,4 @@
-//! What handlers take where they run, and all that follows from their costs: what they count with, how they are
+//! The costs of handlers where they run, and all that follows from their costs: what they count with, how they are
 //! predicted, and how they are served.
 
 use crate::graph::NodeId;

@@ -250,7 +250,7 @@ impl Handler for Converter {
     }
 }
 
-/// What all stages of a chain have.
+/// The common parts of all stages of a chain.
 struct Output<'a> {
     tally: &'a Tally,
     between: &'a Mutex<Pool>,
@@ -423,7 +423,7 @@ impl Trial {
         workspace.close();
     }
 
-    /// What the last run has made, back to back.
+    /// The output of the last run, back to back.
     pub(crate) fn made(&self) -> Vec<u8> {
         let batches = self.workspace.builder.made.iter();
         batches.flat_map(|batch| (0..batch.slices.len()).flat_map(|at| batch.slice(at))).copied().collect()

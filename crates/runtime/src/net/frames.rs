@@ -1,4 +1,4 @@
-//! What comes over the network: frames, their packets by runs, and the order of each session's packets.
+//! The arrivals over the network: frames, their packets by runs, and the order of each session's packets.
 
 use super::Net;
 use crate::counters::DropReason;
@@ -130,8 +130,8 @@ impl Net {
         found
     }
 
-    /// Notifies a client that its session is not here any more, so that it need not find out by its time-out. What asks for no
-    /// answer gets none, so that two sides never answer one another.
+    /// Notifies a client that its session is not here any more, so that it need not find out by its time-out. A packet
+    /// that asks for no answer gets none, so that two sides never answer one another.
     #[cold]
     fn reset(&mut self, header: &Header, to: SocketAddr) {
         let asks =

@@ -59,7 +59,7 @@ impl From<PieceError> for Refused {
     }
 }
 
-/// What a piece of a record has led to.
+/// The result of a piece of a record.
 #[derive(Debug)]
 pub(crate) enum RecordPiece {
     /// It was taken, and others are missing.

@@ -99,7 +99,7 @@ pub(crate) struct Attached {
     name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
     pub(crate) deferred: VecDeque<Message>,
-    /// What its session gets no new buffers for now.
+    /// The reason that its session gets no new buffers now.
     hold: Hold,
     /// Packets of records taken since buffers for them are withheld: no more than were granted before.
     held_packets: u32,
@@ -275,7 +275,7 @@ impl Attached {
         self.unwatch(poller);
         host.detach(self.client);
         self.has_left = true;
-        // What it did not take of its answers is no longer held against it.
+        // An answer that it did not take is no longer held against it.
         self.control_bytes = 0;
     }
 }

@@ -48,7 +48,7 @@ impl Content {
         }
     }
 
-    /// What is the same in the headers of all its packets to the peer's session `to`.
+    /// The common part of the headers of all its packets to the peer's session `to`.
     fn template(&self, to: u32) -> Header {
         match self {
             Content::Control(..) => Header::new(PacketKind::Control, to),

@@ -1,4 +1,4 @@
-//! What every carrier has to do, checked over a session on a real device pair and over an attached client whose rings
+//! The duties of every carrier, checked over a session on a real device pair and over an attached client whose rings
 //! the test works by hand.
 
 mod order;
@@ -99,7 +99,7 @@ impl Received {
     }
 }
 
-/// What has arrived, with each message in pieces as one packet.
+/// The arrivals, with each message in pieces as one packet.
 fn joined(received: Vec<Received>) -> Vec<Received> {
     let (mut control, mut data) = (Joiner::default(), Joiner::default());
     let join = |packet: Received| {
@@ -598,7 +598,7 @@ fn when_memory_runs_out_records_wait_and_those_beyond_the_bound_are_counted<R: R
     assert!(!spill.is_empty() || carrier.is_behind(), "memory did not run out");
     flush(&mut rig, &mut output, KEPT);
     let mut received = rig.receive();
-    // What has to wait stays in order, whatever comes when there is memory again.
+    // A packet that has to wait stays in order, whatever comes when there is memory again.
     while !spill.is_empty() {
         let waiting = std::mem::take(&mut spill);
         assert_eq!(push_all(&mut rig, &mut output, (KEPT, 7), waiting.rows(), &mut spill).1, 0);

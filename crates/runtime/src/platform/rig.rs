@@ -284,9 +284,9 @@ mod tests {
     use crossdock_format::Format;
     use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
 
-    /// What comes in is delivered, by way of any number of nodes.
+    /// A batch that comes in is delivered, by way of any number of nodes.
     #[test]
-    fn what_is_offered_is_delivered() {
+    fn offered_batches_are_delivered() {
         let format = Format::parse_schema("n i64").unwrap();
         let mut pool = Pool::new(PoolConfig { classes: vec![(64, 1)] }).unwrap();
         let mut batch = Batch::new();

@@ -38,7 +38,7 @@ fn next(socket: &UdpSocket, over: &AtomicBool) -> Option<(Header, Vec<u8>, Socke
     None
 }
 
-/// What the relay's threads share.
+/// The state that the relay's threads share.
 struct Relay {
     /// Towards the publisher.
     front: UdpSocket,
@@ -87,7 +87,7 @@ impl Path {
 }
 
 /// Passes on what the publisher sends. Of each of the first sessions the daemon gets some packets of records; the acks of the
-/// later ones are lost, and then the session is. What it has sent on top arrives when the next session has begun.
+/// later ones are lost, and then the session is. The packets sent on top arrive when the next session has begun.
 fn pass_on(relay: &Arc<Relay>) -> u32 {
     let (mut path, thread) = Path::open(relay);
     let mut threads = vec![thread];

@@ -42,7 +42,7 @@ impl HostPlan {
     }
 }
 
-/// What a host counted.
+/// The counts of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     /// Bytes that are no packet, by reason.

@@ -1,4 +1,4 @@
-//! What others send: packets of other sessions, acks for what was never sent, anything at all.
+//! The packets of others: packets of other sessions, acks for what was never sent, anything at all.
 
 use crate::host::HostPlan;
 use crate::traffic::{SinkPlan, SourcePlan};

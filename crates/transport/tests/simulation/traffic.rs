@@ -1,4 +1,4 @@
-//! What the hosts send each other, and the judge of what arrives: every message carries its number.
+//! The messages of the hosts to each other, and the judge of what arrives: every message carries its number.
 
 use crossdock_sim::Rng;
 use crossdock_transport::credit::charge;

@@ -195,7 +195,7 @@ fn may_be_missing(format: &Format, place: &Member) -> bool {
     }
 }
 
-/// What a member says of other versions.
+/// The statement of a member on other versions.
 fn evolution<'m>(format: &'m Format, place: &'m Member) -> Option<&'m Evolution> {
     match place {
         Member::Leaf(leaf) => format.fields().get(*leaf)?.evolution.as_deref(),

@@ -108,7 +108,7 @@ impl BatchWriter {
         self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES
     }
 
-    /// What was gathered, if anything was.
+    /// The gathered records, if anything was.
     pub(in crate::encoding) fn take(&mut self) -> Result<Option<RecordBatch>, EncodingError> {
         if self.rows == 0 {
             return Ok(None);

@@ -23,7 +23,7 @@ pub struct AvroDecoder {
     most: usize,
 }
 
-/// What makes records of datums.
+/// The decoder that makes records of datums.
 #[derive(Debug)]
 pub(super) struct Table {
     schema: AvroSchema,
@@ -174,7 +174,7 @@ struct Reading<'p, 'b> {
     repairs_text: bool,
     reader: Reader<'b>,
     builder: &'p mut RecordBuilder,
-    /// The first value that does not fit. What follows it is read, so that the next datum is found.
+    /// The first value that does not fit. The bytes behind it are read, so that the next datum is found.
     wrong: Option<Wrong>,
 }
 

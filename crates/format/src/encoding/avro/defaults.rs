@@ -12,9 +12,10 @@ use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
 
 impl AvroSchema {
-    /// What of the schema its format ([`AvroSchema::format`]) does not have, though readers by Avro's rules heed it: defaults of
-    /// unions of several types and of nullable records, of arrays and maps with elements, of enumerations in arrays and maps, and
-    /// those that are no value of their type. Each as a phrase, such as "the default of `a.b`".
+    /// The parts of the schema that its format ([`AvroSchema::format`]) does not have, though readers by Avro's rules
+    /// heed it: defaults of unions of several types and of nullable records, of arrays and maps with elements, of
+    /// enumerations in arrays and maps, and those that are no value of their type. Each as a phrase, such as "the
+    /// default of `a.b`".
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let mut ignored = Vec::new();
@@ -53,7 +54,8 @@ impl AvroSchema {
     }
 
     /// A field with the default that the schema gives it, as far as fields have such: of a record that is always there, its fields
-    /// have it, but for those that have one of their own. What is ignored is added to `ignored`, by the path of its field.
+    /// have it, but for those that have one of their own. Each default that is ignored is added to `ignored`, by the
+    /// path of its field.
     pub(super) fn with_default(
         &self,
         spec: FieldSpec,
@@ -76,7 +78,7 @@ impl AvroSchema {
             });
             return FieldSpec { ty: TypeSpec::Record(inner.collect()), ..spec };
         }
-        // What is no value of the type is as if it were not there, as with other readers.
+        // A default that is no value of the type is as if it were not there, as with other readers.
         let with = self.default_text(&spec.ty, ty, default).map(|value| spec.clone().with_default(value));
         with.filter(|with| Format::natural([with.clone()]).is_ok()).unwrap_or_else(|| {
             ignored.push(format!("the default of `{path}`"));

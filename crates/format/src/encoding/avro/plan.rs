@@ -11,7 +11,7 @@ use crate::shape::{Items, Named, Shape};
 /// Most steps that are looked for to make a plan.
 const MAX_WORK: usize = 1 << 18;
 
-/// What is done with a record's values, and how errors name them.
+/// The plan for a record's values, and how errors name them.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) steps: Vec<ValuePlan>,
@@ -27,7 +27,7 @@ pub(super) struct Label {
     pub(super) field: Option<Field>,
 }
 
-/// What is done with a value of the schema.
+/// The plan for a value of the schema.
 #[derive(Clone, Debug)]
 pub(super) enum ValuePlan {
     Leaf(Leaf),
@@ -65,7 +65,7 @@ pub(super) struct List {
     pub(super) label: u32,
 }
 
-/// What null stands for.
+/// The meaning of null.
 #[derive(Clone, Debug)]
 pub(super) enum Absent {
     Leaf(Place),
@@ -98,7 +98,7 @@ pub(super) enum Op {
     Decimal(Option<usize>),
 }
 
-/// What plans are for.
+/// The purpose of plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Read { ignore_unknown: bool },
@@ -106,7 +106,7 @@ pub(super) enum Purpose {
 }
 
 impl Plan {
-    /// What reads or writes records of this format by this schema.
+    /// The plan that reads or writes records of this format by this schema.
     pub(super) fn of(schema: &AvroSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
         // The layout that records are built in.
         let format = if purpose == Purpose::Write { format } else { format.natural_format() };
@@ -481,7 +481,7 @@ impl Compiler<'_> {
     fn op(&self, ty: usize, field: &Field) -> Option<Op> {
         let found = self.schema.ty(ty);
         let integer = |(least, most): (i128, i128)| {
-            // What is beyond `long` is never found.
+            // A bound beyond `long` is never found.
             let clamp = |bound: i128| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
             Op::Integer(clamp(least), clamp(most))
         };

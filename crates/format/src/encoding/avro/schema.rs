@@ -39,7 +39,7 @@ pub(super) struct Type {
     pub(super) logical: Logical,
     /// The full name, of records, enumerations and fixed types.
     pub(super) name: String,
-    /// What our attribute says.
+    /// The value of our attribute.
     pub(super) note: Option<String>,
     /// Of an enumeration: the symbol for those that a reader lacks.
     pub(super) default: Option<String>,
@@ -70,13 +70,13 @@ pub(super) struct AvroField {
     pub(super) name: String,
     pub(super) ty: usize,
     pub(super) note: Option<String>,
-    /// What a reader has where a writer has no such field.
+    /// The value of a reader where a writer has no such field.
     pub(super) default: Option<Json>,
     /// Names that it had.
     pub(super) aliases: Vec<String>,
 }
 
-/// What a type's values stand for, where that is something else.
+/// The meaning of a type's values, where that is something else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Logical {
     None,
@@ -349,7 +349,7 @@ fn with_aliases(mut spec: FieldSpec, aliases: &[String]) -> FieldSpec {
     spec
 }
 
-/// What a note in our notation says a field is.
+/// The field of a note in our notation.
 fn noted(note: &str, path: &str) -> Result<FieldSpec, EncodingError> {
     let format = Format::parse_schema(note)
         .map_err(|error| EncodingError::schema(format!("its attribute `{NOTE}`: {error}")).in_field(path))?;

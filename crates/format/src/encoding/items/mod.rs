@@ -24,7 +24,7 @@ use crate::tokens::Flaw;
 /// Something else where a piece of text or bytes was due.
 const NO_PIECE: Flaw = Flaw::Found("pieces that are neither text nor bytes");
 
-/// What the first bytes of a value say, with those that they count.
+/// The meaning of the first bytes of a value, with those that they count.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Head<'a> {
     Null,
@@ -47,7 +47,7 @@ pub(super) enum Head<'a> {
     },
     /// A time in nanoseconds since 1970.
     Time(i128),
-    /// What no field can hold.
+    /// A value that no field can hold.
     Other(&'static str),
 }
 

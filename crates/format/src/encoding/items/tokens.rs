@@ -8,7 +8,7 @@ use crate::encoding::reader::Reader;
 use crate::scan::Needle;
 use crate::tokens::{Flaw, Number, Open, Token, Tokens};
 
-/// What CBOR says that a number is seconds, that bytes are an integer (a positive one, a negative one), that an array is a
+/// The tags of CBOR: that a number is seconds, that bytes are an integer (a positive one, a negative one), that an array is a
 /// decimal.
 const TAG_SECONDS: u64 = 1;
 const TAG_POSITIVE: u64 = 2;

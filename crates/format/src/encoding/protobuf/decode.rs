@@ -31,7 +31,7 @@ pub(super) struct Table {
     repairs_text: bool,
 }
 
-/// What is wrong with a message, without allocating: messages that are refused may be many.
+/// The error of a message, without allocating: messages that are refused may be many.
 #[derive(Debug)]
 pub(super) struct Wrong {
     /// The label of the field, where it is known.

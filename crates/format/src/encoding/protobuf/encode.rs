@@ -274,7 +274,7 @@ fn is_default(value: Value<'_>) -> bool {
     }
 }
 
-/// What a field that must be there holds for a null.
+/// The value for a null of a field that must be there.
 #[cold]
 fn push_default(step: &FieldPlan, out: &mut Vec<u8>) {
     push_varint(out, step.tag.into());

@@ -170,7 +170,7 @@ struct Importer {
     schema: ProtobufSchema,
     messages: HashMap<String, usize>,
     enums: HashMap<String, usize>,
-    /// What comments say, by file and place in it.
+    /// The text of comments, by file and place in it.
     notes: HashMap<(String, Vec<i32>), String>,
     noted_files: Vec<String>,
     /// Types whose fields are being taken, each because of a field of the one before it. A list instead of recursion, for
@@ -248,7 +248,7 @@ impl Importer {
         let presence = match field.cardinality() {
             Cardinality::Required => Presence::Required,
             Cardinality::Repeated => Presence::Repeated { packed: field.is_packed() },
-            // What is not there in a map is the default.
+            // A field that is not there in a map is the default.
             Cardinality::Optional if is_in_map && kind.field_type().is_some() => Presence::Implicit,
             Cardinality::Optional if field.supports_presence() => Presence::Optional,
             Cardinality::Optional => Presence::Implicit,
@@ -313,7 +313,7 @@ impl Importer {
         }
     }
 
-    /// What a generated file notes of the field of the format behind something.
+    /// A generated file's note on the field of the format behind something.
     fn note(&self, file: &FileDescriptor, path: &[i32], name: &str) -> Result<Option<FieldSpec>, EncodingError> {
         let Some(note) = self.notes.get(&(file.name().to_owned(), path.to_vec())) else {
             return Ok(None);

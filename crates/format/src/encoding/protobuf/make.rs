@@ -74,7 +74,7 @@ impl SchemaBuilder {
             let variant = FieldSpec { nullable: true, ..variant.clone() };
             self.field(fields, &variant, Some(oneof));
         }
-        // What the file says by itself: a union of this name, nullable, of such variants.
+        // The meaning of the file by itself: a union of this name, nullable, of such variants.
         let plain = self.schema.messages[fields.message].fields[first..].iter().map(|field| {
             let spec = field.note.clone().map_or_else(|| self.schema.plain_spec(field, "", 0), Ok);
             spec.map(|spec| FieldSpec { nullable: true, ..spec })

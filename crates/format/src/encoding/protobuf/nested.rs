@@ -6,7 +6,7 @@ use super::wire::{self, Flaw, Wire};
 use crate::builder::{RecordBuilder, ValueError};
 use crate::encoding::reader::Reader;
 
-/// What there was in a message so far.
+/// The fields so far in a message.
 #[derive(Default)]
 pub(super) struct Marks {
     seen: [u64; MAX_MARKS / 64],
@@ -165,7 +165,7 @@ impl Table {
         builder.end_list().map_err(refuse)
     }
 
-    /// What stands behind one tag: an element, or several behind one length.
+    /// The elements behind one tag: an element, or several behind one length.
     fn elements(
         &self,
         builder: &mut RecordBuilder,

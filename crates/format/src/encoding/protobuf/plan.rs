@@ -12,7 +12,7 @@ use crate::shape::{Items, Named, Shape};
 /// Most lists, nested messages and `oneof` fields that one message may have.
 pub(super) const MAX_MARKS: usize = 256;
 
-/// What is done with messages of a type, and how errors name the fields.
+/// The plan for messages of a type, and how errors name the fields.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) root: MessagePlan,
@@ -29,7 +29,7 @@ pub(super) struct Label {
     pub(super) loses_null: bool,
 }
 
-/// What is done with the fields of a message, ordered by their numbers.
+/// The plan for the fields of a message, ordered by their numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessagePlan {
     pub(super) steps: Box<[FieldPlan]>,
@@ -62,7 +62,7 @@ pub(super) struct FieldPlan {
     pub(super) oneof: u16,
 }
 
-/// What is not a single value.
+/// The plan for a field that is not a single value.
 #[derive(Clone, Debug)]
 pub(super) enum Nested {
     Message {
@@ -139,7 +139,7 @@ pub(super) struct Range {
     pub(super) most: i64,
 }
 
-/// What plans are for.
+/// The purpose of plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Read { ignore_unknown: bool },
@@ -147,7 +147,7 @@ pub(super) enum Purpose {
 }
 
 impl Plan {
-    /// What reads or writes records of this format as messages of this type.
+    /// The plan that reads or writes records of this format as messages of this type.
     pub(super) fn of(schema: &ProtobufSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
         // The layout that records are built in.
         let format = if purpose == Purpose::Write { format } else { format.natural_format() };

@@ -1,4 +1,4 @@
-//! What a message type says: fields with numbers and kinds, and what format it is.
+//! The content of a message type: fields with numbers and kinds, and what format it is.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
 
-/// What stands in a comment behind a field of a generated `.proto`, in front of the field in our notation.
+/// The start of a comment behind a field of a generated `.proto`, in front of the field in our notation.
 pub(super) const NOTE: &str = "crossdock:";
 /// The name of the only field of a message that stands for a list, where a list itself cannot stand.
 pub(super) use crate::element::VALUE;
@@ -57,7 +57,7 @@ pub(super) struct ProtoField {
     pub(super) oneof: Option<usize>,
     /// The value that one which is not there has (proto2), as the format's field has defaults.
     pub(super) default: Option<String>,
-    /// What a comment says the format's field is.
+    /// The format's field in a comment.
     pub(super) note: Option<FieldSpec>,
 }
 
@@ -157,7 +157,7 @@ fn too_deep(path: impl Into<String>) -> EncodingError {
     EncodingError::schema(why).in_field(path)
 }
 
-/// What to do about a message that no format can have.
+/// The remedy for a message that no format can have.
 const REMEDY: &str =
     "in the `.proto`, declare it as `bytes`, which keeps it as it is written, or leave it out, and it is passed over";
 

@@ -10,7 +10,7 @@ use super::decode::{Bounded, Flaw, too_deep};
 use crate::builder::ByteRun;
 use crate::text;
 
-// What a piece begins with, and what ends a name or a text: bytes that UTF-8 does not have.
+// The byte that a piece begins with, and what ends a name or a text: bytes that UTF-8 does not have.
 const ELEMENT: u8 = 0xf8;
 const NIL: u8 = 0xf9;
 const NOT_NIL: u8 = 0xfa;
@@ -47,7 +47,7 @@ pub(super) enum Piece<'a> {
     End,
 }
 
-/// What is left of a tape.
+/// The rest of a tape.
 #[derive(Clone, Copy)]
 pub(super) struct Pieces<'a> {
     rest: &'a [u8],

@@ -71,7 +71,7 @@ struct Values {
     has_unknown: bool,
 }
 
-/// What the field at a place is called.
+/// The name of the field at a place.
 type Name = fn(usize) -> String;
 
 fn fields(ty: impl Strategy<Value = TypeSpec>, most: usize, name: Name) -> impl Strategy<Value = Vec<FieldSpec>> {

@@ -20,7 +20,7 @@ pub(crate) struct Conversion {
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) nullable: bool,
-    /// What it is made from: a path in the layout that the source's field lies in.
+    /// Its source: a path in the layout that the source's field lies in.
     pub(crate) from: Option<String>,
     pub(crate) has_default: bool,
     pub(crate) unit: TimeUnit,
@@ -171,7 +171,7 @@ impl Draw {
         }
     }
 
-    /// What is made from a member of the source.
+    /// The node made from a member of the source.
     fn node(&mut self, spec: &FieldSpec, name: String, at: &At, is_variant: bool) -> Node {
         let (to, layout) = (join(&at.to, &name), join(&at.layout, &spec.name));
         let from = join(&at.from, &spec.name);
@@ -233,7 +233,7 @@ impl Draw {
         (Shape::Leaf(target), unit)
     }
 
-    /// What the source knows nothing of.
+    /// A node that the source knows nothing of.
     fn new_node(&mut self, name: String, at: &At, is_variant: bool) -> Node {
         let to = join(&at.to, &name);
         let nullable = !is_variant && self.one_in(2);

@@ -57,7 +57,7 @@ enum ValueRange {
     },
 }
 
-/// What is being written: the text, and what of the bits of `flags` has been given out.
+/// The state of writing: the text, and the bits of `flags` that have been given out.
 struct Writer<'s> {
     source: &'s mut RandomWords,
     text: String,

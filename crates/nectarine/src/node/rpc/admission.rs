@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long the answer to a caller that says hello waits for room in the caller's new mailbox.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What takes callers in.
+/// The part of a service that takes callers in.
 pub(super) struct Admission {
     pub(super) node: Node,
     pub(super) name: String,

@@ -220,7 +220,7 @@ fn shortened(text: &str) -> &str {
     end.and_then(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// What a procedure panicked with.
+/// The message of a procedure's panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with a value of another type than text")

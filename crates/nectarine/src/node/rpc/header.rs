@@ -4,10 +4,10 @@
 pub(super) const HEADER_BYTES: usize = 24;
 /// The version of the messages.
 const VERSION: u16 = 1;
-/// What a [`MessageKind::TooLong`] has behind its header: the result's length, and what fits.
+/// The lengths behind the header of a [`MessageKind::TooLong`]: the result's length, and what fits.
 const LENGTHS_BYTES: usize = 16;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageKind {
     /// To a service's mailbox: a caller, by its number.
@@ -24,7 +24,7 @@ pub(super) enum MessageKind {
     Reply,
     /// The procedure's error, in words.
     Failed,
-    /// What it panicked with.
+    /// The message of its panic.
     Panicked,
     /// It has a result that is longer than a message may be.
     TooLong,
@@ -78,8 +78,8 @@ impl Header {
         bytes
     }
 
-    /// Of a message as it has come; `None` if it is none of this version's. What follows a request's, result's or error's header is
-    /// anything.
+    /// Of a message as it has come; `None` if it is none of this version's. The rest behind a request's, result's or
+    /// error's header is anything.
     pub(super) fn parse(message: &[u8]) -> Option<Header> {
         let words: [u64; 3] = {
             // Copied first: it may lie in memory that others write.
@@ -98,7 +98,7 @@ impl Header {
     }
 }
 
-/// What follows the header of [`MessageKind::TooLong`].
+/// The lengths behind the header of [`MessageKind::TooLong`].
 pub(super) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
     let mut lengths = [0; LENGTHS_BYTES];
     for (place, length) in lengths.chunks_exact_mut(8).zip([bytes, most]) {
@@ -107,7 +107,7 @@ pub(super) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
     lengths
 }
 
-/// What [`encode_lengths`] made.
+/// The lengths of [`encode_lengths`].
 pub(super) fn parse_lengths(body: &[u8]) -> Option<(usize, usize)> {
     let (bytes, most) = body.split_at_checked(8)?;
     let length = |word: &[u8]| usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_of_a_call_is_refused() {
+    fn bytes_that_are_no_message_of_a_call_are_refused() {
         for kind in MessageKind::ALL {
             let message = sample(kind);
             for len in 0..HEADER_BYTES {

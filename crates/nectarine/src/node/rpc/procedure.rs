@@ -205,7 +205,7 @@ impl Line {
         let put = waited.and_then(|()| placing.put.transpose());
         let sent = put.and_then(|put| {
             let Some(mut put) = put else { return Ok(false) };
-            // What is left of it: there may have been no room for a while.
+            // The rest of it: there may have been no room for a while.
             let left = deadline.saturating_sub(now.elapsed());
             let header = Header { kind: MessageKind::Request, number, deadline_us: micros(left) };
             fill(&mut put, header, request);
@@ -347,7 +347,7 @@ impl Awaited for Inbox {
             return true;
         }
         if let (Ok(()), Err(error)) = (&state, self.requests.check()) {
-            // What was put before the service went has come by now.
+            // A reply that was put before the service went has come by now.
             state = self.take_replies().and(Err(error));
         }
         if let Err(error) = state {

@@ -53,7 +53,7 @@ impl PlanStep {
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 pub(super) struct Applied {
     pub(super) info: AppliedInfo,
     /// The change of the graph, if contexts have not completed it yet.
@@ -62,7 +62,7 @@ pub(super) struct Applied {
     pub(super) orders: BTreeSet<u64>,
 }
 
-/// What carrying out a plan's steps has left to wait for.
+/// The work that the steps of a plan leave to wait for.
 #[derive(Default)]
 struct Carried {
     change: Option<u64>,
@@ -199,7 +199,7 @@ impl Managers {
             }
             Err(failed) => {
                 self.give_back(&reserved);
-                // What is there is what is kept.
+                // The kept state equals the present one.
                 if !former.is_empty()
                     && let Err(why) = self.kept.undo(former)
                 {
@@ -277,7 +277,7 @@ impl Managers {
     fn prepare(&mut self, change: &ChangeRequest, discard_state: bool) -> Prepared {
         match self.prepare_in(change, discard_state, false) {
             Ok(prepared) => prepared,
-            // What would make room is looked for among all handlers.
+            // A move that would make room is looked for among all handlers.
             Err(NoRoom) => self.prepare_in(change, discard_state, true).unwrap_or_default(),
         }
     }
@@ -333,7 +333,7 @@ impl Managers {
     /// Adds to handlers' needs the reservations of the paths that they will lie on.
     fn reserve_paths_of(&self, planned: &mut BTreeMap<String, PlannedHandler>, scope: &Scope) {
         if !scope.reserves {
-            // What the paths of others reserve stays as it is.
+            // The reservations of others' paths stay unchanged.
             let others = planned.iter_mut().filter(|(name, _)| !scope.affected.contains(*name));
             for (there, handler) in others.filter_map(|(name, handler)| Some((self.handlers.get(name)?, handler))) {
                 handler.wanted.need.reserve = there.need.reserve;
@@ -489,7 +489,7 @@ impl Managers {
         }
     }
 
-    /// What a handler takes: it may be more than it was predicted to.
+    /// The load of a handler: it may be more than it was predicted to.
     fn load_of(&self, name: &str, there: &Deployed) -> Load {
         let time_ns_per_s = there.need.load.time_ns_per_s.max(self.monitor.handler(name).busy_ns_per_s);
         Load { time_ns_per_s, ..there.need.load }
@@ -546,7 +546,7 @@ impl Managers {
                     let costs = std::mem::take(&mut becomes.estimates);
                     ("set_parameters", what, PlanStep::SetParameters { spec, values, costs, need })
                 }
-                // What else changes comes with the next version.
+                // Any other change comes with the next version.
                 _ if becomes.is_done => continue,
                 _ => ("respecify", change.why, PlanStep::Respecify { spec, need }),
             };
@@ -557,7 +557,7 @@ impl Managers {
         note_provisional(prepared);
     }
 
-    /// What is to be said about the handlers that a plan touches.
+    /// The notes on the handlers that a plan touches.
     fn notes_of(&self, plan: &control::Plan, planned: &BTreeMap<String, PlannedHandler>) -> BTreeSet<String> {
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
         let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
@@ -588,7 +588,7 @@ impl Managers {
     }
 }
 
-/// What becomes of a handler's state.
+/// The treatment of a handler's state.
 fn state_text(state: State) -> &'static str {
     match state {
         State::None => "it has no state",
@@ -627,7 +627,7 @@ struct PlannedHandler {
     compiled: Option<Compiled>,
     /// Present if only its parameters' values change.
     values: Option<Vec<(u64, ParameterValues)>>,
-    /// What its entries count with.
+    /// The costs of its entries.
     costs: Vec<Cost>,
     /// The estimates of its entries with these values.
     estimates: Vec<Cost>,

@@ -40,7 +40,7 @@ fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
     reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect()
 }
 
-/// What is noted of a handler once the graph has changed.
+/// The record of a handler once the graph has changed.
 enum Done {
     Deployed { deployed: Box<Deployed> },
     Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32>, limit: u64 },
@@ -124,7 +124,7 @@ impl Managers {
         why.map_or(Ok(carried), |why| Err(Failed::Partly(why)))
     }
 
-    /// What was reserved for a step that was not carried out is to be given back.
+    /// The reservation for a step that was not carried out is to be given back.
     fn reserve_again(&self, done: Done, reserved: &mut Reserved) {
         let (name, reads, makes) = match done {
             Done::Deployed { deployed } => (deployed.spec.name, deployed.reads, deployed.makes),
@@ -171,7 +171,7 @@ impl Managers {
         Ok(changed)
     }
 
-    /// What a step edits of the graph, and what follows once it has changed.
+    /// The edits of a step in the graph, and what follows once it has changed.
     ///
     /// # Errors
     /// It is about a handler that is not there, or for which nothing is reserved.
@@ -424,7 +424,7 @@ impl Managers {
         if is_ending || self.overlay.is_made(number) {
             return;
         }
-        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again. At a
+        // The output of it reaches its subscribers before they hear of its end, and before its number is given again. At a
         // context that does not answer this comes before what follows all the same.
         for io in self.io.iter().filter(|io| self.watch.lost(io.at).is_some()) {
             let _ = io.inbox.post(move |context| context.end_derived(number));

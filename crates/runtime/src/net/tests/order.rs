@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
+/// The packets that a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
 /// `control` is sent. The first packet is left out.
 fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
     let mut rig = R::new();

@@ -1,4 +1,4 @@
-//! What is used up says so, each in its own words.
+//! A resource that is used up is reported, each in its own words.
 
 use super::session::{Session, numbers, patience, payloads, start};
 use crossdock_mailbox::attach::AttachError;
@@ -80,7 +80,7 @@ fn no_more_memory_than_there_may_be() {
         assert!(matches!(error, None | Some(MailboxError::NoBuffers)), "{error:?}");
         let error = writer.begin_put((16 << 20) + 1, patience()).unwrap_err();
         assert!(matches!(error, MailboxError::TooLong { .. }), "{error}");
-        // What is given back can be had again.
+        // A resource that is given back can be had again.
         drop(held);
         let put = writer.begin_put(1 << 20, patience()).unwrap();
         drop(put);

@@ -82,7 +82,7 @@ pub(crate) fn numbers_in(format: &Format, payload: &[u8]) -> Vec<u64> {
     found
 }
 
-/// What came over a session.
+/// An arrival over a session.
 #[derive(Debug)]
 pub(crate) enum Came {
     /// Records of a subscription: its number as the descriptor says it, the header, and the message.

@@ -144,7 +144,7 @@ fn a_slow_attached_subscriber_that_blocks_holds_attached_publishers_and_loses_no
         });
         await_that("a publisher that is held back", || context.streams().unwrap()[0].blocked > 0);
         let backlog = context.subscriptions().unwrap()[0].backlog_bytes;
-        // What it had been granted before comes on top: eight super-packets.
+        // The credit that it had been granted before comes on top: eight super-packets.
         assert!(backlog < (2 << 20), "{backlog}");
         let (found, dropped) = slow.collect(1, &format);
         let wanted = (0..COUNT).filter(|n| !sql.contains("WHERE") || n % 10 < 9).collect::<Vec<_>>();
@@ -186,7 +186,7 @@ fn a_subscriber_that_takes_no_records_is_answered_and_loses_none() {
             publisher.finish(1);
         });
         await_that("the publisher is held back", || context.streams().unwrap()[0].blocked > 0);
-        // What was delivered stays in its hands; more records wait in the daemon, and the answers pass them.
+        // A delivered record stays in its hands; more records wait in the daemon, and the answers pass them.
         for number in 0..100 {
             slow.announce(7 + number, &format!("other{number}"));
         }
@@ -245,7 +245,7 @@ fn an_attached_publisher_whose_records_are_none_is_disconnected() {
     put[..32].copy_from_slice(&header.to_bytes());
     liar.writer.end_put(put).unwrap();
     assert!(away(liar).contains("claims 9 payload bytes"));
-    // What was not announced, and what is no request, is counted.
+    // A stream that was not announced, and what is no request, is counted.
     let mut odd = Session::attach(&context);
     odd.send(Header { stream: 7, ..Header::new(PacketKind::Data, 0) }, &[0; 8]).unwrap();
     odd.send(Header::new(PacketKind::Control, 0), b"{\"request\":\"dance\"}").unwrap();

@@ -37,7 +37,7 @@ impl Reports {
     }
 }
 
-/// What a counter should say.
+/// The expected value of a counter.
 pub(crate) enum Expected {
     /// This, or between these.
     Number(Range),
@@ -57,7 +57,7 @@ impl From<Range> for Expected {
     }
 }
 
-/// What a counter of a report should say, by the world and all that the daemon says.
+/// The expected value of a counter of a report, by the world and all that the daemon says.
 pub(crate) type Model<T> = fn(&World, &Reports, &T) -> Expected;
 
 /// A report whose counters have models.
@@ -108,7 +108,7 @@ pub(crate) fn compare(world: &World, reports: &Reports) -> Vec<String> {
     wrong
 }
 
-/// What is there and should not be, or the other way round.
+/// The objects that are there and should not be, or the other way round.
 fn others(world: &World, reports: &Reports) -> Vec<String> {
     let of = |what: &str, found: Vec<String>, wanted: Vec<String>| {
         let (found, wanted): (BTreeSet<_>, BTreeSet<_>) = (found.into_iter().collect(), wanted.into_iter().collect());

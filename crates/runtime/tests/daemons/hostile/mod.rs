@@ -35,7 +35,7 @@ fn format() -> Format {
     Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
 }
 
-/// What the context has counted of `reason`.
+/// The context's count of `reason`.
 fn dropped(context: &ContextHandle, reason: &str) -> u64 {
     let info = context.context().unwrap();
     info.dropped.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
@@ -56,7 +56,7 @@ fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
 }
 
 #[test]
-fn what_is_no_packet_is_counted_by_reason_and_dropped() {
+fn datagrams_that_are_no_packet_are_counted_by_reason_and_dropped() {
     let (context, addr) = start();
     let mut publisher =
         Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
@@ -355,8 +355,8 @@ fn pieces_that_are_none_end_their_session_with_the_reason() {
     await_that("all sessions have ended", || context.context().unwrap().sessions == 0);
 }
 
-/// A daemon that was started again does not know its clients' sessions. What asks for no answer gets none, so that two sides never
-/// answer one another.
+/// A daemon that was started again does not know its clients' sessions. A packet that asks for no answer gets none, so
+/// that two sides never answer one another.
 #[test]
 fn packets_of_an_unknown_session_get_a_reset_if_they_ask_for_an_answer() {
     let (context, addr) = start_with(|_| {});

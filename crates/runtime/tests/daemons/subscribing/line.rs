@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long a test waits for what must come: only a broken build waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came.
+/// An arrival.
 #[derive(Debug)]
 pub(crate) enum Came {
     Control(ControlMessage),
@@ -30,7 +30,7 @@ pub(crate) struct Packets {
     seq: u64,
     next: u64,
     came: VecDeque<Vec<u8>>,
-    /// What is to leave as one super-packet, of packets of this length.
+    /// The packets that are to leave as one super-packet, of packets of this length.
     leaving: Vec<u8>,
     stride: usize,
 }
@@ -96,7 +96,7 @@ impl Line {
         self.flush();
     }
 
-    /// What was sent leaves, if it has not already: over packets, as few super-packets as it fits in.
+    /// A sent packet leaves, if it has not already: over packets, as few super-packets as it fits in.
     pub(crate) fn flush(&mut self) {
         if let Line::Packets(packets) = self {
             packets.flush();
