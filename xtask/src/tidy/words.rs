@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::tokens::TokenKind;
-use super::tree::{RustFile, Tree};
+use super::tree::{RustFile, Text, Tree};
 
 /// Modules that gather what found no other place.
 const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "manager", "misc", "util", "utilities", "utils"];
@@ -135,7 +135,7 @@ const REPLACED: [(&str, Match, &str); 99] = [
 const PAGES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// The configuration file with every key and its meaning.
-const EXAMPLE: &str = "crates/crossdock/crossdock.example.toml";
+pub(super) const EXAMPLE: &str = "crates/crossdock/crossdock.example.toml";
 
 /// This file, which has the table.
 const TABLE: &str = "xtask/src/tidy/words.rs";
@@ -151,14 +151,17 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
             findings.extend(defined(source));
         }
     }
-    for page in &tree.pages {
-        if PAGES.contains(&page.path.as_str()) || page.path.starts_with("docs/") {
-            findings.extend(replaced(&page.path, &page.text));
-        }
+    for page in tree.pages.iter().filter(|page| is_page(page)) {
+        findings.extend(replaced(&page.path, &page.text));
     }
     let example = std::fs::read_to_string(tree.root.join(EXAMPLE)).map_err(|e| format!("{EXAMPLE}: {e}"))?;
     findings.extend(replaced(EXAMPLE, &example));
     Ok(findings)
+}
+
+/// Whether a page keeps to the words of the project.
+pub(super) fn is_page(page: &Text) -> bool {
+    PAGES.contains(&page.path.as_str()) || page.path.starts_with("docs/")
 }
 
 fn finding(path: &str, line: usize, word: &str, instead: &str) -> Finding {
