@@ -46,7 +46,7 @@ pub(crate) struct Options {
 /// The results of one run, by metric.
 type Measured = BTreeMap<String, f64>;
 
-/// The results of all runs, by case and metric, by what was run and metric.
+/// The results of all runs, by case and metric.
 type Table = BTreeMap<(&'static str, String), Samples>;
 
 /// Something that is run once a round.

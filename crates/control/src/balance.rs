@@ -199,8 +199,8 @@ impl Balance {
         Balance { rules, contexts, trips, overruns, exceeded, limited, headroom_streak_s: BTreeMap::new() }
     }
 
-    /// One more second has passed. Gives the changes to be made now; those that were not made are decided again as long
-    /// as they are right.
+    /// One more second has passed. Gives the changes to be made now; those that were not made are decided again while
+    /// they are right.
     ///
     /// Of handlers and contexts over the bounds the last ones are not looked at.
     pub fn second(&mut self, second: &Sample<'_>) -> Vec<Decision> {

@@ -215,7 +215,7 @@ impl Client {
 #[derive(Clone)]
 pub struct Interrupter(Waiter);
 
-/// The waiter, and how.
+/// The kind of waiter.
 #[derive(Clone)]
 enum Waiter {
     /// On a link.

@@ -1,4 +1,4 @@
-//! The error of a query, where, and what would correct it.
+//! The error of a query, its place, and its remedy.
 
 use std::fmt;
 

@@ -31,7 +31,7 @@ impl Context {
             let payload = &buffer[spans[run.first].range()];
             match run.header.kind {
                 PacketKind::Data | PacketKind::Control | PacketKind::Message => {
-                    self.take_run(run, spans, (buffer, stride), from)
+                    self.take_run(run, spans, (buffer, stride), from);
                 }
                 PacketKind::Hello => self.take_hello(payload, from),
                 PacketKind::Ack => self.take_ack(&run.header, payload, from),

@@ -204,7 +204,7 @@ impl Plan {
         if next.from() == next.to() && next.is_identity() {
             return Some(self.clone());
         }
-        // The refusals of a foreign layout, and how it describes values, is seen only once a record is written.
+        // The refusals of a foreign layout, and its descriptions of values, are seen only once a record is written.
         if self.inner.foreign.is_some() {
             return None;
         }

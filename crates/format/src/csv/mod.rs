@@ -108,7 +108,7 @@ fn is_words(ty: FieldType) -> bool {
     ty.is_text() || matches!(ty, FieldType::Bytes | FieldType::List | FieldType::Enum { .. })
 }
 
-/// The error of CSV, and where.
+/// The error of CSV, and its place.
 #[derive(Debug)]
 pub struct CsvError {
     /// The line on which the row starts, counted from 1; 0 where there is no line to name.

@@ -10,7 +10,7 @@ use crate::json::{JsonError, JsonProblem};
 use crate::nesting::TOO_DEEP;
 use crate::tokens::{Flaw, Stop, WrongItem};
 
-/// The error of an encoded input or a record to be encoded, and where.
+/// The error of an encoded input or a record to be encoded, and its place.
 #[derive(Debug)]
 pub struct EncodingError {
     /// Which item (row, message, record) it was, counted from 1; 0 where there is none to name.
@@ -250,10 +250,10 @@ pub enum EncodingProblem {
     /// The input ends within an item.
     #[error("the input ends in the middle of it")]
     Cut,
-    /// The error of a line of JSON, which the error's text says the place of.
+    /// The error of a line of JSON; its text says the place.
     #[error("{0}")]
     Json(Box<JsonError>),
-    /// The error of a row of CSV, which the error's text says the place of.
+    /// The error of a row of CSV; its text says the place.
     #[error("{0}")]
     Csv(Box<CsvError>),
     /// The input could not be read.

@@ -1,4 +1,4 @@
-//! The attributes behind a type in a foreign layout, and how it is written back.
+//! The attributes behind a type in a foreign layout, and how they are written back.
 
 use crate::MAX_FIXED_BYTES;
 use crate::notation::{Node, character, shorten};

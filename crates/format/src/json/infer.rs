@@ -167,7 +167,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     }
 }
 
-/// The error, and where.
+/// The error, and its place.
 type Flaw = (String, JsonProblem);
 
 impl Members {

@@ -62,7 +62,7 @@ impl Default for JsonOptions {
     }
 }
 
-/// The error of a line of JSON, and where.
+/// The error of a line of JSON, and its place.
 #[derive(Debug)]
 pub struct JsonError {
     /// The line up to which it was read when that was found, counted from 1; where a member of the object itself is missing, its

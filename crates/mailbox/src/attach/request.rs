@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 const REQUEST_BYTES: usize = HEAD_BYTES + 4;
 const USES_MAILBOXES: u32 = 1;
 
-/// The resources that an attaching process will use, which says at which context of the daemon it has to be.
+/// The resources that an attaching process will use, which say at which context of the daemon it has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachRequest {
     /// Whether it will use mailboxes, tasks, syncs, host conditions, calls or upcalls, which are at one context of the daemon. A client

@@ -73,7 +73,7 @@ impl<'a> DirectBlock<'a> {
         Some((forward, RingWriter::new(self.segment, back, DIRECT_ENTRIES)?))
     }
 
-    /// The flag that says whether the reader sleeps, and what says it of the writer.
+    /// The flag that says whether the reader sleeps, and that of the writer.
     pub(crate) fn flags(&self) -> Option<[SleepFlag; 2]> {
         let flag = |at: usize| {
             let words = Words::new(self.segment, self.at + at, 2)?;
@@ -82,7 +82,7 @@ impl<'a> DirectBlock<'a> {
         Some([flag(DirectLayout::READER_SLEEPS)?, flag(DirectLayout::WRITER_SLEEPS)?])
     }
 
-    /// The counts of the writer, and what the reader does.
+    /// The counts of the writer, and those of the reader.
     pub(crate) fn counts(&self) -> Option<[DirectCounts; 2]> {
         let counts = |at: usize| Words::new(self.segment, self.at + at, 4).map(DirectCounts);
         Some([counts(DirectLayout::PUT)?, counts(DirectLayout::GOT)?])

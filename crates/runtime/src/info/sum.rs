@@ -1,4 +1,4 @@
-//! The sum of the reports of several I/O contexts, summed.
+//! The sum of several I/O contexts' reports of the same thing.
 
 use super::{ContextInfo, ConversionInfo, DomainInfo, HistogramInfo, PathInfo, StreamInfo};
 

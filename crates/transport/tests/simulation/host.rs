@@ -189,7 +189,7 @@ impl Host {
         let payload = &packets.frame[packets.spans[0].range()];
         match packets.header.kind {
             PacketKind::Data | PacketKind::Control | PacketKind::Message => {
-                peer.arrive(packets, is_short, now_ns, counters)
+                peer.arrive(packets, is_short, now_ns, counters);
             }
             PacketKind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();

@@ -1,4 +1,4 @@
-//! A resource that is used up is reported, each in its own words.
+//! Each resource that is used up is reported in its own words.
 
 use super::session::{Session, numbers, patience, payloads, start};
 use crossdock_mailbox::attach::AttachError;
@@ -96,6 +96,10 @@ fn no_more_memory_than_there_may_be() {
     assert!(matches!(error, MailboxError::Quota), "{error}");
 }
 
+/// Kinds of packets that a session over shared memory has no use for, or not in this place.
+const STRAY: [PacketKind; 5] =
+    [PacketKind::Hello, PacketKind::Ack, PacketKind::Ping, PacketKind::Message, PacketKind::Close];
+
 /// One packet of a session that may say anything: its bytes, from the header on.
 fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
     let requests = [
@@ -145,11 +149,7 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
             (PacketKind::Control, ControlMessage::Request(requests[random.usize(..requests.len())].clone()).encode())
         }
         6..9 => (PacketKind::Data, payloads(0, random.u64(1..50), 4000).swap_remove(0).0),
-        _ => (
-            [PacketKind::Hello, PacketKind::Ack, PacketKind::Ping, PacketKind::Message, PacketKind::Close]
-                [random.usize(0..5)],
-            vec![0; random.usize(0..100)],
-        ),
+        _ => (STRAY[random.usize(0..5)], vec![0; random.usize(0..100)]),
     };
     let header = Header {
         stream: random.u32(0..3),
