@@ -1,4 +1,4 @@
-//! What a message costs between a process and the core, without a daemon around it: a client's thread and a core's thread of
+//! The cost of a message between a process and the core, without a daemon around it: a client's thread and a core's thread of
 //! one process, each tied to a core of its own, beside a bare atomic that goes to and fro between the same two cores.
 //!
 //! `cargo run --release -p crossdock-bench --example echo_ns`
@@ -72,7 +72,7 @@ fn floor() -> f64 {
     ns
 }
 
-/// What the core does with a request.
+/// The core's operation for a request.
 const ECHO: u32 = 0;
 const COPY: u32 = 1;
 const DISCARD: u32 = 2;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// What went wrong, in words.
+/// An error, in words.
 pub(crate) type Error = Box<dyn std::error::Error>;
 
 /// CPU time of all threads of a process so far, in ns: the scheduler's own exact sum, which holds the time that the

@@ -45,7 +45,7 @@ impl Daemon {
         Ok(Daemon { process, addr, socket, _files: files })
     }
 
-    /// What one of the product's lists says of the daemon, as JSON; nothing where the list is empty.
+    /// The daemon's rows in one of the product's lists, as JSON; nothing where the list is empty.
     pub(crate) fn list(&self, what: &str) -> Result<Vec<Value>, Error> {
         let args = [what, "--json", "--socket", &self.socket].map(str::to_owned);
         Process::crossdock(&args)?.reports()

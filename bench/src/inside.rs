@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the context polls before it sleeps, in us: longer than the time between any two packets.
 const SPIN_US: u32 = 1000;
 
-/// What a benchmark's threads share.
+/// The state that a benchmark's threads share.
 pub(crate) struct Shared {
     since: Instant,
     /// Records that are published at a time, and the time between, in us.

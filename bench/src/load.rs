@@ -1,7 +1,7 @@
-//! What contexts are kept busy with: batches of records, made beforehand.
+//! The load that keeps contexts busy: batches of records, made beforehand.
 
 use crate::cpu::Error;
-use crossdock_engine::{HandlerProgram, Natives, Source};
+use crossdock_engine::{HandlerProgram, HandlerSource, Natives};
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
 use crossdock_runtime::rig::Entry;
@@ -47,7 +47,11 @@ impl Feed {
 }
 
 /// A handler for records of a format, and the format that it makes.
-pub(crate) fn entry(source: Source, parameters: &[(&str, &str)], input: &Format) -> Result<(Entry, Format), Error> {
+pub(crate) fn entry(
+    source: HandlerSource,
+    parameters: &[(&str, &str)],
+    input: &Format,
+) -> Result<(Entry, Format), Error> {
     let parameters: BTreeMap<String, String> =
         parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let made = HandlerProgram { source, parameters, null_for_errors: false }.make(&Natives::built_in(), input)?;
@@ -56,10 +60,10 @@ pub(crate) fn entry(source: Source, parameters: &[(&str, &str)], input: &Format)
 
 /// A query as a handler.
 pub(crate) fn sql(text: &str, input: &Format) -> Result<(Entry, Format), Error> {
-    entry(Source::Sql(text.to_owned()), &[], input)
+    entry(HandlerSource::Sql(text.to_owned()), &[], input)
 }
 
 /// A native handler.
 pub(crate) fn native(name: &str, parameters: &[(&str, &str)], input: &Format) -> Result<(Entry, Format), Error> {
-    entry(Source::Native(name.to_owned()), parameters, input)
+    entry(HandlerSource::Native(name.to_owned()), parameters, input)
 }

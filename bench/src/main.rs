@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// What handlers are predicted to take, and what becomes of those that were let in when more comes than fits
+    /// The predicted costs of handlers, and what becomes of those that were let in when more comes than fits
     Admission(admission::Options),
     /// Publisher, daemon and subscriber as three processes over loopback, against a relay of single datagrams
     Broker(broker::Options),

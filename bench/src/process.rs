@@ -47,7 +47,7 @@ impl Process {
                 return Err(format!("the daemon ended at once: {said}").into());
             }
             if line.contains("serving") {
-                // What it says from here on goes where the benchmark's own words go.
+                // Its later output goes where the benchmark's own words go.
                 std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::stderr()));
                 return Ok((process, line));
             }

@@ -64,7 +64,7 @@ fn features() -> String {
 fn commit() -> (String, String) {
     let given = variable("CROSSDOCK_COMMIT");
     if !given.is_empty() {
-        // What follows the number (`-modified`) stays.
+        // The text behind the number (`-modified`) stays.
         let (number, rest) =
             given.split_once('-').map_or((&*given, ""), |(number, _)| (number, &given[number.len()..]));
         let number: String = number.chars().take(COMMIT_CHARS).collect();

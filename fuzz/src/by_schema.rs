@@ -1,6 +1,6 @@
 //! Items by a schema from anywhere: a schema that is no format is refused, bytes that are none of it are errors, the same
-//! whatever the reader's buffer. What is read is checked; it is written by the same schema and read again. Items are read by
-//! the schema's own format and by another one, whose fields are found by name.
+//! whatever the reader's buffer. Each record that is read is checked; it is written by the same schema and read again.
+//! Items are read by the schema's own format and by another one, whose fields are found by name.
 //!
 //! An input's first byte says the buffer's size; then come the schema, a byte of ones, and the items.
 

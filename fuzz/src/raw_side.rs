@@ -1,4 +1,4 @@
-//! What is written by hand on either side of a client's rings: the steps that the two targets of rings have in common.
+//! The entries written by hand on either side of a client's rings: the steps that the two targets of rings have in common.
 //!
 //! An input's bytes stand for the fields in their order, so the kept seeds depend on it.
 

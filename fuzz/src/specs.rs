@@ -1,17 +1,17 @@
-//! What is done with a handler's specification before anything is deployed.
+//! The checks of a handler's specification before anything is deployed.
 
-use crossdock_engine::{HandlerProgram, Natives, Source};
+use crossdock_engine::{HandlerProgram, HandlerSource, Natives};
 use crossdock_format::{FieldSpec, FieldType, Format};
 use crossdock_runtime::HandlerSpec;
 use std::collections::BTreeMap;
 
 /// Checks a specification as a daemon does: its figures, its program, its parameters for a format, and its rule for doing with
-/// less. What is refused is refused in words.
+/// less. A refusal is in words.
 pub fn examine(spec: &HandlerSpec) {
     let _ = spec.check();
     let source = match (&spec.sql, &spec.native) {
-        (Some(sql), None) => Source::Sql(sql.clone()),
-        (None, Some(native)) => Source::Native(native.clone()),
+        (Some(sql), None) => HandlerSource::Sql(sql.clone()),
+        (None, Some(native)) => HandlerSource::Native(native.clone()),
         _ => return,
     };
     let natives = Natives::built_in();

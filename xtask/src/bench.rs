@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use crate::Ended;
 use crate::dist::PROFILE;
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::in_words;
 
 /// Benchmarks whose peers take long to build, each with the feature of `crossdock-bench` that brings them.
 const PEERS: [(&str, &str); 2] = [("mailbox", "iceoryx2"), ("formats", "formats")];
 
 /// `cargo xtask bench NAME [ARGUMENTS…]`. Standard output is the benchmark's alone.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let name = match args.first().map(|name| name.to_string_lossy()) {
         Some(name) if !name.starts_with('-') => name.into_owned(),
         _ => {

@@ -7,15 +7,15 @@ use std::process::Command;
 
 use walkdir::WalkDir;
 
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 
-/// What all builds and logs of `cargo xtask test` take in the target folder from nothing, in GB: 10 were measured.
+/// The space that all builds and logs of `cargo xtask test` take in the target folder from nothing, in GB: 10 were measured.
 const NEEDED_GB: u64 = 11;
 
 /// The same with incremental builds, cargo's default in the profiles of tests: 28 were measured.
 const NEEDED_INCREMENTAL_GB: u64 = 30;
 
-/// What the target folder has from an earlier run is not needed again, but what has changed since is written anew.
+/// The files that the target folder has from an earlier run are not needed again, but what has changed since is written anew.
 const AT_LEAST_GB: u64 = 2;
 
 const GB: u64 = 1_000_000_000;
@@ -27,7 +27,7 @@ const FOLDERS: [&str; 5] = ["debug", "release", "loom", "miri", "fuzz"];
 ///
 /// # Errors
 /// There is too little room; what to do, in one line.
-pub(crate) fn check(place: &Place) -> Result<String, String> {
+pub(crate) fn check(place: &CargoWorkspace) -> Result<String, String> {
     let incremental = std::env::var_os("CARGO_INCREMENTAL").is_none_or(|value| value != "0");
     let kept = FOLDERS.iter().map(|folder| used_bytes(&place.target.join(folder))).sum();
     let needed = needed_bytes(incremental, kept);
@@ -54,7 +54,8 @@ fn in_gb(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / GB as f64)
 }
 
-/// What a folder's files take on the disk; a file with several names counts once. What cannot be read counts nothing.
+/// The space that a folder's files take on the disk; a file with several names counts once. A file that cannot be read
+/// counts nothing.
 fn used_bytes(folder: &Path) -> u64 {
     let mut seen = BTreeSet::new();
     let files = WalkDir::new(folder).into_iter().filter_map(|entry| entry.ok()?.metadata().ok());
@@ -62,7 +63,7 @@ fn used_bytes(folder: &Path) -> u64 {
     once.map(|file| file.blocks() * 512).sum()
 }
 
-/// What is free on the disk of a folder, for this user; none where the system does not say.
+/// The free space on the disk of a folder, for this user; none where the system does not say.
 fn free_bytes(folder: &Path) -> Option<u64> {
     // The folder may not be there yet: what is above it is on the same disk, unless somebody mounts one there.
     let there = folder.ancestors().find(|folder| folder.exists())?;
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_run_left_is_not_needed_again() {
+    fn files_of_an_earlier_run_are_not_needed_again() {
         assert_eq!(needed_bytes(false, 0), 11 * GB);
         assert_eq!(needed_bytes(true, 0), 30 * GB);
         assert_eq!(needed_bytes(true, 4 * GB), 26 * GB);
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_df_says_is_read() {
+    fn output_of_df_is_read() {
         let head = "Filesystem     1024-blocks     Used Available Capacity Mounted on\n";
         let said = |line: &str| free_in(&format!("{head}{line}\n"));
         assert_eq!(said("/dev/vda         264229840 19922944  76546048      21% /"), Some(76_546_048 * 1024));

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use lexopt::prelude::*;
 
 use crate::Ended;
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::{Call, Outcome, Steps};
 
 /// The environment variable by which [`build`] has cargo run this program in the compiler's place.
@@ -47,7 +47,7 @@ const SECONDS: &str = "CROSSDOCK_FUZZ_SECONDS";
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// What the command line asks for.
+/// The request of the command line.
 struct Request {
     seconds: u32,
     seed: Option<u32>,
@@ -56,7 +56,7 @@ struct Request {
 }
 
 /// `cargo xtask fuzz [TARGET [FILE…]] [--seconds N] [--seed N]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let request = match Request::parse(args) {
         Ok(request) => request,
         Err(usage) => return Ok(Ended::Usage(format!("fuzz: {usage}"))),
@@ -150,7 +150,7 @@ fn seed_of(now: SystemTime) -> u32 {
     u32::try_from(days).unwrap_or(u32::MAX).max(1)
 }
 
-/// What this machine lacks to build libFuzzer, in one line.
+/// The tools that this machine lacks to build libFuzzer, in one line.
 fn lacks() -> Option<String> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let there = Command::new(&compiler).arg("--version").output().is_ok_and(|out| out.status.success());
@@ -158,7 +158,7 @@ fn lacks() -> Option<String> {
 }
 
 /// The names of the targets: each is a file.
-fn targets(place: &Place) -> Result<Vec<String>, String> {
+fn targets(place: &CargoWorkspace) -> Result<Vec<String>, String> {
     let folder = place.root.join("fuzz/src/targets");
     let files = files_of(&folder)?;
     let names = files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs"));
@@ -215,11 +215,11 @@ fn has_coverage(package: Option<&str>, words: &[OsString]) -> bool {
 }
 
 /// Where all that fuzzing makes goes: builds, corpora, crashes.
-fn folder(place: &Place) -> PathBuf {
+fn folder(place: &CargoWorkspace) -> PathBuf {
     place.target.join("fuzz")
 }
 
-/// What the targets are to do.
+/// The work of the targets.
 enum Work {
     /// Look for inputs that crash the target, from the corpus that earlier runs left and from the kept seeds.
     Corpus { seconds: u32 },
@@ -241,7 +241,7 @@ fn fuzz_all(steps: &mut Steps<'_>, targets: &[String], work: &Work) {
             let (sender, next, quiet) = (sender.clone(), &next, &quiet);
             scope.spawn(move || {
                 while let Some((number, target)) = take(next, targets) {
-                    let run = Run { steps: quiet, target, work };
+                    let run = FuzzRun { steps: quiet, target, work };
                     // The receiver is there until every target has been reported.
                     let _ = sender.send((number, run.outcome()));
                 }
@@ -268,13 +268,13 @@ fn take<'a>(next: &AtomicUsize, targets: &'a [String]) -> Option<(usize, &'a str
 }
 
 /// One target at work.
-struct Run<'a> {
+struct FuzzRun<'a> {
     steps: &'a Steps<'a>,
     target: &'a str,
     work: &'a Work,
 }
 
-impl Run<'_> {
+impl FuzzRun<'_> {
     /// First every kept seed, however short the time; then new inputs.
     fn outcome(&self) -> Outcome {
         let (seconds, seed) = match self.work {
@@ -321,7 +321,7 @@ impl Run<'_> {
     fn search(&self, seconds: u32, seed: Option<u32>, kept: usize) -> Result<Outcome, String> {
         let corpus = folder(self.steps.place).join(if seed.is_some() { "gate" } else { "corpus" }).join(self.target);
         if seed.is_some() {
-            // What is not there need not go; what cannot go is seen by the next step.
+            // A folder that is not there need not go; what cannot go is seen by the next step.
             let _ = std::fs::remove_dir_all(&corpus);
         }
         std::fs::create_dir_all(&corpus).map_err(|e| format!("{}: {e}", corpus.display()))?;
@@ -355,7 +355,7 @@ impl Run<'_> {
         Ok(command)
     }
 
-    /// What a person needs to repair a crash: what the target printed, the input, and the commands that repeat it.
+    /// The facts that a person needs to repair a crash: what the target printed, the input, and the commands that repeat it.
     fn crash(&self, call: &Call, input: Option<&str>, seed: Option<u32>) -> String {
         let (place, target) = (self.steps.place, self.target);
         let mut report = call.report(place);

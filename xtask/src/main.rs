@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use lexopt::prelude::*;
-use place::Place;
+use place::CargoWorkspace;
 
 const USAGE: &str = "\
 The project's chores.
@@ -47,7 +47,7 @@ dist    Builds the packages of this commit: a tarball, a Debian package, their d
 Exit status: 0 done, 1 something failed, 2 the command line was wrong.
 ";
 
-/// What a chore came to, as this process's exit status.
+/// The result of a chore, as this process's exit status.
 pub(crate) enum Ended {
     /// All went well.
     Well,
@@ -100,7 +100,7 @@ fn run() -> Result<Ended, String> {
         None => return Ok(Ended::Usage("which chore?".into())),
         Some(_) => {}
     }
-    let place = Place::find()?;
+    let place = CargoWorkspace::find()?;
     match chore.as_deref() {
         Some("test") => test::run(&place, rest),
         Some("tidy") => tidy_only(&place, rest),
@@ -112,7 +112,7 @@ fn run() -> Result<Ended, String> {
     }
 }
 
-fn tidy_only(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+fn tidy_only(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let mut verbose = false;
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The workspace: its root, where builds go, and what Cargo says of its packages.
-pub(crate) struct Place {
+pub(crate) struct CargoWorkspace {
     /// The folder of the workspace's Cargo.toml.
     pub(crate) root: PathBuf,
     /// Where builds go: `target`, or what CARGO_TARGET_DIR says.
@@ -23,14 +23,14 @@ pub(crate) struct TestProgram {
     pub(crate) command: Command,
 }
 
-impl Place {
+impl CargoWorkspace {
     /// Finds the workspace that this program was built in.
-    pub(crate) fn find() -> Result<Place, String> {
+    pub(crate) fn find() -> Result<CargoWorkspace, String> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = here.parent().ok_or("xtask's folder has no parent")?.to_owned();
         let metadata = metadata(&root.join("Cargo.toml"), &["--no-deps"])?;
         let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target_directory")?;
-        Ok(Place { target: target.into(), root, metadata })
+        Ok(CargoWorkspace { target: target.into(), root, metadata })
     }
 
     /// A `cargo` command in the root.
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// What `cargo metadata` says of a manifest.
+/// The metadata that `cargo metadata` has of a manifest.
 pub(crate) fn metadata(manifest: &Path, more: &[&str]) -> Result<Value, String> {
     let mut command = Command::new(cargo());
     command.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(manifest).args(more);

@@ -8,9 +8,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Ended;
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 
-/// What a failed step shows of its output at most, from the end, in bytes.
+/// The most that a failed step shows of its output, from the end, in bytes.
 const SHOWN_BYTES: u64 = 64 * 1024;
 
 /// How long one step may take where nobody watches (`CI=true`): several times the slowest step's time on two cores
@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
 /// The steps that ran so far.
 pub(crate) struct Steps<'a> {
     /// The workspace that the steps work on.
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a CargoWorkspace,
     verbose: bool,
     /// Whether the name of the step that runs is shown on a terminal.
     live: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Steps<'a> {
 
 impl<'a> Steps<'a> {
     /// No step ran yet. `verbose` shows each step's output as it comes.
-    pub(crate) fn new(place: &'a Place, verbose: bool) -> Self {
+    pub(crate) fn new(place: &'a CargoWorkspace, verbose: bool) -> Self {
         let unattended = std::env::var_os("CI").is_some_and(|ci| ci == "true");
         let live = !verbose && std::io::stderr().is_terminal();
         Steps { place, verbose, live, unattended, passed: 0, failed: Vec::new(), skipped: Vec::new() }
@@ -183,8 +183,8 @@ impl Call {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// What ran, how it ended, and the end of what it printed.
-    pub(crate) fn report(&self, place: &Place) -> String {
+    /// The command, how it ended, and the end of what it printed.
+    pub(crate) fn report(&self, place: &CargoWorkspace) -> String {
         let mut report = without_progress(&tail(&self.log, SHOWN_BYTES));
         if !report.is_empty() && !report.ends_with('\n') {
             report.push('\n');
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn two_series_side_by_side_count_as_one() {
-        let place = Place::find().unwrap();
+        let place = CargoWorkspace::find().unwrap();
         let mut steps = Steps::new(&place, false);
         // Each waits for the other: they do run at the same time.
         let both = std::sync::Barrier::new(2);

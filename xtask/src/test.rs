@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lexopt::prelude::*;
 
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::{Outcome, Steps};
 use crate::{Ended, disk, fuzz, oracle, tidy};
 
@@ -20,7 +20,7 @@ const THOROUGH: &str = "CROSSDOCK_THOROUGH";
 /// is taken when there is a reason to.
 const NIGHTLY: &str = "nightly-2026-05-20";
 
-/// What the command line asks for.
+/// The request of the command line.
 #[derive(Default)]
 struct Wanted {
     krate: Option<String>,
@@ -33,9 +33,9 @@ struct Wanted {
 const END_TO_END: [&str; 2] = ["crossdock-runtime", "crossdock"];
 
 /// `cargo xtask test [CRATE] [--quick] [--verbose] [-- FILTER…]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted::default();
-    // What follows `--` is the test binaries' own.
+    // An argument behind `--` is the test binaries' own.
     let mut args = args.into_iter();
     let ours: Vec<OsString> = args.by_ref().take_while(|word| word != "--").collect();
     wanted.filter = args.collect();
@@ -170,7 +170,7 @@ fn miri(steps: &mut Steps<'_>) {
 }
 
 /// A command of [`NIGHTLY`].
-fn nightly(place: &Place, arguments: &[&str]) -> Command {
+fn nightly(place: &CargoWorkspace, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", NIGHTLY]).args(arguments).current_dir(&place.root);
     // They name the toolchain that runs this program.
@@ -208,8 +208,9 @@ fn cargo_test(steps: &mut Steps<'_>, name: &str, command: Command) {
     });
 }
 
-/// What a person needs of the output of `cargo test`: of each test program with failures its name and what the failed
-/// tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output says more.
+/// The part of the output of `cargo test` that a person needs: of each test program with failures its name and what the
+/// failed tests printed, and the errors of the compiler and of cargo. After a hang or a crash the end of the output
+/// says more.
 fn failures(output: &str) -> String {
     let mut shown = String::new();
     let (mut running, mut in_failures, mut in_error) = ("", false, false);

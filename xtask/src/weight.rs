@@ -14,7 +14,7 @@ use lexopt::prelude::*;
 use serde_json::{Value, json};
 
 use crate::Ended;
-use crate::place::{self, Place};
+use crate::place::{self, CargoWorkspace};
 use crate::steps::in_words;
 
 /// The page whose table names the groups of packages.
@@ -81,7 +81,7 @@ fn ticks_in(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 struct Wanted {
     json: bool,
     all: bool,
@@ -91,7 +91,7 @@ struct Wanted {
 type Group = Vec<String>;
 
 /// `cargo xtask weight [--all] [--json]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let mut wanted = Wanted { json: false, all: false };
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
@@ -115,8 +115,9 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
     Ok(Ended::Well)
 }
 
-/// Builds the product from nothing. What each package took, and all together with build scripts and Cargo itself, in CPU-seconds.
-fn build(place: &Place, folder: &Path) -> Result<(BTreeMap<String, f64>, f64), String> {
+/// Builds the product from nothing. Gives the time of each package, and all together with build scripts and Cargo
+/// itself, in CPU-seconds.
+fn build(place: &CargoWorkspace, folder: &Path) -> Result<(BTreeMap<String, f64>, f64), String> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(format!("{}: {e}", folder.display())),
         _ => std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?,
@@ -165,7 +166,7 @@ fn name_of(package: &str) -> &str {
     package.split(' ').next().unwrap_or_default()
 }
 
-/// Who needs whom to build the product, by `name version`.
+/// The dependencies of the product's packages, by `name version`.
 struct Graph {
     /// Packages of the workspace.
     ours: BTreeSet<String>,
@@ -219,14 +220,14 @@ impl Graph {
     }
 }
 
-/// What a package costs, or a group of them.
+/// The cost of a package, or a group of them.
 #[derive(Debug, PartialEq)]
 struct Row {
     /// The package with its version, or the names of the group's.
     package: String,
     /// Its own compilation, in CPU-seconds.
     own_s: f64,
-    /// What would not be built without it, itself included, in CPU-seconds.
+    /// The cost of all that would not be built without it, itself included, in CPU-seconds.
     with_s: f64,
     /// The workspace's packages that name it; empty where only other dependencies bring it.
     takers: Vec<String>,
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_need_is_not_in_the_product() {
+    fn packages_that_only_tests_need_are_not_in_the_product() {
         assert!(!graph().without(&[]).contains("proptest 1.0.0"));
     }
 

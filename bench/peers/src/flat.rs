@@ -195,7 +195,7 @@ impl Flights {
     /// Builds them.
     ///
     /// # Errors
-    /// What was built does not pass the verifier.
+    /// The built bytes do not pass the verifier.
     pub fn of(flights: &[Typed]) -> Result<Flights, InvalidFlatbuffer> {
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
         for flight in flights {

@@ -118,7 +118,7 @@ pub struct Message {
     pub sequence: u64,
 }
 
-/// What [`Message`] is in the notation of Protobuf.
+/// [`Message`] in the notation of Protobuf.
 pub const PROTO: &str = r#"syntax = "proto3";
 message Flight {
   uint32 year = 1;
@@ -251,7 +251,7 @@ impl Message {
     }
 }
 
-/// What [`Typed`] is as a schema of Avro.
+/// [`Typed`] as a schema of Avro.
 pub const AVRO: &str = r#"{"type": "record", "name": "Flight", "fields": [
   {"name": "year", "type": "int"}, {"name": "month", "type": "int"}, {"name": "day", "type": "int"},
   {"name": "dep_time", "type": ["null", "int"]}, {"name": "sched_dep_time", "type": "int"},

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Records published at a time, and the time between: 25,000 records a second.
 const AT_A_TIME: u64 = 2;
 const EVERY_US: u64 = 80;
-/// What each handler computes for a record, in ns: 25 ms a second.
+/// The computing time of each handler for a record, in ns: 25 ms a second.
 const WORK_NS: u64 = 1000;
 /// Handlers that allow it are sampled down to one record in `MAX_SAMPLING`.
 const MAX_SAMPLING: u32 = 16;
@@ -29,7 +29,7 @@ fn spec(name: &str, ns: u64, rate: u64) -> HandlerSpec {
     }
 }
 
-/// What was let in, and what of it was lost.
+/// The handlers that were let in, and their losses.
 struct Outcome {
     offered_share: f64,
     admitted_share: f64,
@@ -44,13 +44,13 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
         shared.time(true);
         std::thread::sleep(latency);
         shared.time(false);
-        // Who writes latencies down has seen that by then.
+        // A pass that writes latencies down has seen that by then.
         std::thread::sleep(Duration::from_millis(100));
     };
     // The subscriber has the stream by then.
     std::thread::sleep(Duration::from_millis(500));
     time();
-    // What handlers may have: without the margin and what system work takes.
+    // The time that handlers may have: without the margin and what system work takes.
     let capacity = |context: &ContextHandle| {
         let contexts = context.manager().contexts().map_err(|_| "the managers have stopped")?;
         let io_context = contexts.iter().find(|context| context.name == "c-core-0").ok_or("no context c-core-0")?;
@@ -85,7 +85,7 @@ fn run(context: &ContextHandle, shared: &Shared, latency: Duration) -> Result<Ou
         offered_share: offered as f64 * load / capacity,
         admitted_share: admitted as f64 / capacity,
         refused: f64::from(refused),
-        // What nobody has subscribed to is no loss.
+        // Records without a subscriber are no loss.
         lost: dropped(false)?,
         sampled: dropped(true)?,
     })

@@ -1,4 +1,4 @@
-//! What generated handlers were estimated to take of the core, from a sample, against the processor time that they take
+//! The estimates of the core's time for generated handlers, from a sample, against the processor time that they take
 //! where they run, the context's own work for their batches included.
 
 use super::handlers::{Dice, next};

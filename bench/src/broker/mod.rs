@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What passes in each throughput case.
+/// The traffic of each throughput case.
 const CASES: [(&str, &str); 3] = [
     ("forward", "SELECT * FROM A"),
     (

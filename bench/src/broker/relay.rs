@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Round trips measured.
 const ROUND_TRIPS: u64 = 20_000;
 
-/// What a process of the baseline does.
+/// The task of a process of the baseline.
 #[derive(Subcommand)]
 pub(crate) enum Role {
     /// Sends what comes from `left` to `right` and the other way

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A subscriber to which nothing came for this time fails: records were lost, or the daemon stands still.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a process of the benchmark does.
+/// The task of a process of the benchmark.
 #[derive(Subcommand)]
 pub(crate) enum Role {
     /// Publishes flights

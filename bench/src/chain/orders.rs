@@ -9,7 +9,7 @@ use crate::report::{Figure, Samples};
 use crossdock_device::{Device, MemoryDevice, MemoryOptions, Sent};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
-use crossdock_runtime::rig::{self, Cores, Rig, Source};
+use crossdock_runtime::rig::{self, BatchSource, Cores, Rig};
 use std::io::IoSlice;
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ const AHEAD: usize = 4;
 /// Passes of one round; the middle one counts.
 const PASSES: u64 = 3;
 
-/// What the strong extraction leaves: 72 of about 750 bytes.
+/// The fields that the strong extraction leaves: 72 of about 750 bytes.
 const STRONG: [&str; 11] = [
     "carrier",
     "flight",
@@ -57,7 +57,7 @@ fn reformatted(format: &Format) -> String {
 
 /// A handler of the paper's chains, as a query for what comes in.
 #[derive(Clone, Copy)]
-enum Step {
+enum ChainHandler {
     Strong,
     Weak,
     Reformat,
@@ -65,26 +65,26 @@ enum Step {
     ReformatIf(&'static str),
 }
 
-impl Step {
+impl ChainHandler {
     fn sql(self, input: &Format) -> String {
         match self {
-            Step::Strong => format!("SELECT {} FROM s", unchanged(input, |name| STRONG.contains(&name))),
-            Step::Weak => format!("SELECT {} FROM s", unchanged(input, |name| name != "blocked_seats")),
-            Step::Reformat => format!("SELECT {} FROM s", reformatted(input)),
-            Step::ReformatIf(condition) => format!("SELECT {} FROM s WHERE {condition}", reformatted(input)),
+            ChainHandler::Strong => format!("SELECT {} FROM s", unchanged(input, |name| STRONG.contains(&name))),
+            ChainHandler::Weak => format!("SELECT {} FROM s", unchanged(input, |name| name != "blocked_seats")),
+            ChainHandler::Reformat => format!("SELECT {} FROM s", reformatted(input)),
+            ChainHandler::ReformatIf(condition) => format!("SELECT {} FROM s WHERE {condition}", reformatted(input)),
         }
     }
 }
 
 /// The chains: none, then the six of the figure, in its order.
-const CHAINS: [&[Step]; 7] = [
+const CHAINS: [&[ChainHandler]; 7] = [
     &[],
-    &[Step::Strong, Step::Reformat],
-    &[Step::Weak, Step::Reformat],
-    &[Step::Reformat, Step::Strong],
-    &[Step::Reformat, Step::Weak],
-    &[Step::ReformatIf("number % 10 = 0"), Step::Strong],
-    &[Step::ReformatIf("number % 10 <> 0"), Step::Weak],
+    &[ChainHandler::Strong, ChainHandler::Reformat],
+    &[ChainHandler::Weak, ChainHandler::Reformat],
+    &[ChainHandler::Reformat, ChainHandler::Strong],
+    &[ChainHandler::Reformat, ChainHandler::Weak],
+    &[ChainHandler::ReformatIf("number % 10 = 0"), ChainHandler::Strong],
+    &[ChainHandler::ReformatIf("number % 10 <> 0"), ChainHandler::Weak],
 ];
 
 /// The flights, 350 to 1150 bytes each, blocked seats at their end, in packets.
@@ -123,7 +123,7 @@ fn packets() -> Result<(Format, Vec<Vec<u8>>), Error> {
 struct Path {
     cores: Cores,
     _rig: Rig,
-    /// Who sends, and takes what comes back.
+    /// The sender, and takes what comes back.
     peer: MemoryDevice,
     device: MemoryDevice,
     pool: Pool,
@@ -131,9 +131,9 @@ struct Path {
 }
 
 impl Path {
-    fn new(format: &Format, steps: &[Step]) -> Result<Path, Error> {
+    fn new(format: &Format, steps: &[ChainHandler]) -> Result<Path, Error> {
         let (mut cores, mut rig) = rig::start(&[None], 1)?;
-        let mut from = Source::Stream(0);
+        let mut from = BatchSource::Stream(0);
         let wait = &mut || {
             cores.turn();
             true
@@ -141,7 +141,7 @@ impl Path {
         let mut input = format.clone();
         for (stage, step) in (1..).zip(steps) {
             let (entry, output) = load::sql(&step.sql(&input), &input)?;
-            from = Source::Node(rig.put(vec![entry], 0, from, stage, wait)?);
+            from = BatchSource::Node(rig.put(vec![entry], 0, from, stage, wait)?);
             input = output;
         }
         rig.deliver(from, wait)?;

@@ -1,4 +1,4 @@
-//! The paper's table 1: chains of handlers that do nothing. What a stage costs is the time with n of them less the time with
+//! The paper's table 1: chains of handlers that do nothing. The cost of a stage is the time with n of them less the time with
 //! none, an n-th of it.
 
 use super::figure;
@@ -7,7 +7,7 @@ use crate::flights;
 use crate::load::{self, Feed};
 use crate::report::{Figure, Samples};
 use crossdock_format::Format;
-use crossdock_runtime::rig::{self, Cores, Rig, Source};
+use crossdock_runtime::rig::{self, BatchSource, Cores, Rig};
 use std::time::Instant;
 
 /// The longest chain.
@@ -37,7 +37,7 @@ impl Chain {
             cpus.extend((1..=stages).map(|at| (at % 2 == 1).then_some(cpu)));
         }
         let (mut cores, mut rig) = rig::start(&cpus, QUEUE)?;
-        let mut from = Source::Stream(0);
+        let mut from = BatchSource::Stream(0);
         let wait = &mut || {
             cores.turn();
             true
@@ -46,7 +46,7 @@ impl Chain {
         for stage in 1..=stages {
             let (entry, _) = load::native("pass", &[], format)?;
             let at = if other_cpu.is_some() { stage } else { 0 };
-            from = Source::Node(rig.put(vec![entry], at, from, stage as u32, wait)?);
+            from = BatchSource::Node(rig.put(vec![entry], at, from, stage as u32, wait)?);
         }
         rig.deliver(from, wait)?;
         Ok(Chain { cores, _rig: rig })

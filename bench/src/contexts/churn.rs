@@ -89,7 +89,7 @@ pub(super) fn serve(addr: &str, stream: &str, per_s: u64, run_ms: u64) -> Result
     }
 }
 
-/// What the pieces with churn gave.
+/// The results of the pieces with churn.
 #[derive(Default)]
 struct Churned {
     effects_ns: Vec<u64>,

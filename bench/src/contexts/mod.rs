@@ -55,7 +55,7 @@ impl Role {
 /// Runs a case once, and adds its figures.
 type Case = fn(&Options, &mut Table) -> Result<(), Error>;
 
-/// What is run in a round, in this order: the case, the cores that it needs, and how it is run.
+/// The cases of a round, in this order: the case, the cores that it needs, and how it is run.
 const CASES: [(&str, usize, Case); 4] = [
     ("two_io", 1, spread::two_io),
     ("crossing", 1, spread::crossing),

@@ -154,7 +154,7 @@ fn pairs(spread: Spread, daemon: &Daemon, count: u64) -> Result<Vec<Pair>, Error
     Ok(pairs)
 }
 
-/// What a daemon achieved, in records: a CPU-second of its own, and a second.
+/// The rates of a daemon, in records: a CPU-second of its own, and a second.
 struct Rates {
     per_daemon_cpu_s: f64,
     per_s: f64,

@@ -94,7 +94,7 @@ const SIX_BYTES: usize = 40;
 /// As far as a record is looked at.
 const LOOKED_AT: usize = 84;
 
-/// What one would write for just these two formats: nothing is looked up and nothing checked but that there is a record.
+/// The conversion by hand for just these two formats: nothing is looked up and nothing checked but that there is a record.
 fn hand_written(payload: &[u8], out: &mut Vec<u8>) {
     let mut rest = payload;
     while let Some(length) = record_len(rest) {

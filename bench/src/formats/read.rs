@@ -7,7 +7,7 @@ use crossdock_bench_peers::{Encoder, Typed, flat};
 use crossdock_format::{Record, RecordBuilder, Value, View, record};
 
 record! {
-    /// What is read: a number that may be null, a text, a number.
+    /// The three fields that are read: a number that may be null, a text, a number.
     struct Three {
         dep_delay: Option<f64>,
         origin: [u8; 3],
@@ -15,7 +15,7 @@ record! {
     }
 }
 
-/// What one would do with the three: a sum over those that left from one airport.
+/// The use of the three: a sum over those that left from one airport.
 #[inline]
 fn use_up(sum: u64, dep_delay: Option<f64>, from_jfk: bool, distance: i32) -> u64 {
     let delay = dep_delay.unwrap_or(0.0) as i32;

@@ -13,7 +13,7 @@ pub(super) fn role(args: &[&str]) -> Result<Process, Error> {
     Process::role(&args)
 }
 
-/// What a role measured, by metric.
+/// The figures of a role, by metric.
 pub(super) fn measured(report: &Value) -> Measured {
     let figures = report.as_object().into_iter().flatten();
     figures.filter_map(|(metric, value)| Some((metric.clone(), value.as_f64()?))).collect()

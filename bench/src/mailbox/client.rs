@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const REQUESTS: &str = "requests";
 const REPLIES: &str = "replies";
 
-/// What is done with a message on its way.
+/// The work on a message on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Work {
     /// It is handed on, to and fro, and nobody touches its bytes
@@ -184,7 +184,7 @@ pub(super) fn one_way(addr: &str, cpu: usize, task: &str, single: bool) -> Resul
         }
         Ok(())
     })?;
-    // What the core has not taken yet is a few hundred messages at most; that it took all is seen in its list afterwards.
+    // The core has a few hundred messages at most left to take; that it took all is seen in its list afterwards.
     let elapsed = start.elapsed();
     say(&json!({"msgs_per_s": messages as f64 / elapsed.as_secs_f64(), "messages": messages}));
     wait_for_go()

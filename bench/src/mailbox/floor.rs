@@ -1,4 +1,4 @@
-//! The floor: one atomic word bounced between the two cores. What a round trip costs beyond it is the mailboxes' own.
+//! The floor: one atomic word bounced between the two cores. The rest of a round trip is the mailboxes' own cost.
 //!
 //! Two threads of one process do it: a cache line goes from core to core the same way, whosoever page table it is in.
 

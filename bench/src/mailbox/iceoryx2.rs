@@ -1,7 +1,8 @@
 //! The baseline `iceoryx2`: its publish-subscribe between two processes, polling, one service each way.
 //!
-//! Its settings are the leanest that it has for one publisher and one subscriber that lose nothing. What it leaves under
-//! /dev/shm and in the file system bears a name of this run's own and is cleared away even where a side was killed.
+//! Its settings are the leanest that it has for one publisher and one subscriber that lose nothing. Each file that it
+//! leaves under /dev/shm and in the file system bears a name of this run's own and is cleared away even where a side
+//! was killed.
 
 use super::measure::{BATCH, check, fill, round_trips};
 use crate::cpu::Error;

@@ -43,57 +43,66 @@ pub(crate) struct Options {
     daemon_cpu: Option<usize>,
 }
 
-/// What one run of something gave, by metric.
+/// The results of one run, by metric.
 type Measured = BTreeMap<String, f64>;
 
-/// What all runs of everything gave, by what was run and metric.
+/// The results of all runs, by case and metric.
 type Table = BTreeMap<(&'static str, String), Samples>;
 
 /// Something that is run once a round.
-struct Step {
+struct BenchCase {
     /// Its name in [`LINES`].
     name: &'static str,
     run: fn(&Bench) -> Result<Measured, Error>,
 }
 
-/// What is run in a round, in this order: what is compared stands side by side.
-const STEPS: &[Step] = &[
-    Step { name: "atomic_floor", run: baselines::atomic_floor },
-    Step { name: "payload_floor", run: baselines::payload_floor },
-    Step { name: "enqueue_echo_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "polling"], "") },
-    Step { name: "put_get_64", run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling"], "") },
-    Step { name: "rpc_64", run: crossdock::rpc },
-    Step { name: "put_get_1024", run: |bench| crossdock::round_trips(bench, &["put-get", "1024", "polling"], "") },
-    Step {
+/// The cases of a round, in this order: what is compared stands side by side.
+const STEPS: &[BenchCase] = &[
+    BenchCase { name: "atomic_floor", run: baselines::atomic_floor },
+    BenchCase { name: "payload_floor", run: baselines::payload_floor },
+    BenchCase {
+        name: "enqueue_echo_64",
+        run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "polling"], ""),
+    },
+    BenchCase { name: "put_get_64", run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling"], "") },
+    BenchCase { name: "rpc_64", run: crossdock::rpc },
+    BenchCase { name: "put_get_1024", run: |bench| crossdock::round_trips(bench, &["put-get", "1024", "polling"], "") },
+    BenchCase {
         name: "enqueue_echo_65536",
         run: |bench| crossdock::round_trips(bench, &["enqueue", "65536", "polling"], ""),
     },
-    Step { name: "sync", run: crossdock::sync },
-    Step { name: "unix_stream_64", run: |bench| baselines::unix_stream(bench, 64, "polling") },
+    BenchCase { name: "sync", run: crossdock::sync },
+    BenchCase { name: "unix_stream_64", run: |bench| baselines::unix_stream(bench, 64, "polling") },
     #[cfg(feature = "iceoryx2")]
-    Step { name: "iceoryx2", run: baselines::iceoryx2 },
-    Step {
+    BenchCase { name: "iceoryx2", run: baselines::iceoryx2 },
+    BenchCase {
         name: "signal_queue",
         run: |bench| crossdock::round_trips(bench, &["put-get", "64", "polling", "--by", "signal-queue"], ""),
     },
-    Step { name: "unix_stream_65536", run: |bench| baselines::unix_stream(bench, 65_536, "polling") },
-    Step { name: "put_get_65536", run: |bench| crossdock::round_trips(bench, &["put-get", "65536", "polling"], "") },
-    Step { name: "unix_one_way", run: baselines::unix_one_way },
+    BenchCase { name: "unix_stream_65536", run: |bench| baselines::unix_stream(bench, 65_536, "polling") },
+    BenchCase {
+        name: "put_get_65536",
+        run: |bench| crossdock::round_trips(bench, &["put-get", "65536", "polling"], ""),
+    },
+    BenchCase { name: "unix_one_way", run: baselines::unix_one_way },
     // It reads every byte, as the other end of the Unix stream does.
-    Step { name: "one_way_64", run: |bench| crossdock::one_way(bench, &["sum"]) },
-    Step { name: "one_way_64_single", run: |bench| crossdock::one_way(bench, &["sum", "--single"]) },
-    Step { name: "one_way_64_clients", run: crossdock::one_way_clients },
-    Step { name: "one_way_64_unread", run: |bench| crossdock::one_way(bench, &["discard"]) },
-    Step { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
-    Step { name: "rtt_blocking_64", run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "") },
-    Step {
+    BenchCase { name: "one_way_64", run: |bench| crossdock::one_way(bench, &["sum"]) },
+    BenchCase { name: "one_way_64_single", run: |bench| crossdock::one_way(bench, &["sum", "--single"]) },
+    BenchCase { name: "one_way_64_clients", run: crossdock::one_way_clients },
+    BenchCase { name: "one_way_64_unread", run: |bench| crossdock::one_way(bench, &["discard"]) },
+    BenchCase { name: "unix_stream_blocking", run: |bench| baselines::unix_stream(bench, 64, "blocking") },
+    BenchCase {
+        name: "rtt_blocking_64",
+        run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], ""),
+    },
+    BenchCase {
         name: "rtt_blocking_64_no_spin",
         run: |bench| crossdock::round_trips(bench, &["enqueue", "64", "blocking"], "spin_us = 0\n"),
     },
-    Step { name: "reader_thread", run: crossdock::reader_thread },
-    Step { name: "idle_client", run: crossdock::idle_client },
-    Step { name: "broker_udp", run: |bench| crossdock::broker(bench, Transport::Udp) },
-    Step { name: "broker_local", run: |bench| crossdock::broker(bench, Transport::Shm) },
+    BenchCase { name: "reader_thread", run: crossdock::reader_thread },
+    BenchCase { name: "idle_client", run: crossdock::idle_client },
+    BenchCase { name: "broker_udp", run: |bench| crossdock::broker(bench, Transport::Udp) },
+    BenchCase { name: "broker_local", run: |bench| crossdock::broker(bench, Transport::Shm) },
 ];
 
 /// A line of the result: a step's figure, and the step that it is held against.
@@ -148,7 +157,7 @@ const LINES: &[Line] = &[
     line("broker_local", "msgs_per_s", "broker_local", Some(("udp", "broker_udp"))),
 ];
 
-/// What the steps are given.
+/// The state that all cases share.
 struct Bench {
     cores: Cores,
     /// Of flights that the broker's job moves.

@@ -9,7 +9,7 @@ use crate::cpu::Error;
 use crate::process::end_with_parent;
 use clap::Subcommand;
 
-/// What a process of the benchmark does.
+/// The task of a process of the benchmark.
 #[derive(Subcommand)]
 pub(crate) enum Role {
     /// Bounces an atomic between two cores

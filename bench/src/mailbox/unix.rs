@@ -14,7 +14,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Instant;
 
-/// What the receiver of a one-way run takes with one call.
+/// The most that the receiver of a one-way run takes with one call.
 const RECEIVE_BYTES: usize = 1 << 16;
 
 /// How both sides wait.

@@ -10,7 +10,7 @@ use crate::process::Process;
 
 /// Deploys a handler at the context that has the socket.
 fn deploy(daemon: &Daemon, args: &[&str]) -> Result<(), Error> {
-    // What comes in is known, and a burst after a pause is not to be taken for it.
+    // The rate of the input is known, and a burst after a pause is not to be taken for it.
     let peak = (RECORDS_A_BATCH * 1_000_000 / BATCH_EVERY_US).to_string();
     let before = ["handler", "deploy"];
     let after = ["--place", "c-core-0", "--peak", &peak, "--socket", &daemon.socket];

@@ -71,7 +71,7 @@ const JOB: [(&str, &str); 2] = [
         "SELECT carrier, flight, origin, dest, dep_delay, arr_delay, distance * 2 AS there_and_back, sent FROM late",
     ),
 ];
-/// What follows them: how many each airline had; its name and key.
+/// The handler that follows them: how many each airline had; its name and key.
 const TALLY: (&str, &str) = ("tallied", "carrier");
 
 const METRICS: [(&str, f64); 3] = [("latency_us_p50", 0.5), ("latency_us_p99", 0.99), ("latency_us_p999", 0.999)];
@@ -79,22 +79,22 @@ const BASELINE: Option<&str> = Some("threads");
 const CASES: [&str; 2] = ["c_core", "c_core_ordinary_priority"];
 
 /// A handler, and the format that it makes.
-struct Step {
+struct JobHandler {
     entry: Entry,
     output: Format,
 }
 
 /// The job's handlers, made anew.
-fn job() -> Result<Vec<Step>, Error> {
+fn job() -> Result<Vec<JobHandler>, Error> {
     let mut input = flights::format()?;
     let mut steps = Vec::new();
     for (_, sql) in JOB {
         let (entry, output) = load::sql(sql, &input)?;
         input = output.clone();
-        steps.push(Step { entry, output });
+        steps.push(JobHandler { entry, output });
     }
     let (entry, output) = load::native("tally", &[("key", TALLY.1)], &input)?;
-    steps.push(Step { entry, output });
+    steps.push(JobHandler { entry, output });
     Ok(steps)
 }
 

@@ -1,7 +1,7 @@
 //! The job in an ordinary program, a process of its own: a thread that receives datagrams, a thread for each handler, and channels
 //! between. The last handler's thread sends the answers.
 
-use super::{Step, job, measured};
+use super::{JobHandler, job, measured};
 use crate::cores::{Cores, short_turns};
 use crate::cpu::Error;
 use crate::flights;
@@ -91,7 +91,11 @@ fn receive(socket: &UdpSocket, output: &Sender<Batch>) -> Result<u64, Error> {
 }
 
 /// One handler's thread: batch after batch, until the thread before it has ended.
-fn work(step: Step, input: &Receiver<Batch>, mut output: impl FnMut(Batch) -> Result<(), Error>) -> Result<(), Error> {
+fn work(
+    step: JobHandler,
+    input: &Receiver<Batch>,
+    mut output: impl FnMut(Batch) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut handler: Box<dyn Handler> = step.entry.handler;
     let (mut pool, mut selection, mut rows) = (pool()?, Selection::default(), Rows::default());
     while let Ok(batch) = input.recv() {

@@ -24,7 +24,7 @@ const REPEATS: usize = 4;
 /// How long the effect of a request is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What publisher, subscriber and requests share.
+/// The state that publisher, subscriber and requests share.
 #[derive(Default)]
 struct Shared {
     /// Versions that have made a message: the newest, and when its first came, in ns.

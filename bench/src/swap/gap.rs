@@ -8,7 +8,7 @@ use crate::load;
 use crate::report::{Table, quantile};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Slice, Span};
-use crossdock_runtime::rig::{self, Cores, Entry, Rig, Source};
+use crossdock_runtime::rig::{self, BatchSource, Cores, Entry, Rig};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ const SELECTS: [&str; 2] = [
 /// The two versions of the second: running counts by key, under another name.
 const COUNTS: [&str; 2] = ["count", "seen"];
 
-/// What came out.
+/// The records that came out.
 #[derive(Default)]
 struct Seen {
     next: u64,
@@ -82,7 +82,7 @@ struct Windows {
     without: Vec<u64>,
 }
 
-/// What the window now open is.
+/// The state of the window now open.
 #[derive(Clone, Copy, PartialEq)]
 enum Open {
     AtSwap,
@@ -159,9 +159,9 @@ impl Line {
         };
         let (select, counted) = load::sql(SELECTS[1], &input)?;
         let (count, output) = load::native("tally", &[("key", "key"), ("count_as", COUNTS[1])], &counted)?;
-        let first = rig.put(vec![select], 0, Source::Stream(0), 1, wait)?;
-        let second = rig.put(vec![count], 0, Source::Node(first), 2, wait)?;
-        rig.deliver(Source::Node(second), wait)?;
+        let first = rig.put(vec![select], 0, BatchSource::Stream(0), 1, wait)?;
+        let second = rig.put(vec![count], 0, BatchSource::Node(first), 2, wait)?;
+        rig.deliver(BatchSource::Node(second), wait)?;
         let line = Line {
             cores,
             pool: Pool::new(PoolConfig { classes: vec![(4096, 1024)] })?,
@@ -212,7 +212,7 @@ impl Line {
         Ok(())
     }
 
-    /// What is there is handled, and comes out.
+    /// The records that are there are handled, and comes out.
     fn turn(&mut self) {
         let began_ns = self.since.elapsed().as_nanos() as u64;
         let changed = self.cores.turn();
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_twice_or_comes_late_is_distinguished() {
+    fn missing_repeated_and_late_records_are_distinguished() {
         let mut seen = Seen::default();
         for number in [0, 1, 3, 3, 2, 6] {
             seen.take(number, 1);

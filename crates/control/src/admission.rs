@@ -5,11 +5,11 @@
 //! and bandwidth are all compared, and what fits nowhere is refused with the figures of every context.
 
 use crate::figures::{Bandwidth, Rate, Span, Time};
-use crate::load::{Context, Contexts, Cost, Flow, HANDING_NS_PER_BATCH, Kind, Load, SLICE_NS, at_least, whole};
+use crate::load::{Context, Contexts, CoreKind, Cost, Flow, HANDING_NS_PER_BATCH, Load, SLICE_NS, at_least, whole};
 use std::cmp::Reverse;
 use std::fmt;
 
-/// What the line takes for a byte, in ps, at 10 Gbit/s.
+/// The time of the line for a byte, in ps, at 10 Gbit/s.
 pub const LINE_PS_PER_BYTE: u64 = 800;
 /// The least that a message occupies on the line, in bytes: the smallest frame of an Ethernet with what is around it.
 pub const LINE_BYTES_AT_LEAST: u64 = 84;
@@ -34,7 +34,7 @@ impl Class {
     pub fn of(cost: &Cost) -> Class {
         let bytes = at_least(LINE_BYTES_AT_LEAST as f64, cost.bytes_in_per_message);
         let line_ps = at_least(bytes, cost.bytes_out_per_message) * LINE_PS_PER_BYTE as f64;
-        // What the context does for a batch is not the handler's.
+        // The context's work for a batch is not the handler's.
         let of_batch = at_least(0.0, cost.ns_per_batch - HANDING_NS_PER_BATCH as f64);
         let own_ps = (of_batch / cost.batch() + cost.ns_per_message) * 1000.0;
         match cost.step_ns() > SLICE_NS || whole(own_ps) > whole(line_ps) {
@@ -53,12 +53,12 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a handler needs of a context.
+/// The needs of a handler at a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// What it is predicted to take.
+    /// Its predicted load.
     pub load: Load,
-    /// What is kept for it whether it takes it or not.
+    /// The load that is kept for it whether it takes it or not.
     pub reserve: Load,
     /// The rate that the prediction is for, in messages per s.
     pub rate_msgs_per_s: u64,
@@ -66,14 +66,14 @@ pub struct Need {
     pub step_ns: u64,
     /// Its nature.
     pub class: Class,
-    /// Whether it is bounded by construction. What is not never goes to a c-core.
+    /// Whether it is bounded by construction. A handler that is not never goes to a c-core.
     pub is_metered: bool,
     /// Whether the prediction is from no real messages.
     pub is_provisional: bool,
 }
 
 impl Need {
-    /// What a metered handler of this cost needs at a rate, with nothing reserved.
+    /// The needs of a metered handler of this cost at a rate, with nothing reserved.
     #[must_use]
     pub fn of(cost: &Cost, rate_msgs_per_s: u64) -> Need {
         Need {
@@ -87,7 +87,7 @@ impl Need {
         }
     }
 
-    /// What one needs that has several formats or streams to read: the loads and rates of both, the longer step.
+    /// The needs of a handler that has several formats or streams to read: the loads and rates of both, the longer step.
     #[must_use]
     pub fn and(self, other: Need) -> Need {
         Need {
@@ -101,7 +101,7 @@ impl Need {
         }
     }
 
-    /// What it takes of its context's headroom, crossings included: what is predicted, or reserved where that is more.
+    /// Its share of its context's headroom, crossings included: what is predicted, or reserved where that is more.
     #[must_use]
     pub fn committed(&self, crossing: Load) -> Load {
         (self.load + crossing).max(self.reserve)
@@ -110,7 +110,7 @@ impl Need {
 
 /// Where a handler is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum ContextChoice {
     /// Wherever it fits best.
     #[default]
     Auto,
@@ -122,13 +122,13 @@ pub enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionRequest {
     /// Where it is to be.
-    pub place: Place,
+    pub place: ContextChoice,
     /// The contexts that its inputs come from, and what flows from there: at another one they have to be taken over.
     pub inputs: Vec<(usize, Flow)>,
 }
 
 impl AdmissionRequest {
-    /// What it costs at a context to take over the inputs that come from others.
+    /// The cost at a context of taking over the inputs that come from others.
     #[must_use]
     pub fn crossing(&self, at: usize) -> Load {
         let others = self.inputs.iter().filter(|(from, _)| *from != at);
@@ -146,7 +146,7 @@ impl AdmissionRequest {
 pub struct Admitted {
     /// Where.
     pub context: usize,
-    /// What it takes there of the headroom.
+    /// Its share of the headroom there.
     pub committed: Load,
     /// Its nature.
     pub class: Class,
@@ -168,21 +168,21 @@ pub enum Obstacle {
     },
     /// Time, in ns per s.
     Time {
-        /// What it would take, crossings included.
+        /// The load that it would take, crossings included.
         needs: u64,
         /// The amount that exists.
         has: u64,
     },
     /// Buffers.
     Buffers {
-        /// What it would hold.
+        /// The buffers that it would hold.
         needs: u64,
         /// The amount that exists.
         has: u64,
     },
     /// Bandwidth, in bytes per s.
     Bandwidth {
-        /// What it would make.
+        /// The bytes that it would make.
         needs: u64,
         /// The amount that exists.
         has: u64,
@@ -231,7 +231,7 @@ pub enum Refused {
     /// It fits nowhere, or not where it has to be.
     #[error("{}", no_room(need, tried))]
     NoRoom {
-        /// What it needs.
+        /// Its needs.
         need: Need,
         /// Each context that was tried.
         tried: Vec<Tried>,
@@ -256,7 +256,7 @@ fn no_room(need: &Need, tried: &[Tried]) -> String {
     text + &format!(": remove or move a handler, {less}, or add a context")
 }
 
-/// What it needs, and at which rate or since it is reserved.
+/// Its needs, and at which rate or since it is reserved.
 fn needs(need: &Need) -> String {
     let time = Time(need.committed(Load::default()).time_ns_per_s);
     match need.reserve.time_ns_per_s > need.load.time_ns_per_s {
@@ -268,7 +268,7 @@ fn needs(need: &Need) -> String {
 /// Whether a handler fits at a context.
 ///
 /// # Errors
-/// What is in the way: the first of meter, step, time, buffers, bandwidth.
+/// The obstacle: the first of meter, step, time, buffers, bandwidth.
 pub fn fit(need: &Need, crossing: Load, contexts: &Contexts, at: usize) -> Result<(), Obstacle> {
     let has = contexts.headroom(at);
     fit_within(need, crossing, &contexts.list()[at], has)
@@ -279,8 +279,8 @@ pub(crate) fn fit_within(need: &Need, crossing: Load, context: &Context, has: Lo
     let needs = need.committed(crossing);
     let Context { capacity, .. } = context;
     match capacity.kind {
-        Kind::CCore if !need.is_metered => return Err(Obstacle::Unmetered),
-        Kind::CCore if need.step_ns > capacity.slice_ns => {
+        CoreKind::CCore if !need.is_metered => return Err(Obstacle::Unmetered),
+        CoreKind::CCore if need.step_ns > capacity.slice_ns => {
             return Err(Obstacle::Step { needs_ns: need.step_ns, has_ns: capacity.slice_ns });
         }
         _ => {}
@@ -316,8 +316,8 @@ pub(crate) fn order(contexts: &Contexts, nearest: Option<usize>) -> Vec<usize> {
 pub fn admit(need: &Need, contexts: &Contexts, request: &AdmissionRequest) -> Result<Admitted, Refused> {
     let nearest = request.nearest();
     let order = match &request.place {
-        Place::Auto => order(contexts, nearest),
-        Place::Named(name) => match contexts.find(name) {
+        ContextChoice::Auto => order(contexts, nearest),
+        ContextChoice::Named(name) => match contexts.find(name) {
             Some(at) => vec![at],
             None => {
                 let known = contexts.list().iter().map(|context| context.name.clone()).collect();
@@ -339,14 +339,21 @@ pub fn admit(need: &Need, contexts: &Contexts, request: &AdmissionRequest) -> Re
     Err(Refused::NoRoom { need: *need, tried })
 }
 
-fn why(need: &Need, contexts: &Contexts, at: usize, nearest: Option<usize>, tried: &[Tried], place: &Place) -> String {
+fn why(
+    need: &Need,
+    contexts: &Contexts,
+    at: usize,
+    nearest: Option<usize>,
+    tried: &[Tried],
+    place: &ContextChoice,
+) -> String {
     let name = &contexts.list()[at].name;
     let has = Time(contexts.headroom(at).time_ns_per_s);
     let mut text = format!("{}, {}: {name} has {has}", need.class, needs(need));
     match place {
-        Place::Named(_) => text += " and is the named context",
-        Place::Auto if nearest == Some(at) => text += " and its input comes from there",
-        Place::Auto => {}
+        ContextChoice::Named(_) => text += " and is the named context",
+        ContextChoice::Auto if nearest == Some(at) => text += " and its input comes from there",
+        ContextChoice::Auto => {}
     }
     for one in tried {
         text += &format!("; {one}");

@@ -1,4 +1,4 @@
-//! What is moved, degraded, limited or stopped while everything runs, second by second.
+//! Handlers that are moved, degraded, limited or stopped while everything runs, second by second.
 //!
 //! A plan lets in what fits by what was predicted. Then rates rise, other work comes, and a context has more to do than was
 //! thought. The paper expects the platform "to balance and dynamically reassign workload across different c-cores"
@@ -18,9 +18,9 @@
 //!
 //! It has no clock: who calls it every second, with what was measured in that second, makes time pass.
 
-use crate::admission::{Class, Need, Place, fit_within, order};
+use crate::admission::{Class, ContextChoice, Need, fit_within, order};
 use crate::figures::{Bandwidth, Time};
-use crate::load::{Contexts, Flow, Kind, Load, MAX_CONTEXTS, MAX_HANDLERS};
+use crate::load::{Contexts, CoreKind, Flow, Load, MAX_CONTEXTS, MAX_HANDLERS};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct Rules {
     pub over_s: u32,
     /// … of the last `of_s`, at most 32. A handler's overruns are counted over the same seconds.
     pub of_s: u32,
-    /// What else is to be left free where something comes back, in percent, besides the margin.
+    /// The share that is to be left free besides where something comes back, in percent, besides the margin.
     pub return_percent: u8,
     /// How long there has to have been room for what comes back, in s.
     pub return_s: u32,
@@ -50,7 +50,7 @@ impl Default for Rules {
     }
 }
 
-/// What becomes of a handler that is over its budget.
+/// The policy for a handler that is over its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overrun {
     /// It goes to a g-core, one that is computation-centric also where none has room; otherwise, or if its place is fixed, it
@@ -68,13 +68,13 @@ pub struct HandlerSample {
     pub name: String,
     /// Its context.
     pub context: usize,
-    /// What it needs: its load is what was measured.
+    /// Its needs: its load is what was measured.
     pub need: Need,
     /// Where it is to be. Only those that may be anywhere are moved.
-    pub place: Place,
-    /// What reached it.
+    pub place: ContextChoice,
+    /// The flow that reached it.
     pub arriving: Flow,
-    /// What it made.
+    /// The flow that it made.
     pub leaving: Flow,
     /// Steps that took longer than its budget.
     pub overruns: u32,
@@ -82,11 +82,11 @@ pub struct HandlerSample {
     pub is_far_over: bool,
     /// Whether it is limited, since it went over its budget.
     pub is_limited: bool,
-    /// What becomes of it if it is over its budget.
+    /// The policy if it is over its budget.
     pub policy: Overrun,
     /// Time that its budget allows it in all, in ns per s.
     pub budget_ns_per_s: u64,
-    /// What it does with less, if it has a rule for that.
+    /// Its rule for doing with less, if it has a rule for that.
     pub rule: Option<RuleSecond>,
 }
 
@@ -95,11 +95,11 @@ pub struct HandlerSample {
 pub struct RuleSecond {
     /// Whether it goes by it.
     pub is_applied: bool,
-    /// What its messages would take if that were the other way round.
+    /// The load of its messages if that were the other way round.
     pub otherwise: Load,
 }
 
-/// What was measured in one second.
+/// The measurements of one second.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
     /// With nothing committed but the system work that was measured.
@@ -110,7 +110,7 @@ pub struct Sample<'a> {
     pub delayed: &'a [bool],
 }
 
-/// What is to be done.
+/// A change to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A handler goes to another context.
@@ -151,7 +151,7 @@ pub enum Decision {
     },
 }
 
-/// What is remembered from second to second. It starts anew with the daemon.
+/// The state that is kept from second to second. It starts anew with the daemon.
 #[derive(Clone, Debug)]
 pub struct Balance {
     rules: Rules,
@@ -199,7 +199,8 @@ impl Balance {
         Balance { rules, contexts, trips, overruns, exceeded, limited, headroom_streak_s: BTreeMap::new() }
     }
 
-    /// One more second has passed. What is to be done now; what was not done is decided again as long as it is right.
+    /// One more second has passed. Gives the changes to be made now; those that were not made are decided again while
+    /// they are right.
     ///
     /// Of handlers and contexts over the bounds the last ones are not looked at.
     pub fn second(&mut self, second: &Sample<'_>) -> Vec<Decision> {
@@ -297,7 +298,7 @@ impl Balance {
         now.decisions.push(Decision::Limit { handler: handler.name.clone(), ns_per_s: None, why });
     }
 
-    /// What its policy says about a handler that is over its budget. `false`: nothing that is new.
+    /// The answer of its policy to a handler that is over its budget. `false`: nothing that is new.
     fn answer_overrun<'a>(now: &mut Now<'a>, handler: &'a HandlerSample, why: String) -> bool {
         if handler.policy == Overrun::Stop {
             now.stop(handler, why);
@@ -321,8 +322,8 @@ impl Balance {
             return false;
         }
         let reason = match handler.place {
-            Place::Auto => "no g-core has room for it",
-            Place::Named(_) => "its place is fixed",
+            ContextChoice::Auto => "no g-core has room for it",
+            ContextChoice::Named(_) => "its place is fixed",
         };
         let limit = Time(handler.budget_ns_per_s);
         let why = format!("{why}, and {reason}: it gets the {limit} that its budget allows");
@@ -346,7 +347,7 @@ impl Balance {
                 self.leave(&handler.name, &now.contexts.list()[handler.context].name, &now.contexts.list()[*to].name);
             }
             if !sent.is_empty() {
-                // What has been done shows from the next second on.
+                // The changes of this second show from the next second on.
                 self.forget(&now.contexts, at);
             }
         }
@@ -378,7 +379,8 @@ impl Balance {
         let mut coming = Vec::new();
         let delayed: Vec<bool> = (0..now.contexts.list().len()).map(|at| self.was_delayed(&now.contexts, at)).collect();
         self.trips.retain(|name, trip| {
-            let Some(handler) = at_work.get(name.as_str()).filter(|handler| handler.place == Place::Auto) else {
+            let Some(handler) = at_work.get(name.as_str()).filter(|handler| handler.place == ContextChoice::Auto)
+            else {
                 return false;
             };
             let Some(home) = now.contexts.find(&trip.home) else { return false };
@@ -524,11 +526,11 @@ impl<'a> Now<'a> {
     /// handler with where it was sent.
     ///
     /// Computation-centric ones go first, then those with nothing reserved, then any that is enough by itself, then those whose
-    /// messages cost least to be taken over. Who turns out not to be needed stays.
+    /// messages cost least to be taken over. A handler that turns out not to be needed stays.
     fn offload(&mut self, at: usize, extra_percent: u8, why: &str) -> Vec<(&'a HandlerSample, usize)> {
         let excess = self.contexts.excess(at);
         let may_go = |handler: &&&HandlerSample| {
-            handler.place == Place::Auto
+            handler.place == ContextChoice::Auto
                 && self.contexts.is_same_cpu(at, handler.context)
                 && !self.is_decided(&handler.name)
         };
@@ -584,7 +586,7 @@ impl<'a> Now<'a> {
     }
 
     fn is_g_core(&self, at: usize) -> bool {
-        self.contexts.list().get(at).is_some_and(|context| context.capacity.kind == Kind::GCore)
+        self.contexts.list().get(at).is_some_and(|context| context.capacity.kind == CoreKind::GCore)
     }
 
     /// A g-core that has room for a handler, which may go there.
@@ -592,13 +594,13 @@ impl<'a> Now<'a> {
         let crossing = handler.arriving.crossing();
         let fits = |at: usize| fit_within(&handler.need, crossing, &self.contexts.list()[at], self.headroom(at, 0));
         let mut order = order(&self.contexts, None).into_iter();
-        order.find(|at| handler.place == Place::Auto && self.is_g_core(*at) && fits(*at).is_ok())
+        order.find(|at| handler.place == ContextChoice::Auto && self.is_g_core(*at) && fits(*at).is_ok())
     }
 
     /// The g-core with the most time left, for a computation-centric handler that has room at none: there it takes time from
     /// handlers that may take long as well, and not from the network and from handlers of bounded steps.
     fn emptiest_g_core(&self, handler: &HandlerSample) -> Option<usize> {
-        let may_go = handler.place == Place::Auto && handler.need.class == Class::Computation;
+        let may_go = handler.place == ContextChoice::Auto && handler.need.class == Class::Computation;
         // One that is lost leaves all of its time free, which nobody gets.
         let is_lost = |at: usize| self.contexts.list()[at].capacity.margin_percent >= 100;
         order(&self.contexts, None).into_iter().find(|at| may_go && self.is_g_core(*at) && !is_lost(*at))

@@ -22,11 +22,11 @@ pub const MAX_CONVERSIONS: usize = 1024;
 pub const MAX_STEPS: usize = crossdock_format::registry::MAX_STEPS;
 /// Formats whose guard is remembered at most; a graph in which more were left by conversions plans nothing by name.
 pub const MAX_GUARDED: usize = 4096;
-/// What it costs to move a byte between two steps, in ps: about what a core copies from its cache. With it a chain that
+/// The cost of moving a byte between two steps, in ps: about what a core copies from its cache. With it a chain that
 /// extracts first is cheaper than one that first reformats all that it will then drop.
 pub const MOVE_PS_PER_BYTE: u64 = 32;
 
-/// What a conversion is expected to cost a record.
+/// The expected cost of a conversion for a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Time, in ps.
@@ -66,7 +66,7 @@ pub struct Conversion {
     pub to: FormatId,
     /// Whose it is.
     pub owner: Owner,
-    /// What it is expected to cost.
+    /// Its expected cost.
     pub cost: Cost,
 }
 
@@ -83,7 +83,7 @@ pub enum Refused {
 
 /// One step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ConversionStep {
     /// The format that it reads.
     pub from: FormatId,
     /// The format that it makes.
@@ -96,7 +96,7 @@ pub struct Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// In the order in which they run; each makes what the next one reads.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ConversionStep>,
     /// The sum of the steps' [`Cost::weight`], in ps.
     pub weight: u64,
 }
@@ -253,7 +253,7 @@ impl Graph {
                     best = Some(end.clone());
                 }
             }
-            // Who may be read is read: nothing leads on from there.
+            // A format that may be read is read: nothing leads on from there.
             longer.retain(|to, _| !accept.contains(to));
             ways = longer;
         }
@@ -279,14 +279,14 @@ impl Candidate {
         way
     }
 
-    /// What makes one better than another: the lower, the better.
+    /// The order of chains: the lower, the better.
     fn key(&self) -> (u64, usize, &[FormatId]) {
         (self.weight, self.formats.len(), &self.formats)
     }
 
     fn chain(self) -> Chain {
         let pairs = self.formats.windows(2).zip(self.numbers);
-        let step = |(pair, conversion): (&[FormatId], _)| Step { from: pair[0], to: pair[1], conversion };
+        let step = |(pair, conversion): (&[FormatId], _)| ConversionStep { from: pair[0], to: pair[1], conversion };
         Chain { steps: pairs.map(step).collect(), weight: self.weight }
     }
 }

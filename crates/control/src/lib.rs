@@ -1,4 +1,4 @@
-//! What should run where, decided without touching anything: what is known comes in as values, a plan goes out.
+//! The placement of handlers, decided without touching anything: the known state comes in as values, a plan goes out.
 //!
 //! [`conversions`] is the graph of the conversions between a stream's formats, and the cheapest chain through it.
 //! [`order`] says what each step of a chain has to make, so that what nobody needs is left out as early as can be.

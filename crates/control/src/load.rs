@@ -1,4 +1,4 @@
-//! What handlers cost, what that comes to at a rate, and what contexts have left.
+//! The costs of handlers, their loads at a rate, and the headroom of contexts.
 //!
 //! A [`Cost`] is measured on a sample of a stream's real messages. With the stream's peak rate it gives a [`Load`]: time,
 //! buffers and bandwidth. A context's *headroom* is its capacity less a margin, less what system work takes (transport, acks,
@@ -22,25 +22,25 @@ pub const MARGIN_PERCENT: u8 = 20;
 /// Time that one step of a handler may take on a c-core: what everything else there may have to wait. An ack that is so much
 /// later is still far from a sender's time-out.
 pub const SLICE_NS: u64 = 200_000;
-/// What a batch costs that goes to another context: an entry of the ring, and the ring's two indices, each a cache line
+/// The cost of a batch that goes to another context: an entry of the ring, and the ring's two indices, each a cache line
 /// that the other core has just written.
 pub const CROSSING_NS_PER_BATCH: u64 = 150;
-/// What a batch is expected to cost a context to bring to a handler, besides what the handler does with it: it is put into a
+/// The expected cost to a context of bringing a batch to a handler, besides what the handler does with it: it is put into a
 /// queue and taken out, counted, and its descriptor kept for the next. Some lines of memory that others have displaced. Only
 /// estimates need it: what is measured at work has it in it.
 pub const HANDING_NS_PER_BATCH: u64 = 300;
-/// What is added to an estimate, in percent, until it is known what a handler takes at work.
+/// The margin on an estimate, in percent, until it is known what a handler takes at work.
 pub const ESTIMATE_MARGIN_PERCENT: u8 = 10;
-/// What each message of such a batch costs besides: its place in the list of record boundaries.
+/// The further cost of each message of such a batch: its place in the list of record boundaries.
 pub const CROSSING_NS_PER_MESSAGE: u64 = 1;
-/// What each byte of it costs, in ps: it is read from another core's cache.
+/// The cost of each byte of it, in ps: it is read from another core's cache.
 pub const CROSSING_PS_PER_BYTE: u64 = 32;
 /// Buffers of a handler that never waits: one that is being filled, one that is being read.
 const BUFFERS_AT_LEAST: u64 = 2;
 /// No load counts for more than this, so that the sum of all handlers' fits.
 const MOST: u64 = u64::MAX >> 12;
 
-/// What one handler costs on one input format, as measured on a sample.
+/// The cost of one handler on one input format, as measured on a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Time that each batch takes, whatever is in it, in ns.
@@ -64,7 +64,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What it takes at a rate.
+    /// Its load at a rate.
     ///
     /// Buffers are what flows in and out times how long it stays (Little's law): a batch waits for one round of its context
     /// ([`SLICE_NS`]) and is then worked on; what was made waits for the next round, to leave. To that a few that are
@@ -98,7 +98,7 @@ impl Cost {
         }
     }
 
-    /// What an estimate counts with where it is to be decided whether it fits: with [`ESTIMATE_MARGIN_PERCENT`] more.
+    /// The cost of an estimate where it is to be decided whether it fits: with [`ESTIMATE_MARGIN_PERCENT`] more.
     #[must_use]
     pub fn with_margin(self) -> Cost {
         self.slower(1.0 + f64::from(ESTIMATE_MARGIN_PERCENT) / 100.0)
@@ -110,7 +110,7 @@ impl Cost {
         at_least(0.0, self.ns_per_batch) / self.batch() + at_least(0.0, self.ns_per_message)
     }
 
-    /// What reaches it at a rate.
+    /// The flow that reaches it at a rate.
     #[must_use]
     pub fn arriving(&self, rate_msgs_per_s: u64) -> Flow {
         let rate = rate_msgs_per_s as f64;
@@ -121,7 +121,8 @@ impl Cost {
         }
     }
 
-    /// What it makes at a rate. It hands on batches, so as many as it got, or fewer where hardly one has a message left.
+    /// The flow that it makes at a rate. It hands on batches, so as many as it got, or fewer where hardly one has a
+    /// message left.
     #[must_use]
     pub fn leaving(&self, rate_msgs_per_s: u64) -> Flow {
         let rate = rate_msgs_per_s as f64;
@@ -164,7 +165,7 @@ pub(crate) fn whole(figure: f64) -> u64 {
     if figure.is_nan() { u64::MAX } else { figure.ceil() as u64 }
 }
 
-/// What a handler takes of its context, or a context has.
+/// The load that a handler is for its context, or the capacity of a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Time of a core, in ns per s.
@@ -238,7 +239,7 @@ impl Sub for Load {
     }
 }
 
-/// What flows from one place to another.
+/// The flow from one place to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Batches per s.
@@ -250,7 +251,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// What it costs to take this flow over from another context.
+    /// The load of taking this flow over from another context.
     ///
     /// The reading side pays: the writer's stores are buffered and it goes on, the reader waits for the lines.
     #[must_use]
@@ -265,18 +266,18 @@ impl Flow {
 
 /// The two kinds of execution contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum CoreKind {
     /// On a communication core: polled, run to completion, only for metered handlers.
     CCore,
     /// On a general core: for handlers that compute long, hold much state or may block.
     GCore,
 }
 
-/// What a context can give.
+/// The capacity of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Which kind of context it is.
-    pub kind: Kind,
+    pub kind: CoreKind,
     /// The CPU that it runs on. Contexts of the same CPU share its time. `None`: whichever is free, so that it shares with
     /// none; what it takes from others is then measured as theirs.
     pub cpu: Option<u32>,
@@ -291,7 +292,7 @@ pub struct Capacity {
 impl Capacity {
     /// A context that may take all the time of its CPU, with the usual margin and slice and no bound in bytes.
     #[must_use]
-    pub fn of_cpu(kind: Kind, cpu: Option<u32>, buffers: u64) -> Capacity {
+    pub fn of_cpu(kind: CoreKind, cpu: Option<u32>, buffers: u64) -> Capacity {
         let most = Load { time_ns_per_s: CPU_NS_PER_S, buffers, bytes_per_s: u64::MAX };
         Capacity { kind, cpu, most, margin_percent: MARGIN_PERCENT, slice_ns: SLICE_NS }
     }
@@ -302,9 +303,9 @@ impl Capacity {
 pub struct Context {
     /// As in `c-core-0`.
     pub name: String,
-    /// What it can give.
+    /// Its capacity.
     pub capacity: Capacity,
-    /// What transport, acks, control and subscriptions take, as measured.
+    /// The load of transport, acks, control and subscriptions take, as measured.
     pub system: Load,
 }
 
@@ -401,7 +402,7 @@ impl Contexts {
         self.used[at]
     }
 
-    /// What a context has left, less its margin. Of the time no more than its CPU has left for all that share it.
+    /// The headroom of a context, less its margin. Of the time no more than its CPU has left for all that share it.
     #[must_use]
     pub fn headroom(&self, at: usize) -> Load {
         self.headroom_with(at, 0)
@@ -448,7 +449,7 @@ impl Contexts {
         (own, self.cpu(at).map_or(own, |(_, widest)| *widest))
     }
 
-    /// What a context may take, and the time that all on its CPU may.
+    /// The most that a context may take, and the time that all on its CPU may.
     fn most(&self, at: usize, margin_percent: u8, of_cpu_percent: u8) -> (Load, u64) {
         let cpu = Load { time_ns_per_s: CPU_NS_PER_S, ..Load::default() };
         let cpu = self.cpu(at).map_or(u64::MAX, |_| cpu.less_percent(of_cpu_percent).time_ns_per_s);

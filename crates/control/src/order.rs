@@ -1,4 +1,4 @@
-//! What each step of a chain has to make.
+//! The fields that each step of a chain has to make.
 //!
 //! The paper's figure 3: a chain that extracts first what is needed, and reformats that, beats one that reformats all and
 //! then drops most of it. Whoever registers conversions does not know what chains they will be steps of. So a chain is looked

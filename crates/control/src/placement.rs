@@ -3,8 +3,8 @@
 //! A handler takes the same time wherever it runs, so what differs between two placements is what flows from one context to
 //! another ([`Flow::crossing`]). The search goes through the handlers in the order of the data, tries contexts by the
 //! least that the whole can cost from there, and comes back where nothing fits or nothing cheaper can follow. That least is
-//! exact for a chain as long as headroom is no obstacle, so the first descent mostly is the end. What is not searched to
-//! its end within [`MAX_STEPS`] is improved by moving single handlers.
+//! exact for a chain as long as headroom is no obstacle, so the first descent mostly is the end. A placement that is
+//! not searched to its end within [`MAX_STEPS`] is improved by moving single handlers.
 
 use crate::admission::{Need, fit, order};
 use crate::load::{Contexts, Flow, Load};
@@ -20,7 +20,7 @@ const NEVER: u64 = u64::MAX;
 
 /// Where an input of a handler comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum InputSource {
     /// From another one that is placed with it, which comes before it in the list.
     Node(usize),
     /// From a context that is given.
@@ -30,16 +30,16 @@ pub enum Source {
 /// A handler that is to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it needs.
+    /// Its needs.
     pub need: Need,
     /// The one context where it may be, if it was named.
     pub place: Option<usize>,
-    /// What it reads.
-    pub reads: Vec<Source>,
-    /// What it makes.
+    /// Its inputs.
+    pub reads: Vec<InputSource>,
+    /// The flow that it makes.
     pub leaving: Flow,
     /// The contexts that this flows to besides those of other nodes: of readers that stay where they are, or the one with the
-    /// device. What they pay for taking it over is a cost, but it is not held against their headroom.
+    /// device. The cost that they have of taking it over counts, but it is not held against their headroom.
     pub to: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ pub struct Placed {
     pub is_cheapest: bool,
 }
 
-/// Places handlers; each comes after those that it reads. What is returned is within all headroom, margins
+/// Places handlers; each comes after those that it reads. The placement is within all headroom, margins
 /// included. The same arguments give the same places.
 ///
 /// `None`: nothing fits, or nothing was found in time.
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
             let whole = |at: usize| own[next][at].saturating_add(later[next][at]);
             let anywhere = all.clone().map(whole).min().unwrap_or(NEVER);
             // Only the flow from the very node before it counts, so for what is no chain this is less than it will be.
-            let is_read = nodes[next].reads.contains(&Source::Node(next - 1));
+            let is_read = nodes[next].reads.contains(&InputSource::Node(next - 1));
             let crossing = if is_read { time(nodes[next - 1].leaving) } else { 0 };
             later[next - 1] = all.clone().map(|at| whole(at).min(anywhere.saturating_add(crossing))).collect();
         }
@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
         let list = self.empty.list();
         let is_meant = |at: usize| {
             let of_node = |node: &Node| {
-                let reads = |source: &Source| matches!(source, Source::Context(from, _) if *from == at);
+                let reads = |source: &InputSource| matches!(source, InputSource::Context(from, _) if *from == at);
                 node.place == Some(at) || node.to.contains(&at) || node.reads.iter().any(reads)
             };
             self.nodes.iter().any(of_node)
@@ -187,10 +187,10 @@ impl<'a> Search<'a> {
         candidates
     }
 
-    /// What the flows from other nodes cost.
+    /// The cost of the flows from other nodes.
     fn taken_over(&self, node: usize, places: &[usize], at: usize) -> u64 {
-        let crosses = |source: &Source| match source {
-            Source::Node(from) if places[*from] != at => time(self.nodes[*from].leaving),
+        let crosses = |source: &InputSource| match source {
+            InputSource::Node(from) if places[*from] != at => time(self.nodes[*from].leaving),
             _ => 0,
         };
         self.nodes[node].reads.iter().map(crosses).fold(0, u64::saturating_add)
@@ -201,7 +201,7 @@ impl<'a> Search<'a> {
         let mut readers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (reader, node) in self.nodes.iter().enumerate() {
             for source in &node.reads {
-                if let Source::Node(from) = source {
+                if let InputSource::Node(from) = source {
                     readers.entry(*from).or_default().push(reader);
                 }
             }
@@ -241,7 +241,7 @@ impl<'a> Search<'a> {
         contexts
     }
 
-    /// What a node takes of its context with these places.
+    /// The load of a node at its context with these places.
     fn takes(&self, node: usize, places: &[usize]) -> Load {
         self.nodes[node].need.committed(crossing(self.nodes, node, places, places[node]))
     }
@@ -275,11 +275,11 @@ fn time(flow: Flow) -> u64 {
     flow.crossing().time_ns_per_s
 }
 
-/// What a node costs at a context by flows from and to given ones; [`NEVER`] if it would not fit there all by itself.
+/// The cost of a node at a context by flows from and to given ones; [`NEVER`] if it would not fit there all by itself.
 fn own_cost(node: &Node, contexts: &Contexts, at: usize) -> u64 {
     let mut crossing = Load::default();
     for source in &node.reads {
-        if let Source::Context(from, flow) = source
+        if let InputSource::Context(from, flow) = source
             && *from != at
         {
             crossing = crossing + flow.crossing();
@@ -292,12 +292,12 @@ fn own_cost(node: &Node, contexts: &Contexts, at: usize) -> u64 {
     crossing.time_ns_per_s.saturating_add(time(node.leaving).saturating_mul(leaves)).min(NEVER - 1)
 }
 
-/// What it costs a node to take over what comes from other contexts.
+/// The cost to a node of taking over the flows from other contexts.
 fn crossing(nodes: &[Node], node: usize, places: &[usize], at: usize) -> Load {
-    let of_source = |source: &Source| match source {
-        Source::Context(from, flow) if *from != at => flow.crossing(),
-        Source::Node(from) if places[*from] != at => nodes[*from].leaving.crossing(),
-        Source::Node(_) | Source::Context(..) => Load::default(),
+    let of_source = |source: &InputSource| match source {
+        InputSource::Context(from, flow) if *from != at => flow.crossing(),
+        InputSource::Node(from) if places[*from] != at => nodes[*from].leaving.crossing(),
+        InputSource::Node(_) | InputSource::Context(..) => Load::default(),
     };
     nodes[node].reads.iter().fold(Load::default(), |sum, source| sum + of_source(source))
 }

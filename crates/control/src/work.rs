@@ -1,4 +1,4 @@
-//! What a handler takes where it runs, second by second: on probation at first, and then in place of its estimate.
+//! The load of a handler where it runs, second by second: on probation at first, and then in place of its estimate.
 //!
 //! It has no clock: who calls it every second, with what was counted in that second, makes time pass.
 
@@ -12,10 +12,10 @@ pub const PROBATION_TIMES: f64 = 2.0;
 /// work for it is only roughly known.
 const MATTERS_NS_PER_S: f64 = 50e6;
 const MATTERS_NS_PER_BATCH: f64 = 5000.0;
-/// What remains each second of what was counted before.
+/// The share of the earlier counts that remains each second.
 const KEPT: f64 = 0.75;
 
-/// What a handler did at work: counted in one second, or since it was deployed.
+/// The work of a handler: counted in one second, or since it was deployed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Worked {
     /// Batches that came.
@@ -35,7 +35,7 @@ pub struct Worked {
 }
 
 impl Worked {
-    /// What came since `before`.
+    /// The work since `before`.
     #[must_use]
     pub fn since(&self, before: &Worked) -> Worked {
         self.zip(before, |now, before| at_least(0.0, now - before))
@@ -54,12 +54,12 @@ impl Worked {
     }
 }
 
-/// What a handler takes at work. A new handler, and a new version of one, begin without a past.
+/// The costs of a handler at work. A new handler, and a new version of one, begin without a past.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AtWork {
     /// Seconds in which it was measured.
     seconds: u32,
-    /// What was counted in the last seconds, the latest with most weight.
+    /// The counts of the last seconds, the latest with most weight.
     sums: Worked,
     /// Messages in the last second.
     rate_msgs_per_s: f64,
@@ -83,7 +83,7 @@ impl AtWork {
         self.seconds < PROBATION_S
     }
 
-    /// What a message takes, in ns, with what it takes to bring it, if that was measured.
+    /// The cost of a message, in ns, with what it takes to bring it, if that was measured.
     #[must_use]
     pub fn ns_per_message(&self) -> Option<f64> {
         (self.sums.measured_messages >= 1.0).then(|| self.sums.measured_ns / self.sums.measured_messages)
@@ -99,7 +99,7 @@ impl AtWork {
         ns > PROBATION_TIMES * estimated_ns + slack_ns && (ns - estimated_ns) * self.rate_msgs_per_s > MATTERS_NS_PER_S
     }
 
-    /// What each of its formats costs: the estimate with a margin while it is on probation, and then what it takes at work.
+    /// The cost of each of its formats: the estimate with a margin while it is on probation, and then what it takes at work.
     /// Of several formats each keeps its part of that.
     #[must_use]
     pub fn costs(&self, estimates: &[(Cost, f64)]) -> Vec<Cost> {
@@ -128,7 +128,7 @@ impl AtWork {
     }
 }
 
-/// What a message is estimated at, in batches of this length, over all formats; all count the same where no part is known.
+/// The estimate for a message, in batches of this length, over all formats; all count the same where no part is known.
 fn mean_ns(estimates: &[(Cost, f64)], messages_per_batch: f64) -> f64 {
     let whole: f64 = estimates.iter().map(|(_, part)| part).sum();
     let part = |part: f64| if whole > 0.0 { part / whole } else { 1.0 / estimates.len() as f64 };

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use crossdock_control::conversions::{Chain, Cost, Graph, MAX_CONVERSIONS, MAX_STEPS, Owner, Refused, Step};
+use crossdock_control::conversions::{Chain, ConversionStep, Cost, Graph, MAX_CONVERSIONS, MAX_STEPS, Owner, Refused};
 use crossdock_format::FormatId;
 use proptest::prelude::*;
 
@@ -93,11 +93,11 @@ fn a_plan_by_name_never_goes_round_a_conversion_that_strips() {
     let by_name = |_, _| Some(cost(1));
     let mut graph = Graph::default();
     let direct = graph.chain(id(1), &[id(3)], &by_name).unwrap();
-    assert_eq!(direct.steps, [Step { from: id(1), to: id(3), conversion: None }]);
+    assert_eq!(direct.steps, [ConversionStep { from: id(1), to: id(3), conversion: None }]);
     let (strip, _) = graph.add(id(1), id(2), Owner::Session(1), cost(1_000_000)).unwrap();
     let chain = graph.chain(id(1), &[id(3)], &by_name).unwrap();
-    let strips = Step { from: id(1), to: id(2), conversion: Some(strip) };
-    assert_eq!(chain.steps, [strips, Step { from: id(2), to: id(3), conversion: None }]);
+    let strips = ConversionStep { from: id(1), to: id(2), conversion: Some(strip) };
+    assert_eq!(chain.steps, [strips, ConversionStep { from: id(2), to: id(3), conversion: None }]);
     // The session that knew what is private has ended; that it is private has not.
     graph.remove_session(1);
     assert!(graph.is_guarded(id(1)));

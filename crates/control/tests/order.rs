@@ -1,4 +1,4 @@
-//! What a chain must make, against what it comes to.
+//! The output that a chain must make, against what it comes to.
 
 use crossdock_control::order::{Dependency, needed};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn a_chain_extracts_before_it_reformats() {
     // Four fields reformatted, then one of them kept: only that one is made, and only its source read.
     let reformat = vec![of(&[0]), of(&[1]), of(&[2, 3]), of(&[3])];
     assert_eq!(needed(&[reformat.clone(), vec![of(&[1])]]), [vec![false, true, false, false], vec![true]]);
-    // What can fail is made all the same: the records that it refuses stay refused.
+    // A field that can fail is made all the same: the records that it refuses stay refused.
     let mut careful = reformat;
     careful[2].can_fail = true;
     assert_eq!(needed(&[careful.clone(), vec![of(&[1])]]), [vec![false, true, true, false], vec![true]]);

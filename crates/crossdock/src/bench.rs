@@ -30,7 +30,7 @@ pub(crate) fn run(command: &BenchCommand) -> Outcome {
     }
 }
 
-/// What a case measured.
+/// The results of a case.
 #[derive(Serialize)]
 struct Measured {
     case: &'static str,
@@ -64,7 +64,7 @@ fn mailbox(arguments: &BenchMailbox) -> Outcome {
         let pair = Pair::new(&node, (case, task), size).map_err(failure)?;
         let ends = [pair.writer.interrupter(), pair.reader.interrupter()];
         interrupt.on_raise(move || ends.iter().for_each(Interrupter::interrupt));
-        let run = Run { size, duration: arguments.duration, interrupt: &interrupt };
+        let run = BenchRun { size, duration: arguments.duration, interrupt: &interrupt };
         let measured = match case {
             "enqueue" => run.round_trips(case, pair.enqueue_trips()),
             "put_get" => run.round_trips(case, pair.put_get_trips()),
@@ -182,13 +182,13 @@ impl Pair {
 }
 
 /// A case that runs.
-struct Run<'a> {
+struct BenchRun<'a> {
     size: usize,
     duration: Duration,
     interrupt: &'a Interrupt,
 }
 
-impl Run<'_> {
+impl BenchRun<'_> {
     /// Whether the case is over.
     fn is_over(&self, start: Instant) -> bool {
         start.elapsed() >= self.duration || self.interrupt.caught().is_some()

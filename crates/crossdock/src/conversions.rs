@@ -118,7 +118,7 @@ fn codec(encoding: Encoding, arguments: &MessageCoding) -> Outcome<Codec> {
     })
 }
 
-/// What a file of `--schemas` has in it.
+/// The content of a file of `--schemas`.
 const SCHEMAS_HINT: &str = "the file has the answer of a schema registry to GET /schemas, \
                             [{\"id\": 7, \"schemaType\": \"PROTOBUF\", \"schema\": \"...\"}, ...], or a schema file for each \
                             id, {\"7\": \"quote.proto\"}";

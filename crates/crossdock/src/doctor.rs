@@ -41,7 +41,7 @@ const TROUBLES: [&str; 12] = [
     "gone",
 ];
 
-/// What is known of a daemon.
+/// The known state of a daemon.
 #[derive(Default)]
 struct State {
     streams: Vec<StreamInfo>,
@@ -60,9 +60,9 @@ struct State {
 struct Finding {
     /// How bad it is.
     severity: Severity,
-    /// What is wrong, in a sentence.
+    /// The fault, in a sentence.
     text: String,
-    /// What shows more of it, or corrects it.
+    /// The command that shows more of it, or corrects it.
     hint: String,
     /// Findings about subscriptions that have the same are shown as one: the stream and the cause.
     #[serde(skip)]
@@ -150,7 +150,7 @@ fn line(Finding { severity, text, hint, .. }: &Finding, others: u64) -> String {
     let word = if *severity == Severity::Problem { "problem" } else { "warning" };
     let others =
         if others > 0 { format!("; the same for {}", counted(others, "more subscription")) } else { String::new() };
-    // What a program has put into a text cannot begin a line.
+    // Text from a program cannot begin a line.
     let words: Vec<&str> = text.split_whitespace().collect();
     format!("{word}: {}{others} ({hint})\n", words.join(" "))
 }
@@ -178,7 +178,7 @@ impl State {
         Ok(State { streams, subscriptions, contexts, platform, handlers, mailboxes, events, now_ms })
     }
 
-    /// What is wrong, the worst first; `before` is a moment before.
+    /// The faults, the worst first; `before` is a moment before.
     fn findings(&self, before: &State) -> Vec<Finding> {
         let mut findings = Vec::new();
         for of in &self.subscriptions {

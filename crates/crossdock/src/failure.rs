@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::out::say;
 
-/// What a command comes to.
+/// The outcome of a command.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Why a command did not come to its end.
@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     OutputClosed,
 }
 
-/// What was wrong, where, and what would correct it.
+/// The fault, its place, and its remedy.
 #[derive(Debug)]
 pub(crate) struct Complaint {
     message: String,
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// What was wrong, in a sentence.
+    /// The fault, in a sentence.
     pub(crate) fn message(&self) -> &str {
         match self {
             Failure::Usage(complaint) | Failure::Failed(complaint) => &complaint.message,
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// What is said, on one or more lines.
+    /// The text, on one or more lines.
     #[cfg(test)]
     pub(crate) fn text(&self) -> String {
         match self {

@@ -109,7 +109,7 @@ fn diff(arguments: &DiffFormats) -> Outcome {
     out::print(diff.to_string())
 }
 
-/// What is printed of a check with `--json`.
+/// The output of a check with `--json`.
 #[derive(Serialize)]
 struct Checked<'a> {
     stream: &'a str,
@@ -211,7 +211,7 @@ fn find<'f>(formats: &'f [FormatInfo], text: &str, hint: &str) -> Outcome<&'f Fo
     }
 }
 
-/// What may have been meant by a version that is not known, or else the hint.
+/// The version that may have been meant by one that is not known, or else the hint.
 fn nearest(formats: &[FormatInfo], text: &str, hint: &str) -> String {
     let Some((stream, _)) = text.rsplit_once(":v") else { return hint.to_owned() };
     let wanted = stream.to_lowercase();

@@ -1,4 +1,4 @@
-//! What `publish` reads: a file or standard input, plain or gzip, in an encoding that is guessed where it is not said, with
+//! The input of `publish`: a file or standard input, plain or gzip, in an encoding that is guessed where it is not said, with
 //! a schema that is inferred where there is none.
 
 use std::fs::File;
@@ -36,7 +36,7 @@ const COUNTED_BYTES: u64 = 64 << 20;
 
 /// Longest header in which a delimiter is looked for.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// What separates the values of CSV, the likeliest first.
+/// The characters that separate the values of CSV, the likeliest first.
 const DELIMITERS: [u8; 4] = [b';', b'\t', b'|', b','];
 
 /// How what gzip has packed starts.
@@ -66,7 +66,7 @@ impl Input {
         let name = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
         let cannot = |error: io::Error| Failure::failed(format!("cannot read {name}: {error}"));
         let mut whole = None;
-        let source: Box<dyn Source> = match path {
+        let source: Box<dyn ReadableFd> = match path {
             Some(path) => {
                 let file = File::open(path).map_err(cannot)?;
                 let metadata = file.metadata().map_err(cannot)?;
@@ -271,11 +271,11 @@ impl Input {
 
 /// A header of CSV.
 struct Header {
-    /// What was read: it, and blank lines before it.
+    /// The start of the input: it, and blank lines before it.
     start: Vec<u8>,
     /// Where it begins in that.
     line: usize,
-    /// What of it is outside of quotes.
+    /// The part of it that is outside of quotes.
     plain: Vec<u8>,
 }
 
@@ -299,7 +299,7 @@ pub(crate) struct Rows {
     first: Vec<u8>,
 }
 
-/// What was wrong with a row.
+/// The error of a row.
 pub(crate) struct RowError {
     /// Line, column, what was found and what was expected.
     pub(crate) text: String,
@@ -403,19 +403,19 @@ impl From<EncodingError> for RowError {
 }
 
 /// Something to read that can be waited for.
-trait Source: Read + AsFd {}
-impl<T: Read + AsFd> Source for T {}
+trait ReadableFd: Read + AsFd {}
+impl<T: Read + AsFd> ReadableFd for T {}
 
 /// Waits for input and for a signal at once: a blocking read alone would go on after a signal.
 pub(crate) struct Interruptible {
-    source: Box<dyn Source>,
+    source: Box<dyn ReadableFd>,
     interrupt: Interrupt,
 }
 
 impl Interruptible {
     /// A file, or standard input.
     pub(crate) fn open(path: Option<&Path>, interrupt: &Interrupt) -> io::Result<Interruptible> {
-        let source: Box<dyn Source> = match path {
+        let source: Box<dyn ReadableFd> = match path {
             Some(path) => {
                 let file = File::open(path)?;
                 if file.metadata()?.is_dir() {

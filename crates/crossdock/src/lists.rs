@@ -127,7 +127,7 @@ const CLIENT_COLUMNS: [Column<ClientInfo>; 7] = [
     Column::Of("waits"),
 ];
 
-/// What a client is there for.
+/// The purpose of a client.
 fn uses(client: &ClientInfo) -> String {
     let mut uses: Vec<String> = client.publishes.iter().map(|stream| format!("publishes {stream}")).collect();
     let sides = [(client.subscriptions, "subscription"), (client.mailboxes, "mailbox side")];

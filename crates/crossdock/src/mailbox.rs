@@ -104,7 +104,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     hint.into_iter().fold(failure, Failure::hint)
 }
 
-/// What stands in standard output with `put --json`.
+/// The report in standard output with `put --json`.
 #[derive(Serialize)]
 struct Report<'a> {
     mailbox: &'a str,
@@ -115,7 +115,7 @@ struct Report<'a> {
     dropped: Vec<(&'a str, u64)>,
 }
 
-/// What was put, or taken.
+/// The messages that were put or taken.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     messages: u64,
@@ -274,7 +274,7 @@ fn get(arguments: &GetMessages) -> Outcome {
     }
 }
 
-/// What was taken, and the signal that ended it, or what else did.
+/// The messages that were taken, and the signal or other event that ended it.
 struct Takes {
     tally: Tally,
     end: Outcome<Option<i32>>,

@@ -50,7 +50,7 @@ fn write_left(to: BorrowedFd<'_>, left: &mut &[u8], interrupt: &Interrupt) -> io
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // What is ready for more is given all of it, signal or not.
+        // A reader that is ready for more is given all of it, signal or not.
         if !fds[0].revents().is_empty() {
             // Straight to the file: the library's buffer would cut the chunks otherwise.
             match rustix::io::write(to, &left[..left.len().min(chunk_bytes)]) {

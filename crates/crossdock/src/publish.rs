@@ -27,7 +27,7 @@ const PROGRESS_RECORDS: u64 = 1024;
 /// How long an interrupted command waits for what it has sent to be acknowledged.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What stands in standard output with `--json`.
+/// The report in standard output with `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
     stream: &'a str,
@@ -94,7 +94,8 @@ pub(crate) fn run(arguments: &Publish) -> Outcome {
     };
     progress::show_length(&bar);
 
-    let mut run = Run { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
+    let mut run =
+        PublishRun { arguments, publisher, bar, interrupt, started: Instant::now(), skipped: Skips::default() };
     let end = run.send(rows);
     run.end(end, &name, is_inferred)
 }
@@ -113,7 +114,7 @@ fn may_wait(file: Option<&Path>) -> bool {
 fn settle(publisher: &Publisher, interrupt: &Interrupt) {
     interrupt.settle();
     publisher.interrupter().withdraw();
-    // What is left goes out now, whoever is there.
+    // The rest goes out now, whoever is there.
     publisher.stop_awaiting_subscribers();
 }
 
@@ -228,7 +229,7 @@ fn infer(input: &mut Input, encoding: Encoding, options: &EncodingOptions, bar: 
     Ok(format)
 }
 
-struct Run<'a> {
+struct PublishRun<'a> {
     arguments: &'a Publish,
     publisher: Publisher,
     bar: ProgressBar,
@@ -237,7 +238,7 @@ struct Run<'a> {
     skipped: Skips,
 }
 
-impl Run<'_> {
+impl PublishRun<'_> {
     /// Publishes rows until something ends it.
     fn send(&mut self, mut rows: Rows) -> End {
         let mut pace = self.arguments.rate.map(Pace::new);
@@ -292,7 +293,7 @@ impl Run<'_> {
 
     /// Hands over what is left, and says what came of it all.
     fn end(self, end: End, name: &str, is_inferred: bool) -> Outcome {
-        let Run { arguments, publisher, bar, interrupt, started, skipped } = self;
+        let PublishRun { arguments, publisher, bar, interrupt, started, skipped } = self;
         let (before, transport) = (publisher.stats(), publisher.transport());
         if matches!(end, End::Signal(_)) {
             bar.suspend(|| {

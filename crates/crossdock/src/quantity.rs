@@ -73,7 +73,7 @@ pub(crate) fn parse_stuck_after(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What is kept for a handler.
+/// The load that is kept for a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reserve {
     /// Time of a core, in ns a second.
@@ -82,7 +82,7 @@ pub(crate) struct Reserve {
     pub(crate) bytes_per_s: Option<u64>,
 }
 
-/// What is kept for a handler, one, two or all three of: `50ms/s`, `64 buffers`, `12MB/s`, with commas in between.
+/// The load that is kept for a handler, one, two or all three of: `50ms/s`, `64 buffers`, `12MB/s`, with commas in between.
 pub(crate) fn parse_reserve(text: &str) -> Result<Reserve, String> {
     let wanted = "a reservation is core time, buffers or bandwidth, such as `50ms/s` or `50ms/s, 64 buffers, 12MB/s`";
     let mut reserve = Reserve::default();
@@ -176,7 +176,7 @@ pub(crate) fn way(transport: Transport) -> &'static str {
     }
 }
 
-/// What a command shows once if its records go by UDP although shared memory was tried.
+/// The note that a command shows once if its records go by UDP although shared memory was tried.
 pub(crate) fn slower_way(not_attached: &str) -> String {
     format!("records go by UDP, which takes more processor time than shared memory: {not_attached}")
 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_needs_reads_as_people_write_it() {
+    fn needs_of_a_handler_read_as_people_write_them() {
         assert_eq!([parse_peak("2.5M"), parse_peak("0.5")], [Ok(2_500_000), Ok(1)]);
         assert_eq!([parse_stuck_after("500ms"), parse_stuck_after("1m30s")], [Ok(500), Ok(90_000)]);
         for text in ["5", "1ms", "25h", "-1s", ""] {

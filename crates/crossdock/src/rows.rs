@@ -8,7 +8,7 @@ use crossdock_format::registry::{Diff, Seen};
 
 use crate::failure::{Failure, Outcome};
 
-/// What helps where the output does not take a format of the stream.
+/// The remedy where the output does not take a format of the stream.
 const OTHER_FORMAT: &str = "name the fields in the query; or register a conversion to the output's format with `crossdock \
                             conversions add` before `subscribe` starts (`crossdock formats` lists the stream's versions; \
                             --accept chooses one)";
@@ -20,9 +20,9 @@ pub(crate) struct Rows {
     options: EncodingOptions,
     /// The format of an output without a record.
     expected: Option<Format>,
-    /// What makes rows of records of a format.
+    /// The encoder that makes rows of records of a format.
     writer: Option<(Format, Box<dyn Encoder>)>,
-    /// What makes records of the writer's format of those that come now, where they have another.
+    /// The plan that makes records of the writer's format of those that come now, where they have another.
     conversion: Option<Plan>,
     /// A record that was converted.
     converted: Vec<u8>,

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Rows};
 use crate::out;
 
-/// What a schema file can be.
+/// The forms of a schema file.
 const WANTED: &str = "a schema has one field per line, `name type` or `name type null`, such as `dep_delay i16 null`; \
                       or it is a .proto, an .avsc, a JSON Schema in .json, or a data file that contains its schema";
 /// Ignored parts of a schema that are listed.
@@ -94,8 +94,8 @@ fn say_ignored(path: &Path, ignored: &[String]) {
     out::say(format_args!("{}: a format has no equivalent for this, so it is ignored: {listed}{more}", path.display()));
 }
 
-/// Whether a file of this encoding says which fields it has, or shows it by its first rows. What ends in `.json` is a JSON
-/// Schema.
+/// Whether a file of this encoding says which fields it has, or shows it by its first rows. A file that ends in `.json`
+/// is a JSON Schema.
 fn says_fields(encoding: Encoding, path: &Path) -> bool {
     let is_rows = matches!(encoding, Encoding::Csv | Encoding::Json);
     encoding.carries_schema() || (is_rows && path.extension().is_none_or(|ending| ending != "json"))

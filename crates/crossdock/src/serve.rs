@@ -229,7 +229,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
     Ok(refused)
 }
 
-/// What was kept, but for what is configured under the same name, which wins.
+/// The kept specifications, but for what is configured under the same name, which wins.
 pub(crate) fn merged(mut kept: Vec<HandlerSpec>, configured: Vec<HandlerSpec>) -> Vec<HandlerSpec> {
     kept.retain(|kept| configured.iter().all(|configured| configured.name != kept.name));
     kept.extend(configured);
@@ -245,7 +245,7 @@ fn log(context: &ContextHandle) {
     context.manager().log_events_to(log_event);
 }
 
-/// What happens on the platform and nobody asked for is for who reads the log to see to.
+/// Unrequested events on the platform are for the reader of the log.
 fn log_event(event: &EventInfo) {
     let EventInfo { kind, handler, context, text, .. } = event;
     match kind.as_str() {

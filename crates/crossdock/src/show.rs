@@ -11,7 +11,7 @@ use crate::table::{Side, Width, render};
 pub(crate) enum Column<T> {
     /// A field, by its name.
     Of(&'static str),
-    /// What is made of several fields: a heading, the side, and the text.
+    /// A column that is made of several fields: a heading, the side, and the text.
     Made(&'static str, Side, fn(&T) -> String),
 }
 

@@ -25,7 +25,7 @@ struct Shared {
     signal: AtomicI32,
     /// Readable from then on, for what sleeps in `poll`.
     event: OwnedFd,
-    /// What else is to be woken.
+    /// The other waiters to be woken.
     hooks: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 

@@ -21,7 +21,7 @@ use crate::quantity::{bytes, count, counted, seconds, slower_way, way};
 use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
-use crate::target::Target;
+use crate::target::OutputTarget;
 use crate::{out, schema};
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     let interrupt = Interrupt::install()?;
     let builder = builder_of(arguments)?;
     // Before any wait: a file that cannot be written is found now.
-    let target = Target::new(arguments.to.as_deref())?;
+    let target = OutputTarget::new(arguments.to.as_deref())?;
     let connect = |wait| builder.clone().wait_for_daemon(wait).connect();
     let connected = connecting::connect(&arguments.daemon, out::say, connect);
     let subscriber = connected.map_err(|error| {
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
     interrupt.arm();
 
     let started = Instant::now();
-    let mut run = Run {
+    let mut run = SubscribeRun {
         arguments,
         subscriber,
         interrupt,
@@ -158,16 +158,16 @@ fn stream_of(sql: &str) -> String {
     crossdock_query::parse(sql).map_or_else(|_| "the stream".to_owned(), |select| select.stream().to_owned())
 }
 
-struct Run<'a> {
+struct SubscribeRun<'a> {
     arguments: &'a Subscribe,
     subscriber: Subscriber,
     interrupt: Interrupt,
     deadline: Option<Instant>,
     /// Until when a publisher is waited for, while nobody publishes the stream.
     waits_until: Option<Instant>,
-    target: Target,
+    target: OutputTarget,
     output: Encoding,
-    /// What makes rows of records.
+    /// The encoder that makes rows of records.
     printer: Rows,
     /// Rows that have not been written.
     rows: Vec<u8>,
@@ -176,7 +176,7 @@ struct Run<'a> {
     tally: Tally,
 }
 
-impl Run<'_> {
+impl SubscribeRun<'_> {
     /// Prints until something ends it.
     fn receive(&mut self) -> Outcome<End> {
         if let Some(format) = self.subscriber.format().cloned() {
@@ -383,7 +383,7 @@ impl Run<'_> {
         let before = self.rows.len();
         let finished = match self.tally.written {
             None => self.printer.finish(&mut self.rows),
-            // What was to stand in front of it is missing.
+            // The text that was to stand in front of it is missing.
             Some(_) => Ok(()),
         };
         self.tally.bytes += (self.rows.len() - before) as u64;
@@ -435,7 +435,7 @@ impl Run<'_> {
     }
 }
 
-/// What came.
+/// The records that came.
 #[derive(Default)]
 struct Tally {
     records: u64,

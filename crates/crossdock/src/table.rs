@@ -43,7 +43,7 @@ pub(crate) fn render(headings: &[(&str, Side)], rows: impl IntoIterator<Item = V
         Width::Unbounded => TableStyle::new(),
     });
     table.set_header(headings.iter().map(|(heading, _)| *heading));
-    // What each column cannot be narrower than without cutting a number in two.
+    // The least width of each column that does not cut a number in two.
     let mut least: Vec<u16> = headings.iter().map(|(heading, side)| side.least(heading)).collect();
     for row in rows {
         for ((least, cell), (_, side)) in least.iter_mut().zip(&row).zip(headings) {
@@ -102,7 +102,7 @@ impl Side {
 /// Narrower than this no table can be read anyway.
 const MIN_COLUMNS: u16 = 40;
 
-/// What comes from outside (names, queries) cannot play tricks on the terminal or break its row.
+/// Text from outside (names, queries) cannot play tricks on the terminal or break its row.
 fn plain(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

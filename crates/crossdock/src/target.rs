@@ -13,8 +13,8 @@ use crate::failure::{Failure, Outcome};
 use crate::out;
 use crate::signals::Interrupt;
 
-/// What rows are written to.
-pub(crate) enum Target {
+/// The destination of rows.
+pub(crate) enum OutputTarget {
     /// Standard output.
     Stdout,
     /// A file, which is written under another name.
@@ -30,13 +30,13 @@ pub(crate) struct Incomplete {
     path: PathBuf,
 }
 
-impl Target {
+impl OutputTarget {
     /// Standard output, or the file of this path.
     ///
     /// # Errors
     /// The file cannot be made, another command writes it, or it is to be compressed.
-    pub(crate) fn new(path: Option<&Path>) -> Outcome<Target> {
-        let Some(path) = path else { return Ok(Target::Stdout) };
+    pub(crate) fn new(path: Option<&Path>) -> Outcome<OutputTarget> {
+        let Some(path) = path else { return Ok(OutputTarget::Stdout) };
         if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
             return Err(Failure::usage("--to writes no gzip").hint("leave it out, and add: | gzip > FILE"));
         }
@@ -44,14 +44,14 @@ impl Target {
         part.push(".part");
         let part = PathBuf::from(part);
         let file = open_alone(&part)?;
-        Ok(Target::File(Incomplete { file, part, path: path.to_owned() }))
+        Ok(OutputTarget::File(Incomplete { file, part, path: path.to_owned() }))
     }
 
     /// Writes text, until a signal comes. Gives how many bytes were written, and whether writing failed behind them.
     pub(crate) fn write(&self, text: &[u8], interrupt: &Interrupt) -> (usize, Outcome) {
         match self {
-            Target::Stdout => out::print_until(text, interrupt),
-            Target::File(Incomplete { file, part, .. }) => {
+            OutputTarget::Stdout => out::print_until(text, interrupt),
+            OutputTarget::File(Incomplete { file, part, .. }) => {
                 out::write_until(file.as_fd(), text, interrupt, |error| unwritten(part, &error))
             }
         }
@@ -59,7 +59,7 @@ impl Target {
 
     /// Whether nobody reads it any more.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self, Target::Stdout) && out::is_closed()
+        matches!(self, OutputTarget::Stdout) && out::is_closed()
     }
 
     /// All of it is written: the file gets its name, in place of one that has had it.
@@ -67,21 +67,21 @@ impl Target {
     /// # Errors
     /// The system's; the file keeps the other name.
     pub(crate) fn complete(&self) -> Outcome {
-        let Target::File(Incomplete { file, part, path }) = self else { return Ok(()) };
+        let OutputTarget::File(Incomplete { file, part, path }) = self else { return Ok(()) };
         file.sync_all().and_then(|()| fs::rename(part, path)).map_err(|error| unwritten(path, &error))
     }
 
     /// Nothing is to be written: no file of either name is made or changed.
     pub(crate) fn discard(&self) {
-        if let Target::File(Incomplete { part, .. }) = self {
-            // Who cannot remove it finds it empty.
+        if let OutputTarget::File(Incomplete { part, .. }) = self {
+            // A user that cannot remove it finds it empty.
             let _ = fs::remove_file(part);
         }
     }
 
     /// It ends before its end; reports the name of the part.
     pub(crate) fn leave(&self) {
-        if let Target::File(Incomplete { part, path, .. }) = self {
+        if let OutputTarget::File(Incomplete { part, path, .. }) = self {
             out::say(format_args!("the output is incomplete: it is in {}, not in {}", part.display(), path.display()));
         }
     }

@@ -1,4 +1,4 @@
-//! What this program is: version, commit, features, and how it was built. The build script finds them out.
+//! The identity of this program: version, commit, features, and how it was built. The build script finds them out.
 
 use std::sync::LazyLock;
 
@@ -13,10 +13,10 @@ use crate::out;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The first 12 digits of the commit, with `-modified` behind them where the sources differ from it; or `unknown`.
 pub(crate) const COMMIT: &str = env!("CROSSDOCK_BUILT_COMMIT");
-/// What `-V` prints behind the name.
+/// The text that `-V` prints behind the name.
 pub(crate) const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CROSSDOCK_BUILT_COMMIT"), ")");
 
-/// What is known of the build.
+/// The known facts of the build.
 #[derive(Serialize)]
 struct Build {
     version: &'static str,
@@ -54,7 +54,7 @@ pub(crate) fn run(json: bool) -> Outcome {
     out::print(format!("crossdock {}\n", long()))
 }
 
-/// What `--version` prints behind the name.
+/// The text that `--version` prints behind the name.
 pub(crate) fn long() -> &'static str {
     static LONG: LazyLock<String> = LazyLock::new(|| {
         let build = Build::of_this();

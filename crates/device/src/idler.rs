@@ -13,7 +13,7 @@ const LOST_NS: u64 = 300_000;
 /// between, since each costs some ms.
 const SHARED_FOR_NS: std::ops::RangeInclusive<u64> = 50_000_000..=3_200_000_000;
 
-/// What a loop does when nothing more is there.
+/// The action of a loop when nothing more is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Traffic is heavy: [`nap`](crate::nap()) for [`Idler::NAP`], so that the next turn finds several super-packets.
@@ -67,7 +67,7 @@ impl Idler {
         now_ns < self.heavy_until_ns
     }
 
-    /// What to do now that nothing more is there.
+    /// The action now that nothing more is there.
     #[inline]
     #[must_use]
     pub fn choose(&self, now_ns: u64) -> Idle {

@@ -46,7 +46,7 @@ pub struct Frame {
     pub len: usize,
     /// Bytes from one packet to the next; `len` when there is one packet. The last packet may be shorter.
     pub stride: usize,
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
 }
 
@@ -57,7 +57,7 @@ impl Frame {
     }
 }
 
-/// What became of a super-packet that was to be sent.
+/// The result of sending a super-packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a full device has taken nothing"]
 pub enum Sent {
@@ -74,7 +74,7 @@ pub trait Device: Send {
 
     /// Appends what has arrived to `frames`, at most `max` arrivals, and says how many; never blocks. 0 means nothing
     /// is there now. Small arrivals are copied to small buffers, so that a large buffer never holds a hundred bytes.
-    /// What no buffer is left for is dropped and counted.
+    /// A packet that no buffer is left for is dropped and counted.
     ///
     /// # Errors
     /// The network's: for a connected device `ConnectionRefused` when nobody listens at its peer's address. The device
@@ -102,11 +102,11 @@ pub trait Device: Send {
     /// To poll for readability; `None` if there is nothing to poll.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// What was done and what was lost so far.
+    /// The counts so far.
     fn counters(&self) -> DeviceCounters;
 }
 
-/// What a device has done and lost since it was made.
+/// The counts of a device since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceCounters {
     /// Packets handed over by `receive`, those within super-packets counted singly.

@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Destinations remembered; a daemon has about a thousand peers at most, and asking again costs about 10 us.
 const MAX_PATHS: usize = 1024;
-/// What an IPv4 header without options and a UDP header take, in bytes.
+/// The bytes of an IPv4 header without options and a UDP header, in bytes.
 const HEADERS_V4: usize = 28;
-/// What an IPv6 and a UDP header take, in bytes.
+/// The bytes of an IPv6 and a UDP header, in bytes.
 const HEADERS_V6: usize = 48;
-/// What the kernel reports for Linux's loopback interface (65,536) over IPv4; any route that has it stays in the machine.
+/// The kernel's MTU of Linux's loopback interface (65,536) over IPv4; any route that has it stays in the machine.
 const LOOPBACK_MTU: usize = 65_535;
 /// MTU assumed where the kernel will not say: the least that IPv6 allows.
 const LEAST_MTU: usize = 1280;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_paths_are_bounded() {
         let mut paths = Paths::default();
         for at in 0..=MAX_PATHS as u32 {
             let ip = Ipv4Addr::from(0x7f00_0001 + at);

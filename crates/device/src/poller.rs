@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Events taken by one wait; more stay for the next.
 const MAX_EVENTS: usize = 64;
 
-/// What a descriptor is watched for.
+/// The events that a descriptor is watched for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
     /// Something can be read.
@@ -46,7 +46,7 @@ pub struct WatchedCopy {
 
 impl Drop for WatchedCopy {
     fn drop(&mut self) {
-        // What the kernel does not know any more is not watched either.
+        // A descriptor that the kernel does not know any more is not watched either.
         let _ = epoll::delete(&self.epoll, &self.fd);
     }
 }
@@ -126,8 +126,8 @@ impl Poller {
         self.add_with(fd, key, flags(Interest::Read) | epoll::EventFlags::ET)
     }
 
-    /// As [`Poller::add`], with a duplicate of `fd`, for as long as that is kept. What was reported before it is dropped may still
-    /// be given by a `wait` on another thread.
+    /// As [`Poller::add`], with a duplicate of `fd`, for as long as that is kept. An event that was reported before it
+    /// is dropped may still be given by a `wait` on another thread.
     ///
     /// # Errors
     /// As for [`Poller::add`]; and the kernel's, when it has no more descriptors.
@@ -160,7 +160,7 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// What others ring to wake this poller.
+    /// The doorbell that others ring to wake this poller.
     pub fn doorbell(&self) -> Doorbell {
         Doorbell(self.bell.clone())
     }

@@ -1,4 +1,4 @@
-//! What a polled loop asks of its thread: short precise naps, a core of its own, and to go first there.
+//! The demands of a polled loop on its thread: short precise naps, a core of its own, and to go first there.
 
 use crate::sys::{processor_time, set_share};
 use rustix::process::{getpriority_process, setpriority_process};
@@ -106,7 +106,8 @@ const LOW: i32 = 10;
 const SHORT_SLICE_NS: u64 = 100_000;
 /// How often it is seen whether others leave it anything.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
-/// What is read of what the system reports about a thread: its number, its name of at most 15 bytes, its state, and some more.
+/// The part that is read of the system's report about a thread: its number, its name of at most 15 bytes, its state,
+/// and some more.
 const STAT_BYTES: usize = 64;
 
 /// A thread that gives way to all others. It takes what they leave: who wakes finds its core as good as idle, and goes on
@@ -156,8 +157,9 @@ impl BackgroundThread {
     }
 }
 
-/// A thread's own time: in which it worked or slept, but not that in which it waited for a processor. Who gives a thread a time
-/// to come back from something counts this, or one that others leave no processor is taken for one that does not come back.
+/// A thread's own time: in which it worked or slept, but not that in which it waited for a processor. A caller that
+/// gives a thread a time to come back from something counts this, or one that others leave no processor is taken for
+/// one that does not come back.
 #[derive(Debug)]
 pub struct CpuTime {
     thread: i32,
@@ -177,8 +179,8 @@ impl CpuTime {
         CpuTime { thread, looked: Instant::now(), had }
     }
 
-    /// What it has had since this was last asked, or began; all of the time if the system does not say. What the thread is
-    /// doing now stands for the whole time, so ask often.
+    /// The time that it has had since this was last asked, or began; all of the time if the system does not say. The
+    /// work that the thread is doing now stands for the whole time, so ask often.
     pub fn since_last(&mut self) -> Duration {
         let now = Instant::now();
         let all = now - std::mem::replace(&mut self.looked, now);
@@ -219,7 +221,7 @@ impl From<u64> for ThreadNumber {
     }
 }
 
-/// What is to be seen of a thread.
+/// The visible state of a thread.
 struct Seen {
     /// Processor time that it has had.
     had: Duration,
@@ -229,7 +231,7 @@ struct Seen {
 
 impl Seen {
     fn of(thread: i32) -> Option<Seen> {
-        // Who looks does so every few ms: no more than the beginning is read, and no metadata.
+        // A caller looks every few ms: no more than the beginning is read, and no metadata.
         let mut stat = [0; STAT_BYTES];
         let read =
             File::open(format!("/proc/self/task/{thread}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;

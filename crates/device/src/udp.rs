@@ -48,7 +48,7 @@ impl Default for UdpOptions {
     }
 }
 
-/// What the kernel granted a socket.
+/// The features that the kernel granted a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpInfo {
     /// Super-packets are cut by the kernel (GSO) when sent.
@@ -187,7 +187,7 @@ impl UdpDevice {
         Ok(UdpDevice { socket, local, peer, options, info, posted, paths, counters, dropped_kernel, reports: false })
     }
 
-    /// What the kernel granted, and whether offload is still in use.
+    /// The granted features, and whether offload is still in use.
     pub fn info(&self) -> UdpInfo {
         self.info
     }

@@ -47,7 +47,7 @@ impl Pair {
         assert_eq!(self.a.send(to, &[IoSlice::new(bytes)], stride).unwrap(), Sent::Done);
     }
 
-    /// What arrives at `b` until it is `packets` packets, waiting for each.
+    /// The frames that arrive at `b` until they are `packets` packets, waiting for each.
     fn arrivals(&mut self, packets: usize) -> Vec<Frame> {
         let mut poller = Poller::new().unwrap();
         poller.add(self.b.as_fd().unwrap(), 1).unwrap();
@@ -147,7 +147,7 @@ fn at_most_max_at_once(pair: &mut Pair) {
     }
 }
 
-fn what_cannot_be_sent_is_refused(pair: &mut Pair) {
+fn impossible_packets_are_refused(pair: &mut Pair) {
     let to = pair.b.local_addr();
     let bytes = vec![0; MAX_SUPER_BYTES + 1];
     let too_many_slices = vec![IoSlice::new(&[1]); MAX_SLICES + 1];
@@ -242,7 +242,7 @@ macro_rules! conformance {
             use super::*;
             conformance!(@each $make;
                 whole_packets_of_every_length strides_are_right slices_are_joined order_is_kept nothing_there_is_zero
-                at_most_max_at_once what_cannot_be_sent_is_refused counters_add_up small_arrivals_take_small_buffers
+                at_most_max_at_once impossible_packets_are_refused counters_add_up small_arrivals_take_small_buffers
                 any_slices_at_any_stride without_buffers_small_packets_still_come);
         }
     )* };

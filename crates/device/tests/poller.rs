@@ -40,7 +40,7 @@ fn readiness_is_a_state() {
 }
 
 #[test]
-fn what_is_watched_by_its_edges_is_reported_once_a_write() {
+fn a_descriptor_watched_by_its_edges_is_reported_once_a_write() {
     let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
     let ring = || rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
     let mut poller = Poller::new().unwrap();

@@ -1,4 +1,4 @@
-//! What is UDP's own: connected sockets, both families on one socket, refused offload, drops of every reason.
+//! The properties of UDP alone: connected sockets, both families on one socket, refused offload, drops of every reason.
 
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
@@ -117,7 +117,7 @@ fn offload_is_used_where_it_is_there_and_never_where_it_is_forbidden() {
 }
 
 #[test]
-fn what_the_kernel_grants_is_reported() {
+fn granted_features_of_the_kernel_are_reported() {
     let device =
         bind("127.0.0.1:0", UdpOptions { receive_buffer_bytes: 1, send_buffer_bytes: 1, ..Default::default() });
     let info = device.info();
@@ -180,7 +180,7 @@ fn an_empty_datagram_is_counted_and_dropped() {
 }
 
 #[test]
-fn what_the_kernel_drops_is_reported() {
+fn drops_of_the_kernel_are_reported() {
     let (mut from, mut pool) = (bind("127.0.0.1:0", UdpOptions::default()), pool());
     let mut to = bind("127.0.0.1:0", UdpOptions { receive_buffer_bytes: 4096, ..UdpOptions::default() });
     for _ in 0..200 {

@@ -1,5 +1,5 @@
-//! What handlers are predicted to cost, from a sample of records, and what they then take over other records of the same
-//! stream, in batches that were just copied and checked as a context does it.
+//! The costs that handlers are predicted to have, from a sample of records, and what they then take over other records
+//! of the same stream, in batches that were just copied and checked as a context does it.
 //!
 //! `cargo run --release -p crossdock-engine --example predicted [how many handlers] [seed]`
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // an example that cannot go on may panic; its output is its purpose
@@ -15,7 +15,7 @@ use fastrand::Rng;
 const SCHEMA: &str = "carrier char[2]\nflight i32\ntailnum string null\norigin char[3]\ndest char[3]\ndep_delay i32 null\n\
     arr_delay i32 null\nair_time f32 null\ndistance i32\ntime_hour timestamp\nnote string\n";
 const PACKET_BYTES: usize = 63_000;
-/// What is run over: more than any cache holds.
+/// The records of a run: more than any cache holds.
 const PACKETS: usize = 1000;
 const RUN: Duration = Duration::from_millis(150);
 const PIECE_NS: f64 = 250_000.0;
@@ -129,7 +129,7 @@ fn run(
     pieces.get(pieces.len() / 2).copied().unwrap_or((spent_ns / records as f64, records as f64 / f64::from(batches)))
 }
 
-/// What asking for the time takes.
+/// The cost of asking for the time.
 fn clock_ns() -> f64 {
     let start = Instant::now();
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! What a query costs a record, in nanoseconds, over records of 300 bytes in batches of a super-packet.
+//! The cost of a query for a record, in nanoseconds, over records of 300 bytes in batches of a super-packet.
 //!
 //! `cargo run --release -p crossdock-engine --example select_ns`
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // an example that cannot go on may panic; its output is its purpose

@@ -19,7 +19,7 @@ pub(crate) struct Condition {
     pub(crate) kernel: Option<Kernel>,
 }
 
-/// What an interpreted condition costs beside a kernel's nanoseconds.
+/// The cost of an interpreted condition beside a kernel's nanoseconds.
 const INTERPRETED_COST: u32 = 30;
 
 impl Filter {

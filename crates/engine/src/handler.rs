@@ -1,4 +1,4 @@
-//! What every handler is: batches in, one verdict out; and how its state and its parameters' values change hands.
+//! The interface of every handler: batches in, one verdict out; and how its state and its parameters' values change hands.
 
 use std::any::Any;
 use std::fmt;
@@ -8,7 +8,7 @@ use crossdock_mailbox::{Batch, Selection};
 
 use crate::row_error::RowErrorCounts;
 
-/// What a handler did with a batch; the service path goes on from there.
+/// The result of a handler for a batch; the service path goes on from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The records that are still selected leave as they came: the same bytes, or the whole batch if all are selected.
@@ -26,7 +26,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What a handler says that narrows the selection: [`Verdict::Forward`], or [`Verdict::Drop`] if nothing is left.
+    /// The verdict of a handler that narrows the selection: [`Verdict::Forward`], or [`Verdict::Drop`] if nothing is left.
     pub fn forward(selection: &Selection) -> Verdict {
         if selection.is_empty() { Verdict::Drop } else { Verdict::Forward }
     }
@@ -61,7 +61,7 @@ pub trait Handler: Send {
     /// narrowing it, also shows that the handler gets on: on a g-core one that goes on to no further record for long is given up.
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict;
 
-    /// What it has done so far.
+    /// Its counts so far.
     fn counters(&self) -> HandlerCounters;
 
     /// Why a record was a row error, in words, for handlers that know: the latest one, or the handler's first. `None` by default.
@@ -83,7 +83,7 @@ pub trait Handler: Send {
         None
     }
 
-    /// What its state is, if it keeps any between batches: a name and a version of the layout, and what else the layout
+    /// The kind of its state, if it keeps any between batches: a name and a version of the layout, and what else the layout
     /// depends on, such as `tally/1 carrier char[2]`. The same before and after state was handed over.
     fn state_kind(&self) -> Option<&str> {
         None
@@ -100,8 +100,8 @@ pub trait Handler: Send {
         None
     }
 
-    /// Takes the state of the handler before it, in constant time if the layout is the same. What it had until then is
-    /// gone, so it is asked before its first batch.
+    /// Takes the state of the handler before it, in constant time if the layout is the same. The state that it had
+    /// until then is gone, so it is asked before its first batch.
     ///
     /// # Errors
     /// The state, if it is of no kind that it [takes](Handler::takes_state); nothing has changed then.
@@ -131,7 +131,7 @@ impl HandlerState {
         HandlerState { kind, value }
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -177,7 +177,7 @@ impl fmt::Debug for ParameterValues {
     }
 }
 
-/// What a handler has done since it was made. Every record that came in either passed, was filtered out (the
+/// The counts of a handler since it was made. Every record that came in either passed, was filtered out (the
 /// difference), or was dropped for a row error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandlerCounters {

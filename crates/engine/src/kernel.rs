@@ -9,7 +9,7 @@ use crate::warm::touch;
 
 /// Where a field's value is, and how to see that it is null.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FieldPosition {
     /// In bytes from the start of the record.
     pub(crate) at: usize,
     /// Byte of the null bitmap, in bytes from the start of the record.
@@ -18,13 +18,13 @@ pub(crate) struct Place {
     pub(crate) null_mask: u8,
 }
 
-impl Place {
-    pub(crate) fn of(field: &Field) -> Place {
+impl FieldPosition {
+    pub(crate) fn of(field: &Field) -> FieldPosition {
         let (null_byte, null_mask) = match field.null_bit {
             Some(bit) => (4 + usize::from(bit) / 8, 1 << (bit % 8)),
             None => (0, 0),
         };
-        Place { at: field.offset as usize, null_byte, null_mask }
+        FieldPosition { at: field.offset as usize, null_byte, null_mask }
     }
 }
 
@@ -34,25 +34,25 @@ pub(crate) enum Kernel {
     /// No record passes.
     Nothing,
     /// The field is null, or is not.
-    Null { place: Place, is_null: bool },
+    Null { place: FieldPosition, is_null: bool },
     /// The field's key lies within the bounds, or outside of them.
-    Range { place: Place, load: Load, low: i64, high: i64, outside: bool },
+    Range { place: FieldPosition, load: Load, low: i64, high: i64, outside: bool },
     /// The field's key is one of these, which rise, or none of them.
-    OneOf { place: Place, load: Load, keys: Box<[i64]>, negated: bool },
+    OneOf { place: FieldPosition, load: Load, keys: Box<[i64]>, negated: bool },
     /// A text or bytes that no key holds.
-    Text { place: Place, source: Source, test: Test },
+    Text { place: FieldPosition, source: TextLocation, test: Test },
 }
 
 /// Where the bytes of a text are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Source {
+pub(crate) enum TextLocation {
     /// At the place itself: `n` bytes, padded with NUL.
     Padded(usize),
     /// In the variable part, by the slot at the place.
     Slot,
 }
 
-/// What is asked of a text.
+/// The test of a text.
 #[derive(Clone, Debug)]
 pub(crate) enum Test {
     Equal {
@@ -118,12 +118,12 @@ impl Kernel {
             Node::Field(_) => truth(field(condition)?, true),
             Node::Not(operand) => truth(field(operand)?, false),
             Node::IsNull { negated, operand } => {
-                Some(Kernel::Null { place: Place::of(field(operand)?), is_null: !negated })
+                Some(Kernel::Null { place: FieldPosition::of(field(operand)?), is_null: !negated })
             }
             Node::IsTruth { truth: Some(wanted), negated: false, operand } => truth(field(operand)?, *wanted),
             Node::Compare { op, left, right } => compare(field(left)?, *op, right.as_known()?),
             Node::Distinct { negated: true, left, right } => match right.as_known()? {
-                Constant::Null => Some(Kernel::Null { place: Place::of(field(left)?), is_null: true }),
+                Constant::Null => Some(Kernel::Null { place: FieldPosition::of(field(left)?), is_null: true }),
                 constant => compare(field(left)?, CompareOp::Eq, constant),
             },
             Node::Between { negated, operand, low, high } => {
@@ -138,7 +138,7 @@ impl Kernel {
         }
     }
 
-    /// What it costs, roughly, for ordering: nanoseconds for a record.
+    /// Its cost, roughly, for ordering: nanoseconds for a record.
     pub(crate) fn cost(&self) -> u32 {
         match self {
             Kernel::Nothing => 0,
@@ -176,8 +176,8 @@ impl Kernel {
                 selection.narrow(|index| {
                     let record = records.record(index);
                     let text = match source {
-                        Source::Padded(bytes) => unpadded(record, place.at, *bytes),
-                        Source::Slot => slot_text(record, place.at),
+                        TextLocation::Padded(bytes) => unpadded(record, place.at, *bytes),
+                        TextLocation::Slot => slot_text(record, place.at),
                     };
                     test.holds(text) && !is_null(record, *place)
                 });
@@ -191,7 +191,7 @@ const LISTED: usize = 8;
 
 fn truth(field: &Field, wanted: bool) -> Option<Kernel> {
     (field.ty == FieldType::Bool).then(|| Kernel::Range {
-        place: Place::of(field),
+        place: FieldPosition::of(field),
         load: Load::U8,
         low: wanted.into(),
         high: wanted.into(),
@@ -200,7 +200,7 @@ fn truth(field: &Field, wanted: bool) -> Option<Kernel> {
 }
 
 fn with_bounds(field: &Field, load: Load, bounds: Bounds) -> Kernel {
-    let place = Place::of(field);
+    let place = FieldPosition::of(field);
     match bounds {
         Bounds::Nothing => Kernel::Nothing,
         Bounds::Everything => Kernel::Null { place, is_null: false },
@@ -209,10 +209,10 @@ fn with_bounds(field: &Field, load: Load, bounds: Bounds) -> Kernel {
     }
 }
 
-fn source(field: &Field) -> Source {
+fn source(field: &Field) -> TextLocation {
     match field.ty {
-        FieldType::Char(bytes) => Source::Padded(bytes.into()),
-        _ => Source::Slot,
+        FieldType::Char(bytes) => TextLocation::Padded(bytes.into()),
+        _ => TextLocation::Slot,
     }
 }
 
@@ -237,7 +237,7 @@ fn compare(field: &Field, op: CompareOp, constant: &Constant) -> Option<Kernel> 
         CompareOp::Eq | CompareOp::Ne => Test::Equal { text, negated: op == CompareOp::Ne },
         op => Test::Compare { op, text },
     };
-    Some(Kernel::Text { place: Place::of(field), source: source(field), test })
+    Some(Kernel::Text { place: FieldPosition::of(field), source: source(field), test })
 }
 
 fn between(field: &Field, negated: bool, low: &Constant, high: &Constant) -> Option<Kernel> {
@@ -256,7 +256,7 @@ fn one_of(field: &Field, negated: bool, list: &[&Constant]) -> Option<Kernel> {
         // Nothing is known to be none of them.
         return Some(Kernel::Nothing);
     }
-    let place = Place::of(field);
+    let place = FieldPosition::of(field);
     if let Some(load) = Load::of(field.ty) {
         let mut keys = Vec::with_capacity(list.len());
         for constant in known {
@@ -296,7 +296,7 @@ fn starts_with(field: &Field, like: &Like) -> Option<Kernel> {
     }
     let (text, negated): (Box<[u8]>, bool) = (text.as_bytes().into(), like.negated);
     let test = if is_open { Test::StartsWith { text, negated } } else { Test::Equal { text, negated } };
-    Some(Kernel::Text { place: Place::of(field), source: source(field), test })
+    Some(Kernel::Text { place: FieldPosition::of(field), source: source(field), test })
 }
 
 /// The records of a batch by their numbers, with the buffer of the last one at hand: neighbours share it.
@@ -337,14 +337,14 @@ impl<'a> Records<'a> {
     }
 
     #[inline]
-    fn is_null(&mut self, index: usize, place: Place) -> bool {
+    fn is_null(&mut self, index: usize, place: FieldPosition) -> bool {
         let (buffer, start) = self.start(index);
         buffer.get(start + place.null_byte).is_some_and(|byte| byte & place.null_mask != 0)
     }
 }
 
 #[inline]
-pub(crate) fn is_null(record: &[u8], place: Place) -> bool {
+pub(crate) fn is_null(record: &[u8], place: FieldPosition) -> bool {
     record.get(place.null_byte).is_some_and(|byte| byte & place.null_mask != 0)
 }
 
@@ -370,7 +370,13 @@ fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 }
 
 /// Keeps the records whose field is not null and has a key that passes. One loop for each kind of load.
-fn narrow_by_key(batch: &Batch, selection: &mut Selection, place: Place, kind: Load, test: impl Fn(i64) -> bool) {
+fn narrow_by_key(
+    batch: &Batch,
+    selection: &mut Selection,
+    place: FieldPosition,
+    kind: Load,
+    test: impl Fn(i64) -> bool,
+) {
     match kind {
         Load::I8 => narrow(batch, selection, place, test, |bytes| i8::from_le_bytes(bytes).into()),
         Load::I16 => narrow(batch, selection, place, test, |bytes| i16::from_le_bytes(bytes).into()),
@@ -388,10 +394,16 @@ fn narrow_by_key(batch: &Batch, selection: &mut Selection, place: Place, kind: L
 
 /// The field's bytes are loaded as part of a whole word, the one that ends with them; or the record's first one, since a
 /// record has at least 8 bytes.
-fn narrow_by_char(batch: &Batch, selection: &mut Selection, place: Place, bytes: u16, test: impl Fn(i64) -> bool) {
+fn narrow_by_char(
+    batch: &Batch,
+    selection: &mut Selection,
+    place: FieldPosition,
+    bytes: u16,
+    test: impl Fn(i64) -> bool,
+) {
     let bytes = usize::from(bytes);
     let back = place.at - (place.at + bytes).saturating_sub(8);
-    let (shift, place) = (8 * back as u32, Place { at: place.at - back, ..place });
+    let (shift, place) = (8 * back as u32, FieldPosition { at: place.at - back, ..place });
     let mask = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
     narrow(batch, selection, place, test, |word| key::of_char((u64::from_le_bytes(word) >> shift) & mask));
 }
@@ -399,7 +411,7 @@ fn narrow_by_char(batch: &Batch, selection: &mut Selection, place: Place, bytes:
 fn narrow<const N: usize>(
     batch: &Batch,
     selection: &mut Selection,
-    place: Place,
+    place: FieldPosition,
     test: impl Fn(i64) -> bool,
     key: impl Fn([u8; N]) -> i64,
 ) {

@@ -3,7 +3,7 @@
 //! A [`Handler`] takes a batch, a selection of its records, and says with one [`Verdict`] what became of them. A
 //! [`SelectHandler`] runs a query's program: its conditions go over the batch column by column and narrow the selection,
 //! those of a common form as *kernels* (a load at a known offset and a comparison), the others through the interpreter
-//! of `crossdock-query`, which says what a program means. What leaves is the batch as it came, or new records, copied
+//! of `crossdock-query`, which says what a program means. The output is the batch as it came, or new records, copied
 //! field by field or computed.
 //!
 //! A [`HandlerProgram`] says what a handler is made from: a query, or the name of one of the [`Natives`], which are
@@ -32,6 +32,6 @@ pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages}
 pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
 pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
-pub use program::{HandlerForm, HandlerProgram, Made, MakeError, Parameters, Source};
+pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};
 pub use row_error::{RowError, RowErrorCounts};
-pub use select::{Form, SelectHandler, Step};
+pub use select::{Form, ProgramPart, SelectHandler};

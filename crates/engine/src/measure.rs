@@ -1,15 +1,15 @@
-//! What a handler is expected to cost, from a few short runs over a sample of the records that it is to work on.
+//! The expected cost of a handler, from a few short runs over a sample of the records that it is to work on.
 //!
 //! A batch of `n` records takes `ns_per_batch + n * mean_ns`: a line through what batches of two sizes take. Before each
 //! run other memory is gone through, since at work a handler's batch comes behind other work, which has taken its place
-//! in the processor's first-level cache. What counts is the time of the processor that the thread had; of the runs of a
+//! in the processor's first-level cache. The measure is the time of the processor that the thread had; of the runs of a
 //! size the median counts.
 //!
 //! A processor that others use too is slower for a while, where their threads share its core by half: far longer than an estimate
 //! takes, and far shorter than a handler works. So what the passes through the other memory took, always the same work, is
 //! held against what they took in the latest estimates, and the estimate is that of a processor of the usual speed.
 //!
-//! What the handler really takes is measured where it runs.
+//! The real cost of the handler is measured where it runs.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -20,14 +20,14 @@ use crossdock_mailbox::{Batch, Buffer, Pool, PoolConfig, Selection, Slice, Span}
 
 use crate::handler::{Handler, Sink, Verdict};
 
-/// What a handler is expected to cost.
+/// The expected cost of a handler.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
-    /// What a batch costs beside its records, in ns, where other work came before it.
+    /// The cost of a batch beside its records, in ns, where other work came before it.
     pub ns_per_batch: f64,
-    /// What a record costs, on average, in ns.
+    /// The cost of a record, on average, in ns.
     pub mean_ns: f64,
-    /// What 99 of 100 records cost at most, in ns, and at least the mean.
+    /// The most that 99 of 100 records cost, in ns, and at least the mean.
     pub tail_ns: f64,
     /// Records that leave for each one that comes in.
     pub out_records_per_record: f64,
@@ -72,7 +72,7 @@ pub fn measure(
     sample: &[u8],
     records_per_batch: usize,
 ) -> Option<Measured> {
-    let mut run = Run::over(Records::of(format, sample)?);
+    let mut run = SampleRun::over(Records::of(format, sample)?);
     let mut handler = make();
     let began = processor_ns();
     // One record first, also to warm up: a slow handler is run on small batches only, or not again.
@@ -113,7 +113,7 @@ pub fn measure(
     })
 }
 
-/// What a pass through the other memory took in the latest estimates of the process.
+/// The time of a pass through the other memory in the latest estimates of the process.
 static LATEST: Mutex<Latest> = Mutex::new(Latest(VecDeque::new()));
 
 /// The passes of some estimates, in ns, the latest last.
@@ -135,8 +135,8 @@ impl Latest {
     }
 }
 
-/// What is run, and where it leaves its records.
-struct Run {
+/// A handler that is run, and where it leaves its records.
+struct SampleRun {
     records: Records,
     /// The place that comes next.
     next: usize,
@@ -144,18 +144,18 @@ struct Run {
     selection: Selection,
     out: Output,
     other: Vec<u8>,
-    /// What each pass through that took, in ns.
+    /// The time of each pass through that, in ns.
     passes_ns: Vec<f64>,
     batches: u64,
-    /// What reading the processor's time takes of it.
+    /// The time of it that reading the processor's time takes.
     clock_ns: f64,
 }
 
-impl Run {
-    fn over(records: Records) -> Run {
+impl SampleRun {
+    fn over(records: Records) -> SampleRun {
         let mut reads = [0.0; 64];
         reads.fill_with(|| -(processor_ns() - processor_ns()));
-        Run {
+        SampleRun {
             records,
             next: 0,
             batch: Batch::new(),
@@ -168,7 +168,7 @@ impl Run {
         }
     }
 
-    /// What a batch of `size` records takes behind other work, in ns.
+    /// The time of a batch of `size` records behind other work, in ns.
     fn timed(&mut self, handler: &mut dyn Handler, size: usize) -> f64 {
         let start = processor_ns();
         self.other.iter_mut().step_by(64).for_each(|byte| *byte = black_box(byte.wrapping_add(1)));
@@ -186,7 +186,7 @@ impl Run {
         self.selection.select_all(self.batch.len());
         let start = processor_ns();
         let verdict = handler.process(black_box(&self.batch), &mut self.selection, &mut self.out);
-        // What the handler lets through in part is copied, as at work.
+        // A batch that the handler lets through in part is copied, as at work.
         if matches!(verdict, Verdict::Forward | Verdict::HandOn) && !self.selection.is_all() {
             self.selection.iter().for_each(|index| self.out.push(self.batch.record(index)));
         }
@@ -194,7 +194,7 @@ impl Run {
         (ns, black_box(verdict))
     }
 
-    /// What leaves for the sample, or for as much of it as is run until then.
+    /// The output for the sample, or for as much of it as is run until then.
     fn outcome(&mut self, handler: &mut dyn Handler, size: usize, until: f64) -> Output {
         self.out = Output::default();
         self.next = 0;
@@ -211,7 +211,7 @@ impl Run {
         Output { records_in: records_in as u64, ..std::mem::take(&mut self.out) }
     }
 
-    /// What 99 of 100 records cost at most, in ns; 0 if there is no time left to find out. Handlers of the same beginning
+    /// The most that 99 of 100 records cost, in ns; 0 if there is no time left to find out. Handlers of the same beginning
     /// go over the same records, and of each record the fastest time counts.
     fn tail(&mut self, make: &mut dyn FnMut() -> Box<dyn Handler>, until: f64) -> f64 {
         let mut fastest = vec![f64::INFINITY; TAIL_RECORDS.min(self.records.places.len())];
@@ -277,7 +277,7 @@ struct Records {
 impl Records {
     fn of(format: &Format, sample: &[u8]) -> Option<Records> {
         let mut spans: Vec<(u32, u32)> = Vec::new();
-        // What stands before a record that is wrong is good.
+        // The part before a record that is wrong is good.
         let _ = format.check_records(sample, |start, len| spans.push((start, len)));
         let end = spans.last().map(|(start, len)| (start + len) as usize)?;
         let times = (BUFFER_BYTES / end.max(1)).max(1);
@@ -323,7 +323,7 @@ mod tests {
         let mut latest = Latest(VecDeque::new());
         assert_eq!([1000.0; 9].map(|pass_ns| latest.speed(pass_ns)), [1.0; 9]);
         assert_eq!([2000.0, 1000.0, 10_000.0].map(|pass_ns| latest.speed(pass_ns)), [0.5, 1.0, 0.5]);
-        // What lasts is usual.
+        // A lasting speed is usual.
         let speeds: Vec<f64> = (0..=Latest::MOST).map(|_| latest.speed(2000.0)).collect();
         assert_eq!((speeds.last(), latest.0.len()), (Some(&1.0), Latest::MOST));
     }

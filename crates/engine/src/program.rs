@@ -1,4 +1,4 @@
-//! What a handler is made from: SQL or a native handler's name, and parameters; and what comes of it.
+//! The program of a handler: SQL or a native handler's name, and parameters; and what comes of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,22 +8,22 @@ use crossdock_query::{Program, QueryError};
 
 use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
-use crate::select::{Form, SelectHandler, Step};
+use crate::select::{Form, ProgramPart, SelectHandler};
 
-/// What a handler does, whatever the format of what comes in. It is made anew for every format.
+/// The work of a handler, whatever the format of what comes in. It is made anew for every format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerProgram {
-    /// What it is written in, and how it reads.
-    pub source: Source,
+    /// Its language and its text.
+    pub source: HandlerSource,
     /// The values of its parameters, as text.
     pub parameters: BTreeMap<String, String>,
     /// Whether an expression of a query that has a row error is null, and the record goes on.
     pub null_for_errors: bool,
 }
 
-/// What a handler is written in.
+/// The language of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum HandlerSource {
     /// A query, whose parameters are written `$name` in it.
     Sql(String),
     /// The name of one of the [`Natives`].
@@ -33,12 +33,16 @@ pub enum Source {
 impl HandlerProgram {
     /// A query.
     pub fn sql(sql: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: Source::Sql(sql.into()), parameters: BTreeMap::new(), null_for_errors: false }
+        HandlerProgram { source: HandlerSource::Sql(sql.into()), parameters: BTreeMap::new(), null_for_errors: false }
     }
 
     /// A native handler whose parameters have the values that they have if none is given.
     pub fn native(name: impl Into<String>) -> HandlerProgram {
-        HandlerProgram { source: Source::Native(name.into()), parameters: BTreeMap::new(), null_for_errors: false }
+        HandlerProgram {
+            source: HandlerSource::Native(name.into()),
+            parameters: BTreeMap::new(),
+            null_for_errors: false,
+        }
     }
 
     /// With a value for a parameter.
@@ -51,11 +55,11 @@ impl HandlerProgram {
     /// Checks all that can be checked without a format.
     ///
     /// # Errors
-    /// What [`HandlerProgram::make`] would say of any format.
+    /// The errors of [`HandlerProgram::make`] for any format.
     pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
         match &self.source {
-            Source::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
-            Source::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
+            HandlerSource::Sql(sql) => Ok(crossdock_query::parse(sql)?.check_values(&self.parameters)?),
+            HandlerSource::Native(name) => natives.get(name)?.read(&self.parameters).map(drop),
         }
     }
 
@@ -65,8 +69,8 @@ impl HandlerProgram {
     /// The query cannot be read.
     pub fn reads(&self) -> Result<Option<String>, MakeError> {
         match &self.source {
-            Source::Sql(sql) => Ok(Some(crossdock_query::parse(sql)?.stream().to_owned())),
-            Source::Native(_) => Ok(None),
+            HandlerSource::Sql(sql) => Ok(Some(crossdock_query::parse(sql)?.stream().to_owned())),
+            HandlerSource::Native(_) => Ok(None),
         }
     }
 
@@ -75,7 +79,7 @@ impl HandlerProgram {
     /// # Errors
     /// Also: several known streams may be meant.
     pub fn reads_among<'n>(&self, known: impl IntoIterator<Item = &'n str>) -> Result<Option<String>, MakeError> {
-        let Source::Sql(sql) = &self.source else { return Ok(None) };
+        let HandlerSource::Sql(sql) = &self.source else { return Ok(None) };
         let mut select = crossdock_query::parse(sql)?;
         select.find_stream(known)?;
         Ok(Some(select.stream().to_owned()))
@@ -84,10 +88,10 @@ impl HandlerProgram {
     /// Makes the handler for records of this format. Slow: not for a core.
     ///
     /// # Errors
-    /// What is wrong with the query or the parameters, or does not fit the format.
+    /// An error of the query or the parameters, or does not fit the format.
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
-            Source::Sql(sql) => {
+            HandlerSource::Sql(sql) => {
                 let select = crossdock_query::parse(sql)?;
                 let select = if self.null_for_errors { select.with_null_for_errors() } else { select };
                 let program = select.plan_with(input, &self.parameters)?;
@@ -100,12 +104,12 @@ impl HandlerProgram {
                     handler: Box::new(handler),
                 })
             }
-            Source::Native(name) => {
+            HandlerSource::Native(name) => {
                 let kind = natives.get(name)?;
                 let arguments = kind.read(&self.parameters)?;
                 let (handler, output) = kind.make(input, &arguments)?;
                 let is_metered = kind.is_metered();
-                let form = HandlerForm { steps: vec![Step { condition: String::new(), form: Form::Native }] };
+                let form = HandlerForm { steps: vec![ProgramPart { condition: String::new(), form: Form::Native }] };
                 let parameters = Parameters(Prepares::Native(kind.clone(), arguments));
                 Ok(Made { handler, output, form, is_metered, parameters })
             }
@@ -123,7 +127,7 @@ pub struct Made {
     pub form: HandlerForm,
     /// Whether it takes bounded steps, so that a c-core may run it.
     pub is_metered: bool,
-    /// What its parameters' values are checked with; stays off the core.
+    /// The parameters that its values are checked with; stays off the core.
     pub parameters: Parameters,
 }
 
@@ -138,14 +142,14 @@ impl fmt::Debug for Made {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandlerForm {
     /// The parts, in the order in which they run.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramPart>,
 }
 
 impl fmt::Display for HandlerForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut named: Vec<Form> = Vec::new();
-        for Step { form, .. } in &self.steps {
-            // What is not done is nothing to name beside what is.
+        for ProgramPart { form, .. } in &self.steps {
+            // A form without work is nothing to name beside one with work.
             if !named.contains(form) && (*form != Form::Direct || self.steps.len() == 1) {
                 let separator = if named.is_empty() { "" } else { ", " };
                 write!(f, "{separator}{form}")?;
@@ -171,7 +175,7 @@ impl Parameters {
     /// made with.
     ///
     /// # Errors
-    /// What [`HandlerProgram::make`] says of them; [`MakeError::Fixed`] for one that needs another handler.
+    /// The errors of [`HandlerProgram::make`] for them; [`MakeError::Fixed`] for one that needs another handler.
     pub fn prepare(&self, values: &BTreeMap<String, String>) -> Result<ParameterValues, MakeError> {
         match &self.0 {
             Prepares::Query(program) => match program.with_values(values) {
@@ -217,10 +221,10 @@ pub enum MakeError {
         handler: String,
         /// The parameter.
         parameter: String,
-        /// What is wrong, and what would be right.
+        /// The error, and its remedy.
         problem: String,
     },
-    /// What the handler is depends on this parameter: it cannot change while the handler runs.
+    /// The handler itself depends on this parameter: it cannot change while the handler runs.
     Fixed {
         /// The parameter.
         parameter: String,

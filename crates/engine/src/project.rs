@@ -6,7 +6,7 @@ use crossdock_format::convert::Moves;
 use crossdock_format::{Field, FieldType, Format, MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_query::{EvalError, Expr, Interpreter, Node, Output};
 
-use crate::kernel::{Place, is_null, slot_text};
+use crate::kernel::{FieldPosition, is_null, slot_text};
 use crate::warm::{own, touch};
 
 /// How new records of one format are made from records of another. They are built in a buffer that is used again.
@@ -41,12 +41,12 @@ struct ByValue {
 #[derive(Debug)]
 struct Computed {
     expr: Expr,
-    to: Place,
+    to: FieldPosition,
 }
 
 #[derive(Debug)]
 enum Variable {
-    Copied { from: Place, to: Place },
+    Copied { from: FieldPosition, to: FieldPosition },
     Computed(Computed),
 }
 
@@ -74,7 +74,7 @@ impl RowPlan {
         }
         let mut moved = Vec::new();
         for (at, (selected, field)) in outputs.iter().zip(output.fields()).enumerate() {
-            let to = Place::of(field);
+            let to = FieldPosition::of(field);
             let index = match selected.expr.node {
                 Node::Field(index) => Some(index),
                 _ => None,
@@ -92,7 +92,7 @@ impl RowPlan {
                     }
                 }
                 Some((_, from)) if field.ty.is_variable() => {
-                    plan.variable.push(Variable::Copied { from: Place::of(from), to });
+                    plan.variable.push(Variable::Copied { from: FieldPosition::of(from), to });
                 }
                 Some((index, _)) => moved.push((index, at)),
             }
@@ -304,7 +304,7 @@ fn needs_values(outputs: &[Output], input: &Format, output: &Format) -> bool {
 }
 
 #[inline]
-fn set_null(row: &mut [u8], place: Place) {
+fn set_null(row: &mut [u8], place: FieldPosition) {
     debug_assert!(place.null_byte < row.len(), "{OF_FIELDS}");
     if let Some(byte) = row.get_mut(place.null_byte) {
         *byte |= place.null_mask;
@@ -313,7 +313,7 @@ fn set_null(row: &mut [u8], place: Place) {
 
 /// Appends text or bytes to the row, and writes their place into the slot.
 #[inline]
-fn append(row: &mut Vec<u8>, to: Place, text: &[u8]) -> Result<(), EvalError> {
+fn append(row: &mut Vec<u8>, to: FieldPosition, text: &[u8]) -> Result<(), EvalError> {
     if row.len() + text.len() > MAX_RECORD_BYTES - 8 {
         return Err(EvalError::RecordTooLong);
     }
@@ -325,7 +325,7 @@ fn append(row: &mut Vec<u8>, to: Place, text: &[u8]) -> Result<(), EvalError> {
 }
 
 #[inline]
-fn put<const N: usize>(row: &mut [u8], to: Place, value: [u8; N]) {
+fn put<const N: usize>(row: &mut [u8], to: FieldPosition, value: [u8; N]) {
     debug_assert!(to.at + N <= row.len(), "{OF_FIELDS}");
     if let Some(place) = row.get_mut(to.at..).and_then(|rest| rest.first_chunk_mut()) {
         *place = value;
@@ -333,7 +333,7 @@ fn put<const N: usize>(row: &mut [u8], to: Place, value: [u8; N]) {
 }
 
 /// Stores a computed value, which has the field's type but, for whole numbers, still needs to fit.
-fn store(row: &mut [u8], to: Place, ty: FieldType, value: Value<'_>) -> Result<(), EvalError> {
+fn store(row: &mut [u8], to: FieldPosition, ty: FieldType, value: Value<'_>) -> Result<(), EvalError> {
     match (value, ty) {
         (Value::Null, _) if to.null_mask != 0 => set_null(row, to),
         (Value::Bool(value), FieldType::Bool) => put(row, to, [value.into()]),

@@ -91,7 +91,7 @@ impl fmt::Display for Form {
 
 /// A part of a program, and how it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct ProgramPart {
     /// A condition as SQL; empty for the select list, which comes last, and for a native handler.
     pub condition: String,
     /// How it runs.
@@ -117,21 +117,21 @@ impl SelectHandler {
     }
 
     /// The conditions in the order in which they run, and the select list, with their forms.
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<ProgramPart> {
         let Resolved { program, filter, rows } = &self.resolved;
         let conditions = filter.conditions().iter().filter_map(|condition| {
             let expr = program.filter.get(condition.number);
             debug_assert!(expr.is_some(), "a condition's number is its place in the program");
             let expr = expr?;
             let form = if condition.kernel.is_some() { Form::Kernel } else { Form::Interpreted };
-            Some(Step { condition: expr.sql(&program.input).to_string(), form })
+            Some(ProgramPart { condition: expr.sql(&program.input).to_string(), form })
         });
         let form = match rows {
             None => Form::Direct,
             Some(plan) if plan.only_copies() => Form::Kernel,
             Some(_) => Form::Interpreted,
         };
-        conditions.chain([Step { condition: String::new(), form }]).collect()
+        conditions.chain([ProgramPart { condition: String::new(), form }]).collect()
     }
 }
 
@@ -179,7 +179,7 @@ impl Handler for SelectHandler {
     fn most_out_bytes(&self) -> Option<usize> {
         let Resolved { program: Program { output, .. }, rows, .. } = &self.resolved;
         let is_variable = output.fields().iter().any(|field| field.ty.is_variable());
-        // What leaves unchanged is no longer than what came.
+        // Records that leave unchanged are no longer than those that came.
         rows.as_ref().map(|_| if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
     }
 

@@ -63,7 +63,7 @@ fn body<'a>(handler: &EncodeHandler, record: &'a [u8]) -> &'a [u8] {
 }
 
 #[test]
-fn what_is_encoded_is_decoded_to_the_same_records() {
+fn encoded_records_are_decoded_to_the_same_records() {
     let records: Vec<Vec<u8>> = (0..7).map(|id| record(id, (id % 2 == 0).then_some("a <b> \"c\", d"))).collect();
     for encoding in ENCODINGS {
         for each in [Messages::EachRecord, Messages::EachBatch] {
@@ -156,7 +156,7 @@ fn a_message_makes_a_bounded_number_of_records() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn impossible_codecs_are_refused_by_name() {
     let refused = |field: &str, schema: &str| {
         let input = Format::parse_schema(schema).unwrap();
         let codec = Codec { field: field.to_owned(), ..Codec::new(Encoding::Json) };

@@ -30,7 +30,7 @@ fn natural() -> (Format, Vec<Vec<u8>>) {
     (format, records)
 }
 
-/// What leaves, as JSON.
+/// The output, as JSON.
 fn rows(sql: &str, format: &Format, records: &[Vec<u8>]) -> Vec<String> {
     let program = planned(sql, format);
     let all: Vec<usize> = (0..records.len()).collect();

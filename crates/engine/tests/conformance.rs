@@ -1,4 +1,4 @@
-//! What holds for every handler, whatever it does: one suite, run over each of them.
+//! The properties of every handler, whatever it does: one suite, run over each of them.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 mod support;
@@ -172,7 +172,7 @@ proptest! {
         }
     }
 
-    /// What leaves does not depend on how the records are cut into batches; but where all of a batch make one message.
+    /// The output does not depend on how the records are cut into batches; but where all of a batch make one message.
     #[test]
     fn batches_are_only_a_way_of_carrying(rows in rows(), size in 1..12usize) {
         for case in cases().into_iter().filter(|case| case.name != "encode EachBatch") {
@@ -252,7 +252,7 @@ fn state_changes_hands_in_place() {
     }
 }
 
-/// Who gave its state up and is run all the same works as if it were new.
+/// A handler that gave its state up and is run all the same works as if it were new.
 #[test]
 fn without_its_state_it_starts_anew() {
     let records: Vec<Vec<u8>> =

@@ -34,7 +34,7 @@ fn measured(program: &HandlerProgram, records: usize, in_batch: usize) -> Measur
 }
 
 #[test]
-fn what_leaves_is_counted() {
+fn output_is_counted() {
     let native = HandlerProgram::native;
     for records in [1, 3, 100, 5000] {
         for in_batch in [1, 2, 50, 1_000_000] {
@@ -65,7 +65,7 @@ fn without_a_record_there_is_nothing_to_measure() {
     for sample in [&[][..], &[1, 2, 3], &[0; 64]] {
         assert_eq!(measure(&mut maker(&pass), &format(), sample, 10), None);
     }
-    // What stands before a record that is wrong is measured.
+    // The part before a record that is wrong is measured.
     let mut torn = sample(7);
     torn.extend([9; 13]);
     assert_eq!(measure(&mut maker(&pass), &format(), &torn, 10).unwrap().records, 7);

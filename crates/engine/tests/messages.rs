@@ -44,7 +44,7 @@ fn run(handler: &mut dyn Handler, records: &[Vec<u8>]) -> Vec<Vec<u8>> {
     out
 }
 
-/// What comes of a body, and why the last of it was refused.
+/// The records of a body, and why the last of it was refused.
 fn decode(codec: &Codec, to: &Format, body: &[u8]) -> (Vec<String>, Option<String>) {
     let mut handler = DecodeHandler::new(&envelope(), codec, to).unwrap_or_else(|error| panic!("{error}"));
     let made = run(&mut handler, &[message(body)]);
@@ -150,7 +150,7 @@ fn confluents_frames_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_frame_is_said_with_its_id() {
+fn errors_of_a_frame_are_reported_with_its_id() {
     let (protobuf, avro) = (confluent(Encoding::Protobuf), confluent(Encoding::Avro));
     for (codec, body, said) in [
         (&protobuf, frame(99, &[&[0], QUOTE]), "found the schema id 99, expected one that is known: 7"),

@@ -1,4 +1,4 @@
-//! What the native handlers do, each by itself, and what they refuse.
+//! The results of the native handlers, each by itself, and what they refuse.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 mod support;
@@ -210,7 +210,7 @@ fn state_goes_over_to_another_format_of_the_same_fields() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn impossible_parameters_are_refused_by_name() {
     for (program, expected) in [
         (native("psas"), "no native handler `psas`; there are: changes, "),
         (native("pass").with("x", "1"), "parameter `x` of pass: there is no such parameter; there are: none"),

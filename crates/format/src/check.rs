@@ -1,6 +1,6 @@
 //! Whether bytes are a record: structural, and done once, where bytes come in.
 //!
-//! What is checked: the length, the slots of `string` and `bytes` fields and of lists, at any depth, that no two of them
+//! The checked parts: the length, the slots of `string` and `bytes` fields and of lists, at any depth, that no two of them
 //! share bytes, `bool` bytes, and that a union has one variant. It does not look into text: UTF-8 is promised by those who write, and whoever
 //! shows text to people handles what is not. Nor are numbers of enumerations looked at: unknown ones are let through.
 
@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
     fn list(&mut self, field: usize, element: &Element, at: usize, is_null: bool) -> Result<(), RecordProblem> {
         let layout = element.format.layout();
         let (start, count) = match element.count {
-            // What lies under a null is not looked at.
+            // Bytes under a null are not looked at.
             Count::Fixed(_) if is_null => return Ok(()),
             Count::Fixed(count) => (at, count as usize),
             Count::Slot => self.claim(field, at, element.stride.into())?,
@@ -205,7 +205,7 @@ pub struct RecordError {
     pub at: usize,
     /// The element of a list in which it is wrong; empty for a field of the record itself.
     pub path: ElementPath,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: RecordProblem,
 }
 
@@ -282,7 +282,7 @@ impl fmt::Display for ElementPath {
     }
 }
 
-/// What can be wrong with a record's bytes.
+/// The problems of a record's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordProblem {
     /// The first word is no length that this record can have.
@@ -345,10 +345,10 @@ pub enum RecordProblem {
         field: usize,
         /// The number in the field.
         found: i64,
-        /// What it counts, in nanoseconds.
+        /// The unit, in nanoseconds.
         unit_ns: i64,
     },
-    /// What has no constant length does not end within the record of a foreign layout.
+    /// A part that has no constant length does not end within the record of a foreign layout.
     #[error("field {}: it starts at byte {start}, and has no end within the record's {available} bytes", field + 1)]
     NoEnd {
         /// Index of the field; of a record, its first one.

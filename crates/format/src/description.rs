@@ -9,7 +9,7 @@
 //! "tail number" string at 12 size 8 little
 //! ```
 //!
-//! What a field says of other versions stands behind that: ` default "??" alias carrier_code`.
+//! The field's statement on other versions stands behind that: ` default "??" alias carrier_code`.
 //!
 //! Nested records and unions stand around the lines of their fields, as in people's [`notation`](crate::notation).
 //!

@@ -1,4 +1,4 @@
-//! What a list holds, what an enumeration's numbers stand for, and how fields lie in each other.
+//! The content of a list, what an enumeration's numbers stand for, and how fields lie in each other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -70,7 +70,7 @@ impl std::hash::Hash for Enumeration {
     }
 }
 
-/// What a list holds: how one element is laid out, how far the next one is, and how many there are.
+/// The content of a list: how one element is laid out, how far the next one is, and how many there are.
 ///
 /// An element is laid out like a record without a length: null bitmap, then the fields. Slots in it speak of places in
 /// the record that the list lies in.
@@ -94,7 +94,7 @@ pub enum Count {
     Fixed(u32),
 }
 
-/// What an element is.
+/// The kind of an element.
 #[derive(Clone, Copy, Debug)]
 pub enum ElementKind<'a> {
     /// One value: of this type, at the start of the element. It may be a list itself.
@@ -104,7 +104,7 @@ pub enum ElementKind<'a> {
 }
 
 impl Element {
-    /// What an element is.
+    /// The kind of an element.
     #[must_use]
     pub fn kind(&self) -> ElementKind<'_> {
         match self.format.fields().first() {
@@ -155,7 +155,7 @@ pub struct Group {
     pub optional: Option<usize>,
     /// Set for a union: its members are variants, and one is there.
     pub union: Option<Tag>,
-    /// What is in it.
+    /// Its members.
     pub members: Vec<Member>,
     /// The indices of all fields in it.
     pub leaves: Range<usize>,

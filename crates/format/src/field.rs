@@ -1,4 +1,4 @@
-//! What a field is: its type, and its place in a record.
+//! The properties of a field: its type, and its place in a record.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use crate::problem::FieldTypeError;
 pub(crate) use crate::spec::{Evolution, FieldSpec, TypeSpec};
 
 /// The type of a field's values. Its text form (`Display`, `FromStr`) is `bool`, `i8` … `u64`, `f32`, `f64`,
-/// `timestamp`, `char[N]`, `string`, `bytes`, `decimal(BYTES, scale N)`. What an enumeration's symbols and a list's
-/// elements are stands in the field's [`Detail`].
+/// `timestamp`, `char[N]`, `string`, `bytes`, `decimal(BYTES, scale N)`. The description of an enumeration's symbols
+/// and a list's elements stands in the field's [`Detail`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum FieldType {
     /// True or false; one byte, 0 or 1.
@@ -79,7 +79,7 @@ impl FieldType {
         }
     }
 
-    /// What a value's offset is a multiple of in the natural layout, in bytes.
+    /// The alignment of a value's offset in the natural layout, in bytes.
     #[must_use]
     pub const fn align(self) -> usize {
         match self {
@@ -226,7 +226,7 @@ impl fmt::Display for ByteOrder {
     }
 }
 
-/// What a type alone does not say.
+/// The properties that a type alone does not say.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Detail {
     /// The type says it all.
@@ -257,7 +257,7 @@ pub struct Field {
     /// lists of byte `n / 8`); `None` if it is never null. Fields of a nested record that may be null share its bit,
     /// unless they are nullable themselves.
     pub null_bit: Option<u16>,
-    /// What the type does not say: symbols, elements.
+    /// The properties that the type does not say: symbols, elements.
     pub detail: Detail,
     /// How the field of a foreign layout is read, where that takes more than one load.
     pub foreign: Option<Arc<Access>>,
@@ -273,7 +273,7 @@ impl Field {
         self.foreign.is_none()
     }
 
-    /// What it takes to read the field in place.
+    /// The cost of reading the field in place.
     #[must_use]
     pub fn read_cost(&self) -> ReadCost {
         self.foreign.as_ref().map_or(ReadCost::Load, |access| access.cost())
@@ -288,7 +288,7 @@ impl Field {
         }
     }
 
-    /// What it holds where a record has no such field, as text.
+    /// Its value where a record has no such field, as text.
     #[must_use]
     pub fn default_text(&self) -> Option<&str> {
         self.evolution.as_ref()?.default.as_deref()

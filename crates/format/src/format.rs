@@ -33,7 +33,7 @@ struct Inner {
     layout: Layout,
 }
 
-/// What stands around the fields.
+/// The bytes around the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Frame {
     /// A record: its length comes first.
@@ -105,7 +105,7 @@ pub(crate) struct Cell {
     pub(crate) null_byte: u32,
     /// The bit in that byte; 0 for a field that is never null.
     pub(crate) null_mask: u8,
-    /// What the null bit is, or whether there is more to reading than a load.
+    /// The kind of the null bit, or whether there is more to reading than a load.
     pub(crate) kind: CellKind,
     /// One more than the index of the innermost nested record with a null bit that the field lies in; 0 for none.
     pub(crate) group: u16,
@@ -190,9 +190,9 @@ pub(crate) struct Layout {
     /// One bit a field, set for those that every record must have a value for, and for those that must have one where
     /// the nested record that they lie in is there.
     pub(crate) required: Box<[u64]>,
-    /// What list fields hold, and what enumerations' numbers stand for; by field.
+    /// The elements of list fields, and what enumerations' numbers stand for; by field.
     pub(crate) details: Box<[Detail]>,
-    /// What a foreign layout has beside.
+    /// The further properties of a foreign layout.
     pub(crate) foreign: Option<Box<ForeignLayout>>,
 }
 
@@ -461,7 +461,7 @@ impl Layout {
 
     pub(crate) fn foreign(fields: &[Field], foreign: ForeignLayout, fixed_bytes: usize) -> Self {
         let cells = fields.iter().map(|field| Cell {
-            // What takes more than a load is read as lists are: apart from the loads.
+            // A field that takes more than a load is read as lists are: apart from the loads.
             ty: if field.foreign.is_some() { FieldType::List } else { field.ty },
             offset: field.offset,
             null_byte: 0,
@@ -485,7 +485,7 @@ impl Layout {
         }
     }
 
-    /// What a list field holds.
+    /// The element of a list field.
     #[inline]
     pub(crate) fn element(&self, field: usize) -> Option<&Element> {
         match self.details.get(field) {
@@ -494,7 +494,7 @@ impl Layout {
         }
     }
 
-    /// What an enumeration's numbers stand for.
+    /// The meaning of an enumeration's numbers.
     #[inline]
     pub(crate) fn enumeration(&self, field: usize) -> Option<&Enumeration> {
         match self.details.get(field) {

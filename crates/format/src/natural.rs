@@ -13,7 +13,7 @@ use crate::format::{
 use crate::spec::{Evolution, FieldSpec, TypeSpec};
 use crate::{MAX_DEPTH, MAX_FIELDS, MAX_FIXED_BYTES, MAX_NAME_BYTES};
 
-/// What has been declared so far, in this layout and in those of elements: bounds hold for all of it.
+/// The declarations so far, in this layout and in those of elements: bounds hold for all of it.
 #[derive(Default)]
 pub(crate) struct Declared {
     /// Fields, nested records and unions, counted in the order in which they are declared.
@@ -378,7 +378,7 @@ impl Places<'_> {
     }
 }
 
-/// What a field's offset is a multiple of.
+/// The alignment of a field's offset.
 fn natural_align(field: &Field) -> usize {
     match field.element() {
         Some(element) if element.count != Count::Slot => {
@@ -393,7 +393,7 @@ pub(crate) const MAX_ALIASES: usize = 64;
 /// Most bytes of a default.
 const MAX_DEFAULT_BYTES: usize = 4096;
 
-/// What is wrong with what a declaration says of other versions, but for the default's value.
+/// The error of a declaration's statement on other versions, but for the default's value.
 fn flaw(evolution: &Evolution, spec: &FieldSpec, is_variant: bool) -> Option<&'static str> {
     let Evolution { default, aliases, unknown } = evolution;
     let is_group = matches!(spec.ty, TypeSpec::Record(_) | TypeSpec::Union(_));

@@ -6,7 +6,7 @@
 /// for one of a format's. Parsers of this many levels stay within a fourth of a thread's 2 MiB of stack.
 pub const MAX_NESTING: usize = 48;
 
-/// What is found in values that nest deeper.
+/// The finding in values that nest deeper.
 pub(crate) const TOO_DEEP: &str = "values that nest more than 48 levels deep";
 const _: () = assert!(MAX_NESTING == 48, "TOO_DEEP names it");
 

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct FormatError {
     /// The line of the text, counted from 1; `None` where there was no text.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The problem.
     pub problem: FormatProblem,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for FormatError {
 
 impl std::error::Error for FormatError {}
 
-/// What can be wrong with a format.
+/// The problems of a format.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FormatProblem {
     /// There is no field.
@@ -36,7 +36,7 @@ pub enum FormatProblem {
     Name {
         /// Index of the field.
         field: usize,
-        /// What is wrong with the name.
+        /// The flaw of the name.
         flaw: &'static str,
     },
     /// Two fields have one name.
@@ -62,7 +62,7 @@ pub enum FormatProblem {
         field: usize,
         /// Its path.
         name: String,
-        /// What is wrong with it.
+        /// The flaw.
         flaw: &'static str,
     },
     /// A field of a foreign layout cannot be as it is declared.
@@ -70,7 +70,7 @@ pub enum FormatProblem {
     Foreign {
         /// Its path.
         name: String,
-        /// What is wrong with it, and what would correct it.
+        /// The flaw, and its remedy.
         flaw: String,
     },
     /// A nested record or union has nothing in it.
@@ -117,7 +117,7 @@ pub enum FormatProblem {
     Syntax {
         /// The text.
         found: String,
-        /// What it should be.
+        /// The right value.
         expected: String,
     },
     /// A description differs from the canonical one of the same fields.

@@ -53,7 +53,7 @@ impl Value<'_> {
         matches!(self, Self::Null)
     }
 
-    /// What kind of value this is, in a word, for messages.
+    /// The kind of this value, in a word, for messages.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -289,7 +289,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What it takes to find places of a foreign layout.
+    /// The places of a foreign layout.
     #[inline]
     fn place(&self) -> At<'a> {
         At::of(self.bytes, self.base, self.format.layout().foreign.as_ref().map_or(&[], |foreign| &foreign.pieces))
@@ -377,7 +377,7 @@ impl<'a> List<'a> {
         self.len == 0
     }
 
-    /// What the list holds.
+    /// The element of the list.
     #[must_use]
     pub fn element(&self) -> &'a Element {
         self.element

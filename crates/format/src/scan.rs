@@ -1,7 +1,7 @@
 //! Parts of texts, read where they lie, eight bytes at a time: the grammar of JSON's texts and numbers, columns of CSV, and numbers
 //! of the usual size in any encoding. An unusual number is `None`, which says nothing about it: the standard library reads it then.
 
-use crate::builder::{Place, RecordBuilder, Run};
+use crate::builder::{ByteRun, Place, RecordBuilder};
 use crate::field::{FieldType, enum_range};
 use crate::format::Format;
 
@@ -25,7 +25,7 @@ const POWERS: [u64; EXACT_DIGITS + 1] = {
     powers
 };
 
-/// What is left of a line.
+/// The rest of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan<'a> {
     rest: &'a [u8],
@@ -41,8 +41,8 @@ pub(crate) struct Integer {
 /// A number as it is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digits<'a> {
-    pub(crate) text: Run<'a>,
-    /// What it is, if it is an integer of at most 64 bits.
+    pub(crate) text: ByteRun<'a>,
+    /// Its value, if it is an integer of at most 64 bits.
     pub(crate) whole: Option<Integer>,
 }
 
@@ -116,7 +116,7 @@ impl<'a> Scan<'a> {
     /// Takes a text of JSON up to its closing quote, behind the opening one, with nothing in it that stands for something
     /// else; `None`, and it stops there, at what is in its way. That it is UTF-8 is not looked into.
     #[inline(always)]
-    pub(crate) fn text(&mut self) -> Option<Run<'a>> {
+    pub(crate) fn text(&mut self) -> Option<ByteRun<'a>> {
         let (run, _) = self.run(text_ends, is_text_end);
         self.take_byte(b'"').then_some(run)
     }
@@ -212,7 +212,7 @@ impl<'a> Scan<'a> {
         }
         let bytes = start.get(..start.len() - self.rest.len()).unwrap_or_default();
         let whole = whole.map(|magnitude| Integer { is_negative, magnitude });
-        Ok(Digits { text: Run { bytes, ahead: start }, whole })
+        Ok(Digits { text: ByteRun { bytes, ahead: start }, whole })
     }
 
     /// Takes a fraction and an exponent; there may be both.
@@ -244,7 +244,7 @@ impl<'a> Scan<'a> {
     /// Takes all that comes before a byte that is an end: `ends` says so of a word, the lowest top bit that it sets
     /// being exact.
     #[inline(always)]
-    fn run(&mut self, ends: impl Fn(u64) -> u64, is_end: impl Fn(&u8) -> bool) -> (Run<'a>, bool) {
+    fn run(&mut self, ends: impl Fn(u64) -> u64, is_end: impl Fn(&u8) -> bool) -> (ByteRun<'a>, bool) {
         let ahead = self.rest;
         let (mut at, mut high) = (0, 0);
         let end = loop {
@@ -265,10 +265,11 @@ impl<'a> Scan<'a> {
         };
         let (bytes, rest) = ahead.split_at_checked(end).unwrap_or((ahead, &[]));
         self.rest = rest;
-        (Run { bytes, ahead }, high & TOP_BITS == 0)
+        (ByteRun { bytes, ahead }, high & TOP_BITS == 0)
     }
 
-    /// Takes an integer of up to 64 bits and its sign. What follows may make it another number: `None` is not said then.
+    /// Takes an integer of up to 64 bits and its sign. The text behind it may make it another number: `None` is not
+    /// said then.
     #[inline]
     fn integer(&mut self) -> Option<Integer> {
         let (is_negative, unsigned) = self.sign();
@@ -398,7 +399,7 @@ impl Target {
         Self { place: self.place.promised(), ..self }
     }
 
-    /// Takes a number, if that is what the field holds, and puts it into the record. What follows it may make it another
+    /// Takes a number, if that is what the field holds, and puts it into the record. The text behind it may make it another
     /// number, which may then be put there instead.
     #[inline(always)]
     pub(crate) fn number(&self, builder: &mut RecordBuilder, scan: &mut Scan<'_>) -> Option<()> {
@@ -447,7 +448,7 @@ impl Needle {
         Self { bytes: bytes.into(), block: u128::from_le_bytes(block), used }
     }
 
-    /// What is behind this text, if the bytes begin with it.
+    /// The bytes behind this text, if the bytes begin with it.
     #[inline]
     pub(crate) fn behind<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let found = match bytes.first_chunk() {
@@ -487,7 +488,7 @@ const fn below_blank(word: u64) -> u64 {
     word.wrapping_sub(each(b' ')) & !word
 }
 
-/// Digits, at least one: what they come to, and how many there are. What is beyond 64 bits is `None`.
+/// Digits, at least one: what they come to, and how many there are. A number beyond 64 bits is `None`.
 #[inline]
 fn run_of_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     match bytes.first_chunk() {
@@ -506,7 +507,7 @@ fn run_of_digits(bytes: &[u8]) -> Option<(u64, usize)> {
     }
 }
 
-/// What eight digits come to; the first is in the lowest byte.
+/// The value of eight digits; the first is in the lowest byte.
 #[inline]
 const fn eight_digits(word: u64) -> u64 {
     let word = (word.wrapping_mul(1 + (10 << 8)) >> 8) & 0x00ff_00ff_00ff_00ff;

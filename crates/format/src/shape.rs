@@ -28,7 +28,7 @@ pub(crate) enum Shape {
     Union(Group, Vec<Named>),
 }
 
-/// What a list's elements are.
+/// The elements of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Items {
     /// Single values.
@@ -48,7 +48,7 @@ impl Named {
             }
     }
 
-    /// What the format's records have; `path` is that of the list, for elements.
+    /// The members of the format's records; `path` is that of the list, for elements.
     pub(crate) fn all(format: &Format, path: &str) -> Vec<Named> {
         Self::members(format, format.tree(), &format.specs(), path)
     }

@@ -7,9 +7,9 @@ use crate::field::FieldType;
 /// How a field goes together with other versions of its format. It is part of the format's description, and so of its id.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Evolution {
-    /// What the field holds in a record that is converted from one without it, or with null where the field is never null: a value
-    /// as in CSV; `[]` for a list. So it does in a record that is read from an encoding, but a field that may be null is null
-    /// where it is left out, unless the whole input has no place for it.
+    /// The value of the field in a record that is converted from one without it, or with null where the field is never
+    /// null: a value as in CSV; `[]` for a list. So it does in a record that is read from an encoding, but a field that
+    /// may be null is null where it is left out, unless the whole input has no place for it.
     pub default: Option<String>,
     /// Names that the field, nested record or union had in other versions: it is found by the first of them that there is
     /// where there is none of its own name.

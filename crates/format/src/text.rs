@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::fmt::temporal::{DateTimeParser, DateTimePrinter};
 use jiff::tz::TimeZone;
 
-use crate::builder::{Place, RecordBuilder, Run};
+use crate::builder::{ByteRun, Place, RecordBuilder};
 use crate::encoding::Loss;
 use crate::field::{Field, FieldType};
 use crate::record::{Record, Value};
@@ -49,11 +49,11 @@ fn flaw(value: Value<'_>, path: String) -> Option<(String, String)> {
     }
 }
 
-/// A text is no value of the field's type. What was found and expected is put into words only if somebody asks.
+/// A text is no value of the field's type. The found and the expected value are put into words only on request.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Unfit;
 
-/// What happens to an integer that is to become a float and is between two of them.
+/// The treatment of an integer that is to become a float and is between two of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     /// It is no value of the field.
@@ -115,7 +115,7 @@ pub(crate) fn set_from_text(
     rounding: Rounding,
 ) -> Result<(), Unfit> {
     let target = Target::of(builder.format(), field).ok_or(Unfit)?;
-    put_from_text(builder, scratch, &target, Run::alone(text), rounding)
+    put_from_text(builder, scratch, &target, ByteRun::alone(text), rounding)
 }
 
 /// As [`set_from_text`], for a field that was looked up.
@@ -124,10 +124,10 @@ pub(crate) fn put_from_text(
     builder: &mut RecordBuilder,
     scratch: &mut Vec<u8>,
     target: &Target,
-    text: Run<'_>,
+    text: ByteRun<'_>,
     rounding: Rounding,
 ) -> Result<(), Unfit> {
-    // What nearly all texts are, each with as little as it takes.
+    // The types of nearly all texts, each with as little as it takes.
     if let FieldType::Char(_) | FieldType::String = target.place.ty() {
         return match text.is_text() {
             true => builder.put_run(target.place, text).map_err(|_| Unfit),
@@ -162,7 +162,7 @@ pub(crate) fn put_any_from_text(
         FieldType::Timestamp => builder.put(place, parse_time(text.trim_ascii()).ok_or(Unfit)?.to_le_bytes()),
         FieldType::Bytes => {
             decode_base64(text, scratch)?;
-            return builder.put_run(place, Run::alone(scratch)).map_err(|_| Unfit);
+            return builder.put_run(place, ByteRun::alone(scratch)).map_err(|_| Unfit);
         }
         FieldType::Decimal { .. } => {
             let (unscaled, scale) = parse_decimal(text.trim_ascii()).ok_or(Unfit)?;
@@ -347,18 +347,18 @@ pub(crate) fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.truncate(start + written);
 }
 
-/// What a field takes, in words for error messages about this text.
+/// The values that a field takes, in words for error messages about this text.
 pub(crate) fn expected_not(found: &[u8], field: &Field, timestamp_hint: &str) -> String {
     let expected = expected(field, timestamp_hint);
     if is_inexact(found, field.ty) { format!("{expected}, {}", exactly(field.ty)) } else { expected }
 }
 
-/// What an integer must be that goes into a field of floats, and what has it go there all the same.
+/// The bounds of an integer that goes into a field of floats, and what has it go there all the same.
 pub(crate) fn exactly(ty: FieldType) -> String {
     format!("and an integer that {ty} holds exactly; --allow {} has it rounded", Loss::Rounding)
 }
 
-/// What a field takes, in words for error messages.
+/// The values that a field takes, in words for error messages.
 pub(crate) fn expected(field: &Field, timestamp_hint: &str) -> String {
     let ty = field.ty;
     match ty {

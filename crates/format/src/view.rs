@@ -43,7 +43,7 @@ pub trait Shape {
     /// The struct with the lifetime of the bytes that it was read from.
     type Of<'r>;
     /// An array of one place a field.
-    type Places: AsRef<[Place]> + AsMut<[Place]> + Copy + Send + Sync;
+    type Places: AsRef<[ViewField]> + AsMut<[ViewField]> + Copy + Send + Sync;
 
     /// No places yet.
     const NOWHERE: Self::Places;
@@ -60,7 +60,7 @@ pub trait Shape {
     fn write(places: &Self::Places, value: &Self::Of<'_>, row: &mut Row<'_>);
 }
 
-/// What a field of a struct takes.
+/// The types that a field of a struct takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Takes {
     /// The type in words.
@@ -73,7 +73,7 @@ pub struct Takes {
 
 /// Where a field of a struct is in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ViewField {
     at: u32,
     /// Bytes of a `char[N]`; 0 for a slot, and for numbers.
     room: u16,
@@ -81,12 +81,12 @@ pub struct Place {
     null_byte: u32,
 }
 
-impl Place {
+impl ViewField {
     /// Of nothing.
-    pub const NOWHERE: Place = Place { at: 0, room: 0, null_mask: 0, null_byte: 0 };
+    pub const NOWHERE: ViewField = ViewField { at: 0, room: 0, null_mask: 0, null_byte: 0 };
 
-    fn of(field: &Field) -> Place {
-        Place {
+    fn of(field: &Field) -> ViewField {
+        ViewField {
             at: field.offset,
             room: match field.ty {
                 FieldType::Char(room) => room,
@@ -117,14 +117,14 @@ impl Row<'_> {
     }
 
     #[inline]
-    fn put_null(&mut self, place: Place) {
+    fn put_null(&mut self, place: ViewField) {
         if let Some(byte) = self.bytes.get_mut(place.null_byte as usize) {
             *byte |= place.null_mask;
         }
     }
 
     #[inline]
-    fn put_bytes(&mut self, place: Place, value: &[u8]) {
+    fn put_bytes(&mut self, place: ViewField, value: &[u8]) {
         if place.room > 0 {
             let at = place.at as usize;
             if value.len() > usize::from(place.room) {
@@ -145,21 +145,21 @@ impl Row<'_> {
 /// A type that fields of a struct may have: the integers and floats, `bool`, `[u8; N]` for `char[N]` with its padding,
 /// `&[u8]` for `char[N]` without it, `string` and `bytes`, and [`Nanoseconds`]; `Option` of each takes null.
 pub trait FieldValue<'r>: Sized {
-    /// What it takes.
+    /// The types that it takes.
     const TAKES: Takes;
 
     /// Reads it.
-    fn load(place: Place, record: &'r [u8]) -> Self;
+    fn load(place: ViewField, record: &'r [u8]) -> Self;
 
     /// Bytes that it takes in the variable part.
     #[inline]
-    fn variable_bytes(&self, place: Place) -> usize {
+    fn variable_bytes(&self, place: ViewField) -> usize {
         let _ = place;
         0
     }
 
     /// Writes it.
-    fn store(&self, place: Place, row: &mut Row<'_>);
+    fn store(&self, place: ViewField, row: &mut Row<'_>);
 }
 
 /// A value of a `timestamp` field: nanoseconds since 1970-01-01T00:00:00Z.
@@ -182,12 +182,12 @@ macro_rules! numbers {
             const TAKES: Takes = Takes { words: $words, null: false, fits: |ty| matches!(ty, FieldType::$ty) };
 
             #[inline]
-            fn load(place: Place, record: &'r [u8]) -> Self {
+            fn load(place: ViewField, record: &'r [u8]) -> Self {
                 Self::from_le_bytes(load(record, place.at))
             }
 
             #[inline]
-            fn store(&self, place: Place, row: &mut Row<'_>) {
+            fn store(&self, place: ViewField, row: &mut Row<'_>) {
                 row.put(place.at, self.to_le_bytes());
             }
         }
@@ -204,12 +204,12 @@ impl<'r> FieldValue<'r> for Nanoseconds {
     const TAKES: Takes = Takes { words: "timestamp", null: false, fits: |ty| matches!(ty, FieldType::Timestamp) };
 
     #[inline]
-    fn load(place: Place, record: &'r [u8]) -> Self {
+    fn load(place: ViewField, record: &'r [u8]) -> Self {
         Self(i64::load(place, record))
     }
 
     #[inline]
-    fn store(&self, place: Place, row: &mut Row<'_>) {
+    fn store(&self, place: ViewField, row: &mut Row<'_>) {
         self.0.store(place, row);
     }
 }
@@ -218,12 +218,12 @@ impl<'r> FieldValue<'r> for bool {
     const TAKES: Takes = Takes { words: "bool", null: false, fits: |ty| matches!(ty, FieldType::Bool) };
 
     #[inline]
-    fn load(place: Place, record: &'r [u8]) -> Self {
+    fn load(place: ViewField, record: &'r [u8]) -> Self {
         load(record, place.at) != [0]
     }
 
     #[inline]
-    fn store(&self, place: Place, row: &mut Row<'_>) {
+    fn store(&self, place: ViewField, row: &mut Row<'_>) {
         row.put(place.at, [u8::from(*self)]);
     }
 }
@@ -236,12 +236,12 @@ impl<'r, const N: usize> FieldValue<'r> for [u8; N] {
     };
 
     #[inline]
-    fn load(place: Place, record: &'r [u8]) -> Self {
+    fn load(place: ViewField, record: &'r [u8]) -> Self {
         load(record, place.at)
     }
 
     #[inline]
-    fn store(&self, place: Place, row: &mut Row<'_>) {
+    fn store(&self, place: ViewField, row: &mut Row<'_>) {
         row.put(place.at, *self);
     }
 }
@@ -254,7 +254,7 @@ impl<'r> FieldValue<'r> for &'r [u8] {
     };
 
     #[inline]
-    fn load(place: Place, record: &'r [u8]) -> Self {
+    fn load(place: ViewField, record: &'r [u8]) -> Self {
         if place.room > 0 {
             let at = place.at as usize;
             let mut text = record.get(at..at + usize::from(place.room)).unwrap_or_default();
@@ -269,12 +269,12 @@ impl<'r> FieldValue<'r> for &'r [u8] {
     }
 
     #[inline]
-    fn variable_bytes(&self, place: Place) -> usize {
+    fn variable_bytes(&self, place: ViewField) -> usize {
         if place.room > 0 { 0 } else { self.len() }
     }
 
     #[inline]
-    fn store(&self, place: Place, row: &mut Row<'_>) {
+    fn store(&self, place: ViewField, row: &mut Row<'_>) {
         row.put_bytes(place, self);
     }
 }
@@ -283,18 +283,18 @@ impl<'r, T: FieldValue<'r>> FieldValue<'r> for Option<T> {
     const TAKES: Takes = Takes { null: true, ..T::TAKES };
 
     #[inline]
-    fn load(place: Place, record: &'r [u8]) -> Self {
+    fn load(place: ViewField, record: &'r [u8]) -> Self {
         let byte = record.get(place.null_byte as usize).copied().unwrap_or(0);
         if byte & place.null_mask == 0 { Some(T::load(place, record)) } else { None }
     }
 
     #[inline]
-    fn variable_bytes(&self, place: Place) -> usize {
+    fn variable_bytes(&self, place: ViewField) -> usize {
         self.as_ref().map_or(0, |value| value.variable_bytes(place))
     }
 
     #[inline]
-    fn store(&self, place: Place, row: &mut Row<'_>) {
+    fn store(&self, place: ViewField, row: &mut Row<'_>) {
         match self {
             Some(value) => value.store(place, row),
             None => row.put_null(place),
@@ -340,7 +340,7 @@ impl<T: Shape> View<T> {
                 Some(index) => {
                     let field = &format.fields()[index];
                     bound[index] = true;
-                    *place = Place::of(field);
+                    *place = ViewField::of(field);
                     if !(takes.fits)(field.ty) {
                         BindProblem::WrongType { found: field.ty, expected: takes.words }
                     } else if !field.is_plain() {
@@ -358,7 +358,10 @@ impl<T: Shape> View<T> {
         let others: Vec<&Field> = fields.filter(|(_, bound)| !bound).map(|(field, _)| field).collect();
         Ok(View {
             missing: others.iter().find(|field| !field.nullable).and_then(|field| format.field(&field.name)),
-            others: others.iter().map(|field| (Place::of(field).null_byte, Place::of(field).null_mask)).collect(),
+            others: others
+                .iter()
+                .map(|field| (ViewField::of(field).null_byte, ViewField::of(field).null_mask))
+                .collect(),
             format: format.clone(),
             places,
             shape: PhantomData,
@@ -401,7 +404,7 @@ impl<T: Shape> View<T> {
         let mut row = Row { bytes: &mut out[start..], end: fixed, flaw: None };
         row.put(0, (length as u32).to_le_bytes());
         for (byte, mask) in &self.others {
-            row.put_null(Place { null_byte: *byte, null_mask: *mask, ..Place::NOWHERE });
+            row.put_null(ViewField { null_byte: *byte, null_mask: *mask, ..ViewField::NOWHERE });
         }
         T::write(&self.places, value, &mut row);
         match row.flaw {
@@ -425,7 +428,7 @@ impl<T: Shape> View<T> {
 pub struct BindError {
     /// The field's name.
     pub field: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub problem: BindProblem,
 }
 
@@ -437,7 +440,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// What can be wrong with a field of a struct.
+/// The problems of a field of a struct.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BindProblem {
     /// The format does not have it.
@@ -450,7 +453,7 @@ pub enum BindProblem {
     WrongType {
         /// The field's type.
         found: FieldType,
-        /// What the struct's field takes.
+        /// The types that the struct's field takes.
         expected: &'static str,
     },
     /// It may be null, and the struct has no place for that.
@@ -481,9 +484,9 @@ macro_rules! record {
     (@shape [$life:lifetime] [$own:ty] [$of:ty] $name:ident { $($field:ident: $ty:ty),+ }) => {
         impl<$life> $crate::view::Shape for $own {
             type Of<'of> = $of;
-            type Places = [$crate::view::Place; [$(stringify!($field)),+].len()];
+            type Places = [$crate::view::ViewField; [$(stringify!($field)),+].len()];
 
-            const NOWHERE: Self::Places = [$crate::view::Place::NOWHERE; [$(stringify!($field)),+].len()];
+            const NOWHERE: Self::Places = [$crate::view::ViewField::NOWHERE; [$(stringify!($field)),+].len()];
             const FIELDS: &'static [(&'static str, $crate::view::Takes)] =
                 &[$((stringify!($field), <$ty as $crate::view::FieldValue<$life>>::TAKES)),+];
 

@@ -87,7 +87,7 @@ fn building_and_checking_without_allocating() {
         builder.set(4, Value::Text(b"N14229")).unwrap();
         builder.set(5, Value::Timestamp(0)).unwrap();
         builder.set(6, Value::Bool(true)).unwrap();
-        // What is refused may be many, too.
+        // Refused values may be many, too.
         let refused = builder.set(1, Value::Int(-1));
         assert!(refused.is_err());
         drop(refused);
@@ -121,7 +121,7 @@ fn writing_foreign_layouts_without_allocating() {
         builder.end_list().unwrap();
         builder.set_text(text, "boarding").unwrap();
         assert_eq!(format.check_records(builder.finish().unwrap(), |_, _| {}), Ok(1));
-        // What is refused may be many, too.
+        // Refused values may be many, too.
         builder.set_u64(at, 1 << 30).unwrap();
         assert!(builder.finish().is_err());
     };
@@ -284,7 +284,7 @@ fn foreign_layouts_are_read_from_other_encodings_without_allocating() {
 const MOST_OF_ERROR: u64 = 12;
 
 #[test]
-fn what_is_refused_costs_its_error_alone() {
+fn refused_values_cost_their_error_alone() {
     let format = Format::parse_schema("carrier char[2]\nflight u16\ndelay i32 null").unwrap();
     let csv = ["carrier,flight,delay\n", &"UA,1545,2\nUA,99999,2\n".repeat(60)].concat();
     let json = "{\"carrier\":\"UA\",\"flight\":1,\"delay\":2}\n{\"carrier\":\"UA\",\"flight\":99999,\"delay\":2}\n";

@@ -103,7 +103,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A buffer with one owner, who may write: `Deref` and `DerefMut` give its whole capacity. What it holds at first are
+/// A buffer with one owner, who may write: `Deref` and `DerefMut` give its whole capacity. Its first bytes are
 /// the bytes of its last use, by the same daemon; see [`crate::Pool::alloc`].
 pub struct BufferMut(Buffer);
 

@@ -225,7 +225,7 @@ pub(crate) fn release(buffers: &mut Vec<Buffer>) {
     }
 }
 
-/// What a segment is cut into, class by class.
+/// The pieces of a segment, class by class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) bytes: usize,

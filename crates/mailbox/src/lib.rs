@@ -1,5 +1,5 @@
-//! What the data path allocates from and hands on: segments, size-classed refcounted buffers, the batch descriptor,
-//! bounded rings, and the three-state bell that wakes a sleeper.
+//! The memory that the data path allocates from and hands on: segments, size-classed refcounted buffers, the batch
+//! descriptor, bounded rings, and the three-state bell that wakes a sleeper.
 //!
 //! * [`Pool`]: one core's heap over a sealed memfd segment. Only its holder allocates; any thread may drop a buffer,
 //!   which then goes home through a return path that cannot be full.

@@ -12,7 +12,7 @@ const ALIGN: usize = 64;
 /// The largest class: what a descriptor's 32-bit offsets reach with room to spare.
 const MAX_CLASS_BYTES: usize = 1 << 30;
 
-/// What a pool's segment is cut into.
+/// The size classes of a pool's segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// (bytes, count) a class, in any order. Bytes are rounded up to a multiple of 64.
@@ -53,7 +53,7 @@ pub struct Pool {
     _one_holder: PhantomData<Cell<()>>,
 }
 
-/// What a pool has done and holds.
+/// The counts of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PoolStats {
     /// By class, smallest first.

@@ -5,7 +5,7 @@
 //! what an instruction in assembly reads is whatever is there, and the compiler assumes nothing about it. It is as fast
 //! as `memcpy`, and more than twice as fast as the loop where the bytes come from another core or from memory.
 //!
-//! What is copied is then private, and what it is checked for stays true.
+//! The copy is then private, and what it is checked for stays true.
 
 #![allow(unsafe_code)]
 

@@ -46,7 +46,7 @@ pub(crate) struct Segment {
     _alive: crate::sync::Arc<()>,
 }
 
-// SAFETY: a segment is an address range that this value owns; it has no thread-bound state. Who may touch which bytes
+// SAFETY: a segment is an address range that this value owns; it has no thread-bound state. The access of threads to bytes
 // is controlled by the buffers handed out over it.
 unsafe impl Send for Segment {}
 // SAFETY: `&Segment` only gives out addresses and copies; see `Send`.

@@ -1,5 +1,5 @@
-//! What mailboxes do, said once and held against both implementations, within one protection domain and across two, with the
-//! reader in the writer's process and in one of its own, over the daemon and over direct rings.
+//! The behaviour of mailboxes, said once and held against both implementations, within one protection domain and across
+//! two, with the reader in the writer's process and in one of its own, over the daemon and over direct rings.
 
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used)] // a test that fails may panic
@@ -11,7 +11,7 @@ use daemon::agent::{self, Agent, mark_of};
 use daemon::{AHEAD, Core, Daemon, Upcall};
 use std::collections::{HashMap, HashSet};
 
-/// What the other tests start in processes of their own; by itself it does nothing.
+/// The process that the other tests start; by itself it does nothing.
 #[test]
 fn a_process_of_its_own() {
     if let Some((address, input)) = agent::started() {
@@ -296,7 +296,7 @@ fn a_client_that_stops_waiting_loses_nothing(pair: &mut Pair) {
     assert_eq!(pair.reader.does("try-get m 1"), "none");
 }
 
-fn what_any_thread_drops_comes_home(pair: &mut Pair) {
+fn messages_dropped_by_any_thread_come_home(pair: &mut Pair) {
     let in_use = pair.daemon.in_use();
     // More often than there are slots.
     for turn in 0..300 {
@@ -378,7 +378,7 @@ fn a_deleted_mailbox_wakes_all_who_wait_for_it(pair: &mut Pair) {
         assert_eq!(pair.reader.try_to(order), closed, "{order}");
     }
     if pair.setting.is_direct {
-        // What it was granted and has not used is taken first.
+        // A buffer that it was granted and has not used is taken first.
         let refused = (0..).find(|id| pair.writer.try_to(&format!("try-put m {id} 10")).is_err()).unwrap();
         (0..refused).for_each(|id| drop(pair.writer.does(&format!("drop {id}"))));
     }
@@ -412,7 +412,7 @@ fn every_bound_has_an_error_of_its_own(pair: &mut Pair) {
     for order in ["try-put m 0 3145729", "begin-put m 0 3145729 block"] {
         assert_eq!(pair.writer.try_to(order), too_long);
     }
-    // Who gives up before it is refused does not leave the refusal to a later put.
+    // A writer that gives up before it is refused does not leave the refusal to a later put.
     for id in 0..AHEAD {
         pair.writer.does(&format!("begin-put m {id} 10 block"));
     }
@@ -465,7 +465,7 @@ fn the_core_may_read_in_place_of_a_client(pair: &mut Pair) {
         assert_eq!(pair.reader.does("get m 0 block"), mark_of(seed, 0, len as usize));
         pair.reader.does("end-get m 0");
     }
-    // What the core copies itself lies in the reader's domain already.
+    // A message that the core copies itself lies in the reader's domain already.
     assert_eq!(pair.daemon.crossed() - crossed, if pair.setting.is_across { 30 } else { 0 });
     assert_eq!(pair.reader.does("try-get m 0"), "none");
     let dropped = pair.daemon.mailbox("dropped");
@@ -499,7 +499,7 @@ fn a_side_that_was_closed_can_be_opened_again_and_nothing_put_is_lost(pair: &mut
     }
 }
 
-fn what_was_put_before_its_writer_left_arrives(pair: &mut Pair) {
+fn messages_put_before_their_writer_left_arrive(pair: &mut Pair) {
     pair.create("next");
     pair.writer.does("read next");
     for seed in 0..3 {
@@ -564,11 +564,11 @@ behaviours! {
     a_message_lies_still_within_a_domain_and_is_copied_once_on_its_way_to_another
     a_full_mailbox_holds_its_writer_up_until_messages_are_ended
     a_client_that_stops_waiting_loses_nothing
-    what_any_thread_drops_comes_home
+    messages_dropped_by_any_thread_come_home
     every_message_goes_to_one_reader_and_a_writers_own_stay_in_order
     a_deleted_mailbox_wakes_all_who_wait_for_it
     every_bound_has_an_error_of_its_own
     the_core_may_read_in_place_of_a_client
     a_side_that_was_closed_can_be_opened_again_and_nothing_put_is_lost
-    what_was_put_before_its_writer_left_arrives
+    messages_put_before_their_writer_left_arrive
 }

@@ -11,7 +11,7 @@ use crossdock_mailbox::host::{HostConfig, Implementation, MailboxStatus, Message
 use daemon::agent::{self, Agent, mark_of};
 use daemon::{Core, Daemon, How, InUse, Upcall};
 
-/// What the other tests start in processes of their own; by itself it does nothing.
+/// The process that the other tests start; by itself it does nothing.
 #[test]
 fn a_process_of_its_own() {
     if let Some((address, input)) = agent::started() {
@@ -107,7 +107,7 @@ fn two_clients_of_a_domain_pass_messages_without_the_core() {
 }
 
 #[test]
-fn who_waits_for_several_mailboxes_at_once_is_woken() {
+fn a_thread_that_waits_for_several_mailboxes_at_once_is_woken() {
     let daemon = daemon();
     for reader in [here(&daemon), elsewhere(&daemon)] {
         let (mut writer, mut reader) = direct_pair(&daemon, here(&daemon), reader);
@@ -149,7 +149,7 @@ fn messages_keep_their_order_to_direct_rings_and_back() {
 }
 
 #[test]
-fn what_comes_otherwise_keeps_its_place_and_brings_the_mailbox_back_to_the_core() {
+fn messages_that_come_otherwise_keep_their_place_and_bring_the_mailbox_back_to_the_core() {
     for is_moved in [false, true] {
         let daemon = daemon();
         daemon.create("n", Implementation::Rings, BOUND);
@@ -186,7 +186,7 @@ fn what_comes_otherwise_keeps_its_place_and_brings_the_mailbox_back_to_the_core(
 
 /// The writer does nothing more: what comes otherwise comes all the same.
 #[test]
-fn what_comes_otherwise_does_not_wait_for_the_writer() {
+fn messages_that_come_otherwise_do_not_wait_for_the_writer() {
     let daemon = daemon();
     let (mut writer, mut reader) = direct_pair(&daemon, here(&daemon), here(&daemon));
     writer.does("put m 1 20");
@@ -293,7 +293,7 @@ fn a_writer_that_waits_for_a_dead_reader_is_woken() {
 }
 
 #[test]
-fn what_a_writer_that_dies_has_put_arrives_and_its_buffers_are_kept_until_then() {
+fn messages_of_a_writer_that_dies_arrive_and_its_buffers_are_kept_until_then() {
     let daemon = daemon();
     let (mut writer, mut reader) = direct_pair(&daemon, elsewhere(&daemon), here(&daemon));
     for seed in 0..3 {
@@ -343,7 +343,7 @@ fn both_may_die() {
     assert_empty(&daemon);
 }
 
-/// What dies, at what: at first, and in the middle of its work.
+/// The moments at which a process dies: at first, and in the middle of its work.
 fn kills(is_writer: bool) -> impl Iterator<Item = String> {
     let own: &[&str] = match is_writer {
         true => &["direct.writer.", "direct.put.", "direct.wake."],
@@ -419,7 +419,7 @@ fn a_reader_killed_at_any_step_leaves_a_clear_end() {
             missing += last.map_or(0, |last| number - last - 1);
             last = Some(number);
         }
-        // What was on its way to the dead one over the core, between two times of direct rings.
+        // The messages on their way to the dead one over the core, between two times of direct rings.
         let lost = daemon.mailbox("m").losses.of(MessageLoss::ReaderGone);
         assert!(u64::from(missing) <= lost, "{failpoint}: {missing} missing, {lost} counted");
         drop((reader, next));

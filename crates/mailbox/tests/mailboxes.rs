@@ -177,7 +177,7 @@ fn number_of(message: &[u8]) -> u32 {
 }
 
 #[test]
-fn what_is_written_in_place_is_read_in_place_and_adjusted() {
+fn messages_written_in_place_are_read_in_place_and_adjusted() {
     for implementation in BOTH {
         let daemon = Daemon::new(HostConfig::default());
         let client = daemon.attach();
@@ -242,7 +242,7 @@ fn a_message_moves_on_uncopied_as_it_was_adjusted() {
         write_a.enqueue(put, to_b).unwrap();
         assert_eq!(read_b.begin_get(Wait::Block).unwrap()[..], [1]);
         assert!(read_a.try_begin_get().unwrap().is_none());
-        // What belongs to another side is refused, and comes home all the same.
+        // A message of another side is refused, and comes home all the same.
         let put = write_a.begin_put(1, Wait::Block).unwrap();
         assert_eq!(write_b.end_put(put), Err(MailboxError::Foreign));
         let put = write_a.begin_put(1, Wait::Block).unwrap();
@@ -261,7 +261,7 @@ fn a_full_mailbox_holds_its_writer_up_until_a_message_is_ended() {
         daemon.create("m", implementation, 4);
         let ((mut writer, _), (mut reader, _)) = (daemon.writer(&client, "m"), daemon.reader(&client, "m"));
         let mut written = 0u32;
-        // What was granted ahead may be used beyond the bound.
+        // The buffers granted ahead may be used beyond the bound.
         while let Some(mut put) = writer.try_begin_put(4).unwrap() {
             put.copy_from_slice(&written.to_le_bytes());
             writer.end_put(put).unwrap();
@@ -283,7 +283,7 @@ fn a_full_mailbox_holds_its_writer_up_until_a_message_is_ended() {
 }
 
 #[test]
-fn what_is_dropped_anywhere_comes_home() {
+fn messages_dropped_anywhere_come_home() {
     for implementation in BOTH {
         let daemon = Daemon::new(HostConfig::default());
         let client = daemon.attach();
@@ -357,14 +357,14 @@ fn a_side_is_unused_when_nothing_of_it_is_left_and_what_was_put_before_it_closed
     }
 }
 
-/// What the session alone has granted ahead, in bytes.
+/// The memory that the session alone has granted ahead, in bytes.
 fn session_bytes(daemon: &Daemon, _of: &(Attachment, ClientKey)) -> u64 {
     let other = daemon.attach();
     daemon.held_bytes(&other)
 }
 
 #[test]
-fn what_a_daemon_took_and_what_it_left_of_a_session_is_known_after_its_death() {
+fn taken_and_untaken_puts_of_a_session_are_known_after_the_daemons_death() {
     let daemon = Daemon::new(HostConfig::default());
     let client = daemon.attach();
     let (mut writer, _reader) = client.0.session().unwrap();

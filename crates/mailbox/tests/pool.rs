@@ -22,7 +22,7 @@ fn all_free() -> Vec<usize> {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum PoolOp {
     Alloc { bytes: usize, fill: u8 },
     Clone(usize),
     Drop(usize),
@@ -32,19 +32,19 @@ enum Step {
     Ask { bytes: usize, count: usize },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = PoolOp> {
     prop_oneof![
-        4 => (0usize..1300, any::<u8>()).prop_map(|(bytes, fill)| Step::Alloc { bytes, fill }),
-        2 => any::<usize>().prop_map(Step::Clone),
-        3 => any::<usize>().prop_map(Step::Drop),
-        1 => any::<usize>().prop_map(Step::Recycle),
-        2 => (any::<usize>(), any::<u8>()).prop_map(|(at, fill)| Step::Rewrite { at, fill }),
-        1 => prop::collection::vec(any::<usize>(), 0..6).prop_map(Step::ReleaseBatch),
-        1 => (0usize..1300, 0usize..8).prop_map(|(bytes, count)| Step::Ask { bytes, count }),
+        4 => (0usize..1300, any::<u8>()).prop_map(|(bytes, fill)| PoolOp::Alloc { bytes, fill }),
+        2 => any::<usize>().prop_map(PoolOp::Clone),
+        3 => any::<usize>().prop_map(PoolOp::Drop),
+        1 => any::<usize>().prop_map(PoolOp::Recycle),
+        2 => (any::<usize>(), any::<u8>()).prop_map(|(at, fill)| PoolOp::Rewrite { at, fill }),
+        1 => prop::collection::vec(any::<usize>(), 0..6).prop_map(PoolOp::ReleaseBatch),
+        1 => (0usize..1300, 0usize..8).prop_map(|(bytes, count)| PoolOp::Ask { bytes, count }),
     ]
 }
 
-/// What a reference should be: which of the allocations it belongs to, its class, and what fills it.
+/// The model of a reference: which of the allocations it belongs to, its class, and what fills it.
 struct Held {
     buffer: Buffer,
     life: usize,
@@ -83,9 +83,9 @@ impl std::fmt::Debug for Held {
     }
 }
 
-fn take(pool: &mut Pool, model: &mut Model, step: Step) {
+fn take(pool: &mut Pool, model: &mut Model, step: PoolOp) {
     match step {
-        Step::Alloc { bytes, fill } => {
+        PoolOp::Alloc { bytes, fill } => {
             let fits = (0..3).find(|&class| CLASSES[class].0 >= bytes && model.used(class) < CLASSES[class].1);
             let got = pool.alloc(bytes);
             assert_eq!(got.as_ref().map(BufferMut::capacity), fits.map(|class| CLASSES[class].0));
@@ -95,20 +95,20 @@ fn take(pool: &mut Pool, model: &mut Model, step: Step) {
                 model.fills.push(fill);
             }
         }
-        Step::Clone(at) if !model.held.is_empty() => {
+        PoolOp::Clone(at) if !model.held.is_empty() => {
             let Held { buffer, life, class } = &model.held[at % model.held.len()];
             let copy = Held { buffer: buffer.clone(), life: *life, class: *class };
             assert!(copy.buffer.same(buffer));
             model.held.push(copy);
         }
-        Step::Clone(_) => {}
-        Step::Drop(at) => drop(model.remove(at)),
-        Step::Recycle(at) => {
+        PoolOp::Clone(_) => {}
+        PoolOp::Drop(at) => drop(model.remove(at)),
+        PoolOp::Recycle(at) => {
             if let Some(held) = model.remove(at) {
                 pool.recycle(held.buffer);
             }
         }
-        Step::Rewrite { at, fill } => {
+        PoolOp::Rewrite { at, fill } => {
             let Some(Held { buffer, life, class }) = model.remove(at) else { return };
             let sole = model.held.iter().all(|other| other.life != life);
             let buffer = match buffer.try_mut() {
@@ -125,12 +125,12 @@ fn take(pool: &mut Pool, model: &mut Model, step: Step) {
             };
             model.held.push(Held { buffer, life, class });
         }
-        Step::ReleaseBatch(which) => {
+        PoolOp::ReleaseBatch(which) => {
             let mut batch = Batch::new();
             batch.buffers.extend(which.into_iter().filter_map(|at| model.remove(at)).map(|held| held.buffer));
             batch.clear();
         }
-        Step::Ask { bytes, count } => {
+        PoolOp::Ask { bytes, count } => {
             let expected =
                 (0..3).any(|class| CLASSES[class].0 >= bytes && CLASSES[class].1 - model.used(class) >= count);
             assert_eq!(pool.has_free(bytes, count), expected);
@@ -252,7 +252,7 @@ fn a_pool_may_move_to_another_thread() {
     assert!(pool.alloc(1).is_some());
 }
 
-/// What is used stays what is warm: after a burst that needed everything, a light load goes round few buffers.
+/// The warm buffers stay in use: after a burst that needed everything, a light load goes round few buffers.
 #[test]
 #[cfg_attr(miri, ignore = "2000 rounds are much for an interpreter")]
 fn a_light_load_uses_few_buffers() {

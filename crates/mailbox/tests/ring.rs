@@ -8,19 +8,19 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RingOp {
     Push,
     Pop,
     PushBatch(usize),
     PopBatch(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RingOp> {
     prop_oneof![
-        Just(Step::Push),
-        Just(Step::Pop),
-        (0usize..12).prop_map(Step::PushBatch),
-        (0usize..12).prop_map(Step::PopBatch),
+        Just(RingOp::Push),
+        Just(RingOp::Pop),
+        (0usize..12).prop_map(RingOp::PushBatch),
+        (0usize..12).prop_map(RingOp::PopBatch),
     ]
 }
 
@@ -40,7 +40,7 @@ proptest! {
         let (mut model, mut next) = (VecDeque::new(), 0u32);
         for step in steps {
             match step {
-                Step::Push => {
+                RingOp::Push => {
                     let fits = model.len() < capacity;
                     prop_assert_eq!(producer.push(Box::new(next)).is_ok(), fits);
                     if fits {
@@ -48,8 +48,8 @@ proptest! {
                     }
                     next += 1;
                 }
-                Step::Pop => prop_assert_eq!(consumer.pop().map(|value| *value), model.pop_front()),
-                Step::PushBatch(count) => {
+                RingOp::Pop => prop_assert_eq!(consumer.pop().map(|value| *value), model.pop_front()),
+                RingOp::PushBatch(count) => {
                     let mut values: Vec<_> = (next..).take(count).map(Box::new).collect();
                     let took = producer.push_batch(&mut values);
                     prop_assert_eq!(took, count.min(capacity - model.len()));
@@ -57,7 +57,7 @@ proptest! {
                     model.extend((next..).take(took));
                     next += count as u32;
                 }
-                Step::PopBatch(max) => {
+                RingOp::PopBatch(max) => {
                     let mut got = Vec::new();
                     prop_assert_eq!(consumer.pop_batch(&mut got, max), max.min(model.len()));
                     let expected: Vec<u32> = model.drain(..got.len()).collect();

@@ -1,4 +1,4 @@
-//! What a subscriber has missed while its connection was lost.
+//! The records that a subscriber has missed while its connection was lost.
 //!
 //! The daemon counts the records of each stream, and sends a subscriber the count where its subscription begins. The subscriber
 //! counts those that it gets from there on, so it knows its own place in the stream. If it comes back to the same count, the
@@ -11,12 +11,12 @@
 //!
 //! So there is a sum for each publisher, and what one repeats makes up for nothing that another has lost. Whose records came
 //! after the last report, or were left in the daemon at the last report, is not known: of these the sums assume what makes
-//! the smallest total. What is said to be missed is missed, and with one publisher it is all.
+//! the smallest total. The missed records that are reported are missed, and with one publisher it is all.
 
 use crossdock_transport::control::{Position, PublisherId};
 use std::collections::HashMap;
 
-/// What a subscriber has missed and the application does not know yet.
+/// The missed records that the application does not know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missed {
     /// How many records; none if that is not known.
@@ -27,7 +27,7 @@ pub(crate) struct Missed {
 
 /// A subscriber's place in its stream.
 #[derive(Debug)]
-struct Place {
+struct StreamPosition {
     /// The records that had passed when the subscription began.
     began: u64,
     /// Those that came since, and those that the daemon has said it dropped.
@@ -36,26 +36,26 @@ struct Place {
     last: Position,
 }
 
-impl Place {
+impl StreamPosition {
     /// How many records of the stream have passed for the subscriber, in the daemon's count.
     fn passed(&self) -> u64 {
         self.began + self.received + self.last.left_out.unwrap_or(0)
     }
 }
 
-/// What was missed between two sessions, as far as it is known.
+/// The records missed between two sessions, as far as it is known.
 #[derive(Debug, Default)]
 struct Gap {
-    /// What publishers that are new to the subscriber brought to the next daemon while it was away; or what it missed in the
-    /// count of one daemon.
+    /// The records that publishers new to the subscriber brought to the next daemon while it was away; or what it
+    /// missed in the count of one daemon.
     certain: i128,
-    /// What publishers that were there before brought after the last report and before the subscriber was back; with the
+    /// The records that earlier publishers brought after the last report and before the subscriber was back; with the
     /// records at the next daemon of publishers that are not listed.
     brought: i128,
-    /// What they have brought and bring once more.
+    /// The records that they have brought and bring once more.
     repeated: i128,
-    /// What the daemon before had counted at its last report and did not deliver; or else, below 0, what it delivered after the
-    /// report. Its records of all publishers are in one queue, so it is not both.
+    /// The records that the daemon before had counted at its last report and did not deliver; or else, below 0, what it
+    /// delivered after the report. Its records of all publishers are in one queue, so it is not both.
     undelivered: i128,
     /// How much of it the application knows.
     reported: u64,
@@ -66,8 +66,9 @@ struct Gap {
 }
 
 impl Gap {
-    /// What was missed between two daemons: the subscriber was at `before` with the one, and comes to the other at `position`.
-    fn between(before: &Place, position: &Position, expected: HashMap<PublisherId, (u64, bool)>) -> Gap {
+    /// The records missed between two daemons: the subscriber was at `before` with the one, and comes to the other at
+    /// `position`.
+    fn between(before: &StreamPosition, position: &Position, expected: HashMap<PublisherId, (u64, bool)>) -> Gap {
         let unlisted = before.last.unlisted;
         let undelivered = i128::from(before.last.passed) - i128::from(before.passed());
         let mut gap = Gap { undelivered, expected, unlisted, ..Gap::default() };
@@ -119,7 +120,7 @@ impl Gap {
         u64::try_from(self.certain + of_publishers.max(0)).unwrap_or(0)
     }
 
-    /// What is not known to the application yet.
+    /// The missed records that the application does not know yet.
     fn unreported(&mut self) -> Option<Missed> {
         let records = self.records().saturating_sub(self.reported);
         self.reported += records;
@@ -127,18 +128,18 @@ impl Gap {
     }
 }
 
-/// What a subscriber has got and missed, over all of its sessions.
+/// The records that a subscriber has got and missed, over all of its sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     has_begun: bool,
-    place: Option<Place>,
+    place: Option<StreamPosition>,
     gap: Gap,
     /// Publishers that were not listed when the connection was lost once more.
     given_up: u32,
 }
 
 impl Account {
-    /// The subscription stands, for the first time or again. What was missed between, as far as it is known now.
+    /// The subscription stands, for the first time or again. Gives the records missed between, as far as it is known now.
     pub(crate) fn begin(&mut self, position: Option<Position>) -> Option<Missed> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let before = self.place.take();
@@ -161,7 +162,7 @@ impl Account {
                 self.gap.unreported()
             }
         };
-        self.place = Some(Place { began: position.passed, received: 0, last: position });
+        self.place = Some(StreamPosition { began: position.passed, received: 0, last: position });
         missed
     }
 
@@ -173,7 +174,7 @@ impl Account {
         }
     }
 
-    /// The daemon says how far the stream has come. What was missed and not yet reported.
+    /// The daemon says how far the stream has come. Gives the missed records that are not yet reported.
     pub(crate) fn report(&mut self, position: Position) -> Option<Missed> {
         let place = self.place.as_mut()?;
         self.gap.resolve_all(&position);

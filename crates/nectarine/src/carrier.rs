@@ -1,4 +1,4 @@
-//! What carries a session with the daemon: UDP packets, or memory shared with it.
+//! The carrier of a session with the daemon: UDP packets, or memory shared with it.
 //!
 //! A [`Carrier`] sends and receives packets in order and exactly once while its session stands, bounds what is under way in both
 //! directions, and returns what the daemon may not have when the session is lost. It knows nothing of requests, streams and
@@ -22,8 +22,8 @@ use crossdock_mailbox::client::Attachment;
 use crossdock_transport::SuperPacket;
 use std::os::fd::BorrowedFd;
 
-/// What carries a session. The methods with a body describe a carrier that loses nothing and needs no time: what is handed over has
-/// arrived.
+/// The carrier of a session. The methods with a body describe a carrier that loses nothing and needs no time: what is
+/// handed over has arrived.
 pub(crate) trait Carrier: Send {
     /// [`Transport::Shm`] or [`Transport::Udp`].
     fn transport(&self) -> Transport;
@@ -72,7 +72,7 @@ pub(crate) trait Carrier: Send {
         u64::MAX
     }
 
-    /// What becomes readable when something arrives.
+    /// The descriptor that becomes readable when something arrives.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether what arrives lies in memory until it is received: looking for it needs no system call, and nobody need hurry.

@@ -102,7 +102,7 @@ impl Client {
                     let ns = Idler::yield_core();
                     self.shared.lock().link.idler.yielded(now_ns, ns);
                 }
-                // What came before it was armed wakes nobody: one more look.
+                // A packet that came before it was armed wakes nobody: one more look.
                 Idle::Sleep if !std::mem::replace(&mut armed, true) && inner.link.arm() => {}
                 Idle::Sleep => {
                     armed = false;
@@ -139,7 +139,7 @@ impl Client {
             if let Some(fault) = inner.link.fault() {
                 return Poll::Ready(Err(fault));
             }
-            // What came before it was armed wakes nobody: one more look.
+            // A packet that came before it was armed wakes nobody: one more look.
             if std::mem::replace(&mut armed, true) || !inner.link.arm() {
                 break;
             }
@@ -173,7 +173,7 @@ impl Client {
         Ok((answer, session))
     }
 
-    /// What `done` has now, after a look at what has arrived; does not wait.
+    /// The present result of `done`, after a look at what has arrived; does not wait.
     pub(crate) fn look<T>(&self, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
         let mut inner = self.shared.lock();
         let mut found = done(&mut inner);
@@ -215,7 +215,7 @@ impl Client {
 #[derive(Clone)]
 pub struct Interrupter(Waiter);
 
-/// Who waits, and how.
+/// The kind of waiter.
 #[derive(Clone)]
 enum Waiter {
     /// On a link.

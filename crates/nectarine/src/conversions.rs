@@ -75,7 +75,7 @@ pub struct ConverterWanted {
 }
 
 impl ConverterWanted {
-    /// What a notice of the daemon says, if it is this.
+    /// The content of a notice of the daemon, if it is this.
     pub(crate) fn of(notice: Notice) -> Option<ConverterWanted> {
         let Notice::ConverterWanted { stream, from, to } = notice else { return None };
         // One that does not parse is of a daemon that knows more than this version.

@@ -1,4 +1,4 @@
-//! What can go wrong, in words for the application's user.
+//! The possible errors, in words for the application's user.
 
 use crossdock_format::RecordError;
 use crossdock_format::typed::TypedError;
@@ -12,9 +12,9 @@ pub enum Error {
     /// The address is none, or its name is not known.
     #[error("`{addr}` is not an address: {reason} (an address is host:port, such as 127.0.0.1:7440)")]
     Address {
-        /// What was given.
+        /// The given address.
         addr: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// Nobody answers there.
@@ -22,7 +22,7 @@ pub enum Error {
     NoDaemon {
         /// The address.
         addr: String,
-        /// What was seen.
+        /// The observation.
         reason: String,
     },
     /// Shared memory was asked for, and the daemon cannot be attached to.
@@ -33,7 +33,7 @@ pub enum Error {
     NotAttached {
         /// The address.
         addr: String,
-        /// What was tried, and what came of it.
+        /// The attempts, and their results.
         reason: String,
         /// Whether no daemon listens there: one may come yet.
         is_absent: bool,
@@ -91,7 +91,7 @@ pub enum Error {
     Lost {
         /// The address.
         addr: String,
-        /// What was seen.
+        /// The observation.
         reason: String,
     },
     /// The bytes are not a record of the publisher's format.
@@ -108,7 +108,7 @@ pub enum Error {
     TooLong {
         /// Its length in bytes.
         bytes: usize,
-        /// What fits, in bytes.
+        /// The fitting length, in bytes.
         most: usize,
     },
     /// A message to another machine is longer than its daemon takes.
@@ -116,7 +116,7 @@ pub enum Error {
     RemoteTooLong {
         /// Its length in bytes.
         bytes: usize,
-        /// What fits, in bytes.
+        /// The fitting length, in bytes.
         most: usize,
     },
     /// More was to be left out of a message than there is.
@@ -128,13 +128,13 @@ pub enum Error {
     /// A message was ended by another writer than the one that began it.
     #[error("the message was begun by another writer: end it there")]
     Foreign,
-    /// What is asked for needs shared memory, and this node is reached by packets.
+    /// The operation needs shared memory, and this node is reached by packets.
     #[error(
         "{what} need shared memory, and the node at {addr} is reached by packets: use mailboxes, or run on its \
          machine with permission to attach"
     )]
     NotLocal {
-        /// What was asked for.
+        /// The operation.
         what: &'static str,
         /// The node's address.
         addr: String,
@@ -150,7 +150,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// What the daemon sent is not what it should be, such as records that do not fit their format.
+    /// A message of the daemon is not as it should be, such as records that do not fit their format.
     #[error("the daemon violated the protocol: {0}")]
     Malformed(String),
     /// An [`crate::Interrupter`] was used.
@@ -162,9 +162,9 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{what}: {source}")]
     System {
-        /// What was asked for.
+        /// The operation.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

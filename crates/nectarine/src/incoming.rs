@@ -1,4 +1,4 @@
-//! What arrives from the daemon.
+//! Arrivals from the daemon.
 
 use crossdock_mailbox::Buffer;
 use crossdock_mailbox::client::Message;
@@ -48,7 +48,7 @@ impl Arrived {
     }
 }
 
-/// What a carrier has heard.
+/// The events of a carrier.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// The daemon granted a session.
@@ -66,7 +66,7 @@ pub(crate) enum Heard {
     },
 }
 
-/// What is there for the application, in order.
+/// The arrivals for the application, in order.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// Records.
@@ -104,7 +104,7 @@ pub(crate) struct Opened {
     pub(crate) ahead: Option<u32>,
 }
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// It was carried out.

@@ -61,7 +61,7 @@ impl<T: DeserializeOwned> Iterator for Typed<'_, T> {
     }
 }
 
-/// What reads the formats that have come so far; the last one first.
+/// The readers of the formats that have come so far; the last one first.
 #[derive(Debug, Default)]
 pub(crate) struct Readers(Vec<RecordReader>);
 
@@ -95,7 +95,7 @@ impl IntoIterator for Subscriber {
     }
 }
 
-/// The records, up to the stream's end: see [`Subscriber::next_record`]. What the loop leaves is there for the next one.
+/// The records, up to the stream's end: see [`Subscriber::next_record`]. The rest of the loop is there for the next one.
 impl<'s> IntoIterator for &'s mut Subscriber {
     type Item = Result<ReceivedRecord, Error>;
     type IntoIter = RecordIter<&'s mut Subscriber>;

@@ -249,7 +249,7 @@ fn serve(link: u64, slot: &Slot, poller: &Poller) {
     }
 }
 
-/// What the keeper has of a link.
+/// The keeper's entry of a link.
 struct Kept {
     shared: Arc<Shared>,
     watched: Watched,
@@ -261,7 +261,7 @@ impl Kept {
         let now_ns = now_ns();
         let to_tick_ns = to_tick_ns(now_ns);
         let Some(mut inner) = self.shared.try_lock() else {
-            // What an application thread has not read yet would wake the keeper again at once.
+            // A packet that an application thread has not read yet would wake the keeper again at once.
             self.watched.look_away();
             return (now_ns.saturating_add(to_tick_ns), None);
         };
@@ -297,7 +297,7 @@ impl Kept {
         } else {
             inner.drive();
             if inner.link.is_polled() {
-                // Nobody asks whether this process is there: shared memory has no time-outs. What is sent meanwhile
+                // Nobody asks whether this process is there: shared memory has no time-outs. A packet that is sent meanwhile
                 // waits in the rings; to be woken for it would cost the core a system call each time.
                 self.watched.look_away();
             } else {

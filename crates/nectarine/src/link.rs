@@ -15,7 +15,7 @@ use crate::carrier::{Carrier, Closed};
 use crate::error::Error;
 use crate::incoming::{Answer, Arrived, Bytes, Heard, Incoming, Opened};
 use crate::outgoing::{Message, Outgoing, PacketBuffer};
-use crate::settings::{Place, Settings, Transport};
+use crate::settings::{DaemonAddress, Settings, Transport};
 use awaiting::Awaiting;
 use backlog::Waiting;
 use crossdock_device::Idler;
@@ -27,8 +27,8 @@ use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Joined;
 use crossdock_transport::{
-    ControlMessage, HEADER_BYTES, Header, Joiner, Kind, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Notice,
-    Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
+    ControlMessage, HEADER_BYTES, Header, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Notice,
+    PacketKind, Piece, PieceError, Reply, Request, SuperPacket, TrafficClass,
 };
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -72,7 +72,7 @@ enum State {
 /// One session with the daemon.
 pub(crate) struct Link {
     settings: Settings,
-    place: Place,
+    place: DaemonAddress,
     /// Changes with the descriptor that is to be polled.
     descriptor: u64,
     started: Instant,
@@ -120,7 +120,7 @@ impl Link {
     /// # Errors
     /// The address is none, or the system refuses the socket or memory.
     pub(crate) fn new(settings: Settings) -> Result<Link, Error> {
-        let place = Place::of(&settings)?;
+        let place = DaemonAddress::of(&settings)?;
         let timeout_ns = u64::try_from(settings.connect_timeout.as_nanos()).unwrap_or(u64::MAX);
         let mut link = Link::unconnected(settings, place);
         match link.connect(0, timeout_ns) {
@@ -135,7 +135,7 @@ impl Link {
         self.sessions == 0 && self.settings.wait_for_daemon
     }
 
-    fn unconnected(settings: Settings, place: Place) -> Link {
+    fn unconnected(settings: Settings, place: DaemonAddress) -> Link {
         Link {
             carrier: Box::new(Closed(settings.transport)),
             settings,
@@ -221,8 +221,8 @@ impl Link {
         self.carrier.resent()
     }
 
-    /// What to poll for readability, and its number, which changes when the descriptor does; none while no session stands or is
-    /// begun, since that of one that is over may stay readable indefinitely.
+    /// The descriptor to poll for readability, and its number, which changes when the descriptor does; none while no
+    /// session stands or is begun, since that of one that is over may stay readable indefinitely.
     pub(crate) fn descriptor(&self) -> (u64, Option<BorrowedFd<'_>>) {
         (self.descriptor, if self.is_heard() { self.carrier.descriptor() } else { None })
     }
@@ -491,7 +491,7 @@ impl Link {
         self.sessions += 1;
         self.joining_control.clear();
         self.joining_data.clear();
-        // Who does not look at what comes has one of these at most.
+        // An application that does not look at its arrivals has one of these at most.
         if self.sessions > 1 && !matches!(self.inbox.back(), Some(Incoming::Reconnected)) {
             self.inbox.push_back(Incoming::Reconnected);
         }
@@ -519,11 +519,11 @@ impl Link {
         self.changed = true;
         let Header { kind, piece, .. } = arrived.header;
         let taken = match kind {
-            Kind::Data if piece == Piece::Whole && !self.joining_data.has_begun() => {
+            PacketKind::Data if piece == Piece::Whole && !self.joining_data.has_begun() => {
                 self.inbox.push_back(Incoming::Records(arrived));
                 Ok(())
             }
-            Kind::Data | Kind::Message => self.take_data(&arrived),
+            PacketKind::Data | PacketKind::Message => self.take_data(&arrived),
             _ => self.take_controls(&arrived),
         };
         if let Err(error) = taken {
@@ -539,7 +539,7 @@ impl Link {
             let joined = self.joining_data.take(header.piece, payload, MAX_MESSAGE_BYTES)?;
             let Some(bytes) = joined.map(Joined::into_vec) else { continue };
             self.inbox.push_back(match header.kind {
-                Kind::Message => Incoming::Message { number: header.stream, bytes },
+                PacketKind::Message => Incoming::Message { number: header.stream, bytes },
                 _ => {
                     let span = PayloadSpan { start: 0, len: bytes.len() as u32, records: header.records };
                     let (bytes, header) = (Bytes::Joined(bytes), *header);
@@ -629,7 +629,7 @@ impl Link {
         };
         match result {
             _ if id == NOBODY => {}
-            // What cannot even begin is over; who waits for the answer finds the fault.
+            // A request that cannot even begin is over; who waits for the answer finds the fault.
             Err(error) if self.opening.iter().any(|request| request.id() == Some(id)) => {
                 self.say_close();
                 self.fail(error);

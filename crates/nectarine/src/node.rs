@@ -263,9 +263,9 @@ impl Node {
         Ok(self.session.attachment("upcalls")?.on_upcall(serve)?)
     }
 
-    /// What this node's session shares with the daemon, for what is not shown here, such as a descriptor for an event loop of the
-    /// application's own ([`Attachment::arm`]; a request to the node, such as [`Node::create_mailbox`], uses it too: arm it again
-    /// after one).
+    /// The attachment that this node's session shares with the daemon, for what is not shown here, such as a descriptor
+    /// for an event loop of the application's own ([`Attachment::arm`]; a request to the node, such as
+    /// [`Node::create_mailbox`], uses it too: arm it again after one).
     ///
     /// # Errors
     /// The node is reached by packets; the connection is gone.

@@ -1,9 +1,9 @@
-//! What a client sends: super-packets of records, control messages, mailbox messages.
+//! The units that a client sends: super-packets of records, control messages, mailbox messages.
 
 use crossdock_format::{Format, record_len};
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::client::Put;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, Origin, SuperPacket, TrafficClass};
+use crossdock_transport::{HEADER_BYTES, Header, Origin, PacketKind, SuperPacket, TrafficClass};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl DerefMut for PacketBuffer {
     }
 }
 
-/// What a carrier sends as a whole, and keeps until the daemon has it.
+/// The unit that a carrier sends as a whole, and keeps until the daemon has it.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given, in a packet that the same carrier began.
@@ -52,7 +52,7 @@ pub(crate) enum Outgoing {
 pub(crate) struct Message {
     /// The bytes, shared by the units that they are sent in.
     pub(crate) bytes: Arc<Vec<u8>>,
-    /// What is the same in the headers of all its packets.
+    /// The common part of the headers of all its packets.
     pub(crate) header: Header,
     pub(crate) class: TrafficClass,
     /// Packets of it that a carrier without units has sent.
@@ -66,30 +66,30 @@ impl Message {
 
     /// A message for the mailbox that the session has open under this number.
     pub(crate) fn mailbox(number: u16, bytes: Vec<u8>) -> Outgoing {
-        let header = Header { stream: number.into(), ..Header::new(Kind::Message, 0) };
+        let header = Header { stream: number.into(), ..Header::new(PacketKind::Message, 0) };
         Message::unit(bytes, header, TrafficClass::Data(Origin::Mailbox(number.into())))
     }
 
     /// A control message.
     pub(crate) fn control(bytes: Vec<u8>, class: TrafficClass) -> Outgoing {
-        Message::unit(bytes, Header::new(Kind::Control, 0), class)
+        Message::unit(bytes, Header::new(PacketKind::Control, 0), class)
     }
 
     /// A record that is longer than a packet, of the stream number and format given.
     pub(crate) fn record(bytes: Vec<u8>, stream: u32, format: u64) -> Outgoing {
-        let header = Header { stream, format, records: 1, ..Header::new(Kind::Data, 0) };
+        let header = Header { stream, format, records: 1, ..Header::new(PacketKind::Data, 0) };
         Message::unit(bytes, header, TrafficClass::Data(Origin::Stream(stream)))
     }
 
-    /// What of it goes into the next session when this one is lost: a record.
+    /// The part of it that goes into the next session when this one is lost: a record.
     pub(crate) fn unsent(&self) -> Option<Unsent> {
         let Header { kind, stream, format, .. } = self.header;
-        (kind == Kind::Data).then(|| Unsent { stream, format, records: self.bytes.to_vec(), done: 0 })
+        (kind == PacketKind::Data).then(|| Unsent { stream, format, records: self.bytes.to_vec(), done: 0 })
     }
 }
 
 impl Outgoing {
-    /// What it is in the order of what is sent.
+    /// Its class in the order of sending.
     pub(crate) fn class(&self) -> TrafficClass {
         match self {
             Outgoing::Records { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
@@ -97,8 +97,8 @@ impl Outgoing {
         }
     }
 
-    /// What of it goes into the next session when this one is lost: records. Control messages belonged to the old session,
-    /// and so did the numbers of mailboxes.
+    /// The part of it that goes into the next session when this one is lost: records. Control messages belonged to the
+    /// old session, and so did the numbers of mailboxes.
     pub(crate) fn unsent(self) -> Option<Unsent> {
         match self {
             Outgoing::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),

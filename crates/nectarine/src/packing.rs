@@ -48,7 +48,7 @@ impl Packing {
         fits
     }
 
-    /// What is packed joins the link's queue.
+    /// The packed records join the link's queue.
     pub(crate) fn flush(&mut self, link: &mut Link) {
         if let Some(packet) = self.open.take() {
             self.flush_ns = u64::MAX;

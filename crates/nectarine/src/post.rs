@@ -110,7 +110,7 @@ impl Side {
         (self.ended >= self.refill || self.ended_bytes >= REPORT_BYTES).then(|| self.take_ended()).flatten()
     }
 
-    /// What was ended and is not reported yet.
+    /// The messages that were ended and are not reported yet.
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
         let messages = std::mem::take(&mut self.ended);
         self.ended_bytes = 0;
@@ -122,7 +122,7 @@ impl Side {
         Some(Ended { messages, held })
     }
 
-    /// What was dropped since it was last asked, for one reason.
+    /// The drops since it was last asked, for one reason.
     pub(crate) fn take_dropped(&mut self) -> Option<DroppedMessages> {
         self.dropped.pop_front()
     }

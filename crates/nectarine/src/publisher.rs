@@ -30,7 +30,7 @@ const UNACKNOWLEDGED: usize = 16;
 /// How long a dropped publisher tries to get rid of what it has.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// What is called with the events of publishers.
+/// The callback for the events of publishers.
 type OnEvent = Arc<Mutex<dyn FnMut(PublisherEvent) + Send>>;
 
 /// Sets up a [`Publisher`].
@@ -139,7 +139,7 @@ impl std::fmt::Debug for PublisherBuilder {
     }
 }
 
-/// What a publisher did.
+/// The counts of a publisher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublishSummary {
     /// Records published.
@@ -407,7 +407,7 @@ impl Publisher {
         self.client.shared.lock().link.transport()
     }
 
-    /// What was published so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> PublishSummary {
         let resent_packets = self.client.shared.lock().link.resent();
@@ -623,7 +623,7 @@ mod tests {
     use crossdock_format::{FieldSpec, FieldType, RecordBuilder, Value};
     use crossdock_transport::handshake::{Hello, Welcome};
     use crossdock_transport::receiver::{Arriving, MAX_ACK_BYTES, Receiver};
-    use crossdock_transport::{HEADER_BYTES, Header, Kind};
+    use crossdock_transport::{HEADER_BYTES, Header, PacketKind};
     use std::net::UdpSocket;
 
     /// A daemon that does nothing but take packets and acknowledge them, when the test asks it to.
@@ -641,7 +641,7 @@ mod tests {
             let mut packet = [0; 4096];
             while let Ok(len) = self.socket.recv(&mut packet) {
                 let header = Header::read(&packet[..len]).unwrap();
-                if header.kind != Kind::Data {
+                if header.kind != PacketKind::Data {
                     continue;
                 }
                 let (traffic, first_seq) = (header.kind.traffic(), header.seq);
@@ -651,7 +651,7 @@ mod tests {
                 self.receiver.ack_soon();
                 let mut payload = [0; MAX_ACK_BYTES];
                 let len = self.receiver.poll_ack(0).unwrap().encode(&mut payload);
-                self.socket.send(&Header::new(Kind::Ack, self.client).packet(&payload[..len]).unwrap()).unwrap();
+                self.socket.send(&Header::new(PacketKind::Ack, self.client).packet(&payload[..len]).unwrap()).unwrap();
             }
         }
     }
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_acks_leaves_them_buffers() {
+    fn units_that_wait_for_acks_leave_them_buffers() {
         let (mut publisher, mut daemon, record) = connected();
         let mut published = 0;
         while publisher.try_publish(&record).unwrap() {

@@ -5,7 +5,7 @@ use crossdock_format::{Format, Record, Value};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What arrived together: bytes, and where the records lie in them.
+/// The records that arrived together: bytes, and where the records lie in them.
 struct Batch {
     format: Format,
     bytes: Bytes,

@@ -1,4 +1,4 @@
-//! What the builders have in common: where the daemon is, by which way to reach it, and how long to try.
+//! The settings that the builders have in common: where the daemon is, by which way to reach it, and how long to try.
 
 use crate::error::Error;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is called when a stream is waited for.
+/// The callback when a stream is waited for.
 #[derive(Clone)]
 pub(crate) struct OnWait(pub(crate) Arc<dyn Fn() + Send + Sync>);
 
@@ -113,7 +113,7 @@ pub(crate) use setting_methods;
 
 /// Where a daemon is to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DaemonAddress {
     /// Where it can be attached to, if this process may share memory with it; the likeliest first.
     pub(crate) shared: Vec<AttachAddr>,
     /// The UDP port that these addresses follow from, if they were not given by name.
@@ -122,12 +122,12 @@ pub(crate) struct Place {
     pub(crate) packets: Option<SocketAddr>,
 }
 
-impl Place {
-    /// What the settings' address stands for.
+impl DaemonAddress {
+    /// The daemon of the settings' address.
     ///
     /// # Errors
     /// It is none, its name is not known, or it cannot be reached by the transport asked for.
-    pub(crate) fn of(settings: &Settings) -> Result<Place, Error> {
+    pub(crate) fn of(settings: &Settings) -> Result<DaemonAddress, Error> {
         let addr = &settings.addr;
         let wrong = |reason: &str| Error::Address { addr: addr.clone(), reason: reason.to_owned() };
         if addr.starts_with("unix:") {
@@ -135,7 +135,7 @@ impl Place {
                 return Err(wrong("a daemon's address for packets is host:port"));
             }
             let named = addr.parse().map_err(|reason: String| wrong(&reason))?;
-            return Ok(Place { shared: vec![named], port: None, packets: None });
+            return Ok(DaemonAddress { shared: vec![named], port: None, packets: None });
         }
         let plain = addr.strip_prefix("udp://");
         let transport = match (plain, settings.transport) {
@@ -157,7 +157,7 @@ impl Place {
             shared.extend(found.into_iter().filter(|addr| is_own(addr.ip())).flat_map(candidates));
         }
         let packets = (transport != Transport::Shm).then_some(first);
-        Ok(Place { shared, port: Some(first.port()), packets })
+        Ok(DaemonAddress { shared, port: Some(first.port()), packets })
     }
 }
 
@@ -179,7 +179,8 @@ mod tests {
     }
 
     fn place(addr: &str, transport: Transport) -> Result<(Vec<String>, Option<String>), String> {
-        let place = Place::of(&Settings { transport, ..Settings::new(addr) }).map_err(|error| error.to_string())?;
+        let place =
+            DaemonAddress::of(&Settings { transport, ..Settings::new(addr) }).map_err(|error| error.to_string())?;
         let shared = place.shared.iter().map(ToString::to_string).collect();
         Ok((shared, place.packets.map(|addr| addr.to_string())))
     }
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_words() {
+    fn impossible_addresses_are_refused_in_words() {
         for (addr, transport, words) in [
             ("unix:/run/crossdock.sock", Transport::Udp, "host:port"),
             ("unix:", Transport::Auto, "names nothing"),

@@ -10,7 +10,7 @@ use crossdock_device::Doorbell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// What the lock protects.
+/// The state under the lock.
 pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) packing: Option<Packing>,
@@ -18,7 +18,7 @@ pub(crate) struct Inner {
     pub(crate) post: Option<Post>,
     /// The application's threads that are asleep, or about to be.
     asleep: Vec<Arc<Waker>>,
-    /// What waits for something to happen without a thread.
+    /// The task that waits for something to happen without a thread.
     pub(crate) task: Option<Task>,
     /// When a thread of the application last drove the link, in ns.
     pub(crate) driven_ns: u64,
@@ -34,7 +34,7 @@ impl Inner {
         self.packing.as_mut().is_some_and(|packing| packing.pack(&mut self.link, record))
     }
 
-    /// What is packed joins the link's queue.
+    /// The packed records join the link's queue.
     pub(crate) fn flush_packing(&mut self) {
         if let Some(packing) = &mut self.packing {
             packing.flush(&mut self.link);
@@ -93,7 +93,7 @@ impl Inner {
     }
 }
 
-/// What waits without a thread, until the keeper wakes it: a task of an executor, or an event loop that polls a descriptor.
+/// The waiter without a thread, until the keeper wakes it: a task of an executor, or an event loop that polls a descriptor.
 pub(crate) struct Task {
     pub(crate) waker: std::task::Waker,
     /// Whether the keeper watches the link for it by now.
@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-/// What wakes a thread that waits on a link.
+/// The waker of a thread that waits on a link.
 pub(crate) struct Waker {
     interrupted: AtomicBool,
     bell: Doorbell,

@@ -46,7 +46,7 @@ impl SubscriberBuilder {
         self
     }
 
-    /// What happens when this subscriber is too slow; as the daemon is configured unless set.
+    /// The policy when this subscriber is too slow; as the daemon is configured unless set.
     #[must_use]
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = Some(overflow);
@@ -94,8 +94,8 @@ impl SubscriberBuilder {
         self
     }
 
-    /// What happens to a record that the query cannot compute (a division by zero, an overflow, a CAST that cannot be done); it is
-    /// dropped, counted and reported ([`Event::Dropped`]) unless set.
+    /// The policy for a record that the query cannot compute (a division by zero, an overflow, a CAST that cannot be
+    /// done); it is dropped, counted and reported ([`Event::Dropped`]) unless set.
     #[must_use]
     pub fn row_errors(mut self, row_errors: RowErrors) -> Self {
         self.row_errors = row_errors;
@@ -152,7 +152,7 @@ impl SubscriberBuilder {
     }
 }
 
-/// What a subscriber is given, in order.
+/// The events of a subscriber, in order.
 #[derive(Debug)]
 pub enum Event {
     /// Records that the query selected.
@@ -184,7 +184,7 @@ pub enum Event {
     Held {
         /// The format that they came in.
         format: FormatId,
-        /// What is missing.
+        /// The missing part.
         message: String,
     },
     /// Records of a format that could not be read are converted from here on; those that waited come first.
@@ -199,10 +199,10 @@ pub enum Event {
     /// A publisher brought a format that the query does not fit, or that nothing converts to an accepted one; its records are
     /// dropped.
     Unreadable {
-        /// What does not fit.
+        /// The part that does not fit.
         message: String,
     },
-    /// The daemon was gone and is back. What was missed between follows as [`Event::Missed`].
+    /// The daemon was gone and is back. The records missed between follow as [`Event::Missed`].
     Reconnected,
     /// Records of the stream passed while the connection was lost, or were in a daemon that was killed. More of these events may
     /// follow as the stream's publishers come back; they add up. There is none if nothing was missed.
@@ -215,7 +215,7 @@ pub enum Event {
     },
 }
 
-/// What a subscriber calls with the events that its iterators pass over.
+/// The callback of a subscriber for the events that its iterators pass over.
 type OnEvent = Box<dyn FnMut(Event) + Send>;
 
 /// Receives what its query selects. When it has come back to a daemon that was gone, it says so ([`Event::Reconnected`]).
@@ -229,13 +229,13 @@ pub struct Subscriber {
     formats: Vec<Format>,
     format: Option<Format>,
     activity: Activity,
-    /// What was taken from the link and not yet given to the application.
+    /// The arrivals that were taken from the link and not yet given to the application.
     pending: VecDeque<Incoming>,
     /// The rest of a batch whose first records were given out.
     open: Option<Records>,
     consumed: u64,
     on_event: Option<OnEvent>,
-    /// What becomes readable when there is something to be taken, if that was asked for.
+    /// The descriptor that becomes readable when there is something to be taken, if that was asked for.
     signal: Option<Signal>,
     /// Whether the last item that a loop was given is an error.
     has_failed: bool,
@@ -298,7 +298,7 @@ impl Subscriber {
         self.format.as_ref()
     }
 
-    /// What was going on at the stream when the subscription began, or began again after a lost connection: records that were
+    /// The activity of the stream when the subscription began, or began again after a lost connection: records that were
     /// published before do not come.
     #[must_use]
     pub fn activity(&self) -> Activity {
@@ -595,10 +595,10 @@ impl Subscriber {
         }
     }
 
-    /// What was taken in before.
+    /// The next arrival that was taken in before.
     fn take_incoming(&mut self) -> Option<Incoming> {
         self.pending.pop_front().or_else(|| {
-            // What was given out last time is consumed by now.
+            // The records that were given out last time are consumed by now.
             let consumed = std::mem::take(&mut self.consumed);
             let mut inner = self.client.shared.lock();
             inner.link.consumed_to(consumed);
@@ -635,7 +635,7 @@ impl Subscriber {
         })
     }
 
-    /// What an arrival means to the application; some only to this library.
+    /// The meaning of an arrival to the application; some only to this library.
     fn event(&mut self, incoming: Incoming) -> Result<Option<Event>, Error> {
         Ok(match incoming {
             Incoming::Records(arrived) => {

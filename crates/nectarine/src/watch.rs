@@ -1,5 +1,5 @@
-//! What a poller watches of a link, and an application thread's place to sleep until its link is heard, its doorbell rings, or
-//! time is over.
+//! The descriptor that a poller watches of a link, and an application thread's place to sleep until its link is heard,
+//! its doorbell rings, or time is over.
 
 use crate::error::Error;
 use crate::link::Link;
@@ -9,8 +9,8 @@ use std::time::Duration;
 /// The link's key in its application thread's poller.
 const LINK: u64 = 0;
 
-/// What a poller watches of a link: the descriptor's number and a duplicate of it, so that it can be taken out of the poller also when
-/// the link has let go of its own.
+/// The descriptor that a poller watches of a link: the descriptor's number and a duplicate of it, so that it can be
+/// taken out of the poller also when the link has let go of its own.
 #[derive(Default)]
 pub(crate) struct Watched(Option<(u64, WatchedCopy)>);
 

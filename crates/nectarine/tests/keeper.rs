@@ -1,17 +1,17 @@
-//! What the keeper costs a process: one thread while there are links, and nothing without them. The only test of its process, since
-//! it counts threads and descriptors.
+//! The cost of the keeper to a process: one thread while there are links, and nothing without them. The only test of
+//! its process, since it counts threads and descriptors.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use crossdock_nectarine::{Node, Transport};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
-use crossdock_transport::{HEADER_BYTES, Header, Kind};
+use crossdock_transport::{HEADER_BYTES, Header, PacketKind};
 use std::fs;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the kernel keeps of the thread's name.
+/// The part of the thread's name that the kernel keeps.
 const NAME: &str = "nectarine-keepe";
 
 /// A daemon that welcomes everybody, and ends the session at the first request; its address.
@@ -24,12 +24,12 @@ fn daemon() -> String {
             let (len, from) = socket.recv_from(&mut packet).unwrap();
             let header = Header::read(&packet[..len]).unwrap();
             let answer = match header.kind {
-                Kind::Hello => {
+                PacketKind::Hello => {
                     let Hello { nonce, session, packet_bytes, .. } = Hello::decode(&packet[HEADER_BYTES..len]).unwrap();
                     // The same number for both sides.
                     Welcome { nonce, session, packet_bytes, window_bytes: 1 << 19 }.packet(session)
                 }
-                Kind::Control => Close { again: false, reason: "done".to_owned() }.packet(header.session),
+                PacketKind::Control => Close { again: false, reason: "done".to_owned() }.packet(header.session),
                 _ => continue,
             };
             // It may be gone.

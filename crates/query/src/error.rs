@@ -1,4 +1,4 @@
-//! What is wrong with a query, where, and what would correct it.
+//! The error of a query, its place, and its remedy.
 
 use std::fmt;
 
@@ -40,11 +40,11 @@ impl fmt::Display for Position {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryError {
-    /// What is wrong, in one sentence without a full stop.
+    /// The error, in one sentence without a full stop.
     pub message: String,
     /// Where, if it is at one place.
     pub position: Option<Position>,
-    /// What is known, possible or near, if that helps.
+    /// The known names, possible or near, if that helps.
     pub hint: Option<String>,
     /// The line of SQL at `position`, cut to a window around the column where it is long.
     pub excerpt: Option<Excerpt>,

@@ -11,7 +11,7 @@ use crate::interpret::MAX_MADE_TEXT_BYTES;
 /// An expression that was checked: its operands fit its node, and `ty` and `nullable` are what it gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// What is computed.
+    /// The computation.
     pub node: Node,
     /// The type of the result.
     pub ty: FieldType,
@@ -19,7 +19,7 @@ pub struct Expr {
     pub nullable: bool,
 }
 
-/// What an expression computes. Operands are boxed expressions; conditions follow SQL's three-valued logic.
+/// The computation of an expression. Operands are boxed expressions; conditions follow SQL's three-valued logic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// A field of the record, by its index in the format.
@@ -57,7 +57,7 @@ pub enum Node {
     IsNull {
         /// IS NOT NULL.
         negated: bool,
-        /// What is asked about.
+        /// The tested operand.
         operand: Box<Expr>,
     },
     /// `operand IS [NOT] TRUE | FALSE | UNKNOWN`; never null.
@@ -66,14 +66,14 @@ pub enum Node {
         truth: Option<bool>,
         /// IS NOT.
         negated: bool,
-        /// What is asked about, a condition.
+        /// The tested operand, a condition.
         operand: Box<Expr>,
     },
     /// `operand [NOT] IN (list)`: `=` with each, joined by OR. From left to right, up to the first that is equal.
     In {
         /// NOT IN.
         negated: bool,
-        /// What is looked for.
+        /// The operand that is looked for.
         operand: Box<Expr>,
         /// Where; never empty.
         list: Vec<Expr>,
@@ -82,7 +82,7 @@ pub enum Node {
     Between {
         /// NOT BETWEEN.
         negated: bool,
-        /// What is compared.
+        /// The compared operand.
         operand: Box<Expr>,
         /// The least value that is within.
         low: Box<Expr>,
@@ -104,7 +104,7 @@ pub enum Node {
     Negate(Box<Expr>),
     /// `a || b || …`, all text; null if one is null.
     Concat(Vec<Expr>),
-    /// The first branch whose condition is TRUE, else `otherwise`, else null. What is not chosen is not computed.
+    /// The first branch whose condition is TRUE, else `otherwise`, else null. A value that is not chosen is not computed.
     Case {
         /// `CASE operand WHEN value …`: a branch's condition is then a value that the operand is compared with.
         operand: Option<Box<Expr>>,
@@ -113,7 +113,7 @@ pub enum Node {
         /// ELSE.
         otherwise: Option<Box<Expr>>,
     },
-    /// The first that is not null. What comes after it is not computed.
+    /// The first that is not null. An operand behind it is not computed.
     Coalesce(Vec<Expr>),
     /// Null if both are equal, else the first.
     NullIf(Box<Expr>, Box<Expr>),
@@ -164,7 +164,7 @@ pub struct Like {
     pub operand: Expr,
     /// The pattern.
     pub pattern: Expr,
-    /// What takes the meaning from the character that follows it in the pattern: `\`, unless ESCAPE said otherwise.
+    /// The character that takes the meaning from the one that follows it in the pattern: `\`, unless ESCAPE said otherwise.
     pub escape: Option<char>,
 }
 
@@ -200,7 +200,7 @@ pub enum ArithmeticOp {
     Remainder,
 }
 
-/// What can be compared with what: values of one class, whatever their types.
+/// The classes of comparable values: values of one class, whatever their types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Bool,
@@ -375,7 +375,7 @@ impl Expr {
     /// How many bytes of text computing this makes at most; `None` if the lengths of strings decide.
     fn made_bytes(&self) -> Option<usize> {
         let mut made: usize = match &self.node {
-            // What is too long is null.
+            // A text that is too long is null.
             Node::Try(operand) => {
                 return Some(operand.made_bytes().map_or(MAX_MADE_TEXT_BYTES, |bytes| bytes.min(MAX_MADE_TEXT_BYTES)));
             }

@@ -23,7 +23,7 @@ pub const MAX_SQL_BYTES: usize = 64 * 1024;
 /// How many operators, keywords and parentheses a query may have. Values, names and commas are not counted, so a list
 /// of constants may be as long as the text allows; two thousand comparisons joined by AND or OR fit.
 pub const MAX_OPERATORS: usize = 4096;
-/// What a query may look like; ends every message about a clause that is not possible.
+/// The form of a query; ends every message about a clause that is not possible.
 pub(crate) const POSSIBLE: &str = "possible is: SELECT columns or expressions FROM one stream WHERE a condition";
 
 /// A query that was read, but knows no format yet: names are resolved by [`Select::plan`], once per format.

@@ -1,4 +1,4 @@
-//! What a query becomes once its names and types are settled, and how that is shown.
+//! A query once its names and types are settled, and how that is shown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ pub struct Program {
     pub input: Format,
     /// The conditions that WHERE joins by AND, in the order in which they are computed. Empty: every record passes.
     pub filter: Vec<Expr>,
-    /// What leaves for a record that passes.
+    /// The output for a record that passes.
     pub projection: Projection,
     /// The format of what leaves; the input's own for [`Projection::All`].
     pub output: Format,
@@ -34,7 +34,7 @@ pub struct Program {
     pub parameters: Vec<String>,
 }
 
-/// What leaves for a record that passes.
+/// The output for a record that passes.
 #[derive(Clone, Debug)]
 pub enum Projection {
     /// The record, as it is.
@@ -48,7 +48,7 @@ pub enum Projection {
 pub struct Output {
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// Its value.
     pub expr: Expr,
 }
 

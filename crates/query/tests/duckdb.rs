@@ -69,7 +69,7 @@ impl Duck {
         Some(Duck { python, folder })
     }
 
-    /// What DuckDB gives for each query: rows of texts and nulls.
+    /// DuckDB's result for each query: rows of texts and nulls.
     fn ask(&self, rows: &[Row], queries: &[String]) -> Vec<serde_json::Value> {
         let csv = self.folder.join("rows.csv");
         std::fs::write(&csv, rows.iter().enumerate().map(|(id, row)| csv_line(id, row)).collect::<String>()).unwrap();

@@ -146,7 +146,7 @@ proptest! {
                     let found = outcome(program, row);
                     let shape = |outcome: &Result<Option<Vec<u8>>, EvalError>| outcome.as_ref().map(Option::is_some).map_err(|e| *e);
                     prop_assert_eq!(shape(&found), shape(&expected), "{} with {:?} for {:?}", case.sql, to, row);
-                    // What is made of a parameter may be null where what is made of a constant is known not to be.
+                    // A value of a parameter may be null where that of a constant is known not to be.
                     if program.output.id() == literal.output.id() {
                         prop_assert_eq!(&found, &expected, "{} with {:?} for {:?}", case.sql, to, row);
                     }
@@ -189,7 +189,7 @@ fn parameters_are_shown_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_at_its_place() {
+fn values_that_do_not_fit_are_refused_at_their_place() {
     let refused = |sql: &str, given: &[(&str, &str)]| planned(sql, &values(given), &format()).unwrap_err().to_string();
     for (sql, given, expected) in [
         ("SELECT * FROM s WHERE a > $late", &[][..], "line 1, column 27: the parameter $late has no value"),

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const EVERYTHING: Scope = Scope { everything: true };
 
-/// What an expression is for a record, in a form that compares (NaN with NaN too).
+/// The value of an expression for a record, in a form that compares (NaN with NaN too).
 fn given(outcome: Result<Vec<u8>, EvalError>, output: &Format) -> String {
     match outcome {
         Ok(bytes) => match Record::check(output, &bytes).unwrap().get(0) {
@@ -54,7 +54,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4 * ProptestConfig::default().cases))]
 
     #[test]
-    fn what_is_planned_is_what_was_meant(expr in value(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
+    fn plans_have_the_meaning_of_their_query(expr in value(3, EVERYTHING), rows in prop::collection::vec(row(), 4)) {
         let format = format();
         let sql = format!("SELECT {} AS x FROM s", expr.sql(&format));
         let program = planned(&sql, &format)?;
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_narrowed_gives_what_is_left_of_it(
+    fn narrowed_plans_give_the_rest_of_their_fields(
         exprs in prop::collection::vec(value(2, EVERYTHING), 2..5),
         makes in prop::collection::vec(any::<bool>(), 5),
         rows in prop::collection::vec(row(), 4),
@@ -159,7 +159,7 @@ proptest! {
         let format = format();
         let sql = format!("SELECT * FROM s WHERE {}", filter.sql(&format));
         let program = planned(&sql, &format)?;
-        // What the plan shows reads back, and means the same. (A constant that was folded is a literal there, and one
+        // The shown plan reads back, and means the same. (A constant that was folded is a literal there, and one
         // that cannot be cast is refused, where the expression was a row error.)
         let shown = program.explain().filter.iter().map(|one| format!("({one})")).collect::<Vec<_>>().join(" AND ");
         let again = if shown.is_empty() {

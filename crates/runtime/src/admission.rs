@@ -43,7 +43,7 @@ pub(crate) struct Admission {
 pub(crate) struct RoomReport {
     /// The time left beside handlers and what was measured, less the margin.
     pub(crate) left: u64,
-    /// What all but handlers took in the last second, queries included.
+    /// The time that all but handlers took in the last second, queries included.
     pub(crate) measured: u64,
     /// The time that queries together may take in any case.
     pub(crate) always: u64,
@@ -102,7 +102,7 @@ impl Admission {
     }
 }
 
-/// What a query's cost is measured on, and compared with.
+/// The sample that a query's cost is measured on, and compared with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// Records of the stream, by format.
@@ -110,7 +110,7 @@ pub(crate) struct Facts {
     /// The highest rate of the last minute, in records a second.
     pub(crate) peak_msgs_per_s: u64,
     pub(crate) records_per_batch: f64,
-    /// What the context had left when this was asked for, in ns per s.
+    /// The time that the context had left when this was asked for, in ns per s.
     pub(crate) has_ns_per_s: u64,
 }
 
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(admission.admit(200_000_000, 1000, "c"), Ok(()));
         let refused = admission.admit(200_000_000, 2_100_000, "c-core-0").unwrap_err();
         assert_eq!(refused, "the query needs 200 ms/s at 2.1 M msgs/s, c-core-0 has 100 ms/s");
-        // What has gone is seen when the managers look again, and not sooner.
+        // A load that has gone is seen when the managers look again, and not sooner.
         admission.release(200_000_000);
         assert_eq!(admission.has_ns_per_s(), 100_000_000);
         admission.take_room(RoomReport { is_second: false, ..second(300_000_000, 0, 0) });

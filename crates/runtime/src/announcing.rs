@@ -35,7 +35,7 @@ pub(crate) struct Announcement {
     pub(crate) publication: Option<Publication>,
 }
 
-/// What a session publishes that it has not published before.
+/// A publication of a session that is new to it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Announced {
     is_new_stream: bool,
@@ -113,7 +113,7 @@ impl Context {
         }
     }
 
-    /// The queries on a stream are no longer planned for these formats of it. What a subscription accepts stays.
+    /// The queries on a stream are no longer planned for these formats of it. A format that a subscription accepts stays.
     fn forget_plans(&mut self, key: usize, gone: &[FormatId]) {
         let Some(stream) = self.streams.get(key).filter(|_| !gone.is_empty()) else { return };
         for key in stream.subscriptions().to_vec() {

@@ -75,7 +75,7 @@ struct Attaching {
     failures: Failures,
 }
 
-/// What the system has refused, and the means to say so.
+/// The refusals of the system, and the means to say so.
 struct Failures {
     events: Events,
     /// When the last one was noted.

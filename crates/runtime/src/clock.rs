@@ -22,7 +22,7 @@ impl Clock {
 }
 
 /// The processor time of one thread's turns, and how long it was away: asleep, or without a processor because others had
-/// it. What waits meanwhile does not wait for the context's other work.
+/// it. A packet that waits meanwhile does not wait for the context's other work.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
     /// The thread's processor time when that was last asked for, and when that was.

@@ -17,16 +17,16 @@ use values::{
 };
 
 /// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what
-/// is in flight, the tables, and the segments that attached clients share (see [`HostConfig`]). What has a section of its
-/// own in the configuration file is no key of this one.
+/// is in flight, the tables, and the segments that attached clients share (see [`HostConfig`]). A setting that has a
+/// section of its own in the configuration file is no key of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ContextConfig {
     /// UDP address to receive on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What happens when a subscriber's queue is full, unless the subscriber asked for something else.
+    /// The policy when a subscriber's queue is full, unless the subscriber asked for something else.
     pub overflow: Overflow,
-    /// Bound of a subscriber's queue in bytes (queued and unacknowledged), beyond which `overflow` applies. What
+    /// Bound of a subscriber's queue in bytes (queued and unacknowledged), beyond which `overflow` applies. The records that
     /// publishers may still send by the credit they already have comes on top.
     #[serde(deserialize_with = "within::<_, u64, 65_536, 1_099_511_627_776>")]
     pub queue_bytes: u64,
@@ -105,7 +105,7 @@ pub struct ContextConfig {
     /// The bounds of what attached clients use: clients, mailboxes, memory.
     #[serde(skip)]
     pub host: HostConfig,
-    /// What tasks on the core may ask of the host.
+    /// The services of the host for tasks on the core.
     #[serde(skip)]
     pub services: ServicesConfig,
     /// How records are converted for subscribers that say which formats they accept.
@@ -140,7 +140,7 @@ pub struct PlatformConfig {
     /// How long back the history of contexts and handlers goes, in s, one entry each.
     #[serde(deserialize_with = "within::<_, u32, 10, 3600>")]
     pub history_s: u32,
-    /// What each context may carry, in Mbit a second: what its handlers make, and at an I/O context what the
+    /// The bandwidth of each context, in Mbit a second: what its handlers make, and at an I/O context what the
     /// network brings and takes. Not bounded when absent.
     #[serde(deserialize_with = "none_or_mbit")]
     pub bandwidth_mbit_per_s: Option<u32>,
@@ -170,7 +170,7 @@ pub struct ContextSpec {
     /// thread.
     #[serde(default, deserialize_with = "none_or_cpu")]
     pub cpu: Option<usize>,
-    /// What it may carry, in Mbit a second; as [`PlatformConfig::bandwidth_mbit_per_s`] says when absent.
+    /// Its bandwidth, in Mbit a second; as [`PlatformConfig::bandwidth_mbit_per_s`] says when absent.
     #[serde(default, deserialize_with = "none_or_mbit")]
     pub bandwidth_mbit_per_s: Option<u32>,
     /// The priority of its thread among ordinary ones, from -20, the highest, to 19; the daemon's when absent. Of
@@ -187,7 +187,7 @@ impl ContextSpec {
     }
 }
 
-/// What a context is for.
+/// The purpose of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextKind {
@@ -212,7 +212,7 @@ impl PlatformConfig {
     /// Most further contexts.
     pub const MAX_CONTEXTS: usize = 63;
 
-    /// What a context may carry, in bytes a second, if that is bounded: what is said of it, or of all.
+    /// The bandwidth of a context, in bytes a second, if that is bounded: what is said of it, or of all.
     #[must_use]
     pub fn bandwidth_bytes_per_s(&self, context: &ContextSpec) -> Option<u64> {
         context.bandwidth_mbit_per_s.or(self.bandwidth_mbit_per_s).map(|mbit| u64::from(mbit) * 125_000)
@@ -293,10 +293,10 @@ impl Default for PlatformConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MorphConfig {
-    /// What happens to records that nothing converts, unless the subscriber asked for something else.
+    /// The policy for records that nothing converts, unless the subscriber asked for something else.
     pub unreadable: Unreadable,
-    /// Bound of what waits for one subscription, in bytes; beyond, the oldest records are dropped and counted. What
-    /// publishers may still send by the credit they already have comes on top while waiting records leave.
+    /// Bound of what waits for one subscription, in bytes; beyond, the oldest records are dropped and counted. The
+    /// records that publishers may still send by the credit they already have comes on top while waiting records leave.
     #[serde(deserialize_with = "within::<_, u64, 4096, 1_099_511_627_776>")]
     pub hold_bytes: u64,
     /// Bound of what waits for all subscriptions together, in bytes.
@@ -364,7 +364,7 @@ pub struct AttachConfig {
     pub huge_pages: HugePages,
 }
 
-/// What tasks on the core may ask of the host. Nothing outside these directories is read or written.
+/// The services of the host for tasks on the core. Nothing outside these directories is read or written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServicesConfig {

@@ -76,7 +76,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: CatalogHandle,
 }
 
-/// What a turn has brought.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
     Nothing,
@@ -184,7 +184,7 @@ impl Context {
             return false;
         }
         let came = self.ingress();
-        // What came of it leaves before handlers work, which may take a whole slice (`slice_us`).
+        // The output of it leaves before handlers work, which may take a whole slice (`slice_us`).
         self.egress();
         let more = self.work();
         if self.net.is_dirty() {
@@ -291,7 +291,7 @@ impl Context {
         Ok(())
     }
 
-    /// Makes a request to the catalog, and then runs a function here with the answer. What the request changed is taken
+    /// Makes a request to the catalog, and then runs a function here with the answer. Each change of the request is taken
     /// in here before.
     pub(crate) fn ask_catalog<T: Send + 'static>(
         &self,

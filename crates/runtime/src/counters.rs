@@ -101,7 +101,7 @@ const NAMES: [&str; 29] = [
     "record_superseded",
 ];
 
-/// What attached clients moved.
+/// The traffic of attached clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClientTotals {
     pub(crate) messages_in: u64,

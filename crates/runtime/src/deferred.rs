@@ -89,7 +89,7 @@ mod tests {
     use crate::handle::ContextHandle;
     use crossdock_format::Format;
     use crossdock_transport::control::RowErrors;
-    use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
+    use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, Header, Hello, PacketKind, Request, Welcome};
     use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
     use std::time::Duration;
 
@@ -116,11 +116,11 @@ mod tests {
                 uses_mailboxes: false,
             };
             client.socket.send(&hello.packet()).unwrap();
-            client.session = Welcome::decode(&client.receive(Kind::Welcome).1).unwrap().session;
+            client.session = Welcome::decode(&client.receive(PacketKind::Welcome).1).unwrap().session;
             client
         }
 
-        fn receive(&self, kind: Kind) -> (Header, Vec<u8>) {
+        fn receive(&self, kind: PacketKind) -> (Header, Vec<u8>) {
             let mut packet = [0; 65_536];
             loop {
                 let len = self.socket.recv(&mut packet).unwrap();
@@ -132,7 +132,7 @@ mod tests {
         }
 
         fn send(&mut self, request: Request) {
-            let header = Header { seq: self.seq, ..Header::new(Kind::Control, self.session) };
+            let header = Header { seq: self.seq, ..Header::new(PacketKind::Control, self.session) };
             self.seq += 1;
             let payload = ControlMessage::Request(request).encode();
             self.socket.send(&header.packet(&payload).unwrap()).unwrap();
@@ -168,7 +168,7 @@ mod tests {
 
         fn reply(&mut self) -> Reply {
             loop {
-                let (header, payload) = self.receive(Kind::Control);
+                let (header, payload) = self.receive(PacketKind::Control);
                 // Nothing acknowledges what came before, so it may come again.
                 if header.seq < self.next {
                     continue;

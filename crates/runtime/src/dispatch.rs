@@ -13,7 +13,7 @@ use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run};
-use crossdock_transport::{ControlMessage, Header, Kind, Piece};
+use crossdock_transport::{ControlMessage, Header, PacketKind, Piece};
 use std::net::SocketAddr;
 
 impl Context {
@@ -30,16 +30,18 @@ impl Context {
             }
             let payload = &buffer[spans[run.first].range()];
             match run.header.kind {
-                Kind::Data | Kind::Control | Kind::Message => self.take_run(run, spans, (buffer, stride), from),
-                Kind::Hello => self.take_hello(payload, from),
-                Kind::Ack => self.take_ack(&run.header, payload, from),
-                Kind::Ping => self.net.take_ping(&run.header, from),
-                Kind::Close => {
+                PacketKind::Data | PacketKind::Control | PacketKind::Message => {
+                    self.take_run(run, spans, (buffer, stride), from);
+                }
+                PacketKind::Hello => self.take_hello(payload, from),
+                PacketKind::Ack => self.take_ack(&run.header, payload, from),
+                PacketKind::Ping => self.net.take_ping(&run.header, from),
+                PacketKind::Close => {
                     if let Some(key) = self.net.heard(&run.header, from) {
                         self.end_session(key, "closed");
                     }
                 }
-                Kind::Welcome | Kind::Reset => self.net.count_drop(DropReason::PacketUnexpected, 1),
+                PacketKind::Welcome | PacketKind::Reset => self.net.count_drop(DropReason::PacketUnexpected, 1),
             }
         }
         self.net.keep_packets(packets);
@@ -80,8 +82,8 @@ impl Context {
         self.net.touch(key);
     }
 
-    /// What was kept ahead of a hole that is filled now, as far as there are buffers for what comes of it; the rest is
-    /// asked for again.
+    /// The packets that were kept ahead of a hole that is filled now, as far as there are buffers for what comes of it;
+    /// the rest is asked for again.
     fn deliver_kept(&mut self, key: usize) {
         while let Some((kept, skip)) = self.net.next_kept(key) {
             let Arrived::Kept { buffer, header, spans, stride } = kept else {
@@ -99,7 +101,7 @@ impl Context {
         if self.net.is_paused(key) {
             return self.net.defer_packets(key, &data, spans);
         }
-        if data.header.kind != Kind::Data {
+        if data.header.kind != PacketKind::Data {
             // One only: these do not run on ([`walk`]).
             for span in spans {
                 self.take_message_packet(key, &data.header, &data.buffer[span.range()]);
@@ -139,7 +141,7 @@ impl Context {
             Ok(None) => return,
             Err(refused) => return self.refuse_piece(key, refused),
         };
-        if header.kind == Kind::Message {
+        if header.kind == PacketKind::Message {
             return self.take_message(key, header.stream, &joined);
         }
         match ControlMessage::decode(&joined) {
@@ -304,7 +306,7 @@ impl Context {
     }
 }
 
-/// Writes the packets' payloads and records down in the batch, each record checked. What is wrong ends it: how many
+/// Writes the packets' payloads and records down in the batch, each record checked. A wrong record ends it: how many
 /// records were claimed from there on, and the flaw.
 pub(crate) fn fill(batch: &mut Batch, buffer: Buffer, spans: &[PayloadSpan], format: &Format) -> Option<(u64, String)> {
     let frame = buffer.clone();

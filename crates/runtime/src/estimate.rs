@@ -1,5 +1,5 @@
 //! The estimate of a handler's cost, and of a query's: the one path on which admission learns what something new will
-//! take. What it takes at work is measured there.
+//! take. The cost at work is measured there.
 
 use crossdock_control::load::{Cost, HANDING_NS_PER_BATCH};
 use crossdock_engine::{Handler, measure};

@@ -215,7 +215,7 @@ impl Context {
         }
     }
 
-    /// What a query is planned for and measured on, beside the core.
+    /// The facts that a query is planned for and measured on, beside the core.
     pub(crate) fn explain(&self, select: Select, accept: &[FormatName]) -> Result<Explained, ExplainError> {
         let found =
             self.streams.find(select.stream()).filter(|key| self.streams.get(*key).is_some_and(Stream::is_known));

@@ -55,7 +55,7 @@ pub struct KeptConversion {
 /// Why a query has no plan.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// What is wrong with it.
+    /// The error.
     #[error("{0}")]
     Query(#[from] QueryError),
     /// A format that is said to be accepted is not known, or its name is none.
@@ -71,7 +71,7 @@ pub enum StartError {
     Bind {
         /// The configured address.
         addr: SocketAddr,
-        /// What the system says, with the address.
+        /// The system's error, with the address.
         source: io::Error,
     },
     /// The attach socket could not be had.
@@ -79,15 +79,15 @@ pub enum StartError {
     Attach {
         /// Its address, configured or made from the one that is received on.
         address: AttachAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The system refused memory, a thread or the like.
     #[error("cannot start the context: {what}: {source}")]
     System {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -152,7 +152,7 @@ impl ContextHandle {
     /// Opens the socket, makes the buffers and starts the context's thread; it takes packets when this returns.
     ///
     /// # Errors
-    /// What could not be had, and what would correct it.
+    /// The resource that could not be had, and the remedy.
     pub fn start(config: ContextConfig) -> Result<ContextHandle, StartError> {
         let context = ContextHandle::prepare(config, PassedSockets::default())?;
         context.open()?;
@@ -164,7 +164,7 @@ impl ContextHandle {
     /// address.
     ///
     /// # Errors
-    /// What could not be had, and what would correct it.
+    /// The resource that could not be had, and the remedy.
     pub fn prepare(config: ContextConfig, passed: PassedSockets) -> Result<ContextHandle, StartError> {
         Ok(ContextHandle { shared: Arc::new(starting::start(config, passed)?) })
     }
@@ -194,7 +194,7 @@ impl ContextHandle {
         self.shared.local_addr
     }
 
-    /// What the kernel granted its socket.
+    /// The features that the kernel granted its socket.
     #[must_use]
     pub fn udp_info(&self) -> UdpInfo {
         self.shared.udp
@@ -218,7 +218,7 @@ impl ContextHandle {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// What was kept by an earlier daemon and could not be restored, which priorities the system refuses, and why; in
+    /// The state of an earlier daemon that could not be restored, which priorities the system refuses, and why; in
     /// words.
     #[must_use]
     pub fn not_restored(&self) -> &[String] {
@@ -603,7 +603,7 @@ impl Shared {
             }
         }
         drop(self.attach.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // What they wait for ended with the contexts.
+        // The contexts that they wait for have ended.
         if stopped.is_ok() {
             self.services.lock().unwrap_or_else(PoisonError::into_inner).join();
             self.planner.lock().unwrap_or_else(PoisonError::into_inner).join();

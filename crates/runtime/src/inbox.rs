@@ -17,8 +17,9 @@ use std::time::Duration;
 
 /// Commands that may wait for the context while a caller waits for a place.
 const COMMANDS: usize = 64;
-/// Commands that may wait for it in all. Who cannot wait comes behind callers, with answers to what the context itself has
-/// asked for, and with what happens at other contexts: far more than that means that the context takes none.
+/// Commands that may wait for it in all. A sender that cannot wait comes behind callers, with answers to what the
+/// context itself has asked for, and with what happens at other contexts: far more than that means that the context
+/// takes none.
 const MOST_COMMANDS: usize = 1 << 16;
 /// How long a context may take nothing out of its inbox before its callers get an error.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,7 +59,7 @@ impl Waiting {
     }
 }
 
-/// What an inbox's two ends share.
+/// The state that an inbox's two ends share.
 #[derive(Default)]
 struct Queue {
     /// The context's name.
@@ -115,7 +116,7 @@ impl std::fmt::Debug for Inbox {
     }
 }
 
-/// The context's end of its inbox. What is sent to it is refused once this is gone.
+/// The context's end of its inbox. A command that is sent to it is refused once this is gone.
 pub(crate) struct Commands(Arc<Queue>);
 
 impl Commands {
@@ -319,7 +320,7 @@ impl Inbox {
         Arc::clone(&self.queue.ended)
     }
 
-    /// Makes a request to the catalog, and then has the context run a function with the answer. What the request changed
+    /// Makes a request to the catalog, and then has the context run a function with the answer. Each change of the request
     /// is taken in there before.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
@@ -345,18 +346,18 @@ pub(crate) struct AwaitedFormats {
     pub(crate) formats: Vec<FormatId>,
     /// Whether its routes are to be planned, too.
     pub(crate) routes: bool,
-    /// What is to be done.
+    /// The work.
     pub(crate) then: Box<dyn FnOnce(&mut Context)>,
 }
 
-/// What goes on with the outcome of a request.
+/// The continuation with the outcome of a request.
 pub(crate) type Then = Box<dyn FnOnce(&mut Context, Result<(), Refusal>) + Send>;
 
 /// Something to be done once all that is published of a stream comes to this context, or is refused.
 pub(crate) struct AwaitedDelivery {
     /// The stream's key.
     pub(crate) stream: usize,
-    /// What is to be done.
+    /// The work.
     pub(crate) then: Then,
 }
 
@@ -429,7 +430,7 @@ impl ContextInbox {
         self.awaited_formats.push(awaited);
     }
 
-    /// What is to be done now that a stream has formats here, taken out.
+    /// The work now that a stream has formats here, taken out.
     pub(crate) fn take_formats(&mut self, is_due: impl FnMut(&mut AwaitedFormats) -> bool) -> Vec<AwaitedFormats> {
         self.awaited_formats.extract_if(.., is_due).collect()
     }
@@ -439,7 +440,7 @@ impl ContextInbox {
         self.awaited_deliveries.push(awaited);
     }
 
-    /// What is to be done now that a stream is delivered here, or refused, taken out.
+    /// The work now that a stream is delivered here, or refused, taken out.
     pub(crate) fn take_deliveries(&mut self, stream: usize) -> Vec<AwaitedDelivery> {
         self.awaited_deliveries.extract_if(.., |awaited| awaited.stream == stream).collect()
     }

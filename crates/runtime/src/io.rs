@@ -49,7 +49,7 @@ pub(crate) struct Received {
     pub(crate) from: SocketAddr,
 }
 
-/// What is handed over to another context.
+/// An object that is handed over to another context.
 #[derive(Debug)]
 pub(crate) enum Handed {
     Frame(Received),

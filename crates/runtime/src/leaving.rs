@@ -17,7 +17,7 @@ fn is_sudden(why: &str) -> bool {
 impl Context {
     /// A client goes: has the managers note an event if the daemon disconnects it, or if it has not ended what it did.
     pub(crate) fn note_departure(&mut self, key: usize, why: &'static str, close: Option<&Close>) {
-        // What has been replaced goes on in a session of its own client.
+        // A peer that has been replaced goes on in a session of its own client.
         if matches!(why, "terminated" | "shutdown" | "replaced") {
             return;
         }

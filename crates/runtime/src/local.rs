@@ -15,7 +15,7 @@ use crate::principal::Principal;
 use crossdock_mailbox::host::{ClientKey, Message, Prepared};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, Piece};
+use crossdock_transport::{HEADER_BYTES, Header, PacketKind, Piece};
 
 /// A data packet whose publisher is known.
 struct Published {
@@ -88,13 +88,13 @@ impl Context {
             }
         };
         match header.kind {
-            Kind::Data => return self.take_published(key, header, message),
-            Kind::Control => {
+            PacketKind::Data => return self.take_published(key, header, message),
+            PacketKind::Control => {
                 let payload = self.payload_of(&header, &message);
                 self.take_message_packet(key, &header, &payload);
                 self.grant_credit(key);
             }
-            Kind::Close => self.remove_peer(key, "closed", None),
+            PacketKind::Close => self.remove_peer(key, "closed", None),
             _ => self.net.count_drop(DropReason::PacketUnexpected, 1),
         }
         self.host.interface_mut().free(message);

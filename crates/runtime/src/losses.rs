@@ -5,7 +5,7 @@ use crate::graph::gauges::{Loss, NodeGauges};
 use crossdock_engine::{RowError, RowErrorCounts};
 use crossdock_transport::control::DropCause;
 
-/// What the gauges of a node count.
+/// The counts of a node's gauges.
 pub(crate) enum Counted {
     Loss(Loss),
     RowError(RowError),
@@ -13,8 +13,8 @@ pub(crate) enum Counted {
     Conversion(RowError),
 }
 
-/// What the gauges of a node count, the cause that is reported to the subscriber, and the context's counter of it, where no other
-/// place has counted it already: the sessions' sinks do, and conversions, which count once for all that take them.
+/// The counts of a node's gauges, the cause that is reported to the subscriber, and the context's counter of it, where
+/// no other place has counted it already: the sessions' sinks do, and conversions, which count once for all that take them.
 pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 22] = [
     (Counted::Loss(Loss::QueueFull), DropCause::QueueFull, Some(DropReason::QueueFull)),
     (Counted::Loss(Loss::NoBuffer), DropCause::NoBuffer, None),
@@ -88,7 +88,7 @@ impl Losses {
         found
     }
 
-    /// What is new since `self`, which is brought up to date.
+    /// The losses that are new since `self`, which is brought up to date.
     pub(crate) fn take_new(&mut self, now: &Losses) -> Losses {
         let before = std::mem::replace(self, *now);
         Losses(std::array::from_fn(|at| now.0[at].saturating_sub(before.0[at])))
@@ -144,7 +144,7 @@ impl Known {
         std::mem::replace(&mut self.sum, sum) != sum
     }
 
-    /// What the context has not counted yet of all losses.
+    /// The losses that the context has not counted yet.
     pub(crate) fn take_uncounted(&mut self, now: &Losses) -> Losses {
         self.counted.take_new(now)
     }
@@ -154,13 +154,14 @@ impl Known {
         if self.reported_sum > 0 { self.reported_ns + interval_ns } else { 0 }
     }
 
-    /// What the subscriber has not been notified of yet; it is now.
+    /// The losses that the subscriber has not been notified of yet; it is now.
     pub(crate) fn take_unreported(&mut self, now_ns: u64) -> Losses {
         (self.reported_ns, self.reported_sum) = (now_ns, self.sum);
         self.reported.take_new(&self.counted)
     }
 
-    /// What no event has said yet, if there is to be one now: `interval_ns` after the last, unless the subscription `ends`.
+    /// The losses that no event has said yet, if there is to be one now: `interval_ns` after the last, unless the
+    /// subscription `ends`.
     pub(crate) fn take_unnoted(&mut self, now_ns: u64, interval_ns: u64, ends: bool) -> Option<Losses> {
         let is_early = self.noted_ns.is_some_and(|at| now_ns < at + interval_ns);
         if self.noted == self.counted || (is_early && !ends) {

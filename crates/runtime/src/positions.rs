@@ -75,7 +75,7 @@ impl Context {
         if is_known || (!now && self.net.untaken_control_bytes(peer, self.host.interface()) > MAX_UNTAKEN_BYTES) {
             return;
         }
-        // What was counted as not left out comes before.
+        // The records that were counted as not left out come before.
         self.flush_subscription(key);
         self.note_reported(key);
         let Some(subscription) = self.subscriptions.present(key) else { return };

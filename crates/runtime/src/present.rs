@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// What was found under a key that its holder knows to be in use.
+/// The value that was found under a key that its holder knows to be in use.
 #[inline]
 #[track_caller]
 pub(crate) fn present<T>(found: Option<T>, what: &str, key: impl Display) -> Option<T> {

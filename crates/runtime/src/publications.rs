@@ -94,7 +94,7 @@ impl Publications {
         self.sweep(now);
         let key = (of.publisher, stream.into());
         let before = self.known.remove(&key).map(|known| (known.began, known.count.close()));
-        // What the publisher has been acknowledged was taken, also if that is forgotten here.
+        // An acknowledged record of the publisher was taken, also if that is forgotten here.
         let taken = before.map_or(0, |(_, taken)| taken).max(of.first);
         let (began, count) = (before.map_or(taken, |(began, _)| began), Arc::new(TakenCount::new(taken)));
         if self.known.len() < MAX_PUBLICATIONS || self.forget_oldest() {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_counts_though_it_was_forgotten() {
+    fn acknowledged_records_count_though_they_were_forgotten() {
         let (mut publications, now) = (Publications::default(), Instant::now());
         assert_eq!(publications.resume("A", publication(1, 1000), now).count.get(), 1000);
         assert_eq!(publications.resume("A", publication(1, 999), now).count.get(), 1000);

@@ -1,4 +1,4 @@
-//! What several requests are refused for.
+//! The common refusals of several requests.
 
 use crossdock_transport::control::{Refusal, RefusalCode};
 use std::fmt;

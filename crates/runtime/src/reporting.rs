@@ -1,4 +1,4 @@
-//! What subscriptions lose is counted at their context, reported to the subscriber, and noted as events.
+//! The losses of subscriptions are counted at their context, reported to the subscriber, and noted as events.
 
 use crate::context::Context;
 use crate::explain::overflow_name;

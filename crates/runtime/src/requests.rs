@@ -121,7 +121,7 @@ impl Context {
         Ok(Reply::Subscriptions { id, subscriptions })
     }
 
-    /// What is going on at a subscription's stream.
+    /// The activity of a subscription's stream.
     fn activity(&self, subscription: &Subscription) -> Activity {
         let Some(stream) = self.streams.present(subscription.stream()) else { return Activity::default() };
         let (activity, is_made) = (stream.entry().activity(), stream.entry().made_by().is_some());

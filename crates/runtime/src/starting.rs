@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is refused where contexts cannot be had.
+/// The setting that is refused where contexts cannot be had.
 const CONTEXTS: &str = "the contexts (`[[platform.context]]`)";
 
 /// A system's refusal.
@@ -63,7 +63,7 @@ struct Opened {
     services: Option<Services>,
 }
 
-/// What the I/O contexts share.
+/// The state that the I/O contexts share.
 struct Common {
     clock: Clock,
     inboxes: Arc<[Inbox]>,
@@ -75,7 +75,7 @@ struct Common {
 /// Starts all contexts of a daemon; they take no packets and no clients yet.
 ///
 /// # Errors
-/// What could not be had, and what would correct it.
+/// The resource that could not be had, and the remedy.
 pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<Shared, StartError> {
     check_cpus(&config)?;
     let all = config.contexts().map_err(|why| system(CONTEXTS)(io::Error::new(io::ErrorKind::InvalidInput, why)))?;
@@ -294,7 +294,7 @@ fn start_catalog(
         };
         catalog.expire_unused(Duration::from_secs(after_s.get().into()), Instant::now(), report);
     }
-    // What was restored is on its way before anybody can ask for it.
+    // The restored state is on its way before anybody can ask for it.
     catalog.publish_snapshot();
     let started = CatalogThread::start(catalog, &handle, requests);
     let started = started.map_err(|source| StartError::System { what: "a thread", source })?;
@@ -318,7 +318,7 @@ fn attach(
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
-/// What the configuration leaves to the machine.
+/// The values that the configuration leaves to the machine.
 fn complete(config: &mut ContextConfig, udp: UdpInfo) {
     // The kernel charges a packet up to twice its length.
     let holds = u32::try_from(udp.receive_buffer_bytes / 2).unwrap_or(u32::MAX);

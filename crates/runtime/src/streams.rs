@@ -115,7 +115,7 @@ pub(crate) struct Stream {
     /// found.
     is_suspect: bool,
     batches_in: u64,
-    /// What subscriptions did that have ended.
+    /// The counts of subscriptions that have ended.
     served: Served,
     peak: Peak,
     /// Of what other contexts have counted, and sessions here take.
@@ -307,12 +307,12 @@ impl Stream {
         self.delivery == Delivery::There
     }
 
-    /// What is published elsewhere is to come here; whether that is asked for already.
+    /// The batches published elsewhere are to come here; whether that is asked for already.
     pub(crate) fn await_delivery(&mut self) -> bool {
         std::mem::replace(&mut self.delivery, Delivery::Asked) == Delivery::Asked
     }
 
-    /// What is published elsewhere comes here from now on, unless that was refused.
+    /// The batches published elsewhere come here from now on, unless that was refused.
     pub(crate) fn note_delivery(&mut self, is_there: bool) {
         self.delivery = if is_there { Delivery::There } else { Delivery::Absent };
     }
@@ -347,12 +347,12 @@ impl Stream {
         self.peak.msgs_per_s(now_ns)
     }
 
-    /// What subscriptions did that have ended.
+    /// The counts of subscriptions that have ended.
     pub(crate) fn served(&self) -> Served {
         self.served
     }
 
-    /// What is known of it without its subscriptions.
+    /// The facts of it without its subscriptions.
     pub(crate) fn info(&self, now_ns: u64) -> StreamInfo {
         StreamInfo {
             name: self.name.clone(),
@@ -447,7 +447,7 @@ impl Stream {
         (self.records_in as f64 / self.batches_in.max(1) as f64).max(1.0)
     }
 
-    /// What is known of it under its number at a context.
+    /// The facts of it under its number at a context.
     pub(crate) fn facts(&self, number: u32, at: ContextIndex, now_ns: u64) -> StreamFacts {
         let peak_msgs_per_s = self.peak.msgs_per_s(now_ns);
         StreamFacts {

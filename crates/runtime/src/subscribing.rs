@@ -33,15 +33,15 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) number: u32,
     /// The query.
     pub(crate) sql: String,
-    /// What happens when its queue is full, if the subscriber says so.
+    /// The policy when its queue is full, if the subscriber says so.
     pub(crate) overflow: Option<Overflow>,
     /// Whether it may wait for its stream.
     pub(crate) wait: bool,
     /// The formats that it accepts; any when empty.
     pub(crate) accept: Vec<FormatName>,
-    /// What happens to records that cannot be had in these, if the subscriber says so.
+    /// The policy for records that cannot be had in these, if the subscriber says so.
     pub(crate) unreadable: Option<Unreadable>,
-    /// What its query does with a record that it cannot compute.
+    /// The policy of its query for a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
     /// Whether the subscriber is to be notified of how far its stream has come.
     pub(crate) positions: bool,
@@ -60,7 +60,7 @@ struct Coming {
     /// When the request came, in ns of the context's clock.
     asked_ns: u64,
     select: Select,
-    /// What its query is planned for.
+    /// The formats that its query is planned for.
     planned: Vec<Planned>,
     /// Whether its query was measured on records of its stream.
     is_measured: bool,
@@ -117,7 +117,7 @@ impl Context {
             let select = crossdock_query::parse(&request.sql)?;
             let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
             snapshot.find_stream(&mut select)?;
-            // What is wrong with them is said where the subscription is made.
+            // An error of them is reported where the subscription is made.
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
             let measure = |program: &Program| costs.remembered(select.sql(), program);
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
@@ -225,7 +225,7 @@ impl Context {
     fn subscribe(&mut self, key: usize, stream_key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
         self.check_subscribing(key, coming.request.number)?;
         let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
-        // What was planned for a stream of this name that has gone meanwhile does not count.
+        // A plan for a stream of this name that has gone meanwhile does not count.
         coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
         let unplanned = self.formats_to_plan(stream_key, coming, &formats);
         if !unplanned.is_empty() {
@@ -256,7 +256,7 @@ impl Context {
         formats.iter().filter(|format| !is_planned(format)).cloned().collect()
     }
 
-    /// What a query of a stream is measured on; nothing if it need not be, or cannot.
+    /// The facts that a query of a stream is measured on; nothing if it need not be, or cannot.
     fn query_facts(&self, stream: usize) -> Option<Facts> {
         let stream = self.streams.get(stream)?;
         let peak_msgs_per_s = stream.rate_here_msgs_per_s(self.net.now_ns());
@@ -275,7 +275,7 @@ impl Context {
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
         let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
         if !coming.request.accept.is_empty() {
-            // What is converted is converted here.
+            // A converted stream is converted here.
             return self.refuse_query(&pending, &stream, figures);
         }
         let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());

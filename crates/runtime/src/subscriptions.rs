@@ -20,7 +20,7 @@ use slab::Slab;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What a query is planned for: one format of the stream, or one that is accepted. Its node has the handler.
+/// The format that a query is planned for: one format of the stream, or one that is accepted. Its node has the handler.
 pub(crate) struct Entry {
     /// The format of the records that come in, by id.
     pub(crate) format: u64,
@@ -121,7 +121,7 @@ impl Planned {
     }
 }
 
-/// What subscriptions did with a stream's records.
+/// The counts of subscriptions on a stream's records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Served {
     pub(crate) records_in: u64,
@@ -271,7 +271,7 @@ impl Subscription {
         self.elsewhere.is_some()
     }
 
-    /// What happens when its queue is full.
+    /// The policy when its queue is full.
     #[inline]
     pub(crate) fn overflow(&self) -> Overflow {
         self.overflow
@@ -344,7 +344,7 @@ impl Subscription {
         self.losses.has_grown(sum)
     }
 
-    /// What its context has not counted of its losses yet.
+    /// The losses that its context has not counted yet.
     pub(crate) fn take_uncounted(&mut self) -> Losses {
         let now = self.all_losses();
         self.losses.take_uncounted(&now)

@@ -1,4 +1,4 @@
-//! What a path does to the datagrams that take it.
+//! The effect of a path on the datagrams that take it.
 
 use fastrand::Rng;
 
@@ -72,7 +72,7 @@ pub fn flip_or_truncate(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// What a link has done, in datagrams.
+/// The counts of a link, in datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Given to the link.
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spoilt_differs() {
+    fn spoilt_datagrams_differ() {
         let mut rng = Rng::with_seed(3);
         let mut same = 0;
         for len in 0..1000 {

@@ -6,10 +6,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// What a node reads at once: one datagram, or several of one sender that arrived back to back.
+/// The unit that a node reads at once: one datagram, or several of one sender that arrived back to back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
     /// Length of each datagram in bytes; the last may be shorter. The whole length when there is one.
     pub stride: usize,
@@ -17,7 +17,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// What happens at a moment.
+/// An event at a moment.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A datagram reaches a node.
@@ -244,7 +244,7 @@ impl Network {
         self.steps
     }
 
-    /// What the link in one direction has done.
+    /// The counts of the link in one direction.
     #[must_use]
     pub fn stats(&self, from: SocketAddr, to: SocketAddr) -> LinkStats {
         self.paths.get(&(from, to)).map_or_else(LinkStats::default, |path| path.stats)

@@ -44,7 +44,7 @@ pub enum Request {
         subscription: u32,
         /// The query.
         sql: String,
-        /// What happens when this subscriber's queue is full; the daemon's configured policy when absent.
+        /// The policy when this subscriber's queue is full; the daemon's configured policy when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         overflow: Option<Overflow>,
         /// Whether to wait for a stream that is not there: the reply then comes when it is announced, and no record of it is
@@ -58,7 +58,7 @@ pub enum Request {
         /// With `accept`: what happens to records that nothing converts; the daemon's configured policy when absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unreadable: Option<Unreadable>,
-        /// What happens to a record that the query cannot compute.
+        /// The policy for a record that the query cannot compute.
         #[serde(default)]
         row_errors: RowErrors,
         /// Whether the subscriber is to be notified of how far its stream has come ([`Notice::Position`]), so that it can count what it
@@ -199,7 +199,7 @@ pub enum Request {
     /// reader that is slow on one mailbox delays nothing else of its session. Nothing answers.
     ///
     /// The reader has ended this number of messages: the oldest of those that it was sent and has not reported so before, except
-    /// the ones in `held`. What it has not reported when it goes is for the next reader.
+    /// the ones in `held`. A message that it has not reported when it goes is for the next reader.
     GetMessages {
         /// The session's number for the open side.
         number: u16,
@@ -214,7 +214,7 @@ pub enum Request {
     CreateTask {
         /// The client's number for the reply.
         id: u32,
-        /// What the task does: `echo`, `copy`, `discard`, `log`, `read_file`, `dump`.
+        /// The work of the task: `echo`, `copy`, `discard`, `log`, `read_file`, `dump`.
         task: String,
         /// The mailbox that it reads.
         mailbox: String,
@@ -306,14 +306,14 @@ pub enum Reply {
         subscription: u32,
         /// Canonical description of the records that will come.
         format: String,
-        /// What is going on at its stream.
+        /// The activity of its stream.
         #[serde(default)]
         activity: Activity,
         /// How far its stream has come, if that was asked for and is known: not for a stream that handlers make.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<Position>,
     },
-    /// A side of a mailbox is open. Over packets, each message is a packet of [`Kind::Message`](crate::Kind::Message).
+    /// A side of a mailbox is open. Over packets, each message is a packet of [`PacketKind::Message`](crate::PacketKind::Message).
     MailboxOpened {
         /// The request's number.
         id: u32,
@@ -348,7 +348,7 @@ pub enum Reply {
     },
 }
 
-/// What the daemon reports to a client unasked; what concerns records or messages, in order with them.
+/// The daemon's unasked reports to a client; what concerns records or messages, in order with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "snake_case")]
 pub enum Notice {
@@ -393,7 +393,7 @@ pub enum Notice {
     Unreadable {
         /// The subscription's number.
         subscription: u32,
-        /// What does not fit.
+        /// The part that does not fit.
         message: String,
     },
     /// Records came in a format that no chain of conversions leads from to one that the subscription accepts. They wait, or are
@@ -403,9 +403,9 @@ pub enum Notice {
         subscription: u32,
         /// The id of the format that came, 16 hexadecimal digits.
         format: String,
-        /// What happens to its records.
+        /// The policy for its records.
         policy: Unreadable,
-        /// What is missing, for people.
+        /// The missing part, for people.
         message: String,
     },
     /// Records of a format that could not be read can be read from here on; those that waited come first.
@@ -477,7 +477,7 @@ impl ControlMessage {
     /// Reads a control packet's payload.
     ///
     /// # Errors
-    /// What does not parse, in words.
+    /// The error of a payload that does not parse, in words.
     pub fn decode(payload: &[u8]) -> Result<ControlMessage, String> {
         serde_json::from_slice(payload).map_err(|e| format!("not a control message: {e}"))
     }

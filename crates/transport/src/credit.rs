@@ -86,7 +86,7 @@ impl Window {
     }
 }
 
-/// What a sender may still send of one kind of traffic.
+/// The credit that a sender has left of one kind of traffic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credit {
     window: u32,

@@ -3,7 +3,7 @@
 //! The header, a hello and a close have the same layout in all versions of the wire format, so that a daemon can answer the
 //! hello of a client of another version with a reason that the client understands ([`Hello::refuse_version`]).
 
-use crate::header::{HEADER_BYTES, Header, Kind, PacketError, VERSION};
+use crate::header::{HEADER_BYTES, Header, PacketError, PacketKind, VERSION};
 
 /// A client's request for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn encode(words: (u64, u32, u32, u32)) -> [u8; LEN] {
     payload
 }
 
-fn decode(kind: Kind, payload: &[u8]) -> Result<(u64, u32, u32, u32), PacketError> {
+fn decode(kind: PacketKind, payload: &[u8]) -> Result<(u64, u32, u32, u32), PacketError> {
     let bytes: &[u8; LEN] = payload.first_chunk().ok_or(PacketError::Payload(kind))?;
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let words = (u64::from(word(0)) | u64::from(word(4)) << 32, word(8), word(12), word(16));
@@ -73,7 +73,7 @@ impl Hello {
     pub fn packet(&self) -> Vec<u8> {
         let words = encode((self.nonce, self.session, self.packet_bytes, self.window_bytes));
         let flags = if self.uses_mailboxes { USES_MAILBOXES } else { 0 };
-        Header::new(Kind::Hello, 0).packet(&[&words[..], &flags.to_le_bytes()].concat()).unwrap_or_default()
+        Header::new(PacketKind::Hello, 0).packet(&[&words[..], &flags.to_le_bytes()].concat()).unwrap_or_default()
     }
 
     /// Reads the payload of a hello.
@@ -81,7 +81,7 @@ impl Hello {
     /// # Errors
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Hello, PacketError> {
-        let (nonce, session, packet_bytes, window_bytes) = decode(Kind::Hello, payload)?;
+        let (nonce, session, packet_bytes, window_bytes) = decode(PacketKind::Hello, payload)?;
         let flags = payload[LEN..].first_chunk().map_or(0, |&flags| u32::from_le_bytes(flags));
         Ok(Hello { nonce, session, packet_bytes, window_bytes, uses_mailboxes: flags & USES_MAILBOXES != 0 })
     }
@@ -90,7 +90,7 @@ impl Hello {
     #[must_use]
     pub fn refuse_version(packet: &[u8]) -> Option<Vec<u8>> {
         let version = packet.first().copied().filter(|version| *version != VERSION)?;
-        packet.get(1).filter(|kind| **kind == Kind::Hello as u8)?;
+        packet.get(1).filter(|kind| **kind == PacketKind::Hello as u8)?;
         let hello = Hello::decode(packet.get(HEADER_BYTES..)?).ok()?;
         let reason = format!(
             "the daemon speaks version {VERSION} of the wire format, this client version {version}: use a client of the \
@@ -107,7 +107,7 @@ impl Welcome {
     #[must_use]
     pub fn packet(&self, to: u32) -> Vec<u8> {
         let words = encode((self.nonce, self.session, self.packet_bytes, self.window_bytes));
-        Header::new(Kind::Welcome, to).packet(&words).unwrap_or_default()
+        Header::new(PacketKind::Welcome, to).packet(&words).unwrap_or_default()
     }
 
     /// Reads the payload of a welcome.
@@ -115,7 +115,7 @@ impl Welcome {
     /// # Errors
     /// [`PacketError::Payload`] when it is short or cannot work.
     pub fn decode(payload: &[u8]) -> Result<Welcome, PacketError> {
-        let (nonce, session, packet_bytes, window_bytes) = decode(Kind::Welcome, payload)?;
+        let (nonce, session, packet_bytes, window_bytes) = decode(PacketKind::Welcome, payload)?;
         Ok(Welcome { nonce, session, packet_bytes, window_bytes })
     }
 }
@@ -126,7 +126,7 @@ impl Close {
     pub fn packet(&self, to: u32) -> Vec<u8> {
         let end = (0..=self.reason.len().min(400)).rev().find(|&i| self.reason.is_char_boundary(i)).unwrap_or(0);
         let payload = [&[u8::from(self.again)], &self.reason.as_bytes()[..end]].concat();
-        Header::new(Kind::Close, to).packet(&payload).unwrap_or_default()
+        Header::new(PacketKind::Close, to).packet(&payload).unwrap_or_default()
     }
 
     /// Reads the payload of a close; what is not UTF-8 is replaced.
@@ -172,7 +172,7 @@ impl Dialler {
     /// The grant, if this packet is the welcome to this hello.
     #[must_use]
     pub fn answered(&self, header: &Header, payload: &[u8]) -> Option<Welcome> {
-        if header.kind != Kind::Welcome || header.session != self.hello.session {
+        if header.kind != PacketKind::Welcome || header.session != self.hello.session {
             return None;
         }
         let welcome = Welcome::decode(payload).ok()?;
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_hello_that_cannot_work_is_refused() {
         let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_bytes: 1, uses_mailboxes: false };
-        assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(Kind::Hello)));
+        assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(PacketKind::Hello)));
         assert!(Hello::decode(&[0; 7]).is_err());
     }
 
@@ -234,12 +234,12 @@ mod tests {
         let mut close = Hello::refuse_version(&packet).unwrap();
         assert_eq!(std::mem::replace(&mut close[0], VERSION), VERSION - 1);
         let header = Header::read(&close).unwrap();
-        assert_eq!((header.kind, header.session), (Kind::Close, 5));
+        assert_eq!((header.kind, header.session), (PacketKind::Close, 5));
         let Close { again, reason } = Close::decode(&close[HEADER_BYTES..]);
         assert!(!again && reason.contains(&format!("version {VERSION} of")), "{reason}");
         assert!(reason.contains(&format!("version {}:", VERSION - 1)), "{reason}");
         // No other packet is answered, so that two sides never answer one another.
-        packet[1] = Kind::Close as u8;
+        packet[1] = PacketKind::Close as u8;
         assert_eq!(Hello::refuse_version(&packet), None);
     }
 

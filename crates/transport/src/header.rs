@@ -24,10 +24,10 @@ pub const HEADER_BYTES: usize = 32;
 /// The version of the wire format that this crate speaks.
 pub const VERSION: u8 = 4;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PacketKind {
     /// A client asks for a session.
     Hello = 1,
     /// The daemon grants one.
@@ -51,18 +51,18 @@ pub enum Kind {
     Reset = 9,
 }
 
-impl Kind {
-    fn from_byte(byte: u8) -> Option<Kind> {
+impl PacketKind {
+    fn from_byte(byte: u8) -> Option<PacketKind> {
         Some(match byte {
-            1 => Kind::Hello,
-            2 => Kind::Welcome,
-            3 => Kind::Data,
-            4 => Kind::Control,
-            5 => Kind::Ack,
-            6 => Kind::Close,
-            7 => Kind::Ping,
-            8 => Kind::Message,
-            9 => Kind::Reset,
+            1 => PacketKind::Hello,
+            2 => PacketKind::Welcome,
+            3 => PacketKind::Data,
+            4 => PacketKind::Control,
+            5 => PacketKind::Ack,
+            6 => PacketKind::Close,
+            7 => PacketKind::Ping,
+            8 => PacketKind::Message,
+            9 => PacketKind::Reset,
             _ => return None,
         })
     }
@@ -70,7 +70,7 @@ impl Kind {
     /// The window in which packets of this kind are counted, for those that are in a session's sequence.
     #[must_use]
     pub fn traffic(self) -> Traffic {
-        if self == Kind::Control { Traffic::Control } else { Traffic::Data }
+        if self == PacketKind::Control { Traffic::Control } else { Traffic::Data }
     }
 }
 
@@ -119,21 +119,21 @@ pub enum PacketError {
     /// The payload length does not fit the bytes that came.
     #[error("the header claims {claimed} payload bytes, {present} came")]
     Length {
-        /// What the header says, in bytes.
+        /// The length in the header, in bytes.
         claimed: usize,
-        /// What is there behind the header, in bytes.
+        /// The length behind the header, in bytes.
         present: usize,
     },
     /// The payload of a fixed-layout packet (hello, welcome, ack, close) does not parse.
     #[error("the payload of a {0:?} packet is malformed")]
-    Payload(Kind),
+    Payload(PacketKind),
 }
 
 /// A packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the packet is.
-    pub kind: Kind,
+    /// The kind of the packet.
+    pub kind: PacketKind,
     /// Bytes of payload behind the header (padding up to the stride is not counted).
     pub payload_bytes: u16,
     /// The receiver's number for the session (zero in a hello).
@@ -154,7 +154,7 @@ pub struct Header {
 impl Header {
     /// A header of `kind` for `session` with everything else zero.
     #[must_use]
-    pub fn new(kind: Kind, session: u32) -> Header {
+    pub fn new(kind: PacketKind, session: u32) -> Header {
         Header { kind, payload_bytes: 0, session, seq: 0, format: 0, stream: 0, records: 0, piece: Piece::Whole }
     }
 
@@ -181,7 +181,7 @@ impl Header {
         if head[0] != VERSION {
             return Err(PacketError::Version(head[0]));
         }
-        let kind = Kind::from_byte(head[1]).ok_or(PacketError::Kind(head[1]))?;
+        let kind = PacketKind::from_byte(head[1]).ok_or(PacketError::Kind(head[1]))?;
         let piece = Piece::from_byte(head[30]).ok_or(PacketError::Piece(head[30]))?;
         let payload_bytes = u16::from_le_bytes([head[2], head[3]]);
         if usize::from(payload_bytes) > present {
@@ -233,8 +233,8 @@ impl Header {
     /// those between the first and the last of a message are a run.
     #[inline]
     fn runs_on(&self, next: &Header, ahead: u64) -> bool {
-        self.kind == Kind::Data
-            && next.kind == Kind::Data
+        self.kind == PacketKind::Data
+            && next.kind == PacketKind::Data
             && matches!((self.piece, next.piece), (Piece::Whole, Piece::Whole) | (Piece::Middle, Piece::Middle))
             && self.session == next.session
             && self.stream == next.stream
@@ -347,14 +347,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn data(session: u32, seq: u64, payload: &[u8]) -> Vec<u8> {
-        let header = Header { seq, format: 7, stream: 3, records: 1, ..Header::new(Kind::Data, session) };
+        let header = Header { seq, format: 7, stream: 3, records: 1, ..Header::new(PacketKind::Data, session) };
         header.packet(payload).unwrap()
     }
 
     #[test]
     fn a_header_reads_back() {
         let header = Header {
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             payload_bytes: 5,
             session: 0xdead_beef,
             seq: u64::MAX - 3,
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_are_named() {
         let good = data(1, 0, b"12345678");
         assert_eq!(Header::read(&good[..31]), Err(PacketError::Short));
         assert_eq!(Header::read(&good[..36]), Err(PacketError::Length { claimed: 8, present: 4 }));
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn the_pieces_between_the_first_and_the_last_are_a_run() {
         use Piece::{First, Last, Middle, Whole};
-        let header = |seq, piece| Header { seq, piece, ..Header::new(Kind::Data, 1) };
+        let header = |seq, piece| Header { seq, piece, ..Header::new(PacketKind::Data, 1) };
         let pieces = [Whole, Whole, First, Middle, Middle, Middle, Last, First, Last];
         let packet = |(seq, piece)| header(seq, piece).packet(b"12345678").unwrap();
         let frame: Vec<u8> = (0..).zip(pieces).flat_map(packet).collect();
@@ -417,13 +417,13 @@ mod tests {
 
     #[test]
     fn each_mailbox_message_is_a_run_of_its_own() {
-        let header = |seq| Header { seq, stream: 65_535, ..Header::new(Kind::Message, 1) };
+        let header = |seq| Header { seq, stream: 65_535, ..Header::new(PacketKind::Message, 1) };
         let frame: Vec<u8> = (0..3).flat_map(|seq| header(seq).packet(&[seq as u8; 16]).unwrap()).collect();
         let (mut spans, mut runs) = (Vec::new(), Vec::new());
         walk(&frame, 48, &mut spans, &mut runs, |e| panic!("{e}"));
         assert_eq!(
             runs.iter().map(|r| (r.header.seq, r.header.kind, r.packets)).collect::<Vec<_>>(),
-            [(0, Kind::Message, 1), (1, Kind::Message, 1), (2, Kind::Message, 1)]
+            [(0, PacketKind::Message, 1), (1, PacketKind::Message, 1), (2, PacketKind::Message, 1)]
         );
     }
 

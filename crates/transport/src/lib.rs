@@ -31,7 +31,7 @@ mod unit;
 
 pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};
 pub use handshake::{Dialler, Hello, Welcome};
-pub use header::{HEADER_BYTES, Header, Kind, PacketError, Piece, VERSION};
+pub use header::{HEADER_BYTES, Header, PacketError, PacketKind, Piece, VERSION};
 pub use order::{Follows, Origin, Traffic, TrafficClass};
 pub use packer::{MAX_PACKETS, MAX_SUPER_BYTES, SuperPacket};
 pub use pieces::{Cut, Joiner, MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES, PieceError};

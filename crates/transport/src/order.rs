@@ -29,7 +29,7 @@ pub enum Origin {
     Mailbox(u32),
 }
 
-/// What was queued before a control message and must be sent before it.
+/// The queue before a control message that must be sent before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follows {
     /// Nothing.
@@ -53,7 +53,7 @@ impl Follows {
     }
 }
 
-/// What is queued, as far as the order goes.
+/// The class of a queued unit, as far as the order goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficClass {
     /// Records or mailbox messages.
@@ -132,7 +132,7 @@ mod tests {
             (&[Data(ONE), Data(TWO), Exchange(Follows::Nothing)], &[2, 0, 1]),
             (&[Data(ONE), Data(TWO), Notice(one), Notice(two)], &[0, 2, 1, 3]),
             (&[Data(ONE), Exchange(Follows::Everything), Data(ONE)], &[0, 1, 2]),
-            // What follows the same records stays behind what follows them already, though these have gone.
+            // A notice behind the same records stays behind the notices before it, though these have gone.
             (&[Data(TWO), Notice(Follows::Everything), Notice(one), Notice(one)], &[2, 3, 0, 1]),
             // Nothing overtakes the control before it for nothing.
             (&[Notice(one), Notice(two), Exchange(Follows::Nothing)], &[0, 1, 2]),

@@ -3,7 +3,7 @@
 //! A [`SuperPacket`] is built in one buffer: packet after packet at a fixed stride, room for each header left free, so
 //! that it leaves with one system call (UDP GSO) and its headers can be written anew for each transmission.
 
-use crate::header::{HEADER_BYTES, Header, Kind};
+use crate::header::{HEADER_BYTES, Header, PacketKind};
 use std::ops::{DerefMut, Range};
 
 /// The most bytes of a super-packet: the largest UDP payload over IPv4 (65,507), rounded down to 8.
@@ -120,7 +120,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
                 return;
             };
             let header = Header {
-                kind: Kind::Data,
+                kind: PacketKind::Data,
                 payload_bytes: packed.payload_bytes,
                 records: packed.records,
                 seq: first_seq + u64::from(index),
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_is_walked(sizes in proptest::collection::vec(1usize..40, 1..200), packet in 64usize..400, resend in 0u32..8) {
+        fn packed_packets_are_walked(sizes in proptest::collection::vec(1usize..40, 1..200), packet in 64usize..400, resend in 0u32..8) {
             let mut packed = SuperPacket::new(vec![0xaa; 4096], packet);
             let mut taken = Vec::new();
             for (i, words) in sizes.iter().enumerate() {
@@ -264,7 +264,7 @@ mod tests {
             }
             let count = packed.packets().len() as u32;
             let from = resend.min(count - 1);
-            let template = Header { stream: 5, format: 6, ..Header::new(Kind::Data, 4) };
+            let template = Header { stream: 5, format: 6, ..Header::new(PacketKind::Data, 4) };
             packed.write_headers(0..count, &template, 100);
             let (mut spans, mut runs) = (Vec::new(), Vec::new());
             walk(packed.bytes(0..count), packed.stride(), &mut spans, &mut runs, |e| panic!("{e}"));

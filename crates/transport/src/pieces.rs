@@ -68,8 +68,8 @@ impl Cut {
         if self.packets() == 1 { HEADER_BYTES + self.message_bytes } else { self.packet_bytes }
     }
 
-    /// What comes in packet `index` before its part of the message. `template` has what is the same in all headers; packet 0 has
-    /// sequence number `first_seq`.
+    /// The head of packet `index` before its part of the message. `template` has what is the same in all headers;
+    /// packet 0 has sequence number `first_seq`.
     #[must_use]
     pub fn head(self, index: u32, template: &Header, first_seq: u64) -> Head {
         let (piece, len) = (self.piece(index), self.head_bytes(index));
@@ -131,7 +131,7 @@ impl std::ops::Deref for Head {
     }
 }
 
-/// What is wrong with a piece. A peer that sends such a piece does not keep to the protocol.
+/// The error of a piece. A peer that sends such a piece does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PieceError {
     /// A piece that continues no message, or another message before the last piece of one.
@@ -294,12 +294,12 @@ impl std::ops::Deref for Joined<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header::Kind;
+    use crate::header::PacketKind;
     use proptest::prelude::*;
 
     /// The packets of a message, as sent.
     fn packets(message: &[u8], cut: Cut) -> Vec<Vec<u8>> {
-        let template = Header { stream: 3, format: 9, records: 1, ..Header::new(Kind::Data, 7) };
+        let template = Header { stream: 3, format: 9, records: 1, ..Header::new(PacketKind::Data, 7) };
         let packet = |index| [&cut.head(index, &template, 100), &message[cut.range(index)]].concat();
         (0..cut.packets()).map(packet).collect()
     }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_piece_is_named() {
+    fn errors_of_a_piece_are_named() {
         let first = |bytes: u64| [&bytes.to_le_bytes()[..], b"abcd"].concat();
         let take = |pieces: &[(Piece, &[u8])]| {
             let mut joiner = Joiner::default();

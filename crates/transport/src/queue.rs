@@ -1,4 +1,5 @@
-//! What waits for its first transmission: control that leaves next, and behind it data with the control that waits for it.
+//! The units that wait for their first transmission: control that leaves next, and behind it data with the control that
+//! waits for it.
 
 use crate::order::{Traffic, TrafficClass};
 use crate::unit::Queued;

@@ -1,7 +1,7 @@
 //! The receiving half of a session: order, duplicates, acknowledgements, credit ([`crate::credit`]).
 
 use crate::credit::{CONTROL_WINDOW_PACKETS, Window, charge};
-use crate::header::{Kind, PacketError, Run};
+use crate::header::{PacketError, PacketKind, Run};
 use crate::order::Traffic;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub const MAX_ACK_BYTES: usize = FIXED_ACK_BYTES + MAX_RANGES * 8;
 /// Bytes of it before the ranges.
 const FIXED_ACK_BYTES: usize = 32;
 
-/// What has arrived, and how far the sender may go.
+/// The arrivals, and the limit of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// Everything below has arrived.
@@ -94,7 +94,7 @@ impl Ack {
     /// # Errors
     /// [`PacketError::Payload`] when it is short, has too many ranges, or its ranges are empty or out of order.
     pub fn decode(payload: &[u8]) -> Result<Ack, PacketError> {
-        let bad = PacketError::Payload(Kind::Ack);
+        let bad = PacketError::Payload(PacketKind::Ack);
         let word = |at: usize| -> Result<u64, PacketError> {
             let bytes = payload.get(at..at + 8).and_then(|b| b.first_chunk()).ok_or(bad)?;
             Ok(u64::from_le_bytes(*bytes))
@@ -160,7 +160,7 @@ impl Charge {
     }
 }
 
-/// What became of packets that arrived.
+/// The result for packets that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// They (and what they made whole) were delivered.
@@ -197,7 +197,7 @@ pub struct Receiver<R> {
     held: BTreeMap<u64, Held<R>>,
     /// Units of what is held.
     held_units: u64,
-    /// What is held, joined where it touches: first sequence number to the one behind the last.
+    /// The held packets, joined where they touch: first sequence number to the one behind the last.
     ranges: BTreeMap<u64, u64>,
     ack_due_ns: Option<u64>,
     ack_now: bool,
@@ -227,8 +227,8 @@ impl<R> Receiver<R> {
         }
     }
 
-    /// Takes packets that the caller has as `handle`. What is now in order goes to `deliver`: a handle, and how many packets at its
-    /// front were delivered before and must be left out.
+    /// Takes packets that the caller has as `handle`. A packet that is now in order goes to `deliver`: a handle, and
+    /// how many packets at its front were delivered before and must be left out.
     pub fn arrive(
         &mut self,
         run: impl Into<Arriving>,
@@ -243,8 +243,8 @@ impl<R> Receiver<R> {
         arrival
     }
 
-    /// The next run that was kept and is in order by now, with how many packets at its front must be left out. What is not taken
-    /// counts as not arrived: the sender sends it again, and so asks again.
+    /// The next run that was kept and is in order by now, with how many packets at its front must be left out. A packet
+    /// that is not taken counts as not arrived: the sender sends it again, and so asks again.
     pub fn next_kept(&mut self) -> Option<(R, u32)> {
         loop {
             let entry = self.held.first_entry()?;
@@ -292,7 +292,7 @@ impl<R> Receiver<R> {
             self.ack_now = true;
             return Arrival::Duplicate;
         }
-        // What is missing before it may be of either kind, and each packet of it takes a unit at least.
+        // The packets missing before it may be of either kind, and each packet of it takes a unit at least.
         let (window, packet_bytes) = (self.window(traffic).size() as u32, self.packet_bytes);
         let charge = |bytes| charge(bytes, packet_bytes, window);
         let charge = Charge { each: charge(longest_bytes), last: charge(last_bytes) };
@@ -337,7 +337,7 @@ impl<R> Receiver<R> {
         self.window(traffic).deliver(charge.of(new));
         self.next_seq = end;
         self.forget_ranges();
-        // What was kept and came again meanwhile.
+        // The kept runs that came again meanwhile.
         while let Some(kept) = self.held.first_entry()
             && *kept.key() + u64::from(kept.get().packets) <= end
         {
@@ -377,7 +377,7 @@ impl<R> Receiver<R> {
         Arrival::Held
     }
 
-    /// What is in order is not ahead of a hole.
+    /// A packet in order is not ahead of a hole.
     fn forget_ranges(&mut self) {
         while let Some((&start, &end)) = self.ranges.first_key_value()
             && start <= self.next_seq
@@ -472,7 +472,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a receiver says that has had no control yet.
+    /// The ack of a receiver that has had no control yet.
     const CONTROL: u64 = CONTROL_WINDOW_PACKETS as u64;
     const PACKET_BYTES: usize = 1472;
 
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_beyond_the_credit_is_refused_when_its_turn_comes() {
+    fn packets_kept_beyond_the_credit_are_refused_when_their_turn_comes() {
         let mut receiver = Receiver::new(PACKET_BYTES, 2);
         // Ahead of a hole it might be that only control is missing.
         assert_eq!(receiver.arrive(data(2, 1), (), 0, |(), _| panic!()), Arrival::Held);

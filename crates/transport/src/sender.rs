@@ -2,7 +2,7 @@
 //!
 //! The unit is what leaves with one system call: a super-packet of up to 64 packets. Packets get their sequence numbers
 //! when they are first sent, in the order that [`crate::order`] states: where control precedes the rest of a unit that was sent in
-//! part, the unit is divided. What is sent is bounded by the receiver's credit; data and control have their
+//! part, the unit is divided. The bytes sent are bounded by the receiver's credit; data and control have their
 //! own ([`crate::credit`]), and by a congestion window.
 //!
 //! Every transmission of a packet is numbered too, for this side only. A packet counts as lost when one was acknowledged
@@ -34,7 +34,7 @@ const SILENT_PROBES: u32 = 2;
 /// One transmission to make: these packets of the unit, with sequence numbers from `first_seq` for packet 0.
 #[derive(Debug)]
 pub struct Transmit<'a, P> {
-    /// What to send.
+    /// The payload to send.
     pub payload: &'a mut P,
     /// Sequence number of the unit's packet 0.
     pub first_seq: u64,
@@ -48,13 +48,13 @@ pub struct Transmit<'a, P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer acknowledged packet {acked}, only {sent} were sent")]
 pub struct AckError {
-    /// What the ack says.
+    /// The acknowledged number.
     pub acked: u64,
-    /// What was sent.
+    /// The sent number.
     pub sent: u64,
 }
 
-/// What the sending half has done so far.
+/// The counts of the sending half so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
     /// Packets sent for the first time.
@@ -65,7 +65,7 @@ pub struct SenderStats {
     pub timeouts: u64,
 }
 
-/// What an ack brought.
+/// The result of an ack.
 #[derive(Default)]
 struct AckOutcome {
     /// Whether anything was acknowledged for the first time.
@@ -235,7 +235,7 @@ impl<P> Sender<P> {
         self.data.spent() + self.control.spent()
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.stats

@@ -1,14 +1,14 @@
 //! One peer's reliable, ordered, credit-controlled exchange in both directions, and whether the peer is still there.
 
 use crate::credit::units;
-use crate::header::{HEADER_BYTES, Header, Kind, PacketError};
+use crate::header::{HEADER_BYTES, Header, PacketError, PacketKind};
 use crate::receiver::{Ack, MAX_ACK_BYTES, Receiver};
 use crate::sender::{AckError, Sender};
 
 /// How long a sender without credit waits before it asks for some, in ns.
 const STARVED_NS: u64 = 100_000_000;
 
-/// What a session keeps to.
+/// The limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of data that this side takes ahead of what it has consumed.
@@ -44,7 +44,7 @@ impl ShortPacket {
         &self.bytes[..self.len]
     }
 
-    fn new(kind: Kind, session: u32, payload: &[u8]) -> ShortPacket {
+    fn new(kind: PacketKind, session: u32, payload: &[u8]) -> ShortPacket {
         let header = Header { payload_bytes: payload.len() as u16, ..Header::new(kind, session) };
         let mut bytes = [0; HEADER_BYTES + MAX_ACK_BYTES];
         bytes[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
@@ -53,7 +53,7 @@ impl ShortPacket {
     }
 }
 
-/// What is wrong with an ack.
+/// The error of an ack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// Its payload is malformed.
@@ -148,11 +148,11 @@ impl<P, R> Session<P, R> {
         if let Some(ack) = self.receiver.poll_ack(now_ns) {
             let mut payload = [0; MAX_ACK_BYTES];
             let len = ack.encode(&mut payload);
-            return Some(ShortPacket::new(Kind::Ack, self.peer_session, &payload[..len]));
+            return Some(ShortPacket::new(PacketKind::Ack, self.peer_session, &payload[..len]));
         }
         if now_ns >= self.asked_ns.saturating_add(self.ask_after_ns()) {
             self.asked_ns = now_ns;
-            return Some(ShortPacket::new(Kind::Ping, self.peer_session, &[]));
+            return Some(ShortPacket::new(PacketKind::Ping, self.peer_session, &[]));
         }
         None
     }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(at, 1_000_000_000);
         let ping = session.poll_short(at).unwrap();
         let header = Header::read(ping.bytes()).unwrap();
-        assert_eq!((header.kind, header.session), (Kind::Ping, 7));
+        assert_eq!((header.kind, header.session), (PacketKind::Ping, 7));
         // Two thirds of the time-out are left, and eight more pings in them.
         let pings = (at + 1..2_999_999_999).step_by(1_000_000).filter(|&now| session.poll_short(now).is_some());
         assert_eq!(pings.count(), 7);

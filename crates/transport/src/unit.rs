@@ -50,7 +50,7 @@ impl<P> Queued<P> {
     }
 }
 
-/// What was sent, whole or in part, and is not yet acknowledged whole.
+/// A unit that was sent, whole or in part, and is not yet acknowledged whole.
 #[derive(Debug)]
 pub(crate) struct Unit<P> {
     /// Absent where the unit was divided: it is with the rest then, which is the next data after it.

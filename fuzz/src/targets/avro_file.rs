@@ -1,5 +1,5 @@
 //! Avro object container files from anywhere: a schema that is no format, a block that is damaged, and datums that are none
-//! of the schema are errors. What the file's own schema makes records of is checked.
+//! of the schema are errors. A record that the file's own schema makes is checked.
 use crossdock_format::Record;
 use crossdock_format::encoding::avro::AvroFileDecoder;
 use crossdock_format::encoding::{Decoder, EncodingOptions};

@@ -28,7 +28,7 @@ const MOST_UNASKED: u16 = 300;
 /// Messages and puts that the client keeps.
 const MOST_KEPT: usize = 300;
 
-/// What the daemon does.
+/// An act of the daemon.
 #[derive(Arbitrary, Debug)]
 enum Act {
     Entry(Entry),
@@ -95,7 +95,7 @@ enum Act {
     HangUp,
 }
 
-/// What the client does.
+/// A call of the client.
 #[derive(Arbitrary, Debug)]
 enum Call {
     BeginPut {
@@ -160,9 +160,9 @@ enum Call {
 }
 
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum RingEvent {
     Daemon(Act),
-    /// What the daemon does within the client's next calls.
+    /// An act of the daemon within the client's next calls.
     Later(Act),
     Client(Call),
 }
@@ -362,11 +362,11 @@ pub fn fuzz(input: &[u8]) {
     observe(Some(Box::new(move |place| observed.borrow_mut().at(place))));
     if let Some(mut client) = Client::new(attachment) {
         for _ in 0..MOST_STEPS {
-            let Ok(step) = Step::arbitrary(&mut bytes) else { break };
+            let Ok(step) = RingEvent::arbitrary(&mut bytes) else { break };
             match step {
-                Step::Daemon(act) => world.borrow_mut().act(act),
-                Step::Later(act) => world.borrow_mut().later.push_back(act),
-                Step::Client(call) => client.call(call),
+                RingEvent::Daemon(act) => world.borrow_mut().act(act),
+                RingEvent::Later(act) => world.borrow_mut().later.push_back(act),
+                RingEvent::Client(call) => client.call(call),
             }
             if bytes.is_empty() {
                 break;

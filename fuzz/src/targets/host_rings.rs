@@ -14,9 +14,9 @@ const GRANT: u8 = 1;
 const PUT: u8 = 1;
 const FREE: u8 = 2;
 
-/// What happens next.
+/// The next event.
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum HostEvent {
     Entry(Entry),
     /// An entry that is nearly right: a slot number and a generation that may be held.
     Near {
@@ -29,7 +29,7 @@ enum Step {
         len: u32,
     },
     Pass(Lane),
-    /// What it was given, back over its lane, in order.
+    /// A message that it was given, back over its lane, in order.
     PassBack {
         port: u8,
         op: u8,
@@ -48,7 +48,7 @@ enum Step {
         a: u8,
         b: u8,
     },
-    /// What it was given, back by some operation, with a part of it changed.
+    /// A message that it was given, back by some operation, with a part of it changed.
     Back {
         port: u8,
         op: u8,
@@ -134,60 +134,60 @@ impl World {
         Some(world)
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: HostEvent) {
         if self.host.client_info(self.key).is_none() {
             let Ok((client, prepared)) = RawClient::new(&self.domain, &self.bell) else { return };
             (self.hostile, self.key) = (client, self.host.admit(prepared, 0).expect("there is room for it"));
         }
         match step {
-            Step::Entry(entry) => entry.push(&mut self.hostile),
-            Step::Near { port, op, slot, generation, target, offset, len } => {
+            HostEvent::Entry(entry) => entry.push(&mut self.hostile),
+            HostEvent::Near { port, op, slot, generation, target, offset, len } => {
                 let low = |byte: u8| u16::from(byte % 4);
                 let entry = (op % 6, slot.into(), low(generation), low(target), offset % (2 << 20), len % 70_000);
                 self.hostile.push(u16::from(port % 5), entry);
             }
-            Step::Pass(entry) => entry.pass(&mut self.hostile, 0),
-            Step::PassBack { port, op, target } => {
+            HostEvent::Pass(entry) => entry.pass(&mut self.hostile, 0),
+            HostEvent::PassBack { port, op, target } => {
                 if let Some((port, entry)) = self.back(port, op, target) {
                     self.hostile.pass(port, self.hostile.pushed(port), entry, 0, 0);
                 }
             }
-            Step::TakePassed => drop(self.hostile.take_passed()),
-            Step::Signal(signal) => signal.push(&mut self.hostile),
-            Step::NearSignal { op, slot, generation, target, len, a, b } => {
+            HostEvent::TakePassed => drop(self.hostile.take_passed()),
+            HostEvent::Signal(signal) => signal.push(&mut self.hostile),
+            HostEvent::NearSignal { op, slot, generation, target, len, a, b } => {
                 let low = |byte: u8| u16::from(byte % 4);
                 let head = (16 + op % 10, low(slot), low(generation), low(target), 0, len.into());
                 self.hostile.push_signal(head, a.into(), b.into());
             }
-            Step::Back { port, op, target, shift, longer } => {
+            HostEvent::Back { port, op, target, shift, longer } => {
                 if let Some((port, mut entry)) = self.back(port, op, target) {
                     entry.4 = entry.4.wrapping_add_signed(shift.into());
                     entry.5 = entry.5.wrapping_add_signed(longer.into());
                     self.hostile.push(port, entry);
                 }
             }
-            Step::Scribble(bytes) => bytes.scribble(&mut self.hostile),
-            Step::Open { read, rings } => {
+            HostEvent::Scribble(bytes) => bytes.scribble(&mut self.hostile),
+            HostEvent::Open { read, rings } => {
                 let (name, side) = (if rings { "rings" } else { "queue" }, if read { Side::Read } else { Side::Write });
                 let _refused = self.host.open(self.key, name, side, PortOptions::default());
             }
-            Step::Close { number } => drop(self.host.close(self.key, u16::from(number % 8))),
-            Step::Send { len } => {
+            HostEvent::Close { number } => drop(self.host.close(self.key, u16::from(number % 8))),
+            HostEvent::Send { len } => {
                 if let Ok(draft) = self.host.begin_send(self.key, len.into()) {
                     self.host.send(self.key, draft.finish(usize::MAX));
                 }
             }
-            Step::Hold { held } => self.host.hold(self.key, if held { Hold::All } else { Hold::Nothing }),
-            Step::Honest => self.honest_put(),
-            Step::Look => match self.host.poll_active() {
+            HostEvent::Hold { held } => self.host.hold(self.key, if held { Hold::All } else { Hold::Nothing }),
+            HostEvent::Honest => self.honest_put(),
+            HostEvent::Look => match self.host.poll_active() {
                 Some(arrival) => self.take(arrival),
                 None => self.host.end_look(),
             },
-            Step::Turn => self.turn(),
+            HostEvent::Turn => self.turn(),
         }
     }
 
-    /// What the hostile one was given over a port, as an entry that gives it back by some operation.
+    /// A message that the hostile one was given over a port, as an entry that gives it back by some operation.
     fn back(&mut self, port: u8, op: u8, target: u8) -> Option<(u16, RawDescriptor)> {
         let port = u16::from(port % 5);
         let (_, slot, generation, _, offset, len) = self.hostile.pop(port)?;
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// What comes next, until the rings are empty.
+    /// The next arrival, until the rings are empty.
     fn next_arrival(&mut self) -> Option<Arrival> {
         loop {
             match self.host.poll() {
@@ -278,7 +278,7 @@ pub fn fuzz(data: &[u8]) {
     let mut bytes = Unstructured::new(data);
     let Some(mut world) = World::new() else { return };
     while !bytes.is_empty() {
-        let Ok(step) = Step::arbitrary(&mut bytes) else { break };
+        let Ok(step) = HostEvent::arbitrary(&mut bytes) else { break };
         world.step(step);
     }
     world.end();

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use crossdock_format::encoding::{self, Encoding, EncodingOptions, Loss};
 use crossdock_format::{Format, Record};
 
-/// What the first byte chooses from.
+/// The encodings of the first byte.
 const ENCODINGS: [Encoding; 4] = [Encoding::Cbor, Encoding::MessagePack, Encoding::Avro, Encoding::Protobuf];
 
 static FORMATS: LazyLock<[Format; 2]> = LazyLock::new(|| {

@@ -53,7 +53,7 @@ fn decode(format: &Format, text: &[u8], buffer_bytes: usize, options: &JsonOptio
             Ok(None) => return (payload, errors),
             Err(error) => {
                 errors.push(error.to_string());
-                // What stands between the elements of an array.
+                // The bytes between the elements of an array.
                 if !error.is_row() {
                     return (payload, errors);
                 }

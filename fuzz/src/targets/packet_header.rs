@@ -3,7 +3,7 @@
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Welcome};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Welcome};
 
 /// Takes one input.
 pub fn fuzz(input: &[u8]) {
@@ -16,7 +16,7 @@ pub fn fuzz(input: &[u8]) {
     assert_eq!(packets, spans.len());
     assert_eq!(packets + refused, frame.len().max(1).div_ceil(length));
     if let Some(close) = Hello::refuse_version(frame) {
-        assert_eq!((close[0], close[1]), (frame[0], Kind::Close as u8));
+        assert_eq!((close[0], close[1]), (frame[0], PacketKind::Close as u8));
     }
     for run in &runs {
         for (ahead, span) in run.spans(&spans).iter().enumerate() {
@@ -31,36 +31,36 @@ pub fn fuzz(input: &[u8]) {
 }
 
 /// Each kind's payload, as its receiver reads it.
-fn decode(kind: Kind, payload: &[u8]) {
+fn decode(kind: PacketKind, payload: &[u8]) {
     match kind {
-        Kind::Hello => {
+        PacketKind::Hello => {
             if let Ok(hello) = Hello::decode(payload) {
                 assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Ok(hello));
             }
         }
-        Kind::Welcome => {
+        PacketKind::Welcome => {
             if let Ok(welcome) = Welcome::decode(payload) {
                 assert_eq!(Welcome::decode(&welcome.packet(7)[HEADER_BYTES..]), Ok(welcome));
             }
         }
-        Kind::Control => {
+        PacketKind::Control => {
             if let Ok(message) = ControlMessage::decode(payload) {
                 assert_eq!(ControlMessage::decode(&message.encode()), Ok(message));
             }
         }
-        Kind::Ack => {
+        PacketKind::Ack => {
             if let Ok(ack) = Ack::decode(payload) {
                 let mut written = [0; MAX_ACK_BYTES];
                 let len = ack.encode(&mut written);
                 assert_eq!(Ack::decode(&written[..len]), Ok(ack));
             }
         }
-        Kind::Close => {
+        PacketKind::Close => {
             let close = Close::decode(payload);
             let again = Close::decode(&close.packet(7)[HEADER_BYTES..]);
             assert_eq!(again.again, close.again);
             assert!(close.reason.starts_with(&again.reason), "a long reason is cut");
         }
-        Kind::Data | Kind::Ping | Kind::Message | Kind::Reset => {}
+        PacketKind::Data | PacketKind::Ping | PacketKind::Message | PacketKind::Reset => {}
     }
 }

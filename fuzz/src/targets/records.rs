@@ -26,7 +26,7 @@ pub fn fuzz(payload: &[u8]) {
             let record = Record::check(format, &payload[start as usize..end]).expect("was checked");
             assert_eq!(record.bytes().len(), len as usize);
             copy(&record, &mut builder);
-            // What is copied out of a record is never longer than the record.
+            // A copy out of a record is never longer than the record.
             let copied = builder.finish().expect("every field was set").len();
             assert!(copied <= record.bytes().len());
         });

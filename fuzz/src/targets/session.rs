@@ -6,14 +6,11 @@ use crossdock_transport::receiver::{Ack, Arriving, MAX_ACK_BYTES};
 use crossdock_transport::{Follows, Limits, Origin, Session, Traffic, TrafficClass};
 use std::collections::VecDeque;
 
-/// Packets that arrived.
-type Run = Arriving;
-
 const PACKET_BYTES: u32 = 1472;
 
-/// What happens next.
+/// The next event.
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum SessionEvent {
     /// The owner queues a unit.
     Enqueue {
         packets: u8,
@@ -93,12 +90,12 @@ pub fn fuzz(input: &[u8]) {
     let Ok((window, theirs)) = input.arbitrary::<(u8, u8)>() else { return };
     let (window_bytes, theirs_bytes) = (u32::from(window) * PACKET_BYTES, u32::from(theirs) * PACKET_BYTES);
     let limits = Limits::new(window_bytes, 3_000_000_000);
-    let mut session: Session<u64, Run> = Session::new(7, PACKET_BYTES, theirs_bytes, limits, 0);
+    let mut session: Session<u64, Arriving> = Session::new(7, PACKET_BYTES, theirs_bytes, limits, 0);
     let (window, theirs) =
         (units(window_bytes, PACKET_BYTES), [units(theirs_bytes, PACKET_BYTES), CONTROL_WINDOW_PACKETS]);
     let mut model = Model { window, theirs, limit: theirs.map(u64::from), ..Model::default() };
     let mut now_ns = 0;
-    while let Ok(step) = input.arbitrary::<Step>() {
+    while let Ok(step) = input.arbitrary::<SessionEvent>() {
         if input.is_empty() {
             break;
         }
@@ -111,16 +108,16 @@ pub fn fuzz(input: &[u8]) {
     }
 }
 
-fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, step: Step) {
+fn take(session: &mut Session<u64, Arriving>, model: &mut Model, now_ns: &mut u64, step: SessionEvent) {
     match step {
-        Step::Enqueue { packets, bytes, droppable } => {
+        SessionEvent::Enqueue { packets, bytes, droppable } => {
             let packets = u32::from(packets % 64) + 1;
             let class = TrafficClass::Data(Origin::Stream(1));
             session.sender.enqueue(model.next_unit, packets, bytes.into(), class, droppable);
             model.queued.push_back((model.next_unit, bytes.into(), packets, class));
             model.next_unit += 1;
         }
-        Step::Control { bytes, class } => {
+        SessionEvent::Control { bytes, class } => {
             let stream = Follows::Origin(Origin::Stream(1));
             let follows = [Follows::Nothing, stream, Follows::Everything][usize::from(class >> 1) % 3];
             let class = if class & 1 == 0 { TrafficClass::Exchange(follows) } else { TrafficClass::Notice(follows) };
@@ -128,13 +125,13 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
             model.queued.push_back((model.next_unit, bytes.into(), 1, class));
             model.next_unit += 1;
         }
-        Step::Send { most } => send(session, model, *now_ns, most),
-        Step::DropOldest => {
+        SessionEvent::Send { most } => send(session, model, *now_ns, most),
+        SessionEvent::DropOldest => {
             if let Some(unit) = session.sender.drop_oldest() {
                 model.queued.retain(|(queued, ..)| *queued != unit);
             }
         }
-        Step::Ack { next, credit, control, delay_us, ranges } => {
+        SessionEvent::Ack { next, credit, control, delay_us, ranges } => {
             let next = u64::from(next);
             let mut end = next;
             let ranges = ranges.into_iter().map(|(missing, arrived)| {
@@ -149,32 +146,32 @@ fn take(session: &mut Session<u64, Run>, model: &mut Model, now_ns: &mut u64, st
             let len = ack.encode(&mut payload);
             on_ack(session, model, *now_ns, &payload[..len]);
         }
-        Step::AckBytes(payload) => on_ack(session, model, *now_ns, &payload),
-        Step::Arrive { control, ahead, packets, longest_bytes, last_bytes } => {
+        SessionEvent::AckBytes(payload) => on_ack(session, model, *now_ns, &payload),
+        SessionEvent::Arrive { control, ahead, packets, longest_bytes, last_bytes } => {
             let first_seq = session.receiver.next_seq().saturating_add_signed(ahead.into());
             let (traffic, packets) = (traffic_of(control), packets.into());
             let (longest_bytes, last_bytes) = (longest_bytes.into(), last_bytes.into());
             arrive(session, model, *now_ns, Arriving { traffic, first_seq, packets, longest_bytes, last_bytes });
         }
-        Step::ArriveAnywhere { control, first_seq, packets, longest_bytes } => {
+        SessionEvent::ArriveAnywhere { control, first_seq, packets, longest_bytes } => {
             let (traffic, longest_bytes) = (traffic_of(control), usize::from(longest_bytes));
             let run = Arriving { traffic, first_seq, packets, longest_bytes, last_bytes: longest_bytes };
             arrive(session, model, *now_ns, run);
         }
-        Step::Consume { but } => session.receiver.consumed_to(model.delivered_data.saturating_sub(but.into())),
-        Step::CarryOut => session.receiver.control_consumed(),
-        Step::Ping => {
+        SessionEvent::Consume { but } => session.receiver.consumed_to(model.delivered_data.saturating_sub(but.into())),
+        SessionEvent::CarryOut => session.receiver.control_consumed(),
+        SessionEvent::Ping => {
             session.heard(*now_ns);
             session.receiver.ack_soon();
         }
-        Step::Wait { us } => {
+        SessionEvent::Wait { us } => {
             *now_ns += u64::from(us) * 1000;
             session.on_timer(*now_ns);
         }
     }
 }
 
-fn send(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, most: u8) {
+fn send(session: &mut Session<u64, Arriving>, model: &mut Model, now_ns: u64, most: u8) {
     let alive = session.on_timer(now_ns);
     let mut left = most;
     while let Some(transmit) = session.sender.poll() {
@@ -202,7 +199,7 @@ fn send(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, most: u
     assert!(!alive || session.deadline_ns() > now_ns, "something is still due");
 }
 
-fn on_ack(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, payload: &[u8]) {
+fn on_ack(session: &mut Session<u64, Arriving>, model: &mut Model, now_ns: u64, payload: &[u8]) {
     let before = format!("{:?}", session.sender);
     let mut released = Vec::new();
     match session.on_ack(payload, now_ns, |unit| released.push(unit)) {
@@ -222,7 +219,7 @@ fn on_ack(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, paylo
     }
 }
 
-fn arrive(session: &mut Session<u64, Run>, model: &mut Model, now_ns: u64, run: Run) {
+fn arrive(session: &mut Session<u64, Arriving>, model: &mut Model, now_ns: u64, run: Arriving) {
     let (delivered, data, window) = (&mut model.delivered, &mut model.delivered_data, model.window);
     session.receiver.arrive(run, run, now_ns, |run, skip| {
         let Arriving { traffic, first_seq, packets, longest_bytes, last_bytes } = run;

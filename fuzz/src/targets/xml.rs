@@ -45,7 +45,8 @@ fn write_and_read_again(payload: &[u8]) {
     sound.expect("a decoder's own records");
     encoder.finish(&mut written).expect("nothing was kept");
     let (again, errors) = decode(&written, 1 << 16, &options);
-    // What stands for a character that XML does not have is three bytes long, which may be too long for text of a fixed size.
+    // The replacement for a character that XML does not have is three bytes long, which may be too long for text of a
+    // fixed size.
     if String::from_utf8_lossy(&written).contains(char::REPLACEMENT_CHARACTER) {
         return;
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::release::{NAME, Release};
 use super::tool::{at, make_parent, output, text, tool, write};
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 use crate::steps::in_words;
 
 /// The profile of the root Cargo.toml that packages are built with.
@@ -25,14 +25,14 @@ pub(crate) struct Build {
 
 impl Build {
     /// The build in the working tree, in a target folder of its own: the flags are not those of other builds.
-    pub(crate) fn here(place: &Place) -> Result<Build, String> {
+    pub(crate) fn here(place: &CargoWorkspace) -> Result<Build, String> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
         let cargo_home = home.ok_or("dist: neither CARGO_HOME nor HOME is set; set one of them")?;
         Ok(Build { root: place.root.clone(), target: place.target.join("dist-build"), cargo_home })
     }
 
-    /// Compiles the binary and returns its path. What Cargo says goes to standard error as it comes.
+    /// Compiles the binary and returns its path. The output of Cargo goes to standard error as it comes.
     pub(crate) fn compile(&self, release: &Release) -> Result<PathBuf, String> {
         let mut cargo = self.cargo(release)?;
         let status = cargo.status().map_err(|e| format!("{}: {e}", in_words(&cargo)))?;
@@ -97,7 +97,7 @@ fn is_setting(name: &OsStr) -> bool {
     name != "CARGO_BUILD_JOBS" && (whole.contains(&&*name) || starts.iter().any(|start| name.starts_with(start)))
 }
 
-/// What packages are made from, beside files of the repository: a folder with `bin/crossdock`, `debug/`, `completions/`
+/// The source of packages, beside files of the repository: a folder with `bin/crossdock`, `debug/`, `completions/`
 /// and `man/`.
 pub(crate) struct Made {
     /// The folder.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_sets_for_cargo_does_not_reach_the_build() {
+    fn a_callers_settings_for_cargo_do_not_reach_the_build() {
         for name in ["RUSTFLAGS", "CARGO_PROFILE_DIST_LTO", "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER"] {
             assert!(is_setting(OsStr::new(name)), "{name}");
         }

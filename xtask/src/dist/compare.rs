@@ -17,7 +17,7 @@ pub(crate) fn first_difference(one: &Path, other: &Path, names: &[String]) -> Re
     Ok(None)
 }
 
-/// What differs within two packages that differ: a member's content, or how the archive lists it.
+/// The difference within two packages that differ: a member's content, or how the archive lists it.
 fn inside(a: &Path, b: &Path) -> Result<Option<String>, String> {
     let name = a.file_name().unwrap_or_default().to_string_lossy();
     if !name.ends_with(".deb") && !name.ends_with(".tar.gz") {
@@ -86,7 +86,7 @@ mod tests {
         let fake = Fake::new("compare");
         let [one, other] = ["one", "other"].map(|name| fake.path().join(name));
         let names = write_packages(&release(), &fake.roots(), &fake.made, &one).unwrap();
-        // What differs between two machines and must not show: times, and permissions that a umask leaves.
+        // The differences between two machines that must not show: times, and permissions that a umask leaves.
         let readme = fake.repository().join("README.md");
         std::fs::write(&readme, std::fs::read(&readme).unwrap()).unwrap();
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);

@@ -86,7 +86,7 @@ fn one<'a>(stage: &'a [Instruction], name: &str) -> &'a Instruction {
 }
 
 #[test]
-fn what_the_image_is_built_from_is_there() {
+fn sources_of_the_image_are_there() {
     let ignored = read(".dockerignore");
     for stage in stages(&read("Dockerfile")) {
         for source in copied(&stage) {
@@ -100,7 +100,7 @@ fn what_the_image_is_built_from_is_there() {
 fn cargo_finds_every_package_of_the_workspace_in_the_build_stage() {
     let stages = stages(&read("Dockerfile"));
     let copied = copied(&stages[0]);
-    let place = crate::place::Place::find().unwrap();
+    let place = crate::place::CargoWorkspace::find().unwrap();
     for package in place.metadata["packages"].as_array().unwrap() {
         let manifest = Path::new(package["manifest_path"].as_str().unwrap()).strip_prefix(&place.root).unwrap();
         assert!(copied.iter().any(|folder| manifest.starts_with(folder)), "{} is not copied", manifest.display());

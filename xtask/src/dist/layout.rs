@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
 
-/// What a row's path starts from.
+/// The start of a row's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Root {
     /// The repository.
@@ -169,7 +169,7 @@ impl Row {
 pub(crate) struct Roots<'a> {
     /// The repository.
     pub(crate) repository: &'a Path,
-    /// What the build made.
+    /// The build's results.
     pub(crate) made: &'a Path,
 }
 

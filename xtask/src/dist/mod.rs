@@ -20,7 +20,7 @@ use std::path::Path;
 use lexopt::prelude::*;
 
 use crate::Ended;
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 pub(crate) use build::PROFILE;
 use build::{Build, Made};
 use layout::{Package, Roots};
@@ -31,7 +31,7 @@ use tool::{Scratch, at, output, tool, write};
 const SUMS: &str = "SHA256SUMS";
 
 /// `cargo xtask dist [--out DIR] [--check]`.
-pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
+pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {
     let default = place.target.join("packages");
     let mut out = default.clone();
     let mut check = false;
@@ -71,7 +71,7 @@ pub(crate) fn run(place: &Place, args: Vec<OsString>) -> Result<Ended, String> {
 }
 
 /// Builds once more elsewhere, with other folders for everything, and compares.
-fn build_again(place: &Place, release: &Release, names: &[String], out: &Path) -> Result<Ended, String> {
+fn build_again(place: &CargoWorkspace, release: &Release, names: &[String], out: &Path) -> Result<Ended, String> {
     let name = format!("crossdock-dist-{}-in-a-folder-with-a-longer-name", std::process::id());
     let elsewhere = Scratch::new(std::env::temp_dir().join(name))?;
     let [clone, home, second, scratch] =
@@ -170,7 +170,7 @@ mod tests {
     pub(crate) struct Fake {
         folder: Scratch,
         repository: PathBuf,
-        /// What the build made.
+        /// The build's results.
         pub(crate) made: Made,
     }
 

@@ -52,7 +52,7 @@ fn from_readelf(dynamic: &str, versions: &str) -> Result<String, String> {
                 *highest = version;
             }
         } else if line.contains("section '.gnu.version_d'") {
-            // What the binary itself defines.
+            // The versions that the binary itself defines.
             current = None;
         }
     }
@@ -132,7 +132,7 @@ Version needs section '.gnu.version_r' contains 2 entries:
     }
 
     #[test]
-    fn what_the_binary_defines_is_not_what_it_needs() {
+    fn versions_that_the_binary_defines_are_not_needed() {
         let text = versions(&["GLIBC_2.2.5"])
             + "Version definition section '.gnu.version_d' contains 1 entries:\n  000000: Rev: 1  Flags: BASE  Name: me\n";
         assert_eq!(from_readelf(DYNAMIC, &text).unwrap(), "libc6 (>= 2.2.5), libgcc-s1 (>= 4.2.0)");

@@ -1,10 +1,10 @@
-//! What is packaged: version, target, and the commit with its date, which is the date of every packaged file.
+//! The identity of a release: version, target, and the commit with its date, which is the date of every packaged file.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::tool::{text, tool};
-use crate::place::Place;
+use crate::place::CargoWorkspace;
 
 /// The package's name, which is the binary's too.
 pub(crate) const NAME: &str = "crossdock";
@@ -15,7 +15,7 @@ const MAINTAINER: &str = "Crossdock developers <crossdock@localhost>";
 /// As much of a commit's hash as the binary shows.
 const COMMIT_CHARS: usize = 12;
 
-/// What a set of packages is made of.
+/// The facts of a set of packages.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     /// The version of Cargo.toml.
@@ -38,7 +38,7 @@ pub(crate) struct Release {
 
 impl Release {
     /// Reads Cargo's, the compiler's and Git's account of the sources.
-    pub(crate) fn read(place: &Place) -> Result<Release, String> {
+    pub(crate) fn read(place: &CargoWorkspace) -> Result<Release, String> {
         let mut packages = place.metadata["packages"].as_array().into_iter().flatten();
         let package = packages.find(|package| package["name"] == NAME);
         let version = package.and_then(|package| package["version"].as_str());

@@ -1,17 +1,17 @@
-//! What must not be there: clocks, sockets, files and threads in the pure rooms; `async` and HTTP below the binary.
+//! Code that must be absent: clocks, sockets, files and threads in the pure rooms; `async` and HTTP below the binary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::Finding;
-use super::tokens::{self, Kind, Token};
-use super::tree::{Source, Tree};
+use super::tokens::{self, Token, TokenKind};
+use super::tree::{RustFile, Tree};
 
 /// The rooms where time is an argument and bytes come from the caller.
 const PURE: [&str; 4] = ["format", "query", "transport", "control"];
 
-/// What a pure room has no business with, by its path below `std`.
+/// The paths that a pure room has no business with, by its path below `std`.
 const IMPURE: [(&[&str], &str); 6] = [
     (&["net"], "a socket"),
     (&["fs"], "a file"),
@@ -77,7 +77,7 @@ fn impure(path: &str, code: &[Token]) -> Vec<Finding> {
         }
     }
     for at in 2..code.len() {
-        let called = code.get(at + 1).is_some_and(|next| next.kind == Kind::Open('('));
+        let called = code.get(at + 1).is_some_and(|next| next.kind == TokenKind::Open('('));
         if code[at].is("now") && called && tokens::is_path_mark(code, at - 2) {
             findings.push(Finding::new(path, code[at].line, "`…::now()` reads a clock in a pure room", remedy));
         }
@@ -93,7 +93,7 @@ fn awaits(path: &str, code: &[Token]) -> Vec<Finding> {
 }
 
 /// The files of modules that are declared `#[cfg(test)] mod name;`.
-pub(super) fn test_files(sources: &[Source]) -> BTreeSet<String> {
+pub(super) fn test_files(sources: &[RustFile]) -> BTreeSet<String> {
     let mut folders = Vec::new();
     for source in sources {
         let (_, modules) = tokens::without_tests(&source.tokens);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pure_or_only_for_tests_is_not() {
+    fn pure_or_test_code_is_not_found() {
         let text = "use std::time::Duration; use std::io::BufRead; // std::fs\nfn f(now: u64) { now(); \"std::net\"; }\n\
             #[cfg(test)] mod tests { use std::fs; fn f() { std::time::Instant::now(); } }";
         assert_eq!(whats(text), []);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn files_of_test_modules_are_known() {
-        let source = |path: &str, text: &str| Source::new(path, text).unwrap();
+        let source = |path: &str, text: &str| RustFile::new(path, text).unwrap();
         let sources = [
             source("crates/a/src/lib.rs", "#[cfg(test)] mod tests; mod b; mod testing;"),
             source("crates/a/src/b.rs", "#[cfg(test)] mod tests;"),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Finding;
 use super::absences::test_files;
 use super::tokens;
-use super::tree::{Source, Tree};
+use super::tree::{RustFile, Tree};
 
 /// The files of a crate's largest import cycle, at most; other crates have none.
 const BOUNDS: [(&str, usize); 6] =
@@ -18,8 +18,8 @@ type Module = Vec<String>;
 /// The import cycles that are larger than their crate's bound, and the bounds that are larger than need be.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let tests = test_files(&tree.sources);
-    let mut crates: BTreeMap<&str, BTreeMap<Module, &Source>> = BTreeMap::new();
-    let is_product = |source: &&Source| source.path.starts_with("crates/") && source.is_src();
+    let mut crates: BTreeMap<&str, BTreeMap<Module, &RustFile>> = BTreeMap::new();
+    let is_product = |source: &&RustFile| source.path.starts_with("crates/") && source.is_src();
     for source in tree.sources.iter().filter(is_product).filter(|source| !tests.contains(&source.path)) {
         crates.entry(source.room()).or_default().insert(module(&source.path), source);
     }
@@ -49,7 +49,7 @@ fn module(path: &str) -> Module {
 }
 
 /// The files that each file imports from.
-fn imports(files: &BTreeMap<Module, &Source>) -> BTreeMap<Module, BTreeSet<Module>> {
+fn imports(files: &BTreeMap<Module, &RustFile>) -> BTreeMap<Module, BTreeSet<Module>> {
     let mut edges: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
     for (from, source) in files {
         let (code, _) = tokens::without_tests(&source.tokens);
@@ -84,7 +84,7 @@ fn resolved(base: &[String], path: &[String]) -> Module {
 }
 
 /// The file in which a path's item is: the longest part of it that is a module with a file.
-fn file_of(files: &BTreeMap<Module, &Source>, mut path: Module) -> Option<Module> {
+fn file_of(files: &BTreeMap<Module, &RustFile>, mut path: Module) -> Option<Module> {
     while !path.is_empty() && !files.contains_key(&path) {
         path.pop();
     }
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn files(texts: &[(&str, &str)]) -> Vec<Source> {
-        texts.iter().map(|(path, text)| Source::new(&format!("crates/x/src/{path}"), text).unwrap()).collect()
+    fn files(texts: &[(&str, &str)]) -> Vec<RustFile> {
+        texts.iter().map(|(path, text)| RustFile::new(&format!("crates/x/src/{path}"), text).unwrap()).collect()
     }
 
     fn largest(texts: &[(&str, &str)]) -> usize {

@@ -3,7 +3,7 @@
 use super::Finding;
 use super::allowed::{self, Allowance};
 use super::tokens;
-use super::tree::{ALLOWED, Source, Tree};
+use super::tree::{ALLOWED, RustFile, Tree};
 
 /// The greatest number of lines of a file, tests included.
 const FILE_LINES: usize = 800;
@@ -11,7 +11,7 @@ const FILE_LINES: usize = 800;
 /// The greatest number of lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
-/// What is too long, and what the list allows in vain.
+/// The functions and files that are too long, and the allowances in vain.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let (allowances, mut findings) = allowed::read(&tree.allowed);
     findings.extend(over(&tree.sources, &allowances));
@@ -26,7 +26,7 @@ struct Long {
     lines: usize,
 }
 
-fn over(sources: &[Source], allowances: &[Allowance]) -> Vec<Finding> {
+fn over(sources: &[RustFile], allowances: &[Allowance]) -> Vec<Finding> {
     let long: Vec<Long> = sources.iter().flat_map(of_source).collect();
     let mut findings = Vec::new();
     for one in &long {
@@ -56,7 +56,7 @@ fn over(sources: &[Source], allowances: &[Allowance]) -> Vec<Finding> {
     findings
 }
 
-fn of_source(source: &Source) -> Vec<Long> {
+fn of_source(source: &RustFile) -> Vec<Long> {
     let mut long = Vec::new();
     let lines = source.text.lines().count();
     if lines > FILE_LINES {
@@ -74,9 +74,9 @@ fn of_source(source: &Source) -> Vec<Long> {
 mod tests {
     use super::*;
 
-    fn source(lines: usize) -> Source {
+    fn source(lines: usize) -> RustFile {
         let body = "    a();\n".repeat(lines - 2);
-        Source::new("a.rs", &format!("fn f() {{\n{body}}}\n")).unwrap()
+        RustFile::new("a.rs", &format!("fn f() {{\n{body}}}\n")).unwrap()
     }
 
     fn allow(function: Option<&str>, lines: usize) -> Allowance {

@@ -7,8 +7,10 @@ mod dependencies;
 mod lengths;
 mod links;
 mod rooms;
+mod subjects;
 mod tokens;
 mod tree;
+mod types;
 mod unsafety;
 mod words;
 
@@ -24,7 +26,7 @@ pub(crate) struct Finding {
     pub(crate) file: String,
     /// The line, from 1.
     pub(crate) line: usize,
-    /// What is wrong.
+    /// The fault.
     pub(crate) what: String,
     /// The remedy.
     pub(crate) remedy: String,
@@ -47,13 +49,15 @@ impl fmt::Display for Finding {
 type Check = fn(&Tree) -> Result<Vec<Finding>, String>;
 
 /// The rules that need no compiler, in the order in which they are reported.
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 10] = [
     ("tidy: dependency table", rooms::check),
     ("tidy: reasons for dependencies", dependencies::check),
     ("tidy: absences", absences::check),
     ("tidy: unsafe", unsafety::check),
     ("tidy: import cycles", cycles::check),
     ("tidy: words", words::check),
+    ("tidy: subjects", subjects::check),
+    ("tidy: type names", types::check),
     ("tidy: lengths", lengths::check),
     ("tidy: Markdown links", links::check),
 ];

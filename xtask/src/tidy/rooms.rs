@@ -14,7 +14,7 @@ const PAGE: &str = "ARCHITECTURE.md";
 const ROOM: &str = "crate";
 const MAY: &str = "may depend on";
 
-/// What stands in the second column where a crate may only be used by tests.
+/// The second column of a crate that may only be used by tests.
 const TESTS_ONLY: &str = "for tests only";
 
 /// The table against the manifests.
@@ -79,7 +79,7 @@ fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// What Cargo says: normal and build dependencies of the workspace's members on each other.
+/// The packages of Cargo: normal and build dependencies of the workspace's members on each other.
 fn packages(metadata: &Value) -> Vec<Package> {
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
     let members: BTreeSet<&str> =
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_allows_passes() {
+    fn dependencies_that_the_table_allows_pass() {
         let rows = rows(TABLE).unwrap();
         let packages = [package("format", &[]), package("query", &["format"]), package("sim", &["format"])];
         assert_eq!(compare(&rows, &packages), []);

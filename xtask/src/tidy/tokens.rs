@@ -8,15 +8,15 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// One token, and the line it starts on, from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Token {
-    /// What it is.
-    pub(crate) kind: Kind,
+    /// Its kind.
+    pub(crate) kind: TokenKind,
     /// The line.
     pub(crate) line: usize,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// A name or a keyword.
     Word(String),
     /// One character of punctuation; `::` is two of them.
@@ -32,11 +32,11 @@ pub(crate) enum Kind {
 impl Token {
     /// Whether it is this word.
     pub(crate) fn is(&self, word: &str) -> bool {
-        matches!(&self.kind, Kind::Word(name) if name == word)
+        matches!(&self.kind, TokenKind::Word(name) if name == word)
     }
 
     fn is_mark(&self, mark: char) -> bool {
-        self.kind == Kind::Mark(mark)
+        self.kind == TokenKind::Mark(mark)
     }
 }
 
@@ -53,9 +53,9 @@ fn flatten(stream: TokenStream, flat: &mut Vec<Token>) {
     for tree in stream {
         let line = tree.span().start().line;
         match tree {
-            TokenTree::Ident(name) => flat.push(Token { kind: Kind::Word(name.to_string()), line }),
-            TokenTree::Punct(mark) => flat.push(Token { kind: Kind::Mark(mark.as_char()), line }),
-            TokenTree::Literal(_) => flat.push(Token { kind: Kind::Literal, line }),
+            TokenTree::Ident(name) => flat.push(Token { kind: TokenKind::Word(name.to_string()), line }),
+            TokenTree::Punct(mark) => flat.push(Token { kind: TokenKind::Mark(mark.as_char()), line }),
+            TokenTree::Literal(_) => flat.push(Token { kind: TokenKind::Literal, line }),
             TokenTree::Group(group) => {
                 let (open, close) = match group.delimiter() {
                     Delimiter::Parenthesis => ('(', ')'),
@@ -63,9 +63,9 @@ fn flatten(stream: TokenStream, flat: &mut Vec<Token>) {
                     Delimiter::Brace => ('{', '}'),
                     Delimiter::None => (' ', ' '),
                 };
-                flat.push(Token { kind: Kind::Open(open), line });
+                flat.push(Token { kind: TokenKind::Open(open), line });
                 flatten(group.stream(), flat);
-                flat.push(Token { kind: Kind::Close(close), line: group.span_close().start().line });
+                flat.push(Token { kind: TokenKind::Close(close), line: group.span_close().start().line });
             }
         }
     }
@@ -76,9 +76,9 @@ pub(crate) fn after_group(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
         match token.kind {
-            Kind::Open(_) => depth += 1,
-            Kind::Close(_) if depth <= 1 => return at + 1,
-            Kind::Close(_) => depth -= 1,
+            TokenKind::Open(_) => depth += 1,
+            TokenKind::Close(_) if depth <= 1 => return at + 1,
+            TokenKind::Close(_) => depth -= 1,
             _ => {}
         }
     }
@@ -94,19 +94,20 @@ pub(crate) fn is_path_mark(tokens: &[Token], at: usize) -> bool {
 pub(crate) fn functions(tokens: &[Token]) -> Vec<(String, Range<usize>)> {
     let mut found = Vec::new();
     for at in 0..tokens.len() {
-        let (true, Some(Kind::Word(name))) = (tokens[at].is("fn"), tokens.get(at + 1).map(|next| &next.kind)) else {
+        let (true, Some(TokenKind::Word(name))) = (tokens[at].is("fn"), tokens.get(at + 1).map(|next| &next.kind))
+        else {
             continue;
         };
         let mut next = at + 2;
         while let Some(token) = tokens.get(next) {
             match token.kind {
-                Kind::Open('{') => {
+                TokenKind::Open('{') => {
                     let end = after_group(tokens, next);
                     found.push((name.clone(), token_lines(tokens, at, end)));
                     break;
                 }
-                Kind::Open(_) => next = after_group(tokens, next),
-                Kind::Mark(';') | Kind::Close(_) => break,
+                TokenKind::Open(_) => next = after_group(tokens, next),
+                TokenKind::Mark(';') | TokenKind::Close(_) => break,
                 _ => next += 1,
             }
         }
@@ -142,7 +143,7 @@ fn grow(
         return at;
     };
     match &token.kind {
-        Kind::Word(name) => {
+        TokenKind::Word(name) => {
             stem.push(name.clone());
             let end = if is_path_mark(tokens, at + 1) {
                 grow(tokens, at + 3, token.line, stem, found)
@@ -153,7 +154,7 @@ fn grow(
             stem.pop();
             end
         }
-        Kind::Open('{') => {
+        TokenKind::Open('{') => {
             let end = after_group(tokens, at);
             let mut next = at + 1;
             while next + 1 < end {
@@ -162,7 +163,7 @@ fn grow(
             }
             end
         }
-        Kind::Mark('*') => {
+        TokenKind::Mark('*') => {
             found.push(([stem.as_slice(), &["*".into()]].concat(), token.line));
             at + 1
         }
@@ -184,7 +185,7 @@ pub(crate) fn without_tests(tokens: &[Token]) -> (Vec<Token>, BTreeSet<String>) 
             && is_test_only(&tokens[at..after])
         {
             let end = after_item(tokens, after);
-            if let [Token { kind: Kind::Word(name), .. }, semicolon] = &tokens[end.saturating_sub(2)..end]
+            if let [Token { kind: TokenKind::Word(name), .. }, semicolon] = &tokens[end.saturating_sub(2)..end]
                 && semicolon.is_mark(';')
                 && tokens[after..end].iter().any(|token| token.is("mod"))
             {
@@ -201,14 +202,14 @@ pub(crate) fn without_tests(tokens: &[Token]) -> (Vec<Token>, BTreeSet<String>) 
 
 /// The place after `#[…]` where one begins at `at`.
 fn attribute(tokens: &[Token], at: usize) -> Option<usize> {
-    let bracket = tokens.get(at + 1)?.kind == Kind::Open('[');
+    let bracket = tokens.get(at + 1)?.kind == TokenKind::Open('[');
     (tokens[at].is_mark('#') && bracket).then(|| after_group(tokens, at + 1))
 }
 
 /// `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`; not `cfg(not(test))`, not `cfg(any(test, …))`.
 fn is_test_only(attribute: &[Token]) -> bool {
     let words: Vec<&str> =
-        attribute.iter().filter_map(|t| if let Kind::Word(w) = &t.kind { Some(&**w) } else { None }).collect();
+        attribute.iter().filter_map(|t| if let TokenKind::Word(w) = &t.kind { Some(&**w) } else { None }).collect();
     match words.as_slice() {
         ["test"] | ["cfg", "test"] => true,
         ["cfg", "all", rest @ ..] => rest.contains(&"test") && !rest.contains(&"not") && !rest.contains(&"any"),
@@ -222,8 +223,9 @@ fn after_item(tokens: &[Token], mut at: usize) -> usize {
         at = after;
     }
     let head: Vec<&Token> = tokens[at..].iter().take(8).collect();
-    let has =
-        |word: &str| head.iter().take_while(|t| !matches!(t.kind, Kind::Mark(_) | Kind::Open('{'))).any(|t| t.is(word));
+    let has = |word: &str| {
+        head.iter().take_while(|t| !matches!(t.kind, TokenKind::Mark(_) | TokenKind::Open('{'))).any(|t| t.is(word))
+    };
     let is_fn = has("fn");
     let to_semicolon = !is_fn && ["use", "const", "static", "type", "let"].iter().any(|word| has(word));
     let is_item = is_fn
@@ -231,11 +233,11 @@ fn after_item(tokens: &[Token], mut at: usize) -> usize {
         || ["mod", "struct", "enum", "union", "trait", "impl", "macro_rules"].iter().any(|w| has(w));
     while let Some(token) = tokens.get(at) {
         match token.kind {
-            Kind::Open('{') if !to_semicolon => return after_group(tokens, at),
-            Kind::Open(_) => at = after_group(tokens, at),
-            Kind::Mark(';') => return at + 1,
-            Kind::Mark(',') if !is_item => return at + 1,
-            Kind::Close(_) => return at,
+            TokenKind::Open('{') if !to_semicolon => return after_group(tokens, at),
+            TokenKind::Open(_) => at = after_group(tokens, at),
+            TokenKind::Mark(';') => return at + 1,
+            TokenKind::Mark(',') if !is_item => return at + 1,
+            TokenKind::Close(_) => return at,
             _ => at += 1,
         }
     }
@@ -251,7 +253,8 @@ mod tests {
     }
 
     fn words(tokens: &[Token]) -> String {
-        let words = tokens.iter().filter_map(|t| if let Kind::Word(w) = &t.kind { Some(w.as_str()) } else { None });
+        let words =
+            tokens.iter().filter_map(|t| if let TokenKind::Word(w) = &t.kind { Some(w.as_str()) } else { None });
         words.collect::<Vec<_>>().join(" ")
     }
 
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_reported_with_its_line() {
+    fn text_that_is_no_rust_is_reported_with_its_line() {
         assert_eq!(tokens("fn a() {}\n\nfn b( {}").unwrap_err().0, 3);
     }
 
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_for_tests_is_left_out() {
+    fn items_only_for_tests_are_left_out() {
         for (text, left) in [
             ("fn a() {} #[cfg(test)] mod tests { fn b() {} } fn c() {}", "fn a fn c"),
             ("#[cfg(test)] use std::{fs, net}; fn a() {}", "fn a"),

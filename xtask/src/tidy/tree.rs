@@ -5,7 +5,7 @@ use std::path::Path;
 use walkdir::{DirEntry, WalkDir};
 
 use super::tokens::{Token, tokens};
-use crate::place::{self, Place};
+use crate::place::{self, CargoWorkspace};
 
 /// The folders that hold Rust code of ours.
 const CODE: [&str; 5] = ["crates", "bindings", "bench", "fuzz", "xtask"];
@@ -13,12 +13,12 @@ const CODE: [&str; 5] = ["crates", "bindings", "bench", "fuzz", "xtask"];
 /// Everything that the rules look at.
 pub(crate) struct Tree {
     /// Every Rust file of ours.
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<RustFile>,
     /// Every Markdown file.
     pub(crate) pages: Vec<Text>,
     /// Every Cargo.toml.
     pub(crate) manifests: Vec<Text>,
-    /// What may be long, and why.
+    /// The functions and files that may be long, and why.
     pub(crate) allowed: Text,
     /// `cargo metadata`, with the graph of all packages.
     pub(crate) metadata: serde_json::Value,
@@ -30,15 +30,15 @@ pub(crate) struct Tree {
 pub(crate) struct Text {
     /// The path from the root.
     pub(crate) path: String,
-    /// What is in it.
+    /// The content.
     pub(crate) text: String,
 }
 
 /// A Rust file.
-pub(crate) struct Source {
+pub(crate) struct RustFile {
     /// The path from the root.
     pub(crate) path: String,
-    /// What is in it.
+    /// The content.
     pub(crate) text: String,
     /// Its tokens: code without comments, strings kept whole.
     pub(crate) tokens: Vec<Token>,
@@ -47,11 +47,11 @@ pub(crate) struct Source {
 /// Where the list of long files and functions is.
 pub(crate) const ALLOWED: &str = "xtask/allowed-lengths.txt";
 
-impl Source {
+impl RustFile {
     /// Takes a file's text apart.
-    pub(crate) fn new(path: &str, text: &str) -> Result<Source, String> {
+    pub(crate) fn new(path: &str, text: &str) -> Result<RustFile, String> {
         let tokens = tokens(text).map_err(|(line, why)| format!("{path}:{line}: this is not Rust: {why}"))?;
-        Ok(Source { path: path.into(), text: text.into(), tokens })
+        Ok(RustFile { path: path.into(), text: text.into(), tokens })
     }
 
     /// The short name of the room that the file is in: `query` for `crates/query/src/lib.rs`, `bench`, `xtask`.
@@ -71,7 +71,7 @@ impl Source {
 
 impl Tree {
     /// Reads the tree from the disk.
-    pub(crate) fn read(place: &Place) -> Result<Tree, String> {
+    pub(crate) fn read(place: &CargoWorkspace) -> Result<Tree, String> {
         let mut tree = Tree {
             sources: Vec::new(),
             pages: Vec::new(),
@@ -93,7 +93,7 @@ impl Tree {
             } else if name.ends_with(".rs") {
                 let file = read(&place.root, entry.path())?;
                 if CODE.iter().any(|folder| file.path.starts_with(&format!("{folder}/"))) {
-                    tree.sources.push(Source::new(&file.path, &file.text)?);
+                    tree.sources.push(RustFile::new(&file.path, &file.text)?);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! `unsafe` only in the rooms that need it, every block with the invariant that makes it right.
 
 use super::Finding;
-use super::tokens::Kind;
-use super::tree::{Source, Tree};
+use super::tokens::TokenKind;
+use super::tree::{RustFile, Tree};
 
 /// The rooms that hold memory or devices in their hands. (Bindings, by their folder.)
 const ROOMS: [&str; 3] = ["mailbox", "device", "engine"];
@@ -15,7 +15,7 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(tree.sources.iter().flat_map(of_source).collect())
 }
 
-fn of_source(source: &Source) -> Vec<Finding> {
+fn of_source(source: &RustFile) -> Vec<Finding> {
     let allowed =
         ["bindings/", PEERS].iter().any(|folder| source.path.starts_with(folder)) || ROOMS.contains(&source.room());
     let mut findings = Vec::new();
@@ -26,8 +26,8 @@ fn of_source(source: &Source) -> Vec<Finding> {
             continue;
         }
         let promises = match source.tokens.get(at + 1).map(|next| &next.kind) {
-            Some(Kind::Open('{')) => true,
-            Some(Kind::Word(word)) => word == "impl",
+            Some(TokenKind::Open('{')) => true,
+            Some(TokenKind::Word(word)) => word == "impl",
             _ => false,
         };
         if promises && !is_argued(&source.text, token.line) {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn whats(path: &str, text: &str) -> Vec<(usize, String)> {
-        let source = Source::new(path, text).unwrap();
+        let source = RustFile::new(path, text).unwrap();
         of_source(&source).into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 

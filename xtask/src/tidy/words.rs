@@ -1,8 +1,8 @@
 //! Names that say nothing, words that the project does not use, and marks of work that was left undone.
 
 use super::Finding;
-use super::tokens::Kind;
-use super::tree::{Source, Tree};
+use super::tokens::TokenKind;
+use super::tree::{RustFile, Text, Tree};
 
 /// Modules that gather what found no other place.
 const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "manager", "misc", "util", "utilities", "utils"];
@@ -135,7 +135,7 @@ const REPLACED: [(&str, Match, &str); 99] = [
 const PAGES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// The configuration file with every key and its meaning.
-const EXAMPLE: &str = "crates/crossdock/crossdock.example.toml";
+pub(super) const EXAMPLE: &str = "crates/crossdock/crossdock.example.toml";
 
 /// This file, which has the table.
 const TABLE: &str = "xtask/src/tidy/words.rs";
@@ -151,14 +151,17 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
             findings.extend(defined(source));
         }
     }
-    for page in &tree.pages {
-        if PAGES.contains(&page.path.as_str()) || page.path.starts_with("docs/") {
-            findings.extend(replaced(&page.path, &page.text));
-        }
+    for page in tree.pages.iter().filter(|page| is_page(page)) {
+        findings.extend(replaced(&page.path, &page.text));
     }
     let example = std::fs::read_to_string(tree.root.join(EXAMPLE)).map_err(|e| format!("{EXAMPLE}: {e}"))?;
     findings.extend(replaced(EXAMPLE, &example));
     Ok(findings)
+}
+
+/// Whether a page keeps to the words of the project.
+pub(super) fn is_page(page: &Text) -> bool {
+    PAGES.contains(&page.path.as_str()) || page.path.starts_with("docs/")
 }
 
 fn finding(path: &str, line: usize, word: &str, instead: &str) -> Finding {
@@ -190,11 +193,11 @@ fn replaced(path: &str, text: &str) -> Vec<Finding> {
 }
 
 /// The names of the table that are defined in a file.
-fn defined(source: &Source) -> Vec<Finding> {
+fn defined(source: &RustFile) -> Vec<Finding> {
     const KEYWORDS: [&str; 9] = ["struct", "enum", "trait", "type", "union", "mod", "fn", "const", "static"];
     let mut findings = Vec::new();
     for pair in source.tokens.windows(2) {
-        let (true, Kind::Word(name)) = (KEYWORDS.iter().any(|keyword| pair[0].is(keyword)), &pair[1].kind) else {
+        let (true, TokenKind::Word(name)) = (KEYWORDS.iter().any(|keyword| pair[0].is(keyword)), &pair[1].kind) else {
             continue;
         };
         for (row, how, instead) in REPLACED {
@@ -258,11 +261,11 @@ fn has_flag(line: &str, flag: &str) -> bool {
     })
 }
 
-fn module_names(source: &Source) -> Vec<Finding> {
+fn module_names(source: &RustFile) -> Vec<Finding> {
     let remedy = "name it after the one job that it does, or move its parts to where they are used";
     let mut findings = Vec::new();
     for pair in source.tokens.windows(2) {
-        if let (true, Kind::Word(name)) = (pair[0].is("mod"), &pair[1].kind)
+        if let (true, TokenKind::Word(name)) = (pair[0].is("mod"), &pair[1].kind)
             && EMPTY_NAMES.contains(&name.as_str())
         {
             findings.push(Finding::new(&source.path, pair[0].line, format!("a module named `{name}`"), remedy));
@@ -271,7 +274,7 @@ fn module_names(source: &Source) -> Vec<Finding> {
     findings
 }
 
-fn marks(source: &Source) -> Vec<Finding> {
+fn marks(source: &RustFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in source.text.lines().enumerate() {
         let Some((_, comment)) = line.split_once("//") else {
@@ -291,7 +294,7 @@ mod tests {
     use super::*;
 
     fn whats(text: &str) -> Vec<String> {
-        let source = Source::new("crates/a/src/lib.rs", text).unwrap();
+        let source = RustFile::new("crates/a/src/lib.rs", text).unwrap();
         [module_names(&source), marks(&source)].concat().into_iter().map(|finding| finding.what).collect()
     }
 
@@ -351,7 +354,7 @@ mod tests {
     #[test]
     fn names_are_found_where_they_are_defined() {
         let source =
-            Source::new("a.rs", "struct Way;\nuse std::sync;\nfn f<T: Sync + Drop>() -> Way {}\nmod ways;").unwrap();
+            RustFile::new("a.rs", "struct Way;\nuse std::sync;\nfn f<T: Sync + Drop>() -> Way {}\nmod ways;").unwrap();
         let found: Vec<_> = defined(&source).into_iter().map(|one| (one.line, one.what)).collect();
         assert_eq!(found, [(1, "`Way`".into()), (4, "`ways`".into())]);
     }

@@ -8,7 +8,7 @@
 //! their stead: to move what nobody asked about is the business of balance. A handler that changes stays too, if it fits.
 //!
 //! A handler's load is what it takes at its context, with what it costs to take its input over from others. It is predicted
-//! when the handler is placed and should be replaced by what is measured. What other handlers pay more or less for since a
+//! when the handler is placed and should be replaced by what is measured. The change of other handlers' costs after a
 //! neighbour has moved is left to measuring.
 
 pub mod scope;
@@ -17,13 +17,13 @@ mod steps;
 mod streams;
 mod texts;
 
-use crate::admission::{Need, Place};
+use crate::admission::{ContextChoice, Need};
 use crate::load::{Context, Contexts, ContextsError, Flow, Load, MAX_HANDLERS};
 use crossdock_format::FormatId;
 use scope::Others;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a handler is and how it is joined to others.
+/// A handler's program and its connections to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Definition {
     /// Of its program.
@@ -55,22 +55,22 @@ impl Definition {
 /// A handler at work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deployed {
-    /// What it is.
+    /// Its definition.
     pub definition: Definition,
     /// The name of its context.
     pub context: String,
-    /// What it takes there.
+    /// Its load there.
     pub load: Load,
-    /// What is kept for it there whether it takes it or not.
+    /// The load that is kept for it there whether it takes it or not.
     pub reserve: Load,
-    /// What it makes.
+    /// The flow that it makes.
     pub leaving: Flow,
     /// The kind of state that it keeps, such as `tally/1`.
     pub state: Option<String>,
 }
 
 impl Deployed {
-    /// What it takes of its context's headroom.
+    /// Its share of its context's headroom.
     #[must_use]
     pub fn committed(&self) -> Load {
         self.load.max(self.reserve)
@@ -82,7 +82,7 @@ impl Deployed {
 pub struct Published {
     /// The context that it arrives at.
     pub context: String,
-    /// What arrives.
+    /// The flow that arrives.
     pub flow: Flow,
     /// The formats that were announced.
     pub formats: BTreeSet<FormatId>,
@@ -131,13 +131,13 @@ impl Current {
 /// A handler that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedHandler {
-    /// What it is to be.
+    /// Its definition.
     pub definition: Definition,
     /// Where.
-    pub place: Place,
-    /// What it needs, as predicted. Not looked at as long as nothing else is to change.
+    pub place: ContextChoice,
+    /// Its needs, as predicted. Not looked at as long as nothing else is to change.
     pub need: Need,
-    /// What it will make, as predicted.
+    /// The flow that it will make, as predicted.
     pub leaving: Flow,
     /// The kind of state that it keeps.
     pub state: Option<String>,
@@ -150,7 +150,7 @@ pub struct WantedHandler {
 /// The wanted state: handlers by name.
 pub type Wanted = BTreeMap<String, WantedHandler>;
 
-/// What becomes of the state of a version that is replaced.
+/// The policy for the state of a version that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It kept none.
@@ -161,7 +161,7 @@ pub enum State {
     Discarded,
 }
 
-/// What is done with a handler.
+/// A change of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It starts.
@@ -197,7 +197,7 @@ impl Action {
 pub struct Change {
     /// The handler's name.
     pub handler: String,
-    /// What is done with it.
+    /// The change.
     pub action: Action,
     /// The handler after this change; `None` once it is removed.
     pub after: Option<Deployed>,
@@ -210,7 +210,7 @@ pub struct Change {
 pub enum Note {
     /// Nobody makes or publishes a stream that is read now.
     NoProducer {
-        /// Who reads it.
+        /// Its reader.
         handler: String,
         /// The stream.
         stream: String,
@@ -229,7 +229,7 @@ pub enum Note {
 pub struct Plan {
     /// In the order in which they are made: what frees room first; who reads a stream before who makes it.
     pub changes: Vec<Change>,
-    /// What people should know.
+    /// Notes for people.
     pub notes: Vec<Note>,
 }
 
@@ -247,7 +247,7 @@ pub enum Refusal {
     SameStream {
         /// The stream.
         stream: String,
-        /// Who makes it.
+        /// Its makers.
         handlers: Vec<String>,
     },
     /// Replicas read what a handler makes at one context.
@@ -260,7 +260,7 @@ pub enum Refusal {
         handler: String,
         /// The stream.
         stream: String,
-        /// Who makes it.
+        /// Its maker.
         maker: String,
     },
     /// A derived stream cannot have publishers too.
@@ -271,7 +271,7 @@ pub enum Refusal {
         /// The stream.
         stream: String,
     },
-    /// What a handler makes comes back to it.
+    /// A handler's output comes back to it.
     #[error(
         "handlers {} form a cycle, each reads the stream of the one before it: let one of them read another stream",
         texts::cycle(handlers)
@@ -300,9 +300,9 @@ pub enum Refusal {
         texts::list(formats)
     )]
     Formats {
-        /// Who makes the stream.
+        /// The maker of the stream.
         maker: String,
-        /// Who reads it.
+        /// Its reader.
         reader: String,
         /// The stream.
         stream: String,
@@ -331,7 +331,7 @@ pub enum Refusal {
         handler: String,
         /// Why.
         refused: crate::admission::Refused,
-        /// What would make room.
+        /// The move that would make room.
         room: Option<Room>,
     },
 }
@@ -339,7 +339,7 @@ pub enum Refusal {
 /// A move that a plan does not make by itself, but that would make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Who would have to move.
+    /// The handler that would have to move.
     pub handler: String,
     /// From which context.
     pub from: String,
@@ -398,8 +398,8 @@ impl Difference {
         let Some(deployed) = deployed else { return Difference { is_new: true, ..Difference::default() } };
         let (is, to_be) = (&deployed.definition, &wanted.definition);
         let is_elsewhere = match &wanted.place {
-            Place::Named(name) => *name != deployed.context,
-            Place::Auto => contexts.iter().all(|context| context.name != deployed.context),
+            ContextChoice::Named(name) => *name != deployed.context,
+            ContextChoice::Auto => contexts.iter().all(|context| context.name != deployed.context),
         };
         Difference {
             is_new: false,

@@ -1,8 +1,8 @@
 //! The handlers that a change concerns. All others stay unchanged, and a plan needs nothing of them but what they take.
 //!
 //! A change concerns the handlers that it names and those that read what they make, directly or not: their formats, rates and
-//! reservations may change with it. To plan these, all handlers are needed whose streams they read, directly or not. What a plan
-//! decides is the same as with all handlers: their order depends on nothing else.
+//! reservations may change with it. To plan these, all handlers are needed whose streams they read, directly or not.
+//! The decision of a plan decides is the same as with all handlers: their order depends on nothing else.
 
 use crate::load::{Contexts, Load};
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +127,7 @@ fn closure<'a>(mut names: BTreeSet<&'a str>, next: impl Fn(&'a str) -> Vec<&'a s
     names
 }
 
-/// What each handler takes of its context, and the sum by context, kept from change to change.
+/// The load of each handler at its context, and the sum by context, kept from change to change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     handlers: BTreeMap<String, (usize, Load)>,
@@ -160,7 +160,7 @@ impl Ledger {
         &self.sums
     }
 
-    /// What the handlers take that are not among these.
+    /// The load of the handlers that are not among these.
     #[must_use]
     pub fn others(&self, scope: &BTreeSet<String>) -> Others {
         let mut committed = self.sums.clone();
@@ -178,6 +178,6 @@ impl Ledger {
 pub struct Others {
     /// Their number.
     pub handlers: usize,
-    /// What they take, by context, in the order of the contexts.
+    /// Their load, by context, in the order of the contexts.
     pub committed: Vec<Load>,
 }

@@ -2,10 +2,10 @@
 
 use super::streams::Streams;
 use super::{Current, Definition, Deployed, Difference, Refusal, Room, Wanted, WantedHandler};
-use crate::admission::{self, AdmissionRequest, Need, Place, admit, fit};
+use crate::admission::{self, AdmissionRequest, ContextChoice, Need, admit, fit};
 use crate::figures::{Rate, Time};
-use crate::load::{Contexts, Flow, Kind, Load};
-use crate::placement::{Node, Source, place};
+use crate::load::{Contexts, CoreKind, Flow, Load};
+use crate::placement::{InputSource, Node, place};
 use std::collections::BTreeMap;
 
 /// Refusals for which a move that would make room is looked for.
@@ -14,14 +14,14 @@ const MAX_ROOMS: usize = 4;
 /// Contexts for which it is said why a handler is not there.
 const MAX_SHOWN: usize = 3;
 
-/// What a handler is to become.
-pub(super) struct Target {
+/// The decision for one handler.
+pub(super) struct PlacementDecision {
     pub(super) deployed: Deployed,
     /// Why there.
     pub(super) why: String,
 }
 
-/// What becomes of each handler that changes.
+/// The decisions for the handlers that change.
 ///
 /// # Errors
 /// Those that have no place.
@@ -30,7 +30,7 @@ pub(super) fn targets<'a>(
     wanted: &'a Wanted,
     streams: &Streams<'a>,
     contexts: Contexts,
-) -> Result<BTreeMap<&'a str, Target>, Vec<Refusal>> {
+) -> Result<BTreeMap<&'a str, PlacementDecision>, Vec<Refusal>> {
     let mut sites = Sites { current, wanted, streams, contexts, settled: BTreeMap::new(), changing: Vec::new() };
     sites.divide();
     let nodes = sites.nodes()?;
@@ -87,13 +87,13 @@ impl<'a> Sites<'a, '_> {
     fn takes_no_more(&self, deployed: &Deployed, handler: &WantedHandler, difference: &Difference, at: usize) -> bool {
         let capacity = self.contexts.list()[at].capacity;
         let is_allowed =
-            capacity.kind == Kind::GCore || (handler.need.is_metered && handler.need.step_ns <= capacity.slice_ns);
+            capacity.kind == CoreKind::GCore || (handler.need.is_metered && handler.need.step_ns <= capacity.slice_ns);
         let need = need(handler, deployed, *difference, self.crossing_now(deployed));
         let takes = need.committed(self.crossing_at_most(handler, at));
         !difference.place && is_allowed && takes.is_within(deployed.committed())
     }
 
-    /// What a handler pays now to take its input over.
+    /// The present cost to a handler of taking its input over.
     fn crossing_now(&self, deployed: &Deployed) -> Load {
         let of_stream = |stream: &String| match self.current.published.get(stream) {
             Some(published) => vec![(&published.context, published.flow)],
@@ -109,14 +109,14 @@ impl<'a> Sites<'a, '_> {
             .fold(Load::default(), |sum, (_, flow)| sum + flow.crossing())
     }
 
-    /// What a handler pays to take its input over, if all who make it and have no place yet are elsewhere.
+    /// The cost to a handler of taking its input over, if all who make it and have no place yet are elsewhere.
     fn crossing_at_most(&self, handler: &WantedHandler, at: usize) -> Load {
         let inputs = crossing_streams(&handler.definition).flat_map(|stream| self.inputs(stream));
         let crossing = inputs.filter(|(from, _)| *from != Some(at)).map(|(_, flow)| flow.crossing());
         crossing.fold(Load::default(), |sum, crossing| sum + crossing)
     }
 
-    /// What flows in a stream, and the contexts that it comes from, if these are known already.
+    /// The flow of a stream, and the contexts that it comes from, if these are known already.
     fn inputs(&self, stream: &str) -> Vec<(Option<usize>, Flow)> {
         let made = self.streams.makers(stream).iter().map(|maker| self.made(maker));
         let published = self.current.published.get(stream).filter(|_| self.streams.makers(stream).is_empty());
@@ -124,7 +124,7 @@ impl<'a> Sites<'a, '_> {
         made.chain(published).collect()
     }
 
-    /// What a handler makes, and its context, if that is known already.
+    /// The output flow of a handler, and its context, if that is known already.
     fn made(&self, maker: &str) -> (Option<usize>, Flow) {
         let is_open = self.streams.differences.contains_key(maker) && !self.settled.contains_key(maker);
         (self.present(maker).filter(|_| !is_open), self.leaving(maker))
@@ -137,20 +137,20 @@ impl<'a> Sites<'a, '_> {
         let mut nodes = Vec::new();
         for &name in &self.changing {
             let handler = &self.wanted[name];
-            let of_context = |(at, flow): (Option<usize>, Flow)| Some(Source::Context(at?, flow));
+            let of_context = |(at, flow): (Option<usize>, Flow)| Some(InputSource::Context(at?, flow));
             let sources = |stream: &String| match self.streams.makers(stream) {
                 [] => self.inputs(stream).into_iter().filter_map(of_context).collect(),
                 makers => {
                     let source = |maker: &&str| match numbers.get(maker) {
-                        Some(&number) => Some(Source::Node(number)),
+                        Some(&number) => Some(InputSource::Node(number)),
                         None => of_context(self.made(maker)),
                     };
-                    makers.iter().filter_map(source).collect::<Vec<Source>>()
+                    makers.iter().filter_map(source).collect::<Vec<InputSource>>()
                 }
             };
             let named = match &handler.place {
-                Place::Auto => None,
-                Place::Named(context) => {
+                ContextChoice::Auto => None,
+                ContextChoice::Named(context) => {
                     let at = self.contexts.find(context);
                     if at.is_none() {
                         let request = AdmissionRequest { place: handler.place.clone(), inputs: Vec::new() };
@@ -175,7 +175,7 @@ impl<'a> Sites<'a, '_> {
         self.streams.differences.get(name).is_some_and(|difference| difference.is_of_content())
     }
 
-    /// What a handler makes: as predicted, or as measured if it goes on with the same.
+    /// The output flow of a handler: as predicted, or as measured if it goes on with the same.
     fn leaving(&self, name: &str) -> Flow {
         let measured = self.current.handlers.get(name).filter(|_| !self.is_of_content(name));
         measured.map_or(self.wanted[name].leaving, |deployed| deployed.leaving)
@@ -233,7 +233,7 @@ impl<'a> Sites<'a, '_> {
         let mut freed = nodes.to_vec();
         for (number, node) in freed.iter_mut().enumerate() {
             let has_stayed = one_by_one[number].is_some() && one_by_one[number] == node.place;
-            if !has_stayed && self.wanted[self.changing[number]].place == Place::Auto {
+            if !has_stayed && self.wanted[self.changing[number]].place == ContextChoice::Auto {
                 node.place = None;
             }
         }
@@ -273,14 +273,15 @@ impl<'a> Sites<'a, '_> {
     /// A handler that could go elsewhere, so that this one would fit: the one that takes least.
     fn room(&self, node: &Node, request: &AdmissionRequest, contexts: &Contexts) -> Option<Room> {
         let stays = |(name, deployed): (&'a String, &'a Deployed)| {
-            let handler = self.wanted.get(name).filter(|handler| handler.place == Place::Auto)?;
+            let handler = self.wanted.get(name).filter(|handler| handler.place == ContextChoice::Auto)?;
             let is_as_it_was = !self.streams.differences.contains_key(name.as_str());
             is_as_it_was.then_some((name, deployed, handler))
         };
         let mut others: Vec<_> = self.current.handlers.iter().filter_map(stays).collect();
         others.sort_by_key(|(_, deployed, _)| deployed.committed().time_ns_per_s);
         others.into_iter().find_map(|(name, deployed, handler)| {
-            let may_be_there = request.place == Place::Auto || request.place == Place::Named(deployed.context.clone());
+            let may_be_there =
+                request.place == ContextChoice::Auto || request.place == ContextChoice::Named(deployed.context.clone());
             let from = contexts.find(&deployed.context).filter(|_| may_be_there)?;
             let mut without = contexts.clone();
             without.release(from, deployed.committed());
@@ -296,7 +297,7 @@ impl<'a> Sites<'a, '_> {
     }
 
     /// The handler as it is to be at a context.
-    fn target(&self, name: &str, at: usize, load: Load, need: &Need) -> Target {
+    fn target(&self, name: &str, at: usize, load: Load, need: &Need) -> PlacementDecision {
         let handler = &self.wanted[name];
         let context = self.contexts.list()[at].name.clone();
         let deployed = match self.current.handlers.get(name).filter(|_| !self.is_of_content(name)) {
@@ -311,20 +312,20 @@ impl<'a> Sites<'a, '_> {
             },
         };
         let why = self.why(&deployed, at, need, &handler.place);
-        Target { deployed, why }
+        PlacementDecision { deployed, why }
     }
 
-    fn why(&self, deployed: &Deployed, at: usize, need: &Need, place: &Place) -> String {
+    fn why(&self, deployed: &Deployed, at: usize, need: &Need, place: &ContextChoice) -> String {
         let (context, left) = (&deployed.context, Time(self.contexts.headroom(at).time_ns_per_s));
         let takes = Time(deployed.committed().time_ns_per_s);
         let mut text = format!("{}, takes {takes} at {}", need.class, Rate(need.rate_msgs_per_s));
         text += &format!("; {context} then has {left}");
-        if matches!(place, Place::Named(_)) {
+        if matches!(place, ContextChoice::Named(_)) {
             return text + ", and is the named context";
         }
         let mut without = self.contexts.clone();
         without.release(at, deployed.committed());
-        let is_c_core = |at: &usize| without.list()[*at].capacity.kind == Kind::CCore;
+        let is_c_core = |at: &usize| without.list()[*at].capacity.kind == CoreKind::CCore;
         if is_c_core(&at) {
             return text;
         }
@@ -339,7 +340,7 @@ impl<'a> Sites<'a, '_> {
     }
 }
 
-/// What is needed for what a handler will do: what was measured, if that stays the same.
+/// The needs of a handler after the change: what was measured, if that stays the same.
 fn need(handler: &WantedHandler, deployed: &Deployed, difference: Difference, crossing_now: Load) -> Need {
     match difference.is_of_content() {
         true => handler.need,
@@ -362,9 +363,9 @@ fn known(places: &[usize]) -> Vec<Option<usize>> {
 
 /// Where a node's inputs come from, as far as those before it have a place.
 fn request(nodes: &[Node], number: usize, places: &[Option<usize>]) -> AdmissionRequest {
-    let input = |source: &Source| match *source {
-        Source::Node(from) => places[from].map(|at| (at, nodes[from].leaving)),
-        Source::Context(at, flow) => Some((at, flow)),
+    let input = |source: &InputSource| match *source {
+        InputSource::Node(from) => places[from].map(|at| (at, nodes[from].leaving)),
+        InputSource::Context(at, flow) => Some((at, flow)),
     };
-    AdmissionRequest { place: Place::Auto, inputs: nodes[number].reads.iter().filter_map(input).collect() }
+    AdmissionRequest { place: ContextChoice::Auto, inputs: nodes[number].reads.iter().filter_map(input).collect() }
 }

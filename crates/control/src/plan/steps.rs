@@ -1,12 +1,12 @@
 //! The changes of each handler, and their order.
 
-use super::sites::Target;
+use super::sites::PlacementDecision;
 use super::streams::Streams;
 use super::{Action, Change, Current, Deployed, Difference, Refusal, State, Wanted, WantedHandler, texts};
-use crate::load::{Contexts, Kind};
+use crate::load::{Contexts, CoreKind};
 use std::collections::BTreeMap;
 
-/// What is done with one handler, one change right after the other.
+/// The changes of one handler, one change right after the other.
 struct Unit<'a> {
     name: &'a str,
     before: Option<&'a Deployed>,
@@ -26,7 +26,7 @@ pub(super) fn changes<'a>(
     current: &'a Current,
     wanted: &'a Wanted,
     streams: &Streams<'a>,
-    targets: &'a BTreeMap<&'a str, Target>,
+    targets: &'a BTreeMap<&'a str, PlacementDecision>,
 ) -> Result<Vec<Change>, Vec<Refusal>> {
     let contexts = current.committed().map_err(|error| vec![error.into()])?;
     let mut units: Vec<Unit<'a>> = Vec::new();
@@ -66,7 +66,7 @@ fn change(name: &str, action: Action, after: &Deployed, why: &str) -> Change {
 fn of(
     name: &str,
     before: &Deployed,
-    target: &Target,
+    target: &PlacementDecision,
     difference: Difference,
     wanted: &WantedHandler,
     contexts: &Contexts,
@@ -127,7 +127,7 @@ fn may_be_at(before: &Deployed, after: &Deployed, wanted: &WantedHandler, contex
     contexts.find(&before.context).is_some_and(|at| {
         let capacity = contexts.list()[at].capacity;
         let is_allowed = wanted.need.is_metered && wanted.need.step_ns <= capacity.slice_ns;
-        (capacity.kind == Kind::GCore || is_allowed) && after.committed().is_within(before.committed())
+        (capacity.kind == CoreKind::GCore || is_allowed) && after.committed().is_within(before.committed())
     })
 }
 
@@ -144,7 +144,7 @@ fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
         let (made, will_make) = (makes(unit.before), makes(unit.after));
         let mut waits_for = Vec::new();
         if let Some(stream) = &will_make {
-            // Who makes it now has to have stopped.
+            // The present maker has to have stopped.
             waits_for.extend(makers.get(stream).filter(|_| made != will_make).into_iter().flatten());
             let is_of_streams = |unit: &Unit<'_>| unit.changes.iter().any(|change| change.action.is_of_streams());
             let readers = streams.readers(stream).iter().filter_map(|reader| numbers.get(reader).copied());
@@ -152,7 +152,7 @@ fn wait(units: &mut [Unit<'_>], streams: &Streams<'_>) {
                 waits_for.extend(readers.filter(|reader| is_of_streams(&units[*reader])));
             }
         } else if let Some(before) = unit.before {
-            // Who feeds one that goes, and goes too, goes first.
+            // A handler that feeds one that goes, and goes too, goes first.
             let feeding = before.definition.reads.iter().filter_map(|stream| makers.get(stream)).flatten();
             waits_for.extend(feeding.filter(|maker| units[**maker].after.is_none()));
         }

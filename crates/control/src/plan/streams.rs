@@ -1,23 +1,23 @@
-//! Who makes and who reads which stream, and whether that can be.
+//! The makers and readers of streams, and whether that can be.
 
 use super::{Current, Difference, Note, Refusal, Wanted, WantedHandler};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The wanted handlers as a graph.
 pub(super) struct Streams<'a> {
-    /// Who makes a stream: one handler, or the replicas of one.
+    /// The makers of a stream: one handler, or the replicas of one.
     makers: BTreeMap<&'a str, Vec<&'a str>>,
     readers: BTreeMap<&'a str, Vec<&'a str>>,
     /// All handlers, each after those whose streams it reads.
     pub(super) order: Vec<&'a str>,
-    /// What differs, of those where something does.
+    /// The differences, of those where something does.
     pub(super) differences: BTreeMap<&'a str, Difference>,
     pub(super) notes: Vec<Note>,
 }
 
 impl<'a> Streams<'a> {
     /// # Errors
-    /// What cannot be, whoever runs where.
+    /// The contradictions, whoever runs where.
     pub(super) fn new(current: &'a Current, wanted: &'a Wanted) -> Result<Streams<'a>, Vec<Refusal>> {
         let difference = |(name, handler): (&'a String, &'a WantedHandler)| {
             let difference = Difference::between(current.handlers.get(name), handler, &current.contexts);
@@ -39,12 +39,12 @@ impl<'a> Streams<'a> {
         if refusals.is_empty() { Ok(streams) } else { Err(refusals) }
     }
 
-    /// Who makes a derived stream.
+    /// The makers of a derived stream.
     pub(super) fn makers(&self, stream: &str) -> &[&'a str] {
         self.makers.get(stream).map_or(&[], Vec::as_slice)
     }
 
-    /// Who reads a stream.
+    /// The readers of a stream.
     pub(super) fn readers(&self, stream: &str) -> &[&'a str] {
         self.readers.get(stream).map_or(&[], Vec::as_slice)
     }

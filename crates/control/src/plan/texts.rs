@@ -29,7 +29,7 @@ pub(super) fn room(room: Option<&Room>) -> String {
     })
 }
 
-/// What becomes of the version before.
+/// The policy for the version before.
 pub(super) fn swap(from: u64, to: u64, state: State, kind: Option<&String>) -> String {
     let kind = kind.map_or("", String::as_str);
     match state {
@@ -59,7 +59,7 @@ pub(super) fn wiring(from: &Definition, to: &Definition) -> String {
     format!("{} where it now {}", text(to), text(from))
 }
 
-/// What is kept for it.
+/// The load that is kept for it.
 pub(super) fn reserve(from: Load, to: Load) -> String {
     let text = |load: Load| {
         format!("{}, {} buffers and {}", Time(load.time_ns_per_s), load.buffers, Bandwidth(load.bytes_per_s))

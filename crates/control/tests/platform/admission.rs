@@ -1,14 +1,16 @@
 //! Admission against a plain search, and the words in which it refuses.
 
 use crate::random::{self, MS, time};
-use crossdock_control::admission::{AdmissionRequest, Class, Need, Obstacle, Place, Refused, Tried, admit, fit};
-use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load, SLICE_NS};
+use crossdock_control::admission::{
+    AdmissionRequest, Class, ContextChoice, Need, Obstacle, Refused, Tried, admit, fit,
+};
+use crossdock_control::load::{Capacity, Context, Contexts, CoreKind, Cost, Flow, Load, SLICE_NS};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 
 fn platform(free_ms: &[(&str, u64)]) -> Contexts {
     let context = |(name, free): &(&str, u64)| {
-        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        let kind = if name.starts_with('c') { CoreKind::CCore } else { CoreKind::GCore };
         let capacity = Capacity::of_cpu(kind, None, 1000);
         Context { name: (*name).to_owned(), capacity, system: time(800 - free) }
     };
@@ -20,11 +22,11 @@ fn needing(ms: u64) -> Need {
 }
 
 fn auto(inputs: &[(usize, Flow)]) -> AdmissionRequest {
-    AdmissionRequest { place: Place::Auto, inputs: inputs.to_vec() }
+    AdmissionRequest { place: ContextChoice::Auto, inputs: inputs.to_vec() }
 }
 
 fn named(name: &str) -> AdmissionRequest {
-    AdmissionRequest { place: Place::Named(name.to_owned()), inputs: Vec::new() }
+    AdmissionRequest { place: ContextChoice::Named(name.to_owned()), inputs: Vec::new() }
 }
 
 const SOME: Flow = Flow { batches_per_s: 10_000, messages_per_s: 2_000_000, bytes_per_s: 120_000_000 };
@@ -124,7 +126,7 @@ fn a_handler_at_line_rate_is_communication_centric() {
 }
 
 #[test]
-fn what_has_several_inputs_needs_the_sum() {
+fn a_handler_of_several_inputs_needs_the_sum() {
     let one = Need { step_ns: 10, reserve: time(300), ..needing(100) };
     let other = Need { step_ns: 20, is_metered: false, class: Class::Computation, ..needing(150) };
     let both = one.and(other);
@@ -148,9 +150,9 @@ proptest! {
             let others = inputs.iter().filter(|(from, _)| *from != at);
             (others.fold(need.load, |sum, (_, flow)| sum + flow.crossing())).max(need.reserve)
         };
-        // What a context has to do then must be within its capacity less its margin, alone and with those on its CPU.
+        // The work of a context then must be within its capacity less its margin, alone and with those on its CPU.
         let fits = |at: usize| {
-            let c_core = contexts.list()[at].capacity.kind == Kind::CCore;
+            let c_core = contexts.list()[at].capacity.kind == CoreKind::CCore;
             let mut then = contexts.clone();
             then.commit(at, takes(at));
             let (takes, over) = (takes(at), then.excess(at));
@@ -179,7 +181,7 @@ proptest! {
             }
         }
         for (at, context) in contexts.list().iter().enumerate() {
-            let there = AdmissionRequest { place: Place::Named(context.name.clone()), inputs: inputs.clone() };
+            let there = AdmissionRequest { place: ContextChoice::Named(context.name.clone()), inputs: inputs.clone() };
             prop_assert_eq!(admit(&need, &contexts, &there).ok().map(|admitted| admitted.context), fitting[at].then_some(at));
         }
     }

@@ -1,9 +1,9 @@
 //! Balance, second by second, in a platform that does what it decides.
 
 use crate::random::{self, MS, time};
-use crossdock_control::admission::{Class, Need, Place};
+use crossdock_control::admission::{Class, ContextChoice, Need};
 use crossdock_control::balance::{Balance, Decision, HandlerSample, Overrun, RuleSecond, Rules, Sample};
-use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load};
+use crossdock_control::load::{Capacity, Context, Contexts, CoreKind, Cost, Flow, Load};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ struct World {
 
 fn platform(free_ms: &[(&str, u64)]) -> Contexts {
     let context = |(name, free): &(&str, u64)| {
-        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        let kind = if name.starts_with('c') { CoreKind::CCore } else { CoreKind::GCore };
         Context { name: (*name).to_owned(), capacity: Capacity::of_cpu(kind, None, 1000), system: time(800 - free) }
     };
     Contexts::new(free_ms.iter().map(context).collect()).unwrap()
@@ -34,7 +34,7 @@ fn handler(name: &str, ms: u64, class: Class) -> HandlerSample {
         name: name.to_owned(),
         context: 0,
         need: Need { load: time(ms), class, ..Need::of(&Cost::default(), 0) },
-        place: Place::Auto,
+        place: ContextChoice::Auto,
         arriving: Flow::default(),
         leaving: Flow::default(),
         overruns: 0,
@@ -49,7 +49,11 @@ fn handler(name: &str, ms: u64, class: Class) -> HandlerSample {
 /// One that stays where it is, and takes less by its own rule.
 fn ruled(name: &str, ms: u64, degraded_ms: u64) -> HandlerSample {
     let rule = Some(RuleSecond { is_applied: false, otherwise: time(degraded_ms) });
-    HandlerSample { place: Place::Named("c-core-0".to_owned()), rule, ..handler(name, ms, Class::Communication) }
+    HandlerSample {
+        place: ContextChoice::Named("c-core-0".to_owned()),
+        rule,
+        ..handler(name, ms, Class::Communication)
+    }
 }
 
 impl World {
@@ -147,7 +151,7 @@ fn the_handlers_that_compute_most_leave_first() {
         handler("b", 200, Class::Communication),
         handler("c", 50, Class::Computation),
         handler("d", 210, Class::Computation),
-        HandlerSample { place: Place::Named("c-core-0".to_owned()), ..handler("e", 100, Class::Computation) },
+        HandlerSample { place: ContextChoice::Named("c-core-0".to_owned()), ..handler("e", 100, Class::Computation) },
     ];
     let mut world = World::new(contexts, handlers);
     // 660 of 500: 160 too much.
@@ -229,7 +233,7 @@ fn a_handler_that_is_moved_on_returns_to_its_first_context() {
         HandlerSample { arriving: SOME, leaving: SOME, ..handler("b", 301, Class::Communication) },
         HandlerSample {
             context: 1,
-            place: Place::Named("c-core-1".to_owned()),
+            place: ContextChoice::Named("c-core-1".to_owned()),
             ..handler("c", 0, Class::Communication)
         },
     ];
@@ -287,7 +291,7 @@ fn a_context_over_its_share_may_give_to_its_neighbour_on_the_cpu() {
         HandlerSample { context: 1, ..handler("c", 1, Class::Computation) },
     ];
     let mut world = World::new(Contexts::new(list).unwrap(), handlers);
-    // What c takes on the same CPU is not the overload.
+    // The load of c on the same CPU is not the overload.
     assert_eq!(world.pass_for(100), [at(2, "a to g-core-0")]);
 }
 
@@ -427,7 +431,7 @@ fn a_handler_over_its_budget_moves_to_a_g_core_stops_or_is_limited() {
     no_room.handlers[0].need.load = time(99);
     assert_eq!(no_room.pass_for(10), [at(413, "a to g-core-0"), at(414, "a not limited")]);
     let mut fixed = over(Overrun::Move, 0, 100);
-    fixed.handlers[0].place = Place::Named("c-core-0".to_owned());
+    fixed.handlers[0].place = ContextChoice::Named("c-core-0".to_owned());
     assert_eq!(fixed.pass_for(200), [at(2, "a limited to 50 ms")]);
     // One that computes is least in the way at the emptiest g-core.
     let mut computes = over(Overrun::Move, 0, 99);
@@ -457,7 +461,7 @@ fn a_handler_far_over_its_estimate_is_limited_at_once() {
 }
 
 fn any_handler(contexts: usize) -> impl Strategy<Value = HandlerSample> {
-    let place = prop_oneof![5 => Just(Place::Auto), 1 => Just(Place::Named("c-core-0".to_owned()))];
+    let place = prop_oneof![5 => Just(ContextChoice::Auto), 1 => Just(ContextChoice::Named("c-core-0".to_owned()))];
     (random::need(), 0..contexts, place, random::flow()).prop_map(|(need, context, place, mut arriving)| {
         arriving.bytes_per_s /= 8;
         arriving.messages_per_s /= 8;
@@ -478,7 +482,7 @@ fn world(all_on: Option<usize>) -> impl Strategy<Value = World> {
         };
         let with_rule = |(number, (ms, context, percent)): (usize, (u64, usize, u64))| {
             let context = all_on.unwrap_or(context);
-            let place = Place::Named(names[context].to_owned());
+            let place = ContextChoice::Named(names[context].to_owned());
             HandlerSample { context, place, ..ruled(&format!("s{number}"), ms, ms * percent / 100) }
         };
         let with_rules = with_rules.into_iter().enumerate().map(with_rule);
@@ -517,9 +521,9 @@ proptest! {
         for (name, times) in moves {
             prop_assert!(times <= 1, "{name} {times} times: {log:#?}");
         }
-        // Who could still go has nowhere to go to.
+        // A handler that could still go has nowhere to go to.
         let committed = world.committed();
-        for handler in world.handlers.iter().filter(|handler| handler.context == 0 && handler.place == Place::Auto) {
+        for handler in world.handlers.iter().filter(|handler| handler.context == 0 && handler.place == ContextChoice::Auto) {
             let is_over = committed.excess(0).min(handler.need.committed(Load::default())) != Load::default();
             let others = (1..5).filter(|&at| {
                 crossdock_control::admission::fit(&handler.need, handler.arriving.crossing(), &committed, at).is_ok()
@@ -546,7 +550,7 @@ proptest! {
             let mut with = after.clone();
             with.commit(0, takes);
             prop_assert!(with.excess(0) != Load::default(), "{} need not have gone", handler.name);
-            prop_assert_eq!(&handler.place, &Place::Auto);
+            prop_assert_eq!(&handler.place, &ContextChoice::Auto);
             prop_assert_eq!(after.excess(handler.context), before.excess(handler.context), "and it has room there");
         }
     }
@@ -608,7 +612,7 @@ proptest! {
                     let there = &world.handlers[world.find(&handler)];
                     let capacity = before.list()[there.context].capacity;
                     let is_allowed = there.need.is_metered && there.need.step_ns <= capacity.slice_ns;
-                    prop_assert!(capacity.kind == Kind::GCore || is_allowed);
+                    prop_assert!(capacity.kind == CoreKind::GCore || is_allowed);
                 }
             }
         }

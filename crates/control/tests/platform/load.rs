@@ -2,7 +2,7 @@
 
 use crate::random::{self, MS, time};
 use crossdock_control::load::{
-    CPU_NS_PER_S, Capacity, Context, Contexts, ContextsError, Cost, Flow, Kind, Load, MAX_CONTEXTS, SLICE_NS,
+    CPU_NS_PER_S, Capacity, Context, Contexts, ContextsError, CoreKind, Cost, Flow, Load, MAX_CONTEXTS, SLICE_NS,
 };
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn a_load_is_the_cost_at_a_rate() {
 }
 
 #[test]
-fn what_is_no_number_fits_nowhere() {
+fn a_load_that_is_no_number_fits_nowhere() {
     for broken in [
         Cost { ns_per_message: f64::NAN, ..COST },
         Cost { ns_per_batch: f64::INFINITY, ..COST },
@@ -65,7 +65,7 @@ fn headroom_is_also_the_time_for_a_message() {
 #[test]
 fn contexts_of_one_cpu_share_its_time() {
     let context = |name: &str, cpu, margin_percent| {
-        let capacity = Capacity { margin_percent, ..Capacity::of_cpu(Kind::CCore, cpu, 100) };
+        let capacity = Capacity { margin_percent, ..Capacity::of_cpu(CoreKind::CCore, cpu, 100) };
         Context { name: name.to_owned(), capacity, system: Load::default() }
     };
     let list = vec![context("a", Some(1), 20), context("b", Some(1), 10), context("c", None, 20)];
@@ -88,7 +88,7 @@ fn contexts_of_one_cpu_share_its_time() {
 fn contexts_have_names_and_a_bound() {
     let context = |number: usize| Context {
         name: format!("c-core-{number}"),
-        capacity: Capacity::of_cpu(Kind::CCore, None, 1),
+        capacity: Capacity::of_cpu(CoreKind::CCore, None, 1),
         system: Load::default(),
     };
     let twice = Contexts::new(vec![context(1), context(2), context(1)]);

@@ -2,8 +2,8 @@
 
 use crate::random::{self, time};
 use crossdock_control::admission::{Need, fit};
-use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load, MAX_CONTEXTS, MAX_HANDLERS};
-use crossdock_control::placement::{Node, Source, place};
+use crossdock_control::load::{Capacity, Context, Contexts, CoreKind, Cost, Flow, Load, MAX_CONTEXTS, MAX_HANDLERS};
+use crossdock_control::placement::{InputSource, Node, place};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -20,7 +20,7 @@ fn chain(first: u64, handlers: &[(u64, u64)]) -> Vec<Node> {
     let node = |(at, (ms, mb)): (usize, &(u64, u64))| Node {
         need: needing(*ms),
         place: None,
-        reads: vec![if at == 0 { Source::Context(0, flow(first * 1_000_000)) } else { Source::Node(at - 1) }],
+        reads: vec![if at == 0 { InputSource::Context(0, flow(first * 1_000_000)) } else { InputSource::Node(at - 1) }],
         leaving: flow(mb * 1_000_000),
         to: if at + 1 == handlers.len() { vec![0] } else { Vec::new() },
     };
@@ -29,7 +29,7 @@ fn chain(first: u64, handlers: &[(u64, u64)]) -> Vec<Node> {
 
 fn platform(names: &[&str]) -> Contexts {
     let context = |name: &&str| {
-        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        let kind = if name.starts_with('c') { CoreKind::CCore } else { CoreKind::GCore };
         let capacity = Capacity::of_cpu(kind, None, u64::MAX);
         Context { name: (*name).to_owned(), capacity, system: Load::default() }
     };
@@ -81,7 +81,7 @@ fn as_many_as_there_may_be_are_placed() {
     assert_eq!(within(&nodes, &contexts, &placed.contexts), Some(placed.crossing_ns_per_s));
 }
 
-/// What a placement costs, if it is within all headroom: a plain sum.
+/// The cost of a placement, if it is within all headroom: a plain sum.
 fn within(nodes: &[Node], contexts: &Contexts, places: &[usize]) -> Option<u64> {
     let mut contexts = contexts.clone();
     let mut cost = 0;
@@ -89,8 +89,8 @@ fn within(nodes: &[Node], contexts: &Contexts, places: &[usize]) -> Option<u64> 
         let mut crossing = Load::default();
         for source in &node.reads {
             let (from, flow) = match source {
-                Source::Node(from) => (places[*from], nodes[*from].leaving),
-                Source::Context(from, flow) => (*from, *flow),
+                InputSource::Node(from) => (places[*from], nodes[*from].leaving),
+                InputSource::Context(from, flow) => (*from, *flow),
             };
             if from != at {
                 crossing = crossing + flow.crossing();
@@ -136,10 +136,10 @@ impl Draft {
         };
         reads.sort_unstable();
         reads.dedup();
-        let mut reads: Vec<Source> = reads.into_iter().map(Source::Node).collect();
+        let mut reads: Vec<InputSource> = reads.into_iter().map(InputSource::Node).collect();
         let context = self.context.index(contexts);
         if self.has_input || reads.is_empty() {
-            reads.push(Source::Context(context, self.flow));
+            reads.push(InputSource::Context(context, self.flow));
         }
         let place = self.place.map(|at| at.index(contexts));
         let to = if self.delivers || is_last { vec![context] } else { Vec::new() };

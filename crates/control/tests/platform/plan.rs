@@ -1,9 +1,9 @@
-//! What plans do and say in single cases.
+//! The actions and texts of plans in single cases.
 
 use crate::random::{MS, time};
-use crossdock_control::admission::{Need, Place};
+use crossdock_control::admission::{ContextChoice, Need};
 use crossdock_control::load::{
-    Capacity, Context, ContextsError, Cost, Flow, Kind, Load, MAX_CONTEXTS, MAX_HANDLERS, SLICE_NS,
+    Capacity, Context, ContextsError, CoreKind, Cost, Flow, Load, MAX_CONTEXTS, MAX_HANDLERS, SLICE_NS,
 };
 use crossdock_control::plan::{
     Action, Current, Definition, Note, Plan, Published, Refusal, State, Wanted, WantedHandler, apply, plan,
@@ -20,7 +20,7 @@ fn handler(makes: &str, reads: &[&str], ms: u64) -> (String, WantedHandler) {
     let definition = Definition { version: 1, reads: set(reads), makes: makes.to_owned(), ..Definition::default() };
     let wanted = WantedHandler {
         definition,
-        place: Place::Auto,
+        place: ContextChoice::Auto,
         need: Need { load: time(ms), rate_msgs_per_s: 1_000_000, ..Need::of(&Cost::default(), 0) },
         leaving: Flow { batches_per_s: 1000, ..Flow::default() },
         state: None,
@@ -32,7 +32,7 @@ fn handler(makes: &str, reads: &[&str], ms: u64) -> (String, WantedHandler) {
 
 fn platform(free_ms: &[(&str, u64)]) -> Current {
     let context = |(name, free): &(&str, u64)| {
-        let kind = if name.starts_with('c') { Kind::CCore } else { Kind::GCore };
+        let kind = if name.starts_with('c') { CoreKind::CCore } else { CoreKind::GCore };
         Context { name: (*name).to_owned(), capacity: Capacity::of_cpu(kind, None, 1000), system: time(800 - free) }
     };
     let flights = Published { context: free_ms[0].0.to_owned(), ..Published::default() };
@@ -109,7 +109,7 @@ fn a_change_of_parameters_is_one_change() {
         ["set parameters of late: delay from `10` to `20`, origin from unset to `ATL`"]
     );
     assert_eq!(current.handlers["late"].load, time(150));
-    // What was predicted once more is no change.
+    // A repeated prediction is no change.
     late.need.load = time(5000);
     assert_eq!(make(&mut current, &wanted(&late)), Plan::default());
     late.need.reserve = Load { buffers: 3, ..time(200) };
@@ -179,7 +179,7 @@ fn a_version_that_no_longer_fits_moves_first() {
     assert_eq!(plan.changes[0].after.as_ref().unwrap().definition.version, 1);
     // Named: there or not at all, and what takes less goes on where it was until it moves.
     (late.definition.version, late.need.is_metered, late.need.load) = (3, true, time(90));
-    late.place = Place::Named("c-core-0".to_owned());
+    late.place = ContextChoice::Named("c-core-0".to_owned());
     let plan = make(&mut current, &wanted(&late));
     assert_eq!(actions(&plan), [("late", &Action::Swap(State::None)), ("late", &moved("g-core-0"))]);
     assert!(
@@ -193,7 +193,7 @@ fn a_version_that_no_longer_fits_moves_first() {
         ["late: needs 301 ms/s at 1 M msgs/s, c-core-0 has 300 ms/s: \
           remove or move a handler, declare a lower rate, or add a context"]
     );
-    late.place = Place::Named("c-core-1".to_owned());
+    late.place = ContextChoice::Named("c-core-1".to_owned());
     assert_eq!(
         refused(&current, &wanted(&late)),
         ["late: there is no context c-core-1: name one of c-core-0, g-core-0"]
@@ -244,7 +244,7 @@ fn changes_that_need_more_follow_those_that_need_less() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_everything_that_is_wrong() {
+fn impossible_plans_are_refused_with_everything_that_is_wrong() {
     let current = platform(&[("c-core-0", 600)]);
     let wanted = Wanted::from([
         handler("a", &["c"], 1),
@@ -318,15 +318,15 @@ fn a_state_that_became_invalid_by_itself_blocks_no_change() {
 fn a_handler_at_its_inputs_context_pays_for_no_crossing() {
     let mut current = platform(&[("c-core-0", 600), ("g-core-0", 800)]);
     let (name, mut x) = handler("x", &["late"], 50);
-    x.place = Place::Named("g-core-0".to_owned());
+    x.place = ContextChoice::Named("g-core-0".to_owned());
     let (late, mut wanted_late) = handler("late", &["flights"], 50);
     wanted_late.leaving = Flow { bytes_per_s: 1_000_000_000, ..Flow::default() };
-    wanted_late.place = Place::Named("c-core-0".to_owned());
+    wanted_late.place = ContextChoice::Named("c-core-0".to_owned());
     let mut wanted = Wanted::from([(late, wanted_late), (name.clone(), x)]);
     make(&mut current, &wanted);
     assert_eq!(current.handlers["x"].load, time(50 + 32));
     current.handlers.get_mut("x").unwrap().load = time(60 + 32);
-    wanted.get_mut("x").unwrap().place = Place::Named("c-core-0".to_owned());
+    wanted.get_mut("x").unwrap().place = ContextChoice::Named("c-core-0".to_owned());
     assert_eq!(actions(&make(&mut current, &wanted)), [("x", &moved("g-core-0"))]);
     assert_eq!(current.handlers["x"].load, time(60));
 }
@@ -427,7 +427,7 @@ fn replicas(current: &Current, makes: &str, reads: &[&str], ms: u64) -> Wanted {
     let replica = |context: &Context| {
         let mut replica = handler(makes, reads, ms).1;
         replica.definition.replica_of = Some(makes.to_owned());
-        replica.place = Place::Named(context.name.clone());
+        replica.place = ContextChoice::Named(context.name.clone());
         (format!("{makes}@{}", context.name), replica)
     };
     current.contexts.iter().map(replica).collect()
@@ -450,7 +450,7 @@ fn replicas_make_one_stream_of_what_their_own_contexts_bring() {
     }
     // One that reads their stream takes it over from the contexts where it is not.
     let (name, mut all) = handler("all", &["late"], 10);
-    all.place = Place::Named("c-core-0".to_owned());
+    all.place = ContextChoice::Named("c-core-0".to_owned());
     wanted.insert(name, all);
     make(&mut current, &wanted);
     assert_eq!(current.handlers["all"].load, time(10) + flow.crossing());

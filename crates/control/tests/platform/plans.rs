@@ -1,8 +1,8 @@
-//! What is claimed of all plans, held against random platforms, handlers and changes.
+//! The properties of all plans, held against random platforms, handlers and changes.
 
 use crate::random::{self, time};
-use crossdock_control::admission::{Need, Place, fit};
-use crossdock_control::load::{Contexts, Flow, Kind, Load, SLICE_NS};
+use crossdock_control::admission::{ContextChoice, Need, fit};
+use crossdock_control::load::{Contexts, CoreKind, Flow, Load, SLICE_NS};
 use crossdock_control::plan::{
     Action, Change, Current, Definition, Deployed, Plan, Published, Refusal, State, Wanted, WantedHandler, apply, plan,
 };
@@ -56,7 +56,7 @@ impl Draft {
         };
         WantedHandler {
             definition,
-            place: self.place.map_or(Place::Auto, |at| Place::Named(names[at.index(contexts)].clone())),
+            place: self.place.map_or(ContextChoice::Auto, |at| ContextChoice::Named(names[at.index(contexts)].clone())),
             need: self.need,
             leaving: self.leaving,
             state: self.state.map(kind),
@@ -166,7 +166,7 @@ fn set_parameters(handler: &WantedHandler, changed: &WantedHandler) -> WantedHan
     now
 }
 
-/// What stands against it whoever runs where, restated plainly: the kinds of refusals.
+/// The obstacles whoever runs where, restated plainly: the kinds of refusals.
 fn obstacles(World { current, wanted }: &World) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     let differs = |name: &String| {
@@ -260,8 +260,8 @@ fn is_what_was_wanted(world: &World, after: &Current) -> Result<(), TestCaseErro
         prop_assert_eq!((is.version, &is.parameters), (to_be.version, &to_be.parameters));
         prop_assert_eq!((&is.reads, &is.makes), (&to_be.reads, &to_be.makes));
         prop_assert_eq!(now.reserve, wanted.need.reserve);
-        let place = Place::Named(now.context.clone());
-        prop_assert!(wanted.place == Place::Auto || wanted.place == place);
+        let place = ContextChoice::Named(now.context.clone());
+        prop_assert!(wanted.place == ContextChoice::Auto || wanted.place == place);
         if before.is_none_or(|before| before.definition != now.definition) {
             prop_assert_eq!(is, to_be);
             prop_assert_eq!((&now.state, now.leaving), (&wanted.state, wanted.leaving));
@@ -280,7 +280,7 @@ fn is_within_headroom(world: &World, after: &Current) -> Result<(), TestCaseErro
             continue;
         }
         prop_assert!(!too_much(&contexts, at, now.committed()), "{name}");
-        if contexts.list()[at].capacity.kind == Kind::CCore {
+        if contexts.list()[at].capacity.kind == CoreKind::CCore {
             prop_assert!(wanted.need.is_metered && wanted.need.step_ns <= SLICE_NS, "{name}");
         }
     }
@@ -312,7 +312,7 @@ fn is_smallest(world: &World, after: &Current, changes: &[Change]) -> Result<(),
         prop_assert_eq!(has(&|action| matches!(action, Action::Move { .. })), usize::from(moves));
         prop_assert_eq!(of_it.is_empty(), before == now);
         // A handler that moves was requested to, or has no room where it was, whatever it pays for its input there.
-        if moves && world.wanted[name].place == Place::Auto {
+        if moves && world.wanted[name].place == ContextChoice::Auto {
             let at = contexts.find(&before.context).unwrap();
             let mut without = contexts.clone();
             without.release(contexts.find(&now.context).unwrap(), now.committed());
@@ -323,7 +323,7 @@ fn is_smallest(world: &World, after: &Current, changes: &[Change]) -> Result<(),
     Ok(())
 }
 
-/// What holds after each change, not only after the last.
+/// The properties after each change, not only after the last.
 fn is_in_order(world: &World, plan: &Plan) -> Result<(), TestCaseError> {
     let changes = &plan.changes;
     let place = |name: &str, is_it: &dyn Fn(&Action) -> bool| {
@@ -441,7 +441,7 @@ proptest! {
 
     /// With nothing at work nobody is in the way: then a refusal says that no placement of all would fit.
     #[test]
-    fn what_is_refused_fits_nowhere(world in world()) {
+    fn refused_handlers_fit_nowhere(world in world()) {
         let world = World { current: Current { handlers: BTreeMap::new(), ..world.current }, ..world };
         prop_assume!(world.wanted.len() <= 5 && obstacles(&world).is_empty());
         prop_assert_eq!(plan(&world.current, &world.wanted).is_ok(), some_placement_fits(&world));
@@ -463,7 +463,7 @@ proptest! {
         let contexts = others_committed(&world.current, &name);
         let has_room = |at: usize| {
             let (context, need) = (&contexts.list()[at].name, &handler.need);
-            let is_named = handler.place == Place::Auto || handler.place == Place::Named(context.clone());
+            let is_named = handler.place == ContextChoice::Auto || handler.place == ContextChoice::Named(context.clone());
             is_named && fit(need, crossing(&world, handler, context), &contexts, at).is_ok()
         };
         let refusals = plan(&world.current, &world.wanted).err().unwrap_or_default();
@@ -479,7 +479,7 @@ fn as_it_is(at_work: &Deployed) -> WantedHandler {
     let need = Need { load: at_work.load, reserve: at_work.reserve, ..Need::of(&Default::default(), 0) };
     WantedHandler {
         definition: at_work.definition.clone(),
-        place: Place::Auto,
+        place: ContextChoice::Auto,
         need,
         leaving: at_work.leaving,
         state: at_work.state.clone(),
@@ -494,7 +494,7 @@ fn others_committed(current: &Current, name: &str) -> Contexts {
     others.committed().unwrap()
 }
 
-/// What a handler would pay at a context for its inputs, with those who make them where they are.
+/// The cost to a handler at a context for its inputs, with those who make them where they are.
 fn crossing(world: &World, handler: &WantedHandler, context: &str) -> Load {
     let mut sum = Load::default();
     for stream in &handler.definition.reads {
@@ -528,7 +528,8 @@ fn some_placement_fits(world: &World) -> bool {
         names.iter().enumerate().all(|(at, &name)| {
             let (handler, context) = (&world.wanted[name], &empty.list()[place(at)].name);
             let crossing = crossing(&placed, handler, context);
-            let is_named = handler.place == Place::Auto || handler.place == Place::Named(context.clone());
+            let is_named =
+                handler.place == ContextChoice::Auto || handler.place == ContextChoice::Named(context.clone());
             let fits = is_named && fit(&handler.need, crossing, &contexts, place(at)).is_ok();
             contexts.commit(place(at), handler.need.committed(crossing));
             fits

@@ -1,7 +1,7 @@
 //! Random contexts, costs and needs.
 
 use crossdock_control::admission::{Class, Need};
-use crossdock_control::load::{Capacity, Context, Contexts, Cost, Flow, Kind, Load, SLICE_NS};
+use crossdock_control::load::{Capacity, Context, Contexts, CoreKind, Cost, Flow, Load, SLICE_NS};
 use proptest::prelude::*;
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -16,7 +16,7 @@ pub(crate) fn load() -> impl Strategy<Value = Load> {
 }
 
 pub(crate) fn capacity() -> impl Strategy<Value = Capacity> {
-    let kind = prop_oneof![Just(Kind::CCore), Just(Kind::GCore)];
+    let kind = prop_oneof![Just(CoreKind::CCore), Just(CoreKind::GCore)];
     let most = (500..=1000u64, 40..200u64, prop_oneof![Just(u64::MAX), 1000..5000u64]);
     let most = most.prop_map(|(ms, buffers, bytes_per_s)| Load { buffers, bytes_per_s, ..time(ms) });
     (kind, prop::option::of(0..3u32), most, 0..40u8).prop_map(|(kind, cpu, most, margin_percent)| Capacity {
@@ -33,7 +33,7 @@ pub(crate) fn contexts() -> impl Strategy<Value = Vec<Context>> {
     let system = (0..100u64, 0..8u64).prop_map(|(ms, buffers)| Load { buffers, ..time(ms) });
     prop::collection::vec((capacity(), system), 1..6).prop_map(|all| {
         let named = all.into_iter().enumerate().map(|(number, (capacity, system))| {
-            let kind = if capacity.kind == Kind::CCore { "c-core" } else { "g-core" };
+            let kind = if capacity.kind == CoreKind::CCore { "c-core" } else { "g-core" };
             Context { name: format!("{kind}-{number}"), capacity, system }
         });
         named.collect()

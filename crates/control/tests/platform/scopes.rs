@@ -2,7 +2,7 @@
 
 use crate::plans::{Draft, draft, formats, kind_of};
 use crate::random;
-use crossdock_control::admission::Place;
+use crossdock_control::admission::ContextChoice;
 use crossdock_control::load::{Flow, Load};
 use crossdock_control::plan::scope::{Ledger, Links, Scope, StreamIndex};
 use crossdock_control::plan::{
@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Handlers that there may be; the last two may be replicas of one.
 const MANY: usize = 10;
 
-/// What a change makes of some handlers, by their numbers: others, or none.
-type Step = Vec<(usize, Option<Draft>)>;
+/// The handlers that a change makes, by their numbers: others, or none.
+type HandlerChanges = Vec<(usize, Option<Draft>)>;
 
 #[derive(Clone, Debug)]
 struct History {
     platform: Current,
-    steps: Vec<Step>,
+    steps: Vec<HandlerChanges>,
 }
 
 fn history() -> impl Strategy<Value = History> {
@@ -89,7 +89,7 @@ impl Kept {
         (plan(&current, &stay.chain(change).collect()), scope)
     }
 
-    /// What is kept is what is found anew.
+    /// The kept sums equal those that are found anew.
     fn check(&self) -> Result<(), TestCaseError> {
         let (mut index, mut sums) = (StreamIndex::default(), vec![Load::default(); self.current.contexts.len()]);
         for (name, there) in &self.current.handlers {
@@ -105,7 +105,7 @@ impl Kept {
     }
 }
 
-/// What can be compared of a refusal: which cycle is found first, and what would make room, may differ.
+/// The comparable part of a refusal: which cycle is found first, and what would make room, may differ.
 fn about(refusals: &[Refusal]) -> Vec<String> {
     let text = |refusal: &Refusal| match refusal {
         Refusal::Cycle { .. } => "cycle".to_owned(),
@@ -120,7 +120,7 @@ fn wanted(draft: &Draft, number: usize, names: &[String]) -> WantedHandler {
     if number + 2 >= MANY && handler.definition.version > 1 {
         handler.definition.replica_of = Some("both".to_owned());
         handler.definition.makes = "both".to_owned();
-        handler.place = Place::Named(names[number % names.len()].clone());
+        handler.place = ContextChoice::Named(names[number % names.len()].clone());
     }
     handler
 }

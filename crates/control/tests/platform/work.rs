@@ -1,4 +1,4 @@
-//! What counts of a handler: its estimate, and then what it takes at work.
+//! The cost of a handler that counts: its estimate, and then what it takes at work.
 
 use crossdock_control::load::Cost;
 use crossdock_control::work::{AtWork, PROBATION_S, Worked};
@@ -91,7 +91,7 @@ fn on_probation_a_handler_may_not_take_far_more_than_its_estimate() {
 
 proptest! {
     #[test]
-    fn what_is_counted_at_work_gives_a_cost(
+    fn counts_at_work_give_a_cost(
         counts in prop::collection::vec(prop::array::uniform7(0.0..1e9f64), 0..10),
         part in 0.0..10.0f64,
     ) {

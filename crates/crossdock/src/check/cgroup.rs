@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_bounded_or_cannot_be_read_is_no_bound() {
+    fn a_limit_that_is_unbounded_or_unreadable_is_no_bound() {
         for group in ["", "0::/\n", "garbage", "0::", "1:name=systemd:/x\n"] {
             assert_eq!(quota(group, files(&[("cpu.max", "max 100000")])), None, "{group}");
             assert_eq!(room_bytes(group, files(&[("memory.max", "max")])), None, "{group}");

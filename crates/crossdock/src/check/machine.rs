@@ -21,13 +21,13 @@ use crate::http::client::Client;
 /// A limit of the process: what holds, and what it may be raised to. `u64::MAX` is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// What holds now.
+    /// The present limit.
     pub(crate) soft: u64,
-    /// What the process may raise it to by itself.
+    /// The highest limit that the process can set by itself.
     pub(crate) hard: u64,
 }
 
-/// What the kernel grants the UDP socket.
+/// The offload that the kernel grants the UDP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offload {
     /// It cuts super-packets.
@@ -41,7 +41,7 @@ pub(crate) type Tried<T = ()> = Result<T, (io::ErrorKind, String)>;
 
 /// The place of a socket or a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PathState {
     /// It is there: a socket, or a folder that may be written to.
     Usable,
     /// It is not there, and can be made.
@@ -92,11 +92,11 @@ pub(crate) struct Machine {
     /// The TCP address of the HTTP API, if one is configured.
     pub(crate) http: Option<Tried>,
     /// The place of the control socket.
-    pub(crate) control: Place,
+    pub(crate) control: PathState,
     /// The attach socket: its place, or for one without a file whether the name can be had.
-    pub(crate) attach: Option<Tried<Place>>,
+    pub(crate) attach: Option<Tried<PathState>>,
     /// The folder of what is kept.
-    pub(crate) state: Option<Place>,
+    pub(crate) state: Option<PathState>,
     /// The UDP address of the daemon that answers at the control socket.
     pub(crate) running: Option<SocketAddr>,
 }
@@ -162,7 +162,7 @@ impl Machine {
     pub(crate) fn other_user(&self) -> Option<&str> {
         let places = [Some(&self.control), self.attach.as_ref().and_then(|tried| tried.as_ref().ok())];
         places.into_iter().flatten().find_map(|place| match place {
-            Place::Foreign(user) if self.running.is_none() => Some(user.as_str()),
+            PathState::Foreign(user) if self.running.is_none() => Some(user.as_str()),
             _ => None,
         })
     }
@@ -210,17 +210,17 @@ fn running(control: &Path) -> Option<SocketAddr> {
     health.address.parse().ok()
 }
 
-fn attach_place(address: &AttachAddr) -> Tried<Place> {
+fn attach_place(address: &AttachAddr) -> Tried<PathState> {
     match address {
         AttachAddr::Path(path) => Ok(socket_place(path)),
-        AttachAddr::Abstract(_) => AttachListener::bind(address, false).map(|_| Place::Absent).map_err(complaint),
+        AttachAddr::Abstract(_) => AttachListener::bind(address, false).map(|_| PathState::Absent).map_err(complaint),
     }
 }
 
 /// Whether a socket's file can be made at a path.
-fn socket_place(path: &Path) -> Place {
+fn socket_place(path: &Path) -> PathState {
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => Place::Taken,
+        Ok(found) if !found.file_type().is_socket() => PathState::Taken,
         found => {
             let folder = match path.parent() {
                 Some(folder) if folder != Path::new("") => folder,
@@ -229,29 +229,29 @@ fn socket_place(path: &Path) -> Place {
             match (is_writable(folder), found) {
                 (false, Ok(socket)) => foreign_socket(&socket, folder),
                 (false, Err(_)) => refused(folder),
-                (true, Ok(_)) => Place::Usable,
-                (true, Err(_)) => Place::Absent,
+                (true, Ok(_)) => PathState::Usable,
+                (true, Err(_)) => PathState::Absent,
             }
         }
     }
 }
 
 /// A socket that this process cannot replace. systemd makes those that it passes as root, in the folder of the service's user.
-fn foreign_socket(socket: &fs::Metadata, folder: &Path) -> Place {
+fn foreign_socket(socket: &fs::Metadata, folder: &Path) -> PathState {
     let owners = [fs::metadata(folder).map_or(0, |found| found.uid()), socket.uid()];
     let own = rustix::process::geteuid().as_raw();
     let user = owners.into_iter().find(|uid| ![0, own].contains(uid)).unwrap_or(socket.uid());
-    if user == own { Place::Refused(folder.to_owned()) } else { Place::Foreign(user_name(user)) }
+    if user == own { PathState::Refused(folder.to_owned()) } else { PathState::Foreign(user_name(user)) }
 }
 
 /// A folder in which no file can be made.
-fn refused(folder: &Path) -> Place {
+fn refused(folder: &Path) -> PathState {
     let nearest = ancestors(folder).find_map(|nearest| Some((nearest == folder, fs::metadata(nearest).ok()?.uid())));
     let own = rustix::process::geteuid().as_raw();
     match nearest {
-        Some((_, user)) if ![0, own].contains(&user) => Place::Foreign(user_name(user)),
-        Some((true, _)) => Place::Refused(folder.to_owned()),
-        _ => Place::Missing(folder.to_owned()),
+        Some((_, user)) if ![0, own].contains(&user) => PathState::Foreign(user_name(user)),
+        Some((true, _)) => PathState::Refused(folder.to_owned()),
+        _ => PathState::Missing(folder.to_owned()),
     }
 }
 
@@ -272,16 +272,16 @@ fn user_name(uid: u32) -> String {
 }
 
 /// Whether files can be made in a folder, which is made first where it is not there.
-fn folder_place(path: &Path) -> Place {
+fn folder_place(path: &Path) -> PathState {
     if let Ok(found) = fs::metadata(path) {
         return match (found.is_dir(), is_writable(path)) {
-            (false, _) => Place::Taken,
-            (true, true) => Place::Usable,
+            (false, _) => PathState::Taken,
+            (true, true) => PathState::Usable,
             (true, false) => refused(path),
         };
     }
     match ancestors(path).skip(1).find(|folder| folder.exists()) {
-        Some(folder) if is_writable(folder) => Place::Absent,
+        Some(folder) if is_writable(folder) => PathState::Absent,
         _ => refused(path),
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
     findings
 }
 
-/// What a line of `/proc/meminfo` says, in bytes.
+/// The value of a line of `/proc/meminfo`, in bytes.
 fn meminfo(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)

@@ -97,11 +97,11 @@ fn text(findings: &[Finding], width: Width) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::machine::{Limit, Offload, Place};
+    use super::machine::{Limit, Offload, PathState};
     use super::*;
     use std::collections::BTreeMap;
 
-    /// What the default configuration asks.
+    /// The needs of the default configuration.
     pub(super) fn wanted() -> Wanted {
         Wanted::of(&Config::default(), Path::new(""))
     }
@@ -126,8 +126,8 @@ mod tests {
             udp: Ok(Offload { gso: true, gro: true }),
             offload: Ok(Offload { gso: true, gro: true }),
             http: None,
-            control: Place::Absent,
-            attach: Some(Ok(Place::Absent)),
+            control: PathState::Absent,
+            attach: Some(Ok(PathState::Absent)),
             state: None,
             running: None,
         }
@@ -156,7 +156,7 @@ mod tests {
     fn remedies_are_listed_under_the_table_within_80_columns() {
         let mut machine = machine();
         machine.settings.insert("/proc/sys/net/core/rmem_max", "212992\n".to_owned());
-        machine.control = Place::Missing("/run/crossdock".into());
+        machine.control = PathState::Missing("/run/crossdock".into());
         let text = text(&findings(&machine, &wanted()), Width::Columns(80));
         assert!(text.lines().all(|line| line.starts_with(' ') || line.chars().count() <= 80), "{text}");
         assert!(text.contains("\n    sudo sysctl -w net.core.rmem_max=4194304\n"), "{text}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use crossdock_mailbox::attach::AttachAddr;
 
 use super::finding::Finding;
-use super::machine::{Machine, Place, Tried};
+use super::machine::{Machine, PathState, Tried};
 use super::wanted::Wanted;
 
 /// The first kernel with all that is needed: memory that others can be kept from writing (`F_SEAL_FUTURE_WRITE`).
@@ -40,27 +40,27 @@ fn kernel(release: &str) -> Finding {
     }
 }
 
-fn socket(item: &'static str, path: &Path, place: &Place, is_running: bool, wanted: &Wanted) -> Finding {
+fn socket(item: &'static str, path: &Path, place: &PathState, is_running: bool, wanted: &Wanted) -> Finding {
     let shown = path.display().to_string();
     match place {
         // The kernel's bound, with the zero byte behind the path.
         _ if path.as_os_str().len() > 107 => Finding::ok(item, "too long", "107 bytes")
             .problem(format_args!("a socket cannot have a path of more than 107 bytes: {shown}")),
-        Place::Usable if is_running => Finding::ok(item, "used by the daemon", shown),
-        Place::Usable => Finding::ok(item, "left behind", shown),
-        Place::Absent => Finding::ok(item, "free", shown),
-        Place::Taken => Finding::ok(item, "no socket", shown)
+        PathState::Usable if is_running => Finding::ok(item, "used by the daemon", shown),
+        PathState::Usable => Finding::ok(item, "left behind", shown),
+        PathState::Absent => Finding::ok(item, "free", shown),
+        PathState::Taken => Finding::ok(item, "no socket", shown)
             .problem("something else has that name, and the daemon does not remove it")
             .command(format_args!("ls -ld {}", path.display())),
         // systemd, or another user's daemon, may write where this user may not.
         _ if is_running => Finding::ok(item, "used by the daemon", shown),
-        Place::Foreign(user) => foreign(item, shown, user, wanted),
-        Place::Refused(folder) => refused(Finding::ok(item, "refused", shown), folder),
-        Place::Missing(folder) => missing(Finding::ok(item, "refused", shown), folder),
+        PathState::Foreign(user) => foreign(item, shown, user, wanted),
+        PathState::Refused(folder) => refused(Finding::ok(item, "refused", shown), folder),
+        PathState::Missing(folder) => missing(Finding::ok(item, "refused", shown), folder),
     }
 }
 
-/// What another user's daemon has, or is to have: only that user can check it.
+/// The place of another user's daemon: only that user can check it.
 fn foreign(item: &'static str, shown: impl Display, user: &str, wanted: &Wanted) -> Finding {
     let why =
         format_args!("it belongs to the user {user}, which is right if the daemon runs as {user}; check as that user");
@@ -93,7 +93,7 @@ fn missing(finding: Finding, folder: &Path) -> Finding {
         .lasting("/etc/tmpfiles.d/60-crossdock.conf", format_args!("d {folder} 0750 crossdock crossdock"))
 }
 
-fn attach(address: &AttachAddr, tried: &Tried<Place>, machine: &Machine, wanted: &Wanted) -> Finding {
+fn attach(address: &AttachAddr, tried: &Tried<PathState>, machine: &Machine, wanted: &Wanted) -> Finding {
     let item = "attach socket";
     let is_running = machine.running == Some(wanted.context.listen);
     match (address, tried, machine.other_user()) {
@@ -108,17 +108,17 @@ fn attach(address: &AttachAddr, tried: &Tried<Place>, machine: &Machine, wanted:
     }
 }
 
-fn state(folder: &Path, place: &Place, wanted: &Wanted) -> Finding {
+fn state(folder: &Path, place: &PathState, wanted: &Wanted) -> Finding {
     let (item, shown) = ("state_dir", folder.display().to_string());
     match place {
-        Place::Usable => Finding::ok(item, "writable", shown),
-        Place::Absent => Finding::ok(item, "to be made", shown),
-        Place::Taken => Finding::ok(item, "no folder", shown)
+        PathState::Usable => Finding::ok(item, "writable", shown),
+        PathState::Absent => Finding::ok(item, "to be made", shown),
+        PathState::Taken => Finding::ok(item, "no folder", shown)
             .problem("something else has that name; set another `state_dir` in [morph]")
             .command(format_args!("ls -ld {}", folder.display())),
-        Place::Foreign(user) => foreign(item, shown, user, wanted),
-        Place::Refused(_) => refused(Finding::ok(item, "refused", shown), folder),
-        Place::Missing(_) => missing(Finding::ok(item, "refused", shown), folder),
+        PathState::Foreign(user) => foreign(item, shown, user, wanted),
+        PathState::Refused(_) => refused(Finding::ok(item, "refused", shown), folder),
+        PathState::Missing(_) => missing(Finding::ok(item, "refused", shown), folder),
     }
 }
 
@@ -155,25 +155,25 @@ mod tests {
         let path = folder.join("control.sock");
         let finding = |place, running| socket("control socket", &path, &place, running, &packaged());
         for (place, running, verdict) in [
-            (Place::Absent, false, Verdict::Ok),
-            (Place::Usable, false, Verdict::Ok),
-            (Place::Usable, true, Verdict::Ok),
-            (Place::Refused(folder.clone()), true, Verdict::Ok),
-            (Place::Foreign("crossdock".to_owned()), true, Verdict::Ok),
-            (Place::Foreign("crossdock".to_owned()), false, Verdict::Unknown),
-            (Place::Taken, false, Verdict::Problem),
-            (Place::Refused(folder.clone()), false, Verdict::Problem),
-            (Place::Missing(folder.clone()), false, Verdict::Problem),
+            (PathState::Absent, false, Verdict::Ok),
+            (PathState::Usable, false, Verdict::Ok),
+            (PathState::Usable, true, Verdict::Ok),
+            (PathState::Refused(folder.clone()), true, Verdict::Ok),
+            (PathState::Foreign("crossdock".to_owned()), true, Verdict::Ok),
+            (PathState::Foreign("crossdock".to_owned()), false, Verdict::Unknown),
+            (PathState::Taken, false, Verdict::Problem),
+            (PathState::Refused(folder.clone()), false, Verdict::Problem),
+            (PathState::Missing(folder.clone()), false, Verdict::Problem),
         ] {
             assert_eq!(finding(place.clone(), running).verdict, verdict, "{place:?} {running}");
         }
-        let command = finding(Place::Missing(folder.clone()), false).command;
+        let command = finding(PathState::Missing(folder.clone()), false).command;
         assert_eq!(command.as_deref(), Some("sudo install -d -o \"$(id -un)\" -m 0750 /run/crossdock"));
         let long = PathBuf::from("x".repeat(108));
-        let finding = socket("control socket", &long, &Place::Absent, false, &packaged());
+        let finding = socket("control socket", &long, &PathState::Absent, false, &packaged());
         assert_eq!(finding.verdict, Verdict::Problem);
-        assert_eq!(state(&folder, &Place::Absent, &packaged()).verdict, Verdict::Ok);
-        let finding = state(&folder, &Place::Refused(folder.clone()), &packaged());
+        assert_eq!(state(&folder, &PathState::Absent, &packaged()).verdict, Verdict::Ok);
+        let finding = state(&folder, &PathState::Refused(folder.clone()), &packaged());
         assert_eq!((finding.verdict, finding.command.as_deref()), (Verdict::Problem, Some("ls -ld /run/crossdock")));
         assert_eq!(finding.lasting, None, "a folder that is there keeps its owner");
     }
@@ -182,7 +182,7 @@ mod tests {
     fn the_daemon_of_another_user_is_to_be_checked_as_that_user() {
         let mut wanted = packaged();
         wanted.context.morph.state_dir = Some("/var/lib/crossdock".into());
-        let other = || Place::Foreign("crossdock".to_owned());
+        let other = || PathState::Foreign("crossdock".to_owned());
         let in_use = || (ErrorKind::AddrInUse, String::new());
         let machine = Machine {
             control: other(),
@@ -207,7 +207,7 @@ mod tests {
         let in_use = Err((ErrorKind::AddrInUse, String::new()));
         let running = Machine { running: Some(wanted().context.listen), ..machine() };
         for (tried, machine, verdict) in [
-            (Ok(Place::Absent), machine(), Verdict::Ok),
+            (Ok(PathState::Absent), machine(), Verdict::Ok),
             (in_use.clone(), running, Verdict::Ok),
             (in_use, machine(), Verdict::Problem),
         ] {

@@ -98,7 +98,7 @@ impl Wanted {
         self.files_before_clients() + CLIENT_FILES * self.clients() + pending + listeners * MOST_CONNECTIONS as u64
     }
 
-    /// What a limit of open files means, if it lets fewer clients attach than the configuration.
+    /// The meaning of a limit of open files, if it lets fewer clients attach than the configuration.
     pub(crate) fn few_files(&self, limit: u64) -> Option<String> {
         let clients = limit.saturating_sub(self.files_before_clients()) / CLIENT_FILES;
         (clients < self.clients()).then(|| {

@@ -48,7 +48,7 @@ pub(crate) struct Publish {
     /// Publish at most N records per second, such as 1000, 2.5k or 1M [default: no limit]
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub(crate) rate: Option<f64>,
-    /// What to do about a row that does not match the schema
+    /// Action for a row that does not match the schema
     #[arg(long, value_name = "POLICY", default_value = "stop")]
     pub(crate) on_error: OnError,
     /// CSV values that mean null in every nullable field, comma-separated, in addition to the empty value [default: NA, and
@@ -178,13 +178,13 @@ pub(crate) struct Subscribe {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, num_args = 0..=1, require_equals = true,
         default_missing_value = "8760h")]
     pub(crate) wait: Option<Duration>,
-    /// What to do about a record that the encoding cannot hold, such as text that is not UTF-8
+    /// Action for a record that the encoding cannot hold, such as text that is not UTF-8
     #[arg(long, value_name = "POLICY", default_value = "skip")]
     pub(crate) on_error: OnError,
-    /// What to do about a record that the query cannot compute: a division by zero, an overflow, an impossible CAST
+    /// Action for a record that the query cannot compute: a division by zero, an overflow, an impossible CAST
     #[arg(long, value_name = "POLICY", default_value = "skip")]
     pub(crate) on_row_error: OnRowError,
-    /// What the daemon does when this subscriber is too slow: block the publisher, drop_oldest, or disconnect
+    /// Action of the daemon when this subscriber is too slow: block the publisher, drop_oldest, or disconnect
     /// [default: the daemon's configuration]
     #[arg(long, value_name = "POLICY")]
     pub(crate) on_overflow: Option<Overflow>,

@@ -250,7 +250,7 @@ pub(crate) struct MessageCoding {
     /// Field that holds the messages
     #[arg(long, value_name = "NAME", default_value = MESSAGE_FIELD)]
     pub(crate) field: String,
-    /// What precedes each message in its field: none; length, the message's length (Protobuf); or confluent, the id of its
+    /// Bytes before each message in its field: none; length, the message's length (Protobuf); or confluent, the id of its
     /// schema in a schema registry (with --decode only)
     #[arg(long, value_name = "FRAMING", default_value = "none", value_parser = parse_framing())]
     pub(crate) framing: Framing,

@@ -118,7 +118,7 @@ pub(crate) struct HandlerArguments {
     /// Batches that the handler may process in one turn while other handlers of its context wait [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) weight: Option<u32>,
-    /// What happens when the handler's input queue is full: block the publishers (no record is lost), or drop records
+    /// Action when the handler's input queue is full: block the publishers (no record is lost), or drop records
     /// and count them [default: block]
     #[arg(long, value_name = "POLICY", value_parser = words([("block", WhenFull::Block), ("drop", WhenFull::Drop)]))]
     pub(crate) when_full: Option<WhenFull>,
@@ -137,15 +137,15 @@ pub(crate) struct HandlerArguments {
     /// with its batch [default: 1s, or `stuck_after_ms` under `[platform]` of the daemon's configuration]
     #[arg(long, value_name = "TIME", value_parser = parse_stuck_after)]
     pub(crate) stuck_after: Option<u64>,
-    /// What happens when the handler repeatedly exceeds its budget: move it to a g-core, or stop it; if no g-core
+    /// Action when the handler repeatedly exceeds its budget: move it to a g-core, or stop it; if no g-core
     /// has room, or with --place, it stays and gets no more time than its budget allows [default: move]
     #[arg(long, value_name = "POLICY", value_parser = words([("move", OverBudget::Move), ("stop", OverBudget::Stop)]))]
     pub(crate) over_budget: Option<OverBudget>,
-    /// What happens when the handler panics or does not return: restart it with new state, or stop it
+    /// Action when the handler panics or does not return: restart it with new state, or stop it
     /// [default: restart]
     #[arg(long, value_name = "POLICY", value_parser = words([("restart", OnFault::Restart), ("stop", OnFault::Stop)]))]
     pub(crate) on_fault: Option<OnFault>,
-    /// What the query does with a record that it cannot compute, such as a division by zero: skip and count it, or
+    /// Action of the query for a record that it cannot compute, such as a division by zero: skip and count it, or
     /// make the expression null [default: skip]
     #[arg(long, value_name = "POLICY", value_parser = words([("skip", OnRowError::Skip), ("null", OnRowError::Null)]))]
     pub(crate) on_row_error: Option<OnRowError>,

@@ -28,7 +28,7 @@ pub(crate) use self::mailbox::{
 };
 use crate::version;
 
-/// What `crossdock` prints without arguments.
+/// The text that `crossdock` prints without arguments.
 pub(crate) const START: &str = "\
 Crossdock is a message broker that runs SQL on messages in transit.
 

@@ -1,11 +1,11 @@
-//! What is wrong with a configuration file: where, and what was perhaps meant.
+//! The error of a configuration file: its place, and the key that was perhaps meant.
 
 use std::path::Path;
 
 use super::{Config, SECTIONS};
 use crate::failure::Failure;
 
-/// What is wrong with the file, where, and what was perhaps meant.
+/// The error of the file: its place, and the key that was perhaps meant.
 pub(super) fn complaint(error: &toml::de::Error, text: &str, path: &Path) -> Failure {
     let start = error.span().map_or(0, |span| span.start).min(text.len());
     let before = text.get(..start).unwrap_or("");

@@ -72,7 +72,7 @@ fn stuck_after<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Opti
 }
 
 impl HandlerSection {
-    /// What is wanted.
+    /// The specification of the handler.
     pub(crate) fn spec(&self) -> HandlerSpec {
         let HandlerSection { name, sql, native, input_streams, output_stream, parameters, place, .. } = self.clone();
         HandlerSpec {
@@ -101,7 +101,7 @@ impl HandlerSection {
         }
     }
 
-    /// What does not go together, each key being right for itself.
+    /// Values that do not go together, each key being right for itself.
     pub(super) fn contradiction(&self) -> Option<String> {
         let why = match (&self.sql, &self.native) {
             (Some(_), Some(_)) => "has both `sql` and `native`; keep one",

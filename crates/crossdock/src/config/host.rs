@@ -1,5 +1,5 @@
-//! What processes on this machine may share with the daemon, and how this node stands among others: `[host]`, `[node]`,
-//! `[[mailbox]]` and `[[task]]`.
+//! The resources that processes on this machine may share with the daemon, and how this node stands among others:
+//! `[host]`, `[node]`, `[[mailbox]]` and `[[task]]`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ impl HostSection {
         }
     }
 
-    /// What does not go together.
+    /// Values that do not go together.
     pub(super) fn contradiction(&self) -> Option<String> {
         let longest = self.max_message_bytes;
         let memories = [

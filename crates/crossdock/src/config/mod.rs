@@ -33,11 +33,11 @@ pub(crate) struct Config {
     pub(crate) context: ContextConfig,
     /// The bounds of what attached processes use.
     pub(crate) host: HostSection,
-    /// Who may attach by shared memory.
+    /// The users that may attach by shared memory.
     pub(crate) attach: AttachConfig,
     /// This node's name, and other nodes.
     pub(crate) node: NodeSection,
-    /// What tasks may ask of the host.
+    /// The services of the host for tasks.
     pub(crate) services: ServicesConfig,
     /// How records are converted, and what is kept.
     pub(crate) morph: MorphConfig,
@@ -45,7 +45,7 @@ pub(crate) struct Config {
     pub(crate) platform: PlatformConfig,
     /// The HTTP API.
     pub(crate) control: ControlSection,
-    /// What is logged.
+    /// The log.
     pub(crate) log: LogSection,
     /// Streams that are there from the start.
     pub(crate) stream: Vec<StreamSection>,
@@ -140,7 +140,7 @@ impl Config {
         }
     }
 
-    /// What does not go together, each key being right for itself.
+    /// Values that do not go together, each key being right for itself.
     fn contradiction(&self) -> Option<String> {
         let mut nodes: BTreeSet<&str> = self.node.peer.iter().map(|peer| peer.name.as_str()).collect();
         if nodes.len() < self.node.peer.len() || !nodes.insert(&self.node.name) {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_reaches_the_context() {
+    fn configured_values_reach_the_context() {
         let text = "[context]\nlisten = \"[::1]:9\"\npacket_bytes = 1400\npin_cpu = 1\noverflow = \"disconnect\"\n";
         let config = Config::parse(text, Path::new("c")).unwrap_or_default();
         let context = config.of_context(Path::new(""));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_said() {
+    fn contradictions_are_reported() {
         for (text, expected) in [
             ("[host]\nclient_bytes = 1_048_576", "`client_bytes` is 1048576, and could never hold a message"),
             ("[[handler]]\nname = \"a\"\n", "[[handler]] `a` has neither `sql`"),

@@ -30,7 +30,7 @@ pub(super) fn off_or_loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Res
     Ok(Some(address))
 }
 
-/// What stands in front of the `/` of a mailbox's address; empty for `auto`.
+/// The part in front of the `/` of a mailbox's address; empty for `auto`.
 pub(super) fn auto_or_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let name = String::deserialize(deserializer)?;
     Ok(if name == "auto" { String::new() } else { checked_name(name)? })

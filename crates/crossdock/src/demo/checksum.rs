@@ -50,7 +50,7 @@ pub(crate) struct Rows {
     hash: Sha256,
 }
 
-/// What the rows come to.
+/// The checksum of the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
     /// How many there are.
@@ -86,7 +86,7 @@ impl Rows {
         self.bytes
     }
 
-    /// What they come to.
+    /// Their checksum.
     pub(crate) fn sum(&self) -> Sum {
         let digest = self.hash.clone().finalize();
         let checksum = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -137,7 +137,7 @@ year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_del
     }
 
     #[test]
-    fn what_is_bundled_is_what_lies_in_the_folder_of_the_data() {
+    fn bundled_files_are_those_in_the_folder_of_the_data() {
         for (bundled, name) in [(FLIGHTS, "flights.csv.gz"), (WEATHER, "weather.csv.gz")] {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
             let mut plain = Vec::new();

@@ -11,14 +11,14 @@ use crate::failure::{Failure, Outcome};
 
 /// One subscriber.
 pub(crate) struct Job {
-    /// What it is for.
+    /// Its purpose.
     pub(crate) name: &'static str,
     /// Its query.
     pub(crate) sql: &'static str,
     plain: Plain,
 }
 
-/// What a row adds to the rows that a subscriber should get.
+/// A row's share of the rows that a subscriber should get.
 enum Plain {
     /// A flight.
     A(fn(&Flight<'_>, &mut Rows)),
@@ -122,7 +122,7 @@ pub(crate) const JOBS: [Job; 6] = [
     },
 ];
 
-/// What each subscriber should get, by one plain pass over the text of each file.
+/// The rows that each subscriber should get, by one plain pass over the text of each file.
 pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Sum>> {
     let mut sums = vec![Rows::default(); JOBS.len()];
     pass(flights_csv, |row| {

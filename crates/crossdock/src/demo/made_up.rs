@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// What distinguishes a flight from all others.
+/// The key that distinguishes a flight from all others.
 #[derive(Clone, Copy)]
 pub(crate) struct FlightKey<'a> {
     /// Day of departure: year, month, day.

@@ -3,7 +3,7 @@
 //! `airline` is the main job, on real data, through the real parts, checked.
 //!
 //! A context is started in this process on a free port of 127.0.0.1. Two publishers and six subscribers connect to it through
-//! the library and its wire, as any client would. What each subscriber got is then compared with [`jobs`]' plain pass.
+//! the library and its wire, as any client would. The rows of each subscriber are then compared with [`jobs`]' plain pass.
 
 mod checksum;
 pub(crate) mod data;
@@ -100,7 +100,7 @@ fn airline(json: bool) -> Outcome {
     report.verdict()
 }
 
-/// What is about to happen, for people.
+/// An introduction, for people.
 fn introduce(streams: &[Stream], prepare_time: Duration) -> Outcome {
     let mut text = format!(
         "New York in 2013: {} on stream A, {} of weather on B.\n\

@@ -11,7 +11,7 @@ use crate::out;
 use crate::progress::style;
 use crate::quantity::{count, rate};
 
-/// What is shown while the replay runs.
+/// The display while the replay runs.
 pub(crate) struct Display<'a> {
     streams: &'a [Stream],
     bars: Option<Bars>,
@@ -77,7 +77,7 @@ impl<'a> Display<'a> {
     /// Takes the lines away.
     pub(crate) fn clear(&self) {
         if let Some(bars) = &self.bars {
-            // What cannot be cleared stays, which harms nothing.
+            // A bar that cannot be cleared stays, which harms nothing.
             let _ = bars.all.clear();
         }
     }

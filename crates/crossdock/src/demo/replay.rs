@@ -32,15 +32,15 @@ pub(crate) struct Stream {
     pub(crate) replay: Replay,
 }
 
-/// What a run came to.
+/// The results of a run.
 pub(crate) struct Results {
     /// From the first record published until the last subscriber received the end of its stream.
     pub(crate) time: Duration,
-    /// What each subscriber got, in the jobs' order.
+    /// The records of each subscriber, in the jobs' order.
     pub(crate) received: Vec<Received>,
 }
 
-/// What a subscriber got.
+/// The records of a subscriber.
 #[derive(Clone)]
 pub(crate) struct Received {
     /// Count and checksum of its rows.
@@ -220,7 +220,7 @@ fn receive(mut subscriber: Subscriber, count: &AtomicU64, started: Instant) -> R
     Ok(Received { sum: rows.sum(), bytes: rows.bytes(), time: started.elapsed(), first })
 }
 
-/// What all threads came to, or what went wrong first.
+/// The results of all threads, or the first error.
 fn join_all<T>(threads: Vec<ScopedJoinHandle<'_, Result<T, Trouble>>>) -> Result<Vec<T>, String> {
     let outcomes: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
     let mut results = Vec::new();

@@ -1,4 +1,4 @@
-//! What the demo came to: a table or JSON, and whether every subscriber got what it should.
+//! The results of the demo: a table or JSON, and whether every subscriber got what it should.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::out;
 use crate::quantity::{bytes, count, counted, rate, seconds};
 use crate::table::{Side, Width, render, wrapped};
 
-/// What was replayed and received, and what should have been.
+/// The replayed and received records, and those that should have been.
 pub(crate) struct Report<'a> {
     pub(crate) streams: &'a [Stream],
     pub(crate) jobs: &'a [Job],

@@ -135,7 +135,7 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// What is made of a stream, as far as it is made by the replica at a context if that is given.
+    /// The tree of handlers below a stream, as far as it is made by the replica at a context if that is given.
     fn below(&mut self, (stream, of): (&str, Option<&str>), depth: usize) {
         let handlers: &'a [HandlerInfo] = self.handlers;
         // A replica reads what the replica at its own context makes.
@@ -146,7 +146,7 @@ impl<'a> Tree<'a> {
             let place = handler.context.as_deref().unwrap_or(&handler.status);
             let name = handler.replica_of.as_ref().unwrap_or(&handler.name);
             let line = format!("{:1$}→ {2} @{3} → {4}", "", 2 * depth, name, place, handler.makes);
-            // What several streams lead to is followed once.
+            // A stream that several streams lead to is followed once.
             let is_new = self.shown.insert(&handler.name);
             self.text += &if is_new { format!("{line}\n") } else { format!("{line} (as above)\n") };
             if is_new {

@@ -1,4 +1,4 @@
-//! What a command line asks of a handler, on top of what it was before.
+//! The changes that a command line asks of a handler, on top of what it was before.
 
 use crossdock_runtime::HandlerSpec;
 
@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 pub(super) fn of(now: HandlerSpec, given: &HandlerArguments) -> Outcome<HandlerSpec> {
     let mut spec = now;
     if let Some(sql) = &given.sql {
-        // What only the former program read or named is no longer wanted.
+        // The streams and parameters of the former program alone are no longer wanted.
         spec.input_streams.clear();
         spec.native = None;
         spec.parameters.retain(|name, _| is_named(sql, name));

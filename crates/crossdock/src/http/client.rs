@@ -186,12 +186,12 @@ impl Client {
         })
     }
 
-    /// What an answer that is an error says.
+    /// The message of an answer that is an error.
     fn error(&self, status: StatusCode, body: &[u8]) -> Failure {
         let Ok(ErrorBody { error, .. }) = serde_json::from_slice(body) else {
             return self.broken(&format!("it answered {status}"));
         };
-        // What was asked is at fault, or how it was asked: only the first is the user's.
+        // The request is at fault, or how it was asked: only the first is the user's.
         let failure = |message: &str| match status {
             StatusCode::BAD_REQUEST => Failure::usage(message),
             _ => Failure::failed(message),

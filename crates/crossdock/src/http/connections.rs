@@ -90,7 +90,7 @@ where
 }
 
 /// Answers the requests of a connection.
-async fn converse<S>(io: S, routes: Router, place: Arc<Place>)
+async fn converse<S>(io: S, routes: Router, place: Arc<ConnectionSlot>)
 where
     S: tokio::io::AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -102,7 +102,11 @@ where
 }
 
 /// Answers one request. The connection is at work from the request's end to the answer's.
-async fn answer(request: Request<Incoming>, routes: Router, place: Arc<Place>) -> Result<Response, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    routes: Router,
+    place: Arc<ConnectionSlot>,
+) -> Result<Response, Infallible> {
     let (parts, body) = request.into_parts();
     let Ok(body) = tokio::time::timeout(SILENCE, read(body)).await else {
         let hint = "send all of the request at once";
@@ -163,7 +167,7 @@ impl Connections {
 
     /// A place for a connection. Where there is none left, the connection that has been silent longest is ended for it, of
     /// those of the same peer if it has too many; `None` if none is silent.
-    fn take(self: &Arc<Connections>, peer: Peer) -> Option<Place> {
+    fn take(self: &Arc<Connections>, peer: Peer) -> Option<ConnectionSlot> {
         let mut table = self.table();
         let mut given_way = None;
         let of_peer = table.open.values().filter(|connection| connection.peer == peer).count();
@@ -181,18 +185,18 @@ impl Connections {
         if let Some(task) = given_way {
             task.abort();
         }
-        Some(Place { connections: Arc::clone(self), number })
+        Some(ConnectionSlot { connections: Arc::clone(self), number })
     }
 }
 
 /// A connection's place among those that are served.
 #[derive(Debug)]
-struct Place {
+struct ConnectionSlot {
     connections: Arc<Connections>,
     number: u64,
 }
 
-impl Place {
+impl ConnectionSlot {
     fn change(&self, change: impl FnOnce(&mut Connection)) {
         // It may have given way meanwhile.
         if let Some(connection) = self.connections.table().open.get_mut(&self.number) {
@@ -205,17 +209,17 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.table().open.remove(&self.number);
     }
 }
 
 /// A request that is being answered.
-struct Work(Arc<Place>);
+struct Work(Arc<ConnectionSlot>);
 
 impl Work {
-    fn begin(place: Arc<Place>) -> Work {
+    fn begin(place: Arc<ConnectionSlot>) -> Work {
         place.change(|connection| connection.silent_since = None);
         Work(place)
     }
@@ -265,7 +269,7 @@ mod tests {
     fn the_longest_silent_connection_of_a_peer_with_too_many_gives_way() {
         let connections = Arc::new(Connections::default());
         let other = connections.take(user(2)).unwrap();
-        let places: Vec<Place> = (0..MOST_OF_PEER + 5).filter_map(|_| connections.take(user(1))).collect();
+        let places: Vec<ConnectionSlot> = (0..MOST_OF_PEER + 5).filter_map(|_| connections.take(user(1))).collect();
         assert_eq!(places.len(), MOST_OF_PEER + 5);
         assert_eq!((count(&connections, user(1)), count(&connections, user(2))), (MOST_OF_PEER, 1));
         let open: Vec<u64> = connections.table().open.keys().copied().collect();
@@ -277,7 +281,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_at_work_is_not_ended_and_a_peer_with_no_other_is_refused() {
         let connections = Arc::new(Connections::default());
-        let places: Vec<Arc<Place>> =
+        let places: Vec<Arc<ConnectionSlot>> =
             (0..MOST_OF_PEER).filter_map(|_| connections.take(user(1))).map(Arc::new).collect();
         let mut work: Vec<Work> = places.iter().map(|place| Work::begin(Arc::clone(place))).collect();
         assert!(connections.take(user(1)).is_none());
@@ -290,7 +294,8 @@ mod tests {
     #[test]
     fn peers_together_have_a_bound_too() {
         let connections = Arc::new(Connections::default());
-        let places: Vec<Place> = (0..MOST as u32 + 3).filter_map(|number| connections.take(user(number))).collect();
+        let places: Vec<ConnectionSlot> =
+            (0..MOST as u32 + 3).filter_map(|number| connections.take(user(number))).collect();
         assert_eq!((places.len(), connections.table().open.len()), (MOST + 3, MOST));
     }
 }

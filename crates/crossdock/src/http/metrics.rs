@@ -13,8 +13,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use crossdock_runtime::info::{
-    ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, HistogramInfo, Kind, MailboxInfo,
-    StreamInfo, Unit, Value,
+    ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, HistogramInfo, MailboxInfo,
+    MetricKind, StreamInfo, Unit, Value,
 };
 use crossdock_runtime::{ContextHandle, Stopped};
 use prometheus_client::collector::Collector;
@@ -31,7 +31,7 @@ use super::routes::{ask, error};
 
 /// The most rows of a kind that are exposed: streams, subscriptions, handlers and so on.
 const MAX_OF_A_KIND: usize = 1000;
-/// What the format calls itself.
+/// The format's own name.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Counters and gauges for Prometheus, as OpenMetrics text
@@ -162,7 +162,7 @@ fn labelled<'a>(name: &'static str, value: &'a str) -> Labels<'a> {
 const COUNTER: MetricType = MetricType::Counter;
 const GAUGE: MetricType = MetricType::Gauge;
 
-/// What stands at a family's head.
+/// The head of a family.
 #[derive(Clone, Copy)]
 struct Family<'a> {
     name: &'a str,
@@ -181,10 +181,10 @@ impl Families<'_> {
         let mut infos: Vec<&str> = Vec::new();
         for field in T::FIELDS {
             let (name, kind) = match field.about.kind {
-                Kind::Counter(name) => (name, COUNTER),
-                Kind::Gauge(name) => (name, GAUGE),
-                Kind::Histogram(name) => (name, MetricType::Histogram),
-                Kind::Info(name) if !infos.contains(&name) => {
+                MetricKind::Counter(name) => (name, COUNTER),
+                MetricKind::Gauge(name) => (name, GAUGE),
+                MetricKind::Histogram(name) => (name, MetricType::Histogram),
+                MetricKind::Info(name) if !infos.contains(&name) => {
                     infos.push(name);
                     let rows = reports.iter().zip(&labels).map(|(report, labels)| {
                         (labels.iter().cloned().chain(info_labels(report, name)).collect(), Value::Integer(1))
@@ -193,7 +193,7 @@ impl Families<'_> {
                     self.family(Family { name, help, unit: Unit::One, kind: GAUGE }, rows)?;
                     continue;
                 }
-                Kind::Info(_) | Kind::Label(_) | Kind::Listed => continue,
+                MetricKind::Info(_) | MetricKind::Label(_) | MetricKind::Listed => continue,
             };
             let family = Family { name, help: field.help, unit: field.about.unit, kind };
             let rows = reports.iter().zip(&labels);
@@ -267,7 +267,7 @@ fn series<'a, T>(field: &'static Field<T>, report: &'a T, labels: &Labels<'a>) -
 /// The labels of all metrics of a report.
 fn labels<T: Described>(report: &T) -> Labels<'_> {
     let label = |field: &'static Field<T>| match field.about.kind {
-        Kind::Label(name) => Some((name, text((field.value)(report)))),
+        MetricKind::Label(name) => Some((name, text((field.value)(report)))),
         _ => None,
     };
     T::FIELDS.iter().filter_map(label).collect()
@@ -278,7 +278,7 @@ fn info_labels<'a, T: Described>(
     report: &'a T,
     metric: &'static str,
 ) -> impl Iterator<Item = (&'static str, Cow<'a, str>)> {
-    let fields = T::FIELDS.iter().filter(move |field| field.about.kind == Kind::Info(metric));
+    let fields = T::FIELDS.iter().filter(move |field| field.about.kind == MetricKind::Info(metric));
     fields.map(|field| (field.name, text((field.value)(report))))
 }
 

@@ -38,12 +38,12 @@ pub(crate) struct ErrorBody {
     pub(crate) plan: Option<PlanInfo>,
 }
 
-/// What is wrong, and what would correct it.
+/// The fault, and its remedy.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ApiError {
-    /// What is wrong, in a sentence.
+    /// The fault, in a sentence.
     pub(crate) message: String,
-    /// What would correct it.
+    /// The remedy.
     pub(crate) hint: Option<String>,
     /// The whole error on several lines, with the place in the query, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ pub(crate) struct Contexts {
     /// All contexts, that one first, by what handlers run there and what room there is.
     #[serde(default)]
     pub(crate) platform: Vec<HandlerContextInfo>,
-    /// What changed on the platform.
+    /// The changes on the platform.
     #[serde(default)]
     pub(crate) control: ControlInfo,
 }
@@ -200,7 +200,7 @@ pub(crate) struct Handlers {
     pub(crate) handlers: Vec<HandlerInfo>,
 }
 
-/// What is wanted: handlers' specifications.
+/// The wanted state: handlers' specifications.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
@@ -243,7 +243,7 @@ pub(crate) struct MoveRequest {
 pub(crate) struct ChangeAnswer {
     /// Whether it was made; with `dry_run` it never is.
     pub(crate) applied: bool,
-    /// What was changed or would be, or why it cannot be.
+    /// The plan that was or would be carried out, or why it cannot be.
     pub(crate) plan: PlanInfo,
     /// From the request to the last context's having taken it, in us.
     pub(crate) took_us: Option<u64>,

@@ -1,4 +1,4 @@
-//! What the system says of this process.
+//! The system's figures for this process.
 
 use std::fs;
 

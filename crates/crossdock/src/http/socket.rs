@@ -31,8 +31,8 @@ fn first_there(own: PathBuf, service: &Path) -> PathBuf {
     if std::fs::symlink_metadata(&own).is_err() && service.exists() { service.to_owned() } else { own }
 }
 
-/// What distinguishes a file from another that came to stand at its path: device, inode, and since inodes are used again, when it was made
-/// (nothing ever changes the contents of a socket).
+/// The identity of a file among others that came to stand at its path: device, inode, and since inodes are used again,
+/// when it was made (nothing ever changes the contents of a socket).
 type Identity = (u64, u64, i64, i64);
 
 fn identity(metadata: &Metadata) -> Identity {

@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The interval of the daemon's reports, and some more.
 const INTERVAL: Duration = Duration::from_millis(120);
 
-/// What the daemon has reported as dropped, by reason.
+/// The drops that the daemon has reported, by reason.
 pub(super) struct Drops {
     by_reason: BTreeMap<String, u64>,
     next: Instant,

@@ -30,7 +30,7 @@ pub(super) fn page() -> String {
 struct Block<'a> {
     /// The section's head, such as `[context]`.
     section: Option<&'a str>,
-    /// What it says, without the `#` in front.
+    /// Its text, without the `#` in front.
     text: Vec<&'a str>,
     /// The keys with their defaults.
     keys: Vec<&'a str>,

@@ -60,7 +60,7 @@ fn name_of(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// What stands behind the title in a page's head.
+/// The text behind the title in a page's head.
 fn source() -> String {
     format!("crossdock {}", version::VERSION)
 }

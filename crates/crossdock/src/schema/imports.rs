@@ -26,7 +26,7 @@ pub(super) fn imports(own: &Path, others: &[PathBuf], text: &str) -> Vec<(String
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token<'a> {
     Word(&'a str),
-    /// What is between the quotes, as it is written.
+    /// The text between the quotes, as it is written.
     Quoted(&'a str),
     Mark(char),
 }

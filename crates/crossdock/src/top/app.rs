@@ -1,4 +1,4 @@
-//! What `top` shows, and what its keys change.
+//! The view of `top`, and what its keys change.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::lists::losses;
 /// Events that are kept to be shown.
 const MAX_EVENTS: usize = 100;
 
-/// What the daemon said of itself at one time.
+/// The daemon's figures at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,
@@ -30,14 +30,14 @@ pub(super) struct Snapshot {
     pub(super) events: Vec<EventInfo>,
 }
 
-/// What is counted a second, between two looks.
+/// The counts a second, between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Rate {
     pub(super) records_per_s: u64,
     pub(super) bytes_per_s: u64,
 }
 
-/// What `--once --json` prints.
+/// The figures that `--once --json` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Figures<'a> {
     address: &'a str,
@@ -109,7 +109,7 @@ pub(super) struct App {
     pub(super) has_help: bool,
 }
 
-/// What stands in the middle of the screen.
+/// The middle of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Middle {
     #[default]
@@ -206,7 +206,7 @@ impl App {
         }
     }
 
-    /// What a key does; whether that is not to end it.
+    /// Handles a key; whether that is not to end it.
     pub(super) fn press(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Char('q') => return false,

@@ -125,11 +125,11 @@ fn framed(title: String, has_keys: bool) -> Block<'static> {
 /// A column: what stands in it, and its width.
 type Column<'a, T> = (Shown<'a, T>, Constraint);
 
-/// What stands in a column.
+/// The content of a column.
 enum Shown<'a, T> {
     /// A field, as it is declared.
     Field(&'static str),
-    /// What is made of several fields, or of two snapshots: a heading, and the text, at this side.
+    /// A column that is made of several fields, or of two snapshots: a heading, and the text, at this side.
     Made(&'static str, Side, &'a dyn Fn(&T) -> String),
 }
 
@@ -298,7 +298,7 @@ fn draw_subscriptions(app: &App, latest: &Snapshot, area: Rect, buffer: &mut Buf
     frame(app, List::Subscriptions, area, title, empty).draw(&columns, &latest.subscriptions, buffer);
 }
 
-/// What is wrong with what is chosen: losses by reason, sampling, faults and the like, as far as there are any.
+/// The faults of the chosen row: losses by reason, sampling, faults and the like, as far as there are any.
 fn detail_of(app: &App, latest: &Snapshot) -> String {
     fn of<T: Described>(name: &str, report: &T, fields: &[&str]) -> String {
         let is_some = |field: &&&str| {

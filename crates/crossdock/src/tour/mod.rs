@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossdock_runtime::{ContextConfig, ContextHandle, MorphConfig, PassedSockets};
 
-use self::steps::{FILE, Runs, STEPS, Step, words};
+use self::steps::{FILE, Runs, STEPS, TourStep, words};
 use crate::cli::Tour as Arguments;
 use crate::demo::data;
 use crate::failure::{Failure, Outcome};
@@ -28,7 +28,7 @@ use crate::table::wrapped;
 
 /// The pause between two looks at a command that runs.
 const LOOK: Duration = Duration::from_millis(20);
-/// What the publisher says, in the tour's folder.
+/// The messages of the publisher, in the tour's folder.
 const PUBLISHER_STDERR: &str = "publish.stderr";
 /// The screen of commands whose output is no terminal.
 const SCREEN: [(&str, &str); 2] = [("COLUMNS", "80"), ("LINES", "24")];
@@ -63,8 +63,8 @@ struct Tour {
     server: Option<Server>,
     socket: Option<SocketFile>,
     publisher: Option<Child>,
-    /// What the publisher is started with, again if it has come to its end.
-    publishes: Option<&'static Step>,
+    /// The step that starts the publisher, again if it has come to its end.
+    publishes: Option<&'static TourStep>,
     folder: Folder,
 }
 
@@ -73,7 +73,7 @@ struct Folder(PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is in the folder for temporary files, where it is removed some day.
+        // A folder that cannot be removed is in the folder for temporary files, where it is removed some day.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -112,7 +112,7 @@ impl Tour {
         // The socket before the context's threads: it sets the umask for a moment.
         let (unix, socket) = SocketFile::bind(&folder.0.join("control.sock"))?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        // What is deployed is kept until the folder goes: without that, each answer would say that it is not.
+        // The deployed handlers are kept until the folder goes: without that, each answer would say that it is not.
         let morph = MorphConfig { state_dir: Some(folder.0.join("state")), ..MorphConfig::default() };
         let config = ContextConfig { listen, morph, ..ContextConfig::default() };
         let context = ContextHandle::prepare(config, PassedSockets::default()).map_err(|error| failed(&error))?;
@@ -132,7 +132,7 @@ impl Tour {
     }
 
     /// Explains a step, and runs its command.
-    fn step(&mut self, number: usize, step: &'static Step) -> Outcome {
+    fn step(&mut self, number: usize, step: &'static TourStep) -> Outcome {
         self.check_signal()?;
         let bold = console::style(format!("$ {}", step.command)).bold();
         out::print(format!("\n{}\n{bold}\n", wrapped(&format!("({number}/{}) {}", STEPS.len(), step.text), 0)))?;
@@ -153,7 +153,7 @@ impl Tour {
     }
 
     /// The command of a step, for the tour's daemon.
-    fn command(&self, step: &Step) -> Outcome<Command> {
+    fn command(&self, step: &TourStep) -> Outcome<Command> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::failed(format!("cannot find the program's own file: {error}")))?;
         let mut command = Command::new(program);
@@ -202,7 +202,7 @@ impl Tour {
     }
 
     /// Runs a command to its end.
-    fn run(&mut self, step: &Step) -> Outcome {
+    fn run(&mut self, step: &TourStep) -> Outcome {
         let mut child = self.command(step)?.spawn().map_err(|error| not_run(step, &error))?;
         let status = loop {
             match child.try_wait().map_err(|error| not_run(step, &error))? {
@@ -251,6 +251,6 @@ impl Tour {
 }
 
 /// A command that cannot be run.
-fn not_run(step: &Step, error: &io::Error) -> Failure {
+fn not_run(step: &TourStep, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot run `{}`: {error}", step.command))
 }

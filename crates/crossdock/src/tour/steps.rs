@@ -1,4 +1,4 @@
-//! What the tour shows: a text and a command for each step.
+//! The steps of the tour: a text and a command for each step.
 
 /// How a step's command is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(super) enum Runs {
 
 /// A step of the tour.
 #[derive(Debug)]
-pub(super) struct Step {
-    /// What happens, in a few sentences.
+pub(super) struct TourStep {
+    /// The description, in a few sentences.
     pub(super) text: &'static str,
     /// The command, as it is typed into a shell.
     pub(super) command: &'static str,
@@ -26,21 +26,21 @@ pub(super) struct Step {
 pub(super) const FILE: &str = "flights.csv";
 
 /// All steps.
-pub(super) const STEPS: [Step; 8] = [
-    Step {
+pub(super) const STEPS: [TourStep; 8] = [
+    TourStep {
         text: "The daemon is one program. It needs no configuration and no privileges, and it listens on this machine \
                only. The tour runs it in its own process, on a free port.",
         command: "crossdock serve &",
         runs: Runs::Daemon,
     },
-    Step {
+    TourStep {
         text: "A publisher sends typed records to a stream; its first publisher creates the stream. This one sends the \
                flights that left New York in 2013 to the stream A, 2000 per second. The types come from the file. Its \
                own output is left out here.",
         command: "crossdock publish A flights.csv --rate 2k &",
         runs: Runs::Behind,
     },
-    Step {
+    TourStep {
         text: "A subscriber states in SQL which records and which fields it wants. The daemon runs the query next to \
                the network, and sends only what passes. --wait=30s waits until the stream exists, 30 s at \
                most.",
@@ -48,7 +48,7 @@ pub(super) const STEPS: [Step; 8] = [
                   'SELECT carrier, flight, origin, dest FROM A WHERE dep_delay > 60'",
         runs: Runs::ToItsEnd,
     },
-    Step {
+    TourStep {
         text: "A handler is a query that is deployed in the daemon. What it selects is a stream of its own. $minutes is \
                a parameter, which `crossdock handler set` changes. The daemon measures the cost of a handler first, and \
                refuses one for which no core has the time.",
@@ -56,12 +56,12 @@ pub(super) const STEPS: [Step; 8] = [
                   'SELECT carrier, flight, origin, dest FROM A WHERE dep_delay > $minutes'",
         runs: Runs::ToItsEnd,
     },
-    Step {
+    TourStep {
         text: "Subscribers and further handlers read the stream of a handler like any other.",
         command: "crossdock subscribe --limit 5 'SELECT * FROM late'",
         runs: Runs::ToItsEnd,
     },
-    Step {
+    TourStep {
         text: "A swap replaces the handler by its next version while records flow: no record is lost, duplicated or \
                reordered. The next version takes the flights from JFK only.",
         command: "crossdock handler swap late \\\n    \
@@ -69,12 +69,12 @@ pub(super) const STEPS: [Step; 8] = [
                   WHERE dep_delay > $minutes AND origin = 'JFK'\"",
         runs: Runs::ToItsEnd,
     },
-    Step {
+    TourStep {
         text: "A subscriber that was there before would go on. This one is new, and gets the flights from JFK.",
         command: "crossdock subscribe --limit 5 'SELECT * FROM late'",
         runs: Runs::ToItsEnd,
     },
-    Step {
+    TourStep {
         text: "`top` shows contexts, handlers and streams with their rates and losses, live until q is pressed. --once \
                prints one screen.",
         command: "crossdock top --once",
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn commands_fit_80_columns_and_are_right() {
-        for Step { text, command, .. } in &STEPS {
+        for TourStep { text, command, .. } in &STEPS {
             assert!(command.lines().all(|line| line.chars().count() <= 78), "{command}");
             assert!(text.ends_with('.') && !text.contains("  "), "{text}");
             let parsed = Cli::try_parse_from(words(command));

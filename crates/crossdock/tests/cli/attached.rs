@@ -9,13 +9,13 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getgid, getrlimit, getuid, prlimit};
 use serde_json::Value;
 
-use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Place, Process, argument, io_count, skip, with_io_contexts};
+use crate::place::{Daemon, FLIGHTS_CSV, FLIGHTS_SCHEMA, Process, Sandbox, argument, io_count, skip, with_io_contexts};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 
 /// A daemon that knows stream A, with these sections in its configuration.
-fn with_sections(sections: &str) -> (Place, Daemon) {
-    Place::with_configured_daemon(&format!("\n{sections}"))
+fn with_sections(sections: &str) -> (Sandbox, Daemon) {
+    Sandbox::with_configured_daemon(&format!("\n{sections}"))
 }
 
 fn uses(clients: &[Value], pid: u32) -> Option<&Value> {
@@ -24,7 +24,7 @@ fn uses(clients: &[Value], pid: u32) -> Option<&Value> {
 
 #[test]
 fn on_this_machine_records_go_by_shared_memory_by_default() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     let mut publisher = place.spawn_fed(["publish", "A", "--schema", "a.schema", "--linger", "1ms"]);
@@ -69,7 +69,7 @@ fn on_this_machine_records_go_by_shared_memory_by_default() {
 
 #[test]
 fn a_client_that_requests_packets_is_not_attached() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait", "--transport", "udp"]);
     place.wait_for_subscriptions(1);
     assert!(place.list("clients").is_empty());
@@ -107,7 +107,7 @@ fn an_attach_socket_of_ones_own_is_an_address() {
 
 #[test]
 fn where_nobody_can_be_attached_to_is_said_with_a_remedy() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("flights.csv", FLIGHTS_CSV);
     let shm = ["--transport", "shm"];
     let commands = [&["publish", "A", "flights.csv"][..], &["subscribe", "SELECT * FROM A"]];
@@ -137,7 +137,7 @@ fn a_daemon_that_lets_nobody_attach_is_reached_by_packets() {
 
 #[test]
 fn a_daemon_without_free_descriptors_reports_it_to_clients_and_in_its_events() {
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     let pid = daemon.process.pid();
     let of = Pid::from_raw(pid as i32);
@@ -172,8 +172,8 @@ fn a_client_that_may_not_attach_gets_the_reason_and_uses_packets() {
 
 /// A daemon of user `uid` that listens on a free port and whose attach socket has this address. `None`, with the reason
 /// reported, where this process may not become another user.
-fn of_another_user(uid: u32, attach: &str) -> Option<(Place, Daemon)> {
-    let mut place = Place::new();
+fn of_another_user(uid: u32, attach: &str) -> Option<(Sandbox, Daemon)> {
+    let mut place = Sandbox::new();
     place.write("flights.csv", FLIGHTS_CSV);
     place.write("a.schema", FLIGHTS_SCHEMA);
     let config = format!(
@@ -237,7 +237,7 @@ fn one_client_more_than_there_may_be_is_answered_with_the_bound() {
 
 #[test]
 fn a_client_that_is_killed_is_gone_at_once_with_all_it_held() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let survivor = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     let victim = place.spawn(["subscribe", "SELECT * FROM A"]);
     place.wait_for_subscriptions(2);
@@ -274,7 +274,7 @@ fn names_in(directory: &Path) -> Vec<String> {
 #[test]
 fn nothing_is_left_of_a_daemon_and_its_clients() {
     for signal in [Signal::INT, Signal::KILL] {
-        let (place, daemon) = Place::with_daemon();
+        let (place, daemon) = Sandbox::with_daemon();
         let name = format!("@crossdock-shm-{}", daemon.address);
         assert!(daemon.line.contains(&format!("attach=\"unix:{name}\"")), "{}", daemon.line);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
@@ -296,7 +296,7 @@ fn nothing_is_left_of_a_daemon_and_its_clients() {
 #[test]
 fn clients_come_back_to_a_daemon_that_was_restarted() {
     for signal in [Signal::TERM, Signal::KILL] {
-        let (place, daemon) = Place::with_daemon();
+        let (place, daemon) = Sandbox::with_daemon();
         let subscriber = place.spawn([
             "subscribe",
             "SELECT flight FROM A",
@@ -325,7 +325,7 @@ fn clients_come_back_to_a_daemon_that_was_restarted() {
         place.wait_for_subscriptions(1);
         publisher.feed("UA,2,EWR,IAH,2,\n");
         publisher.end().with_code(0).saying(&[", by shared memory"]);
-        // What the first daemon had not acknowledged may have been sent again.
+        // The records that the first daemon had not acknowledged may have been sent again.
         let received = subscriber.end().with_code(0).saying(&[", by shared memory"]).stdout;
         assert!(received.ends_with("{\"flight\":2}\n"), "{received}");
     }
@@ -355,7 +355,7 @@ fn configured_mailboxes_and_tasks_are_there_from_the_start() {
 
 #[test]
 fn an_impossible_configuration_is_reported_at_the_start() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let mailbox = "[[mailbox]]\nname = \"requests\"\n";
     for (sections, words) in [
         (

@@ -1,6 +1,6 @@
-//! What is wrong is said: what, where, and what would correct it, with the right exit status.
+//! Errors are reported with their place and their remedy, and the right exit status.
 
-use crate::place::{FLIGHTS_CSV, Place};
+use crate::place::{FLIGHTS_CSV, Sandbox};
 
 const BAD_CSV: &str = "\
 carrier,flight,origin,dest,dep_delay,note
@@ -12,7 +12,7 @@ DL,120,JFK,LAX,21,
 
 #[test]
 fn a_misspelt_column_is_shown_with_a_caret_and_a_suggestion() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let sql = "SELECT carrier FROM A WHERE dset = 'LAX'";
     for command in ["subscribe", "explain"] {
         let ended = place.run([command, sql]).with_code(2).saying(&["line 1, column 29", "did you mean `dest`?"]);
@@ -25,7 +25,7 @@ fn a_misspelt_column_is_shown_with_a_caret_and_a_suggestion() {
 
 #[test]
 fn an_unknown_stream_is_answered_with_the_known_ones() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let sql = "SELECT * FROM Flights";
     place.run(["subscribe", sql]).with_code(2).saying(&["`Flights`", "known: A", "add --wait"]);
     place.run(["explain", sql]).with_code(2).saying(&["`Flights`", "known: A"]);
@@ -34,7 +34,7 @@ fn an_unknown_stream_is_answered_with_the_known_ones() {
 
 #[test]
 fn an_invalid_query_is_refused_with_its_place() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     for sql in
         ["", "SELECT", "DELETE FROM A", "SELECT * FROM A ORDER BY flight", "SELECT flight FROM A WHERE carrier > 5"]
     {
@@ -48,20 +48,20 @@ fn an_invalid_query_is_refused_with_its_place() {
 
 #[test]
 fn a_bad_row_stops_with_its_line_column_and_what_was_expected() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("bad.csv", BAD_CSV);
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
     let texts =
         ["bad.csv: line 3, column `flight`: found `many`, expected i16", "published 1 record ", "--on-error skip"];
     place.run(["publish", "A", "bad.csv", "--schema", "a.schema"]).with_code(1).saying(&texts);
-    // What came before it is not lost.
+    // The input before it is not lost.
     assert_eq!(subscriber.end().with_code(0).stdout, "{\"flight\":1545}\n");
 }
 
 #[test]
 fn bad_rows_are_skipped_counted_and_the_first_ten_shown() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("bad.csv", BAD_CSV);
     let arguments = ["publish", "A", "bad.csv", "--schema", "a.schema", "--on-error", "skip", "--json"];
     let ended = place.run(arguments).with_code(0).saying(&[
@@ -82,7 +82,7 @@ fn bad_rows_are_skipped_counted_and_the_first_ten_shown() {
 
 #[test]
 fn a_bad_line_of_json_names_its_field() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("bad.jsonl", "{\"carrier\":\"UA\",\"flight\":\"x\",\"origin\":\"EWR\",\"dest\":\"IAH\"}\n{oh\n");
     let arguments = ["publish", "A", "bad.jsonl", "--schema", "a.schema"];
     place.run(arguments).with_code(1).saying(&["bad.jsonl: line 1, field `flight`", "expected i16"]);
@@ -94,7 +94,7 @@ fn a_bad_line_of_json_names_its_field() {
 
 #[test]
 fn an_inferred_schema_that_does_not_hold_says_so() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let rows: String = "n\n".to_owned() + &"1\n".repeat(1000) + "1.5\n";
     place.write("n.csv", rows);
     place.run(["publish", "N", "n.csv"]).with_code(1).saying(&["line 1002, column `n`: found `1.5`", "--schema"]);
@@ -102,7 +102,7 @@ fn an_inferred_schema_that_does_not_hold_says_so() {
 
 #[test]
 fn files_that_are_empty_missing_or_no_files_are_said_to_be() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("empty.csv", "");
     place.run(["publish", "A", "empty.csv"]).with_code(1).saying(&["empty.csv: ", "expected a header row"]);
     place.run(["publish", "A"]).with_code(1).saying(&["standard input: ", "expected a header row"]);
@@ -114,7 +114,7 @@ fn files_that_are_empty_missing_or_no_files_are_said_to_be() {
 
 #[test]
 fn a_header_that_does_not_fit_the_schema_is_compared_with_it() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("other.csv", "carrier,speed\nUA,5\n");
     let arguments = ["publish", "A", "other.csv", "--schema", "a.schema"];
     place.run(arguments).with_code(1).saying(&["other.csv: column `speed`", "it has: carrier, flight"]);
@@ -122,7 +122,7 @@ fn a_header_that_does_not_fit_the_schema_is_compared_with_it() {
 
 #[test]
 fn a_bad_schema_is_named_with_its_line() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     place.write("bad.schema", "carrier char[2]\nflight integer\n");
     let arguments = ["publish", "A", "flights.csv", "--schema", "bad.schema"];
@@ -133,7 +133,7 @@ fn a_bad_schema_is_named_with_its_line() {
 
 #[test]
 fn wrong_options_are_answered_with_what_is_right() {
-    let place = Place::new();
+    let place = Sandbox::new();
     for (arguments, words) in [
         (&["publish", "A", "--rate", "fast"][..], "a rate is records per second"),
         (&["publish", "A", "--linger", "1"], "did you mean `1s`?"),
@@ -153,7 +153,7 @@ fn wrong_options_are_answered_with_what_is_right() {
 
 #[test]
 fn a_daemon_that_is_not_there_is_named() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("flights.csv", FLIGHTS_CSV);
     let start = "crossdock serve";
     place.run(["publish", "A", "flights.csv"]).with_code(1).saying(&["no daemon at 127.0.0.1:", start]);
@@ -167,7 +167,7 @@ fn a_daemon_that_is_not_there_is_named() {
 
 #[test]
 fn a_schema_that_nests_too_deep_is_refused() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("deep.proto", format!("syntax = \"proto3\"; {}", "message A{".repeat(6000)));
     place.write("deep.avsc", r#"{"fields":[{"type":"#.repeat(6000));
     place.write("body.schema", "body bytes\n");

@@ -1,6 +1,6 @@
 //! Records as bytes: layouts of other programs, in and out unchanged, queried in place, and to and from other encodings.
 
-use crate::place::{Place, TRANSPORTS};
+use crate::place::{Sandbox, TRANSPORTS};
 
 /// Messages as an exchange sends them.
 const FEED: &str = "\
@@ -15,7 +15,7 @@ msg    union on type {
 }
 ";
 
-/// What stands before a message: its type, the flags, the time, the venue.
+/// The bytes before a message: its type, the flags, the time, the venue.
 fn head(kind: u8, venue: u16) -> Vec<u8> {
     let mut bytes = vec![kind, u8::from(venue > 0), 0, 0, 0, 0, 1, 2];
     bytes.extend_from_slice(&venue.to_be_bytes());
@@ -44,7 +44,7 @@ const LINES: &str = r#"{"time":"1970-01-01T00:00:00.000000258Z","venue":7,"msg":
 #[test]
 fn a_feed_goes_through_as_it_is_and_is_queried_in_place() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         place.write("feed.layout", FEED);
         place.write("feed.bin", feed());
@@ -76,7 +76,7 @@ fn a_feed_goes_through_as_it_is_and_is_queried_in_place() {
 
 #[test]
 fn wrong_records_are_reported_with_their_number_place_and_field() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("slots.layout", "layout foreign little packed length len +0\nlen u8\nname string slot u8 u8\n");
     // The second says that its name lies beyond its end.
     place.write("slots.bin", b"\x05\x03\x02ab\x05\x03\x09cd\x03\x03\x00");
@@ -97,7 +97,7 @@ fn wrong_records_are_reported_with_their_number_place_and_field() {
 
 #[test]
 fn rows_that_a_layout_has_no_room_for_are_refused_with_the_field() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("feed.layout", FEED);
     place.write("feed.jsonl", LINES.replace("ACME", "A stock of this name"));
     let publish = ["publish", "F", "feed.jsonl", "--schema", "feed.layout"];
@@ -108,7 +108,7 @@ fn rows_that_a_layout_has_no_room_for_are_refused_with_the_field() {
 
 #[test]
 fn a_text_that_is_no_utf8_costs_its_record_and_not_the_subscriber() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("f.layout", "layout foreign big packed\nn u8\nt char[2]\n");
     place.write("f.bin", b"\x01ab\x02\xffb\x03cd");
     let subscribe = ["subscribe", "SELECT * FROM F", "--wait", "--until-end"];

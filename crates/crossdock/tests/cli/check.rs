@@ -5,17 +5,17 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::place::{Daemon, Ended, Place, Process, argument, io_count, with_io_contexts, word_after};
+use crate::place::{Daemon, Ended, Process, Sandbox, argument, io_count, with_io_contexts, word_after};
 
 /// A configuration with everything in the test's folder, and the address.
-fn config(place: &Place, listen: &str, more: &str) -> String {
+fn config(place: &Sandbox, listen: &str, more: &str) -> String {
     let socket = place.socket();
     let socket = argument(&socket);
     let text = format!("[context]\nlisten = \"{listen}\"\n[control]\nsocket = \"{socket}\"\n{more}");
     argument(&place.write("check.toml", with_io_contexts(&text))).to_owned()
 }
 
-/// What is found of an item.
+/// The finding for an item.
 fn found(ended: &Ended, item: &str) -> Value {
     let findings = ended.json();
     findings
@@ -26,7 +26,7 @@ fn found(ended: &Ended, item: &str) -> Value {
 
 #[test]
 fn every_finding_is_an_object_and_a_problem_decides_the_exit_status() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let file = config(&place, "127.0.0.1:0", "");
     let ended = place.run(["check", "--config", &file, "--json"]);
     let findings = ended.json();
@@ -46,7 +46,7 @@ fn every_finding_is_an_object_and_a_problem_decides_the_exit_status() {
 
 #[test]
 fn an_address_that_another_has_is_a_problem_and_the_daemons_own_is_not() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let file = config(&place, &taken.local_addr().unwrap().to_string(), "");
     let ended = place.run(["check", "--config", &file, "--json"]).with_code(1).saying(&["UDP address", "hint: "]);
@@ -54,7 +54,7 @@ fn an_address_that_another_has_is_a_problem_and_the_daemons_own_is_not() {
     assert_eq!((&finding["verdict"], &finding["found"]), (&"problem".into(), &"in use".into()));
     assert!(finding["command"].as_str().unwrap().starts_with("sudo ss -lunp"), "{finding}");
 
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     let file = config(&place, &daemon.address, "");
     let ended = place.run(["check", "--config", &file, "--json"]);
     for item in ["UDP address", "control socket", "attach socket"] {
@@ -64,8 +64,8 @@ fn an_address_that_another_has_is_a_problem_and_the_daemons_own_is_not() {
     assert_eq!(place.list("streams").len(), 1, "the daemon goes on");
 }
 
-/// What starts a daemon with these limits of open files, as `ulimit` has them.
-fn limited(place: &Place, limits: &str) -> Command {
+/// The command that starts a daemon with these limits of open files, as `ulimit` has them.
+fn limited(place: &Sandbox, limits: &str) -> Command {
     let serve = place.serve();
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]).arg(serve.get_program()).args(serve.get_args());
@@ -85,7 +85,7 @@ fn open_files(daemon: &Process) -> u64 {
 
 #[test]
 fn a_daemon_raises_its_limit_of_open_files_as_far_as_it_may() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let daemon = Daemon::start(&mut limited(&place, "ulimit -S -n 100"));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.process.pid())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
@@ -95,7 +95,7 @@ fn a_daemon_raises_its_limit_of_open_files_as_far_as_it_may() {
 
 #[test]
 fn the_clients_that_a_limit_of_open_files_lets_attach_are_those_that_there_is_room_for() {
-    let mut place = Place::new();
+    let mut place = Sandbox::new();
     let limit = 200;
     let daemon = Process::spawn(&mut limited(&place, &format!("ulimit -n {limit}")));
     let warning = daemon.stderr_line(|line| line.contains("the limit of open files"));
@@ -122,7 +122,7 @@ fn the_clients_that_a_limit_of_open_files_lets_attach_are_those_that_there_is_ro
 
 #[test]
 fn places_that_cannot_be_had_are_problems() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let taken = place.write("taken", "text");
     let more = format!(
         "[morph]\nstate_dir = \"{}\"\n[attach]\naddress = \"unix:/proc/none/a.sock\"\n",
@@ -135,7 +135,7 @@ fn places_that_cannot_be_had_are_problems() {
 
 #[test]
 fn the_table_fits_80_columns_and_wrong_files_are_the_users() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let file = config(&place, "127.0.0.1:0", "");
     let mut command = place.command(["check", "--config", &file]);
     let text = Process::spawn(command.env("COLUMNS", "80")).end().stdout;

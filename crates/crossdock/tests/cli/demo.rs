@@ -1,10 +1,10 @@
 //! The demo, whole.
 
-use crate::place::Place;
+use crate::place::Sandbox;
 
 #[test]
 fn every_subscriber_gets_exactly_its_rows() {
-    let lines = Place::new().run(["demo", "airline", "--json"]).with_code(0).json();
+    let lines = Sandbox::new().run(["demo", "airline", "--json"]).with_code(0).json();
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let records: Vec<u64> = of_kind("stream").iter().filter_map(|line| line["records"].as_u64()).collect();
     assert_eq!(records, [336_776, 26_115]);
@@ -22,7 +22,7 @@ fn every_subscriber_gets_exactly_its_rows() {
 
 #[test]
 fn a_converter_that_comes_late_loses_nothing_and_lets_no_name_through() {
-    let lines = Place::new().run(["demo", "morph", "--json"]).with_code(0).json();
+    let lines = Sandbox::new().run(["demo", "morph", "--json"]).with_code(0).json();
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let subscribers = of_kind("subscriber");
     let records: Vec<u64> = subscribers.iter().filter_map(|line| line["records"].as_u64()).collect();

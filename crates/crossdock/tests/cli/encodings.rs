@@ -2,7 +2,7 @@
 
 use crossdock_format::encoding::Encoding;
 
-use crate::place::{FLIGHTS_CSV, Place};
+use crate::place::{FLIGHTS_CSV, Sandbox};
 
 /// The rows of [`FLIGHTS_CSV`] as `subscribe --output csv` writes them.
 fn flights() -> String {
@@ -10,7 +10,7 @@ fn flights() -> String {
 }
 
 /// Publishes the flights, and keeps what a subscriber writes of them in a file.
-fn save(place: &Place, file: &str, options: &[&str]) {
+fn save(place: &Sandbox, file: &str, options: &[&str]) {
     let subscriber =
         place.spawn_into(file, [&["subscribe", "SELECT * FROM A", "--until-end", "--wait"], options].concat());
     place.wait_for_subscriptions(1);
@@ -20,7 +20,7 @@ fn save(place: &Place, file: &str, options: &[&str]) {
 }
 
 /// Publishes a file, and gives what a subscriber sees of it.
-fn show(place: &Place, file: &str, options: &[&str]) -> String {
+fn show(place: &Sandbox, file: &str, options: &[&str]) -> String {
     let sql = "SELECT carrier, flight, origin, dest, dep_delay, note FROM A";
     let subscriber = place.spawn(["subscribe", sql, "--until-end", "--wait", "--output", "csv"]);
     place.wait_for_subscriptions(1);
@@ -30,8 +30,8 @@ fn show(place: &Place, file: &str, options: &[&str]) -> String {
     shown
 }
 
-fn with_flights() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn with_flights() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     (place, daemon)
 }
@@ -96,7 +96,7 @@ fn xml_records_may_have_any_name() {
 }
 
 #[test]
-fn what_is_unknown_is_refused_or_passed_over() {
+fn unknown_fields_are_refused_or_passed_over() {
     let (place, _daemon) = with_flights();
     place.write("more.xml", "<fs><f carrier='UA' flight='1' origin='EWR' dest='IAH' gate='7'/></fs>");
     let arguments = ["publish", "A", "more.xml", "--schema", "a.schema"];
@@ -122,7 +122,7 @@ fn files_that_are_not_in_their_encoding_are_said_to_be_none() {
 }
 
 #[test]
-fn what_an_encoding_cannot_hold_is_refused_with_a_remedy() {
+fn values_that_an_encoding_cannot_hold_are_refused_with_a_remedy() {
     let (place, _daemon) = with_flights();
     let sql = "SELECT flight AS \"flight number\" FROM A";
     place.run(["subscribe", sql, "--output", "xml"]).with_code(2).saying(&["field `flight number`", "give it another"]);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
-use crate::place::{Place, Process, TRANSPORTS};
+use crate::place::{Process, Sandbox, TRANSPORTS};
 use rustix::process::{Pid, Signal, kill_process};
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
@@ -12,7 +12,7 @@ const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
 #[test]
 fn a_daemon_says_goodbye_and_takes_its_socket_away() {
     for signal in [Signal::INT, Signal::TERM] {
-        let (place, daemon) = Place::with_daemon();
+        let (place, daemon) = Sandbox::with_daemon();
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
         place.wait_for_subscriptions(1);
         assert!(place.socket().exists());
@@ -27,7 +27,7 @@ fn a_daemon_says_goodbye_and_takes_its_socket_away() {
 #[test]
 fn an_interrupted_publisher_hands_over_what_it_has() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
         place.wait_for_subscriptions(1);
@@ -50,7 +50,7 @@ fn an_interrupted_publisher_hands_over_what_it_has() {
 #[test]
 fn a_publisher_that_ends_before_its_first_row_reports_its_end() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         for input in [None, Some("no,such,columns\n")] {
             let mut publisher = place.spawn_fed(["publish", "Early", "--schema", "a.schema"]);
@@ -79,7 +79,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
     for way in TRANSPORTS {
         // A subscriber that is stopped says nothing: it must not be given up as gone, which would let the publisher go on.
         let config = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 600000\n";
-        let (place, daemon) = Place::with_configured_daemon(config);
+        let (place, daemon) = Sandbox::with_configured_daemon(config);
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM A"]);
         place.wait_for_subscriptions(1);
@@ -95,7 +95,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
             same.set(if stays { same.get() + 1 } else { 0 });
             same.get() == 100
         });
-        // What it has sent may all be acknowledged: from here on nothing is, so it waits when it is interrupted.
+        // The sent records may all be acknowledged: from here on nothing is, so it waits when it is interrupted.
         daemon.process.signal(Signal::STOP);
         publisher.signal(Signal::INT);
         publisher.stderr_line(|line| line.starts_with("interrupted; waiting"));
@@ -110,7 +110,7 @@ fn a_publisher_that_is_held_back_can_be_interrupted_and_a_second_time_at_once() 
 #[test]
 fn an_interrupted_subscriber_prints_its_tally() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         let endless = place.spawn(["subscribe", "SELECT * FROM A"]);
         let limited = place.spawn(["subscribe", "SELECT * FROM A", "--limit", "5"]);
@@ -134,7 +134,7 @@ fn an_interrupted_subscriber_prints_its_tally() {
 
 #[test]
 fn a_subscriber_whose_output_nobody_reads_can_be_interrupted() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let (mut child, stdout) = read_one_line(&place, &["subscribe", "SELECT * FROM A"]);
     place.wait_for_subscriptions(1);
     // Far more than a pipe holds, but less than what the daemon queues.
@@ -151,13 +151,13 @@ fn a_subscriber_whose_output_nobody_reads_can_be_interrupted() {
 
 #[test]
 fn a_time_limit_is_an_end() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.run(["subscribe", "SELECT * FROM A", "--for", "50ms"]).with_code(0).saying(&["0 records"]);
     place.run(["subscribe", "SELECT * FROM A", "--limit", "0"]).with_code(0).saying(&["0 records"]);
 }
 
 /// Starts a command whose standard output is read no further than its first line.
-fn read_one_line(place: &Place, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
+fn read_one_line(place: &Sandbox, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     (child, stdout)
@@ -165,7 +165,7 @@ fn read_one_line(place: &Place, arguments: &[&str]) -> (Child, BufReader<ChildSt
 
 #[test]
 fn a_reader_that_has_enough_ends_a_subscriber_quietly() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let (mut child, mut stdout) = read_one_line(&place, &["subscribe", "SELECT flight FROM A"]);
     place.wait_for_subscriptions(1);
     place.write("one.csv", HEADER.to_owned() + "UA,1,EWR,IAH,2,\n");
@@ -183,7 +183,7 @@ fn a_reader_that_has_enough_ends_a_subscriber_quietly() {
 
 #[test]
 fn a_reader_that_is_gone_ends_any_command_quietly() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("one.csv", HEADER.to_owned() + "UA,1,EWR,IAH,2,\n");
     let commands: [&[&str]; 6] = [
         &["streams"],
@@ -206,7 +206,7 @@ fn a_reader_that_is_gone_ends_any_command_quietly() {
 
 #[test]
 fn a_demo_can_be_interrupted() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let demo = Process::spawn(&mut place.command(["demo", "airline"]));
     demo.stdout_line(|line| line.contains("made up"));
     demo.signal(Signal::INT);

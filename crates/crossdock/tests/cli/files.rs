@@ -1,9 +1,9 @@
 //! Files as other programs leave them: JSON arrays, tabs, no header, words for null, dates.
 
-use crate::place::{Daemon, Place, Process};
+use crate::place::{Daemon, Process, Sandbox};
 
-/// What a subscriber of all records of `A` gets of what these arguments publish.
-fn published(place: &Place, arguments: &[&str], input: Option<&str>) -> String {
+/// The records that a subscriber of all records of `A` gets of those that these arguments publish.
+fn published(place: &Sandbox, arguments: &[&str], input: Option<&str>) -> String {
     let subscriber = place.spawn(["subscribe", "SELECT * FROM A", "--wait", "--until-end"]);
     place.wait_for_subscriptions(1);
     let arguments = [&["publish", "A"], arguments].concat();
@@ -21,8 +21,8 @@ fn published(place: &Place, arguments: &[&str], input: Option<&str>) -> String {
 }
 
 /// A daemon whose stream `A` has this schema.
-fn place_of(schema: &str) -> (Place, Daemon) {
-    let (place, daemon) = Place::with_configured_daemon("");
+fn place_of(schema: &str) -> (Sandbox, Daemon) {
+    let (place, daemon) = Sandbox::with_configured_daemon("");
     place.write("s.schema", schema);
     (place, daemon)
 }
@@ -121,7 +121,7 @@ fn other_separators_are_found_in_the_header() {
         let schema = place.run(["formats", "show", "a.csv"]).with_code(0).stdout;
         assert!(schema.contains("id i64"), "{schema}");
     }
-    // What is given goes before what is found, and a comma in quotes separates nothing.
+    // A given option goes before a guess, and a comma in quotes separates nothing.
     place.write("a.csv", "id;v\n1;2\n");
     assert_eq!(published(&place, &["a.csv", "--delimiter", ","], None), "{\"id;v\":\"1;2\"}\n");
     place.write("a.csv", "\"a,b\";v\n1;2\n");

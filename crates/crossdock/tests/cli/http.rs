@@ -6,11 +6,11 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use crate::place::{Daemon, FLIGHTS_CSV, Place, exchange, get, post, with_io_contexts, word_after};
+use crate::place::{Daemon, FLIGHTS_CSV, Sandbox, exchange, get, post, with_io_contexts, word_after};
 
 #[test]
 fn every_list_is_there_as_json() {
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     let (status, health) = place.http(&get("/v1/health"));
     assert_eq!((status, &health["status"], &health["address"]), (200, &"ok".into(), &daemon.address.as_str().into()));
     assert_eq!(place.list("streams")[0]["name"], "A");
@@ -27,7 +27,7 @@ fn every_list_is_there_as_json() {
 
 #[test]
 fn lists_print_as_tables_and_as_json() {
-    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
+    let (place, _daemon) = Sandbox::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
     let _subscriber =
         place.spawn(["subscribe", "SELECT carrier, flight, dest FROM A WHERE origin = 'JFK' AND dest = 'LAX'"]);
     place.wait_for_subscriptions(1);
@@ -41,8 +41,8 @@ fn lists_print_as_tables_and_as_json() {
 }
 
 #[test]
-fn what_goes_wrong_is_json_too() {
-    let (place, _daemon) = Place::with_daemon();
+fn errors_are_json_too() {
+    let (place, _daemon) = Sandbox::with_daemon();
     for (request, status, words) in [
         (get("/v1/nothing"), 404, "/v1/streams"),
         (get("/"), 404, "known"),
@@ -62,8 +62,8 @@ fn what_goes_wrong_is_json_too() {
 }
 
 /// A place with a daemon that serves TCP too, perhaps with a token in the file `token`; and the TCP address.
-fn with_tcp(token: Option<&str>) -> (Place, Daemon, String) {
-    let place = Place::new();
+fn with_tcp(token: Option<&str>) -> (Sandbox, Daemon, String) {
+    let place = Sandbox::new();
     let mut config = "[context]\nlisten = \"127.0.0.1:0\"\n[control]\nhttp = \"127.0.0.1:0\"\n".to_owned();
     if let Some(token) = token {
         std::fs::set_permissions(place.write("token", token), Permissions::from_mode(0o600)).unwrap();
@@ -131,7 +131,7 @@ fn over_tcp_a_change_takes_the_token() {
 
 #[test]
 fn a_token_that_everybody_may_read_is_refused() {
-    let place = Place::new();
+    let place = Sandbox::new();
     std::fs::set_permissions(place.write("token", TOKEN), Permissions::from_mode(0o644)).unwrap();
     place.write("crossdock.toml", "[control]\ntoken_file = \"token\"\n");
     let said = ["every user of this machine", "chmod 600 token"];
@@ -144,7 +144,7 @@ fn a_token_that_everybody_may_read_is_refused() {
 #[test]
 fn silent_connections_shut_nobody_out() {
     let (place, _daemon, address) = with_tcp(None);
-    // Who says nothing, half of a head, or half of a body.
+    // Clients that say nothing, half of a head, or half of a body.
     let halves =
         ["", "GET /v1/health HTTP/1.1\r\nHost: loc", "POST /v1/plan HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"];
     let mut over_unix: Vec<UnixStream> = Vec::new();
@@ -163,7 +163,7 @@ fn silent_connections_shut_nobody_out() {
 
 #[test]
 fn the_metrics_of_contexts_count_sleeps_and_buffers() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
     let (status, text) = place.http_text(&get("/metrics"));

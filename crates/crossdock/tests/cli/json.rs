@@ -1,10 +1,10 @@
 //! `--json`, which every list and report has.
 
-use crate::place::{FLIGHTS_CSV, Place};
+use crate::place::{FLIGHTS_CSV, Sandbox};
 
 #[test]
 fn every_command_that_prints_a_list_or_a_report_prints_json() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     place.write("next.schema", "carrier string\n");
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
@@ -42,7 +42,7 @@ fn every_command_that_prints_a_list_or_a_report_prints_json() {
 
 #[test]
 fn a_format_that_a_policy_refuses_is_an_object_and_a_failure() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("next.schema", "carrier i64\n");
     place.run(["formats", "policy", "A", "backward"]).with_code(0);
     let check = ["formats", "check", "A", "next.schema"];
@@ -58,7 +58,7 @@ fn a_format_that_a_policy_refuses_is_an_object_and_a_failure() {
 
 #[test]
 fn a_check_against_a_stream_that_is_not_there_is_a_failure() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("next.schema", "carrier string\n");
     let check = |stream| ["formats", "check", stream, "next.schema", "--json"];
     let said = ["no stream `flights`", "streams: A"];
@@ -75,8 +75,8 @@ fn a_check_against_a_stream_that_is_not_there_is_a_failure() {
 }
 
 #[test]
-fn what_is_piped_is_as_wide_as_it_needs() {
-    let (place, _daemon) = Place::with_daemon();
+fn piped_output_is_as_wide_as_it_needs() {
+    let (place, _daemon) = Sandbox::with_daemon();
     let name = "a_stream_with_a_name_that_is_so_long_that_a_terminal_of_80_columns_has_no_room_for_it";
     place.write("flights.csv", FLIGHTS_CSV);
     place.run(["publish", name, "flights.csv"]).with_code(0);

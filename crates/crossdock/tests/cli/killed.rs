@@ -1,6 +1,6 @@
 //! A daemon that is killed in the middle of a change comes back with the old state or the new one.
 
-use crate::place::{Daemon, Place, io_count, with_body, with_io_contexts};
+use crate::place::{Daemon, Sandbox, io_count, with_body, with_io_contexts};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value as FieldValue};
 use crossdock_nectarine::{Error, Publisher, Transport};
 use rustix::process::Signal;
@@ -41,7 +41,7 @@ impl Drop for Ends<'_> {
 /// A publisher's records after the kill are taken once the handlers are there to read them.
 #[test]
 fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
-    let place = Place::new();
+    let place = Sandbox::new();
     // The same address again, for the publisher to come back to.
     let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     place.write("crossdock.toml", with_io_contexts(&CONFIG.replace("127.0.0.1:0", &address)));
@@ -67,7 +67,7 @@ fn after_a_kill_every_acknowledged_record_reaches_the_kept_handlers() {
     // Attached clients are placed where the load is least, sessions over UDP where the kernel's hash says.
     let transports: Vec<Transport> = [vec![Transport::Udp; 2], vec![Transport::Shm; io_count()]].concat();
     let _second = std::thread::scope(|scope| {
-        // What fails here is to end the publishers, too.
+        // A failure here is to end the publishers, too.
         let _ends = [Ends(&is_killed), Ends(&is_over)];
         let publish = &publish;
         let publishers = |is_over| -> Vec<_> {
@@ -115,8 +115,8 @@ fn state(number: u32) -> Value {
     json!([handler("first", "sample", "A"), handler("second", "sample", "first"), handler("third", "sample", "second")])
 }
 
-/// What is wanted, as the daemon reports it: the names and parameters.
-fn wanted(place: &Place) -> Vec<(Value, Value)> {
+/// The wanted handlers, as the daemon reports it: the names and parameters.
+fn wanted(place: &Sandbox) -> Vec<(Value, Value)> {
     let (status, answer) = place.http("GET /v1/wanted HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 200, "{answer}");
     let all = answer["handlers"].as_array().cloned().unwrap_or_default();
@@ -130,7 +130,7 @@ fn parameters_of(number: u32) -> Vec<(Value, Value)> {
 
 #[test]
 fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("crossdock.toml", with_io_contexts(CONFIG));
     let start = || Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml"]));
     let mut daemon = start();
@@ -139,7 +139,7 @@ fn a_change_that_was_cut_short_by_a_kill_is_whole_or_was_not() {
     assert_eq!(status, 200, "{answer}");
     let mut before = 1;
     let (mut old, mut new) = (0, 0);
-    // How many other requests are answered before the kill: few leave the old state, many the new one. What is
+    // How many other requests are answered before the kill: few leave the old state, many the new one. The range
     // between is halved each time, so that most kills fall into the change.
     let (mut few, mut many) = (0u32, None);
     for round in 0..24u32 {

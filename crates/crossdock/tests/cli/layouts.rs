@@ -1,6 +1,6 @@
 //! The layouts in `examples/layouts`: the commands of their README, run as they stand there.
 
-use crate::place::Place;
+use crate::place::Sandbox;
 
 const README: &str = include_str!("../../../../examples/layouts/README.md");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/layouts/");
@@ -24,7 +24,7 @@ fn blocks(language: &str) -> Vec<&'static str> {
 
 #[test]
 fn the_commands_of_the_readme_give_what_it_shows() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let (commands, outputs) = (blocks("sh"), blocks("json"));
     assert_eq!((commands.len(), outputs.len()), (4, 3));
     for (commands, output) in commands.iter().zip(outputs) {
@@ -44,7 +44,7 @@ fn the_commands_of_the_readme_give_what_it_shows() {
 #[test]
 fn messages_come_out_as_they_went_in() {
     for (stream, name) in [("ITCH", "itch"), ("MDP", "mdp3")] {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let schema = format!("{FOLDER}{name}.layout");
         let bytes = std::fs::read(format!("{FOLDER}{name}.bin")).unwrap();
         let whole = format!("SELECT * FROM {stream}");

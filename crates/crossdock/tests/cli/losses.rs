@@ -1,6 +1,6 @@
-//! What does not reach a subscriber is said: to it, in lists and in events, with the cause that counted.
+//! A loss of a subscriber is reported: to it, in lists and in events, with the cause that counted.
 
-use crate::place::{Place, Process, TRANSPORTS, io_count};
+use crate::place::{Process, Sandbox, TRANSPORTS, io_count};
 use crate::top::Terminal;
 use rustix::process::Signal;
 
@@ -8,8 +8,8 @@ const PAIRS: &str = "a,b\n6,3\n1,0\n8,2\n5,0\n";
 const PAIRS_SCHEMA: &str = "a i32\nb i32\n";
 
 /// A place with a daemon, and rows where a query has to divide by zero.
-fn with_pairs(way: &'static str) -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn with_pairs(way: &'static str) -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("r.csv", PAIRS);
     place.write("r.schema", PAIRS_SCHEMA);
     (place.by(way), daemon)
@@ -277,7 +277,7 @@ fn a_subscriber_that_stops_at_a_row_error_prints_all_rows_before_it() {
 fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
     for way in TRANSPORTS {
         let config = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 3000\n";
-        let (place, _daemon) = Place::with_configured_daemon(config);
+        let (place, _daemon) = Sandbox::with_configured_daemon(config);
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
         let other = place.spawn(["subscribe", "SELECT a FROM R WHERE b = 7", "--wait", "--until-end"]);
@@ -304,9 +304,9 @@ fn a_stopped_subscriber_holds_publishers_back_for_a_time_only_and_is_named() {
 }
 
 #[test]
-fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
+fn a_slow_subscriber_sees_its_records_and_its_drops() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nwindow_bytes = 131072\n");
+        let (place, _daemon) = Sandbox::with_configured_daemon("queue_bytes = 65536\nwindow_bytes = 131072\n");
         let place = place.by(way);
         let subscriber = place.spawn([
             "subscribe",
@@ -330,7 +330,7 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
         let list = place.list("subscriptions");
         let (sent, dropped) = (of(&list, "records_out"), of(&list, "dropped"));
         assert!(dropped > 0, "the queue was never full");
-        // What its query has seen was sent, or dropped from the queue behind it; the rest in front of it.
+        // The records that its query has seen were sent, or dropped from the queue behind it; the rest in front of it.
         assert!((sent..=200_000).contains(&of(&list, "records_in")));
         subscriber.signal(Signal::INT);
         let ended = subscriber.end_by_itself().with_code(130).saying(&["its policy is drop_oldest"]);
@@ -341,7 +341,7 @@ fn what_a_slow_subscriber_sees_is_what_it_gets_and_what_was_dropped() {
 #[test]
 fn a_stopped_subscriber_gets_the_daemon_s_reason_when_it_goes_on() {
     // Longer than a client waits for a packet.
-    let (place, _daemon) = Place::with_configured_daemon("idle_timeout_ms = 6000\n");
+    let (place, _daemon) = Sandbox::with_configured_daemon("idle_timeout_ms = 6000\n");
     let place = place.by("udp");
     let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
     place.wait_for_subscriptions(1);
@@ -352,7 +352,7 @@ fn a_stopped_subscriber_gets_the_daemon_s_reason_when_it_goes_on() {
 }
 
 #[test]
-fn what_a_subscription_loses_again_and_again_is_few_events_that_have_all_of_it() {
+fn repeated_losses_of_a_subscription_are_few_events_that_have_all_of_them() {
     let (place, _daemon) = with_pairs("udp");
     let began = std::time::Instant::now();
     let subscriber = place.spawn(["subscribe", QUERY, "--wait"]);
@@ -387,7 +387,7 @@ fn the_list_of_subscriptions_has_the_main_cause_of_what_they_lost() {
 #[test]
 fn doctor_names_slow_and_delayed_clients_and_which_bound_is_near() {
     let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\nmax_sessions = 2\n";
-    let (place, _daemon) = Place::with_configured_daemon(bounds);
+    let (place, _daemon) = Sandbox::with_configured_daemon(bounds);
     let place = place.by("udp");
     let subscriber = place.spawn(["subscribe", "SELECT * FROM R", "--wait"]);
     place.wait_for_subscriptions(1);

@@ -1,6 +1,6 @@
 //! The library's examples, against a daemon as users run it.
 
-use crate::place::{Place, TRANSPORTS};
+use crate::place::{Sandbox, TRANSPORTS};
 
 #[path = "../../../nectarine/examples/mailbox.rs"]
 #[allow(dead_code, reason = "its `main` is for users")]
@@ -11,7 +11,7 @@ mod procedures;
 
 #[test]
 fn the_example_with_mailboxes_does_what_it_says() {
-    let (place, daemon) = Place::with_configured_daemon("[node]\nname = \"west\"\n");
+    let (place, daemon) = Sandbox::with_configured_daemon("[node]\nname = \"west\"\n");
     for way in TRANSPORTS {
         // By packets where that is requested, else by shared memory.
         let address = if way == "udp" { format!("udp://{}", daemon.address) } else { daemon.address.clone() };
@@ -26,7 +26,7 @@ fn the_example_with_mailboxes_does_what_it_says() {
 
 #[test]
 fn the_example_with_procedures_does_what_it_says() {
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     for way in TRANSPORTS {
         let address = if way == "udp" { format!("udp://{}", daemon.address) } else { daemon.address.clone() };
         let seen = procedures::run(&address).unwrap();

@@ -1,12 +1,12 @@
 //! `crossdock mailbox`, as a user tries a mailbox without a program.
 
-use crate::place::{Place, TRANSPORTS};
+use crate::place::{Sandbox, TRANSPORTS};
 use rustix::process::Signal;
 use std::fs;
 
 /// A daemon with the mailboxes `requests` and `replies`.
-fn with_mailboxes() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn with_mailboxes() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     for name in ["requests", "replies"] {
         place.run(["mailbox", "create", name]).with_code(0);
     }
@@ -14,7 +14,7 @@ fn with_mailboxes() -> (Place, crate::place::Daemon) {
 }
 
 #[test]
-fn what_a_reader_of_rings_did_not_take_is_there_for_the_next_one() {
+fn messages_that_a_reader_of_rings_did_not_take_are_there_for_the_next_one() {
     let (place, _daemon) = with_mailboxes();
     place.run(["mailbox", "create", "ring", "--implementation", "rings"]).with_code(0);
     let mut put = place.spawn_fed(["mailbox", "put", "ring"]);
@@ -29,9 +29,9 @@ fn what_a_reader_of_rings_did_not_take_is_there_for_the_next_one() {
 }
 
 #[test]
-fn what_a_reader_over_packets_did_not_take_is_there_for_the_next_one() {
+fn messages_that_a_reader_over_packets_did_not_take_are_there_for_the_next_one() {
     for implementation in ["rings", "signal_queue"] {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         place.run(["mailbox", "create", "m", "--implementation", implementation]).with_code(0);
         let mut put = place.spawn_fed(["mailbox", "put", "m"]);
         put.feed("1\n2\n3\n4\n5\n");
@@ -46,8 +46,8 @@ fn what_a_reader_over_packets_did_not_take_is_there_for_the_next_one() {
 }
 
 #[test]
-fn what_a_killed_reader_over_packets_had_not_ended_is_there_for_the_next_one() {
-    let (place, _daemon) = Place::with_configured_daemon("idle_timeout_ms = 1000\n");
+fn messages_that_a_killed_reader_over_packets_had_not_ended_are_there_for_the_next_one() {
+    let (place, _daemon) = Sandbox::with_configured_daemon("idle_timeout_ms = 1000\n");
     place.run(["mailbox", "create", "m"]).with_code(0);
     let reader = place.spawn(["mailbox", "tail", "m", "--transport", "udp"]);
     place.wait_for("mailboxes", |all| all[0]["readers"] == 1);
@@ -68,7 +68,7 @@ fn what_a_killed_reader_over_packets_had_not_ended_is_there_for_the_next_one() {
 #[test]
 fn messages_that_were_dropped_are_reported_to_the_command_that_put_them() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         place.run(["mailbox", "create", "src"]).with_code(0);
         place.run(["mailbox", "create", "full", "--bound-messages", "1"]).with_code(0);
         place.run(["mailbox", "task", "src", "echo", "to=full"]).with_code(0);
@@ -97,7 +97,7 @@ fn lines_go_in_and_come_out_in_order_one_by_one() {
     put.feed("one\n\nthree");
     put.end().with_code(0).saying(&["put into requests: 3 messages (8 B)"]);
     assert_eq!(place.run(["mailbox", "get", "requests"]).with_code(0).stdout, "one\n");
-    // What is not taken stays for the next reader.
+    // The messages that are not taken stay for the next reader.
     let rest = place.run(["mailbox", "get", "requests", "--limit", "2", "--output", "json"]).with_code(0);
     assert_eq!(rest.stdout, "{\"bytes\":0,\"text\":\"\"}\n{\"bytes\":5,\"text\":\"three\"}\n");
     let none = place.run(["mailbox", "get", "requests", "--for", "50ms"]).with_code(0);
@@ -134,7 +134,7 @@ fn a_task_answers_and_ends() {
 }
 
 #[test]
-fn what_cannot_be_written_stays_in_the_mailbox() {
+fn messages_that_cannot_be_written_stay_in_the_mailbox() {
     let (place, _daemon) = with_mailboxes();
     place.run(["mailbox", "put", "requests", "--count", "1000", "--size", "100"]).with_code(0);
     // A reader that has gone before the first message.
@@ -167,7 +167,7 @@ fn a_sync_is_written_by_another_command() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_would_correct_it() {
+fn errors_are_named_with_their_remedy() {
     let (place, _daemon) = with_mailboxes();
     let cases: [(&[&str], i32, &str); 8] = [
         (&["mailbox", "get", "nothing"], 2, "`crossdock mailbox create NAME` creates one"),
@@ -188,7 +188,7 @@ fn what_is_wrong_is_named_with_what_would_correct_it() {
 
 #[test]
 fn the_mailboxes_of_a_running_daemon_are_measured() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     for transport in ["shm", "udp"] {
         let measured =
             place.run(["bench", "mailbox", "--for", "20ms", "--json", "--transport", transport]).with_code(0);

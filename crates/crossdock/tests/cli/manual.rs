@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::place::{Place, skip};
+use crate::place::{Sandbox, skip};
 
 #[test]
 fn every_command_has_a_page_that_is_the_same_each_time() {
-    let place = Place::new();
+    let place = Sandbox::new();
     for directory in ["one", "two"] {
         place.run(["man", "--directory", directory]).with_code(0);
     }
@@ -31,7 +31,7 @@ fn every_command_has_a_page_that_is_the_same_each_time() {
 
 #[test]
 fn groff_has_nothing_to_say_against_the_pages() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.run(["man", "--directory", "pages"]).with_code(0);
     for entry in std::fs::read_dir(place.path("pages")).unwrap() {
         let path = entry.unwrap().path();

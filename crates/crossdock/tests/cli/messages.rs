@@ -1,12 +1,12 @@
 //! Messages of Protobuf in a field, decoded in the daemon: bare, with the fields beside them, and in Confluent's frame.
 
-use crate::place::Place;
+use crate::place::Sandbox;
 
 const DOCUMENTATION: &str = include_str!("../../../../docs/conversions.md");
 
 /// A daemon with a stream of envelopes, and the files of the documentation's example.
-fn place() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn place() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("q.proto", "syntax = \"proto3\";\nmessage Quote { int32 bid = 1; string sym = 2; }\n");
     place.write("envelope.schema", "topic string\nkey bytes null\nbody bytes\n");
     place.write("quote.schema", "topic string\nbid i32\nsym string\n");
@@ -15,7 +15,7 @@ fn place() -> (Place, crate::place::Daemon) {
     (place, daemon)
 }
 
-fn publish(place: &Place, file: &str) {
+fn publish(place: &Sandbox, file: &str) {
     place.run(["publish", "Q", file, "--schema", "envelope.schema"]).with_code(0);
 }
 
@@ -37,7 +37,7 @@ fn the_documented_example_works_as_written() {
     let expected = "{\"topic\":\"ticks\",\"bid\":7,\"sym\":\"AB\"}\n";
     assert!(DOCUMENTATION.contains(expected.trim_end()));
     assert_eq!(subscriber.end().with_code(0).stdout, expected);
-    // What a query does not read of the message or beside it is not made.
+    // A field that a query does not read of the message or beside it is not made.
     for (sql, expected) in
         [("SELECT sym FROM Q", "{\"sym\":\"AB\"}\n"), ("SELECT topic FROM Q", "{\"topic\":\"ticks\"}\n")]
     {
@@ -102,7 +102,7 @@ fn schemas_by_their_ids_are_one_object_of_a_registry_or_files() {
 }
 
 #[test]
-fn what_cannot_be_kept_or_framed_is_a_usage_error() {
+fn codecs_that_cannot_be_kept_or_framed_are_a_usage_error() {
     let (place, _daemon) = place();
     let add = ["conversions", "add", "Q", "v1", "quote.schema", "--decode", "protobuf", "--field", "body"];
     let with = |more: &[&'static str]| [&add[..], more].concat();

@@ -1,6 +1,6 @@
 //! Formats, conversions and paths on the command line, and what a daemon that was killed still has.
 
-use crate::place::{Daemon, FLIGHTS_CSV, Place, get, post, with_io_contexts};
+use crate::place::{Daemon, FLIGHTS_CSV, Sandbox, get, post, with_io_contexts};
 use rustix::process::Signal;
 
 /// The flights' next version: the note is gone, the delay is in seconds.
@@ -9,8 +9,8 @@ const NEXT_CSV: &str = "carrier,flight,delay_s\nUA,1,60\n";
 const TO_NEXT: &str = "SELECT carrier, flight, dep_delay * 60 AS delay_s FROM x";
 
 /// A place whose daemon keeps what is to be kept, with stream A in two versions.
-fn place_with_versions() -> (Place, Daemon) {
-    let (place, daemon) = Place::with_configured_daemon("[morph]\nstate_dir = \"state\"\n");
+fn place_with_versions() -> (Sandbox, Daemon) {
+    let (place, daemon) = Sandbox::with_configured_daemon("[morph]\nstate_dir = \"state\"\n");
     place.write("next.schema", NEXT_SCHEMA);
     place.write("next.csv", NEXT_CSV);
     place.write("flights.csv", FLIGHTS_CSV);
@@ -87,7 +87,7 @@ fn a_killed_daemon_has_kept_the_formats_that_had_a_record() {
 
 #[test]
 fn without_a_directory_what_is_kept_is_said_to_last_as_long_as_the_daemon() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("next.schema", NEXT_SCHEMA);
     let added = place.run(["conversions", "add", "A", "v1", "next.schema", "--sql", TO_NEXT]).with_code(0);
     added.saying(&["as long as this daemon", "state_dir"]);
@@ -96,7 +96,7 @@ fn without_a_directory_what_is_kept_is_said_to_last_as_long_as_the_daemon() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_remedy() {
+fn impossible_requests_are_refused_with_a_remedy() {
     let (place, _daemon) = place_with_versions();
     for (arguments, texts) in [
         (&["conversions", "add", "A", "v2", "v1"][..], &["field `origin`", "rename OLD origin"][..]),
@@ -178,7 +178,7 @@ fn formats_are_compared_and_held_to_their_streams_policy() {
         place.run(arguments).with_code(2).saying(texts);
     }
 
-    // What nobody uses can be removed.
+    // A version without users can be removed.
     place.run(["formats", "rm", "A:v1"]).with_code(2).saying(&["remove v2 first"]);
     place.run(["formats", "rm", "A:v2"]).with_code(0);
     place.run(["formats", "rm", "A:v1"]).with_code(2).saying(&["remove the stream"]);

@@ -1,10 +1,10 @@
 //! How a query's names of streams and columns are matched.
 
-use crate::place::{Place, with_io_contexts};
+use crate::place::{Sandbox, with_io_contexts};
 
 /// A place whose daemon has a stream `Orders` with a column `Amount`.
-fn place() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_configured_daemon("");
+fn place() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_configured_daemon("");
     place.write("o.csv", "Amount\n1\n");
     place.run(["publish", "Orders", "o.csv"]).with_code(0);
     (place, daemon)
@@ -63,7 +63,7 @@ fn a_new_name_that_differs_from_a_stream_in_case_only_is_refused() {
 
 #[test]
 fn a_configuration_cannot_declare_two_streams_that_differ_in_case_only() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("o.schema", "Amount i64\n");
     let stream = |name: &str| format!("[[stream]]\nname = \"{name}\"\nschema = \"o.schema\"\n");
     let config = format!("{}{}[context]\nlisten = \"127.0.0.1:0\"\n", stream("Orders"), stream("orders"));

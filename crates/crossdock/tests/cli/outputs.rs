@@ -1,9 +1,9 @@
-//! What `subscribe` writes: outputs of one format, and outputs that cannot be written whole.
+//! The output of `subscribe`: outputs of one format, and outputs that cannot be written whole.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use crate::place::{FLIGHTS_CSV, Place, Process, argument};
+use crate::place::{FLIGHTS_CSV, Process, Sandbox, argument};
 use rustix::process::Signal;
 
 const HEADER: &str = "carrier,flight,origin,dest,dep_delay,note\n";
@@ -11,8 +11,8 @@ const ALL: &str = "SELECT * FROM A";
 
 /// A place with flights in `flights.csv`, further ones with another field in `more.csv`, and ones that lack nullable fields in
 /// `less.csv`; each with its schema.
-fn place() -> (Place, crate::place::Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn place() -> (Sandbox, crate::place::Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     place.write("more.schema", "carrier char[2]\nflight i16\norigin char[3]\ndest char[3]\ngate string\n");
     place.write("more.csv", "carrier,flight,origin,dest,gate\nUA,1,EWR,IAH,C7\n");
@@ -22,7 +22,7 @@ fn place() -> (Place, crate::place::Daemon) {
 }
 
 #[track_caller]
-fn publish(place: &Place, stream: &str, name: &str, schema: &str) {
+fn publish(place: &Sandbox, stream: &str, name: &str, schema: &str) {
     place.run(["publish", stream, &format!("{name}.csv"), "--schema", &format!("{schema}.schema")]).with_code(0);
 }
 
@@ -64,7 +64,7 @@ fn an_output_with_one_header_takes_records_that_lose_nothing() {
 }
 
 /// Stream A has flights, ones whose delay is in seconds, and ones that have a gate; `seconds.csv` and so on.
-fn place_with_conversions() -> (Place, crate::place::Daemon) {
+fn place_with_conversions() -> (Sandbox, crate::place::Daemon) {
     let (place, daemon) = place();
     place.write("seconds.schema", "carrier string\nflight i32\ndelay_s i64 null\n");
     place.write("seconds.csv", "carrier,flight,delay_s\nUA,1,60\n");
@@ -89,7 +89,7 @@ fn an_output_with_one_header_takes_what_registered_conversions_lead_to_it() {
         for name in names {
             publish(&place, "A", name, if name == "flights" { "a" } else { name });
         }
-        // What no conversion leads from is converted by the names of its fields, if it loses nothing.
+        // A format that no conversion leads from is converted by the names of its fields, if it loses nothing.
         publish(&place, "A", "short", "short");
         let ended = subscriber.end().with_code(0);
         let rows = names.map(|name| if name == "flights" { SECONDS } else { "UA,1,60\n" }).concat();
@@ -111,7 +111,7 @@ fn an_output_with_one_header_takes_what_registered_conversions_lead_to_it() {
 }
 
 #[test]
-fn what_no_conversion_leads_to_an_output_is_refused_as_without_conversions() {
+fn formats_that_no_conversion_leads_to_an_output_are_refused_as_without_conversions() {
     let (place, _daemon) = place_with_conversions();
     let subscriber = place.spawn(["subscribe", ALL, "--output", "csv", "--limit", "9"]);
     place.wait_for_subscriptions(1);
@@ -196,7 +196,7 @@ fn a_format_that_a_pipe_announced_is_forgotten_if_no_record_came() {
         place.wait_for("formats", |list| versions(list, stream) == before);
     }
     assert_eq!(place.list("streams").len(), 1);
-    // What the stream has counted stays.
+    // The counts of the stream stay.
     assert_eq!(place.list("streams")[0]["records_in"], 4);
     // A record later, the format stays.
     publish(&place, "A", "more", "more");

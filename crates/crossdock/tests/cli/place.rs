@@ -44,7 +44,7 @@ note      string null
 pub(crate) const TRANSPORTS: [&str; 2] = ["shm", "udp"];
 
 /// A directory, and the address and socket of a daemon, whether or not it runs.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     directory: tempfile::TempDir,
     address: String,
     /// The way that its commands are to take; their default when absent.
@@ -70,21 +70,21 @@ pub(crate) fn io_count() -> usize {
     std::env::var("CROSSDOCK_TEST_IO_CONTEXTS").ok().map_or(1, |count| count.parse().unwrap())
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
+impl Sandbox {
+    pub(crate) fn new() -> Sandbox {
         // A port that was free a moment ago and that nobody answers on.
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        Place { directory: tempfile::tempdir().unwrap(), address: port.to_string(), way: None }
+        Sandbox { directory: tempfile::tempdir().unwrap(), address: port.to_string(), way: None }
     }
 
     /// A place with a running daemon, which knows stream A with the fields of [`FLIGHTS_SCHEMA`].
-    pub(crate) fn with_daemon() -> (Place, Daemon) {
-        Place::with_configured_daemon("")
+    pub(crate) fn with_daemon() -> (Sandbox, Daemon) {
+        Sandbox::with_configured_daemon("")
     }
 
     /// The same, with more lines for its `[context]`, or for sections behind that.
-    pub(crate) fn with_configured_daemon(context: &str) -> (Place, Daemon) {
-        let mut place = Place::new();
+    pub(crate) fn with_configured_daemon(context: &str) -> (Sandbox, Daemon) {
+        let mut place = Sandbox::new();
         place.write("a.schema", FLIGHTS_SCHEMA);
         let config =
             format!("[[stream]]\nname = \"A\"\nschema = \"a.schema\"\n[context]\nlisten = \"127.0.0.1:0\"\n{context}");
@@ -95,7 +95,7 @@ impl Place {
     }
 
     /// Its commands take this way from here on.
-    pub(crate) fn by(mut self, way: &'static str) -> Place {
+    pub(crate) fn by(mut self, way: &'static str) -> Sandbox {
         self.way = Some(way);
         self
     }
@@ -285,7 +285,7 @@ pub(crate) struct Process {
     stderr: Lines,
 }
 
-/// What a process came to.
+/// The result of a process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The exit status; none if a signal killed it.

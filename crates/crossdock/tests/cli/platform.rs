@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::place::{Daemon, FLIGHTS_CSV, Place, Process, get, post, with_body, word_after};
+use crate::place::{Daemon, FLIGHTS_CSV, Process, Sandbox, get, post, with_body, word_after};
 
 /// The API's document, and what validates a body against one of its schemas.
 struct Document(Value);
 
 impl Document {
-    fn of(place: &Place) -> Document {
+    fn of(place: &Sandbox) -> Document {
         let (status, document) = place.http(&get("/v1/openapi.json"));
         assert_eq!(status, 200);
         Document(document)
@@ -37,7 +37,7 @@ impl Document {
 
 #[test]
 fn every_get_answers_as_the_document_says() {
-    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
+    let (place, _daemon) = Sandbox::with_configured_daemon("[[mailbox]]\nname = \"requests\"\n");
     let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--on-overflow", "drop_oldest"]);
     place.wait_for_subscriptions(1);
     let document = Document::of(&place);
@@ -57,13 +57,13 @@ fn every_get_answers_as_the_document_says() {
 
 #[test]
 fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let document = Document::of(&place);
     let paths = document.0["paths"].as_object().unwrap();
     for (path, item) in paths {
         let known: BTreeSet<&str> = item.as_object().unwrap().keys().map(String::as_str).collect();
         for method in ["get", "post", "put", "patch", "delete"] {
-            // What is wrong with the body is found only where there is a route.
+            // An error of the body is found only where there is a route.
             let request = with_body(&method.to_uppercase(), &path.replace("{name}", "nobody"), "no JSON");
             let (status, body) = place.http_text(&request);
             assert_eq!(status == 405, !known.contains(method), "{method} {path}: {status} {body}");
@@ -76,7 +76,7 @@ fn the_document_has_the_router_s_paths_and_methods_and_no_others() {
 
 #[test]
 fn an_invalid_change_is_answered_as_the_document_says() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let document = Document::of(&place);
     for (method, path, body, status, words) in [
         ("post", "/v1/handlers", "{}x", 400, "such as"),
@@ -147,7 +147,7 @@ fn metric(text: &str, name: &str, label: &str) -> f64 {
 
 #[test]
 fn work_is_counted_by_every_kind_of_metric() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);
     place.run(["handler", "deploy", "wrong", "SELECT nothing FROM A"]).with_code(1);
     assert_eq!(late_flights(&place, 1), [120]);
@@ -189,7 +189,7 @@ fn work_is_counted_by_every_kind_of_metric() {
 
 #[test]
 fn metrics_are_what_open_metrics_wants() {
-    let (place, _daemon) = Place::with_configured_daemon("[[mailbox]]\nname = \"a \\\"quoted\\\" one\"\n");
+    let (place, _daemon) = Sandbox::with_configured_daemon("[[mailbox]]\nname = \"a \\\"quoted\\\" one\"\n");
     let _subscriber = place.spawn(["subscribe", "SELECT flight FROM A"]);
     place.wait_for_subscriptions(1);
     let (status, text) = place.http_text(&get("/metrics"));
@@ -208,7 +208,7 @@ fn metrics_are_what_open_metrics_wants() {
 
 #[test]
 fn events_are_followed_until_ctrl_c() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let follower = place.spawn(["events", "--follow"]);
     place.run(["handler", "deploy", "wrong", "SELECT nothing FROM nowhere WHERE"]).with_code(1).saying(&["refused"]);
     follower.stdout_line(|line| line.contains(" refused wrong: ") || line.contains(" refused: "));
@@ -222,7 +222,7 @@ fn events_are_followed_until_ctrl_c() {
 
 #[test]
 fn commands_on_handlers_name_a_remedy() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.run(["handlers"]).with_code(0).saying(&["no handlers: `crossdock handler deploy`"]);
     place.run(["handlers", "late"]).with_code(1).saying(&["there is no handler `late`", "there are no handlers"]);
     place.run(["handler", "deploy", "late"]).with_code(2).saying(&["neither a query nor --native", "SELECT"]);
@@ -244,7 +244,7 @@ fn commands_on_handlers_name_a_remedy() {
 
 #[test]
 fn a_plan_is_answered_and_changes_nothing() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let document = Document::of(&place);
     let request = r#"{"deploy":{"name":"late","sql":"SELECT * FROM A WHERE dep_delay > 15"}}"#;
     let (status, body) = place.http(&post("/v1/plan", request));
@@ -255,20 +255,20 @@ fn a_plan_is_answered_and_changes_nothing() {
 
 #[test]
 fn top_prints_one_screen_and_is_live_only_in_a_terminal() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let screen = place.run(["top", "--once"]).with_code(0).stdout;
     assert_eq!(screen.lines().count(), 24, "{screen}");
     assert_eq!(screen.lines().find(|line| line.chars().count() > 80), None, "{screen}");
     assert!(screen.starts_with("crossdock 127.0.0.1:") && screen.contains("contexts ("), "{screen}");
     place.run(["top"]).with_code(2).saying(&["not a terminal", "top --once"]);
-    Place::new().run(["top", "--once"]).with_code(1).saying(&["no daemon is running"]);
+    Sandbox::new().run(["top", "--once"]).with_code(1).saying(&["no daemon is running"]);
 }
 
 /// The carriers of late flights, each with its number.
 const LATE: &str = "SELECT carrier, flight FROM A WHERE dep_delay > $minutes";
 
-/// What a subscriber to `late` gets of the four flights.
-fn late_flights(place: &Place, number: usize) -> Vec<u64> {
+/// The flights of the four that a subscriber to `late` gets.
+fn late_flights(place: &Sandbox, number: usize) -> Vec<u64> {
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM late", "--limit", &number.to_string()]);
     place.wait_for_subscriptions(1);
     place.write("flights.csv", FLIGHTS_CSV);
@@ -280,7 +280,7 @@ fn late_flights(place: &Place, number: usize) -> Vec<u64> {
 
 #[test]
 fn a_handler_is_deployed_changed_moved_and_removed() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let document = Document::of(&place);
     let deployed =
         place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15", "--json"]).with_code(0).json();
@@ -332,13 +332,14 @@ fn a_handler_is_deployed_changed_moved_and_removed() {
 }
 
 #[test]
-fn what_a_file_wants_is_planned_applied_and_there_at_the_start() {
+fn handlers_of_a_file_are_planned_applied_and_there_at_the_start() {
     let handlers = format!(
         "[[handler]]\nname = \"late\"\nsql = \"{LATE}\"\nparameters = {{ minutes = 15 }}\n\
          [[handler]]\nname = \"later\"\nsql = \"SELECT * FROM late\"\nplace = \"g-core-0\"\n"
     );
-    let (place, _daemon) = Place::with_configured_daemon(&handlers);
-    let names = |place: &Place| -> Vec<Value> { place.list("handlers").iter().map(|of| of["name"].clone()).collect() };
+    let (place, _daemon) = Sandbox::with_configured_daemon(&handlers);
+    let names =
+        |place: &Sandbox| -> Vec<Value> { place.list("handlers").iter().map(|of| of["name"].clone()).collect() };
     assert_eq!(names(&place), ["late", "later"]);
     place.run(["plan", "crossdock.toml"]).with_code(0).saying(&["everything is as requested"]);
 
@@ -366,7 +367,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
     let good = "[[handler]]\nname = \"good\"\nsql = \"SELECT * FROM A\"\n";
     let kept = "[[handler]]\nname = \"kept\"\nsql = \"SELECT flight FROM A\"\n";
     let state = "[morph]\nstate_dir = \"kept\"\n";
-    let (place, daemon) = Place::with_configured_daemon(&format!("{state}{kept}"));
+    let (place, daemon) = Sandbox::with_configured_daemon(&format!("{state}{kept}"));
     assert_eq!(word_after(&daemon.line, "refused="), "0");
     daemon.process.signal(Signal::KILL);
     daemon.process.end();
@@ -400,7 +401,7 @@ fn a_section_that_is_refused_at_the_start_leaves_the_others_running() {
 #[test]
 fn handlers_deployed_by_command_are_restored_after_a_restart() {
     let config = "[morph]\nstate_dir = \"kept\"\n";
-    let (place, daemon) = Place::with_configured_daemon(config);
+    let (place, daemon) = Sandbox::with_configured_daemon(config);
     let deployed = place.run(["handler", "deploy", "late", LATE, "--param", "minutes=15"]).with_code(0);
     assert!(!deployed.stderr.contains("as long as this daemon"), "{}", deployed.stderr);
     daemon.process.signal(Signal::KILL);
@@ -415,7 +416,7 @@ fn handlers_deployed_by_command_are_restored_after_a_restart() {
 
 #[test]
 fn a_handler_has_a_replica_at_each_io_context_and_is_one_again() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let document = Document::of(&place);
     let io = crate::place::io_count();
     let both = ["handler", "deploy", "late", LATE, "--param", "minutes=15", "--replicas", "--place", "c-core-0"];
@@ -448,14 +449,14 @@ fn a_handler_has_a_replica_at_each_io_context_and_is_one_again() {
 
 #[test]
 fn built_in_handlers_say_what_they_take() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let all = place.run(["handler", "builtins"]).with_code(0).stdout;
     assert!(all.contains("tally") && all.contains("key") && all.contains("pass"), "{all}");
 }
 
 #[test]
 fn a_subscription_that_the_core_has_no_time_for_is_refused_by_its_figures() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let row = format!("UA,1545,EWR,IAH,2,{}\n", "a b c ".repeat(50));
     place.write("many.csv", "carrier,flight,origin,dest,dep_delay,note\n".to_owned() + &row.repeat(20_000));
     place.run(["publish", "A", "many.csv", "--schema", "a.schema"]).with_code(0);

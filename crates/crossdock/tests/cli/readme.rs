@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::place::{PATIENCE, Place, skip};
+use crate::place::{PATIENCE, Sandbox, skip};
 
 const README: &str = include_str!("../../../../README.md");
 
-/// What the commands in a block must have printed, by a word of the block.
+/// The words that the commands in a block must have printed, by a word of the block.
 const PRINTED: [(&str, &str); 6] = [
     ("late.jsonl            # 1782", "1782 late.jsonl"),
     ("crossdock explain", "dep_delay / 60"),
@@ -28,7 +28,7 @@ fn blocks() -> Vec<&'static str> {
 }
 
 /// `cargo`, as far as the README needs it: what is built here already is run, and the long commands are tests of their own.
-fn write_cargo(place: &Place, mailbox: &Path) {
+fn write_cargo(place: &Sandbox, mailbox: &Path) {
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in\n'build --release' | 'run --release -- demo airline' | 'xtask '*) ;;\n\
          *'--example mailbox -- '*) exec '{}' \"$CROSSDOCK_ADDRESS\" ;;\n*) echo \"what is cargo $*?\" >&2; exit 3 ;;\nesac\n",
@@ -49,7 +49,7 @@ fn every_block_of_the_readme_runs() {
             "the README's commands need curl, and the example `mailbox`, which `cargo test --workspace` builds",
         );
     }
-    let place = Place::new();
+    let place = Sandbox::new();
     write_cargo(&place, &mailbox);
     std::fs::create_dir(place.path("empty")).unwrap();
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

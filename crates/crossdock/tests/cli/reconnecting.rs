@@ -1,6 +1,6 @@
 //! `--reconnect`: what follows when the daemon is killed and started again, or is not there yet.
 
-use crate::place::{Daemon, Place, Process, TRANSPORTS};
+use crate::place::{Daemon, Process, Sandbox, TRANSPORTS};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ const SCHEMA: &str = "a u64\n";
 const SOON: Duration = Duration::from_secs(4);
 
 /// A place whose daemon can be started again at the same address.
-fn with_daemon(way: &'static str) -> (Place, Daemon) {
-    let (place, daemon) = Place::with_daemon();
+fn with_daemon(way: &'static str) -> (Sandbox, Daemon) {
+    let (place, daemon) = Sandbox::with_daemon();
     place.write("r.schema", SCHEMA);
     (place.by(way), daemon)
 }
 
 /// A daemon at the address that the place's commands use.
-fn start(place: &Place) -> Daemon {
+fn start(place: &Sandbox) -> Daemon {
     let address = place.address().to_owned();
     Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml", "--listen", &address]))
 }
@@ -59,7 +59,7 @@ fn a_quiet_client_is_back_soon_after_a_kill() {
 #[test]
 fn a_daemon_that_is_not_there_yet_is_waited_for() {
     for way in TRANSPORTS.into_iter().chain(["auto"]) {
-        let place = Place::new().by(way);
+        let place = Sandbox::new().by(way);
         place.write("a.schema", crate::place::FLIGHTS_SCHEMA);
         place.write("r.schema", SCHEMA);
         place.write("crossdock.toml", crate::place::with_io_contexts("[context]\nlisten = \"127.0.0.1:0\"\n"));
@@ -95,7 +95,7 @@ const TO_THE_END: [&str; 5] = ["subscribe", "SELECT * FROM R", "--reconnect", "-
 
 /// A subscriber that ends when this record has passed. How many records pass is not known: one whose acknowledgement was lost with
 /// the daemon before comes again.
-fn passes(place: &Place, number: u64) -> Process {
+fn passes(place: &Sandbox, number: u64) -> Process {
     let query = format!("SELECT * FROM R WHERE a = {number}");
     let before = place.list("subscriptions").len();
     let process = place.spawn(["subscribe", &query, "--wait", "--limit", "1"]);
@@ -104,13 +104,13 @@ fn passes(place: &Place, number: u64) -> Process {
 }
 
 /// Waits until the daemon has taken this number of records of the stream.
-fn taken(place: &Place, records: u64) {
+fn taken(place: &Sandbox, records: u64) {
     place.wait_for("streams", |list| list.iter().any(|of| of["name"] == "R" && of["records_in"] == records));
 }
 
 /// The subscriber does not run when the daemon is killed, and comes back when records have passed at the next one.
 #[test]
-fn what_passes_while_a_subscriber_is_away_is_counted_and_said() {
+fn records_that_pass_while_a_subscriber_is_away_are_counted_and_reported() {
     for way in TRANSPORTS {
         let (place, daemon) = with_daemon(way);
         let subscriber = place.spawn(TO_THE_END);
@@ -202,7 +202,7 @@ fn a_kill_under_load_loses_what_was_within_the_daemon_and_this_is_counted() {
         let came = ended.stdout.lines().count();
         let tally = ended.stderr.lines().last().unwrap_or_default();
         println!("{way}: {tally}");
-        // What came twice, since its acknowledgement was lost, counts against what was missed.
+        // A record that came twice, since its acknowledgement was lost, counts against what was missed.
         let missed = RECORDS.saturating_sub(came);
         let said = tally.split_once(" missed").and_then(|(text, _)| text.rsplit(", ").next());
         let said = said.map_or(0, |text| text.replace(',', "").parse().unwrap());

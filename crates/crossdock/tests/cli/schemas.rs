@@ -1,6 +1,6 @@
 //! Schema files of other systems: what they import, what of them is ignored, and what is wrong in them.
 
-use crate::place::Place;
+use crate::place::Sandbox;
 use serde_json::{Value, json};
 
 fn in_a_line(text: &str) -> String {
@@ -9,7 +9,7 @@ fn in_a_line(text: &str) -> String {
 
 #[test]
 fn a_proto_is_read_with_what_it_imports_however_it_is_written() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("b.proto", "syntax = \"proto3\"; message B { int32 c = 1; }");
     for (number, import) in [
         "import \"b.proto\";",
@@ -29,7 +29,7 @@ fn a_proto_is_read_with_what_it_imports_however_it_is_written() {
 
 #[test]
 fn imports_are_found_below_the_directories_that_are_named() {
-    let place = Place::new();
+    let place = Sandbox::new();
     std::fs::create_dir_all(place.path("protos/market")).unwrap();
     std::fs::create_dir_all(place.path("more")).unwrap();
     place.write("protos/market/a.proto", "syntax = \"proto3\"; import \"market/b.proto\"; message A { B b = 1; }");
@@ -47,8 +47,8 @@ fn imports_are_found_below_the_directories_that_are_named() {
 }
 
 #[test]
-fn what_is_wrong_in_a_schema_is_said_once_and_with_its_place() {
-    let place = Place::new();
+fn errors_of_a_schema_are_reported_once_and_with_their_place() {
+    let place = Sandbox::new();
     let deep = format!("{}int32 a = 1;{}", "message M { ".repeat(60), "}".repeat(60));
     place.write("deep.proto", format!("syntax = \"proto3\";\n{deep}"));
     let said = place.run(["formats", "show", "deep.proto"]).with_code(2).saying(&["error: deep.proto: line 2: "]);
@@ -78,7 +78,7 @@ fn what_is_wrong_in_a_schema_is_said_once_and_with_its_place() {
 
 #[test]
 fn defaults_of_an_avro_schema_are_those_of_the_format_and_others_are_named() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let fields = json!([
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 1_500},
         {"name": "fare", "default": "\u{04}\u{d2}",

@@ -1,11 +1,11 @@
 //! Starting a daemon: configuration, ports, sockets. And what the program says of itself.
 
-use crate::place::{Daemon, Place, argument, with_io_contexts};
+use crate::place::{Daemon, Sandbox, argument, with_io_contexts};
 use rustix::process::Signal;
 
 #[test]
 fn a_misspelt_key_is_named_with_file_line_and_column() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("bad.toml", "[context]\nlisten = \"127.0.0.1:0\"\nmax_sesions = 5\n");
     let texts = ["bad.toml:3:1: unknown key `max_sesions`", "did you mean `max_sessions`?"];
     place.run(["serve", "--config", "bad.toml"]).with_code(2).saying(&texts);
@@ -17,7 +17,7 @@ fn a_misspelt_key_is_named_with_file_line_and_column() {
 
 #[test]
 fn the_printed_configuration_can_be_served() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let printed = place.run(["serve", "--print-config"]).with_code(0).stdout;
     place.write("crossdock.toml", with_io_contexts(&printed));
     let daemon = Daemon::start(&mut place.command(["serve", "--config", "crossdock.toml", "--listen", "127.0.0.1:0"]));
@@ -27,7 +27,7 @@ fn the_printed_configuration_can_be_served() {
 
 #[test]
 fn a_daemon_heeds_the_address_that_its_clients_heed() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let (mut serve, config) = (place.command(["serve"]), with_io_contexts("[context]\nlisten = \"127.0.0.1:1\"\n"));
     serve.args(["--config", argument(&place.write("contexts.toml", config))]).env("CROSSDOCK_ADDRESS", place.address());
     let daemon = Daemon::start(&mut serve);
@@ -51,7 +51,7 @@ fn a_daemon_heeds_the_address_that_its_clients_heed() {
 
 #[test]
 fn a_port_that_is_taken_is_said_to_be() {
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     let other = place.path("other.sock");
     let arguments = ["serve", "--listen", &daemon.address, "--socket", argument(&other)];
     place.run(arguments).with_code(1).saying(&[&daemon.address, "in use", "another daemon"]);
@@ -61,7 +61,7 @@ fn a_port_that_is_taken_is_said_to_be() {
 
 #[test]
 fn a_socket_that_is_taken_is_said_to_be() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let texts = ["already listening", "crossdock.sock"];
     place.run(["serve", "--listen", "127.0.0.1:0"]).with_code(1).saying(&texts);
     assert_eq!(place.list("streams").len(), 1, "the first one goes on");
@@ -69,7 +69,7 @@ fn a_socket_that_is_taken_is_said_to_be() {
 
 #[test]
 fn a_killed_daemons_socket_is_no_obstacle() {
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     daemon.process.signal(Signal::KILL);
     assert_eq!(daemon.process.end().code, None);
     assert!(place.socket().exists());
@@ -80,7 +80,7 @@ fn a_killed_daemons_socket_is_no_obstacle() {
 
 #[test]
 fn completions_are_there_for_every_shell() {
-    let place = Place::new();
+    let place = Sandbox::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.run(["completions", shell]).with_code(0).stdout;
         assert!(script.contains("subscribe") && script.contains("until-end"), "{shell}");
@@ -89,7 +89,7 @@ fn completions_are_there_for_every_shell() {
 
 #[test]
 fn the_version_is_a_line_or_all_that_there_is_to_know() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let short = place.run(["-V"]).with_code(0).stdout;
     let version = env!("CARGO_PKG_VERSION");
     assert!(short.starts_with(&format!("crossdock {version} (")) && short.ends_with(")\n"), "{short}");
@@ -105,7 +105,7 @@ fn the_version_is_a_line_or_all_that_there_is_to_know() {
 
 #[test]
 fn the_version_is_an_object_for_scripts() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let long = place.run(["--version"]).with_code(0).stdout;
     assert_eq!(place.run(["version"]).with_code(0).stdout, long);
     let [version] = &place.run(["version", "--json"]).with_code(0).json()[..] else { panic!() };
@@ -116,7 +116,7 @@ fn the_version_is_an_object_for_scripts() {
 
 #[test]
 fn help_has_an_example_for_every_command() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let commands = [
         "tour",
         "demo",

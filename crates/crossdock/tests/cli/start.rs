@@ -1,16 +1,17 @@
-//! What somebody sees first: the program without arguments, the list of demos, the tour, and what help says of its surroundings.
+//! The first views of a user: the program without arguments, the list of demos, the tour, and what help says of its
+//! surroundings.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::place::{Place, Process};
+use crate::place::{Process, Sandbox};
 use crate::top::Terminal;
 
 #[test]
 fn without_arguments_four_commands_are_shown() {
-    let shown = Place::new().run::<&str>([]).with_code(0).stdout;
+    let shown = Sandbox::new().run::<&str>([]).with_code(0).stdout;
     let commands: Vec<&str> = shown.lines().filter_map(|line| line.strip_prefix("  crossdock ")).collect();
     assert_eq!(commands.len(), 4, "{shown}");
     for (line, word) in commands.iter().zip(["tour ", "serve ", "subscribe ", "demo flights | crossdock publish "]) {
@@ -18,7 +19,7 @@ fn without_arguments_four_commands_are_shown() {
     }
     assert!(shown.ends_with("crossdock --help for all commands.\n") && shown.lines().count() <= 10, "{shown}");
     // In this order, they show records; the daemon is the test's.
-    let (place, _daemon) = Place::with_configured_daemon("");
+    let (place, _daemon) = Sandbox::with_configured_daemon("");
     let path = Path::new(env!("CARGO_BIN_EXE_crossdock")).parent().unwrap();
     let path = format!("{}:{}", path.display(), std::env::var("PATH").unwrap());
     let start = |line: &str| {
@@ -38,7 +39,7 @@ fn without_arguments_four_commands_are_shown() {
 
 #[test]
 fn a_demo_without_a_name_lists_the_demos() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let shown = place.run(["demo"]).with_code(0).stdout;
     let demos: Vec<&str> = shown.lines().collect();
     assert!(demos.len() == 3 && demos[0].starts_with("crossdock demo airline An airline's"), "{shown}");
@@ -49,7 +50,7 @@ fn a_demo_without_a_name_lists_the_demos() {
 
 #[test]
 fn help_and_the_manual_name_the_environment_and_the_exit_statuses() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let help = place.run(["--help"]).with_code(0).stdout;
     let page = place.run(["man"]).with_code(0).stdout;
     for name in ["ADDRESS", "SOCKET", "TRANSPORT", "CONFIG", "HTTP", "TOKEN_FILE"] {
@@ -67,7 +68,7 @@ fn help_and_the_manual_name_the_environment_and_the_exit_statuses() {
 }
 
 /// The tour, with its folder in that of the test.
-fn tour(place: &Place, arguments: &[&str]) -> std::process::Command {
+fn tour(place: &Sandbox, arguments: &[&str]) -> std::process::Command {
     std::fs::create_dir_all(place.path("tmp")).unwrap();
     let mut command = place.command([&["tour"], arguments].concat());
     command.env("TMPDIR", place.path("tmp"));
@@ -75,11 +76,11 @@ fn tour(place: &Place, arguments: &[&str]) -> std::process::Command {
 }
 
 #[track_caller]
-fn leaves_nothing(place: &Place) {
+fn leaves_nothing(place: &Sandbox) {
     assert_eq!(std::fs::read_dir(place.path("tmp")).unwrap().count(), 0);
 }
 
-/// What the recording of the tour shows, without colours.
+/// The content of the recording of the tour, without colours.
 fn recorded() -> String {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tour.cast");
     let cast = std::fs::read_to_string(file).unwrap();
@@ -98,7 +99,7 @@ fn recorded() -> String {
 
 #[test]
 fn the_tour_runs_its_commands_and_leaves_nothing() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let ended = Process::spawn(&mut tour(&place, &["--no-wait"])).end().with_code(0);
     let text = ended.stdout;
     let mut left = text.as_str();
@@ -134,7 +135,7 @@ fn the_tour_runs_its_commands_and_leaves_nothing() {
 
 #[test]
 fn the_tour_waits_for_enter_in_a_terminal_and_ends_on_a_signal() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let mut terminal = Terminal::run(&tour(&place, &[]));
     for step in 1..=3 {
         let text = terminal.wait_for(|text| text.contains(&format!("({step}/8)")) && text.trim_end().ends_with("end]"));
@@ -149,7 +150,7 @@ fn the_tour_waits_for_enter_in_a_terminal_and_ends_on_a_signal() {
 
 #[test]
 fn the_tour_ends_with_its_reader() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let ended = tour(&place, &["--no-wait"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();

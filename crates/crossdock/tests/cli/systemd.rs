@@ -6,7 +6,9 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::place::{Daemon, PATIENCE, Place, TRANSPORTS, argument, exchange, get, skip, with_io_contexts, word_after};
+use crate::place::{
+    Daemon, PATIENCE, Sandbox, TRANSPORTS, argument, exchange, get, skip, with_io_contexts, word_after,
+};
 
 /// Opens sockets as systemd does, and becomes the program. Each of its first arguments is NAME|KIND|ADDRESS; the others are the
 /// program and its arguments, behind `--`.
@@ -63,7 +65,7 @@ const CONFIG: &str = "[control]\nsocket = \"configured.sock\"\n[context]\nlisten
 
 #[test]
 fn sockets_that_are_passed_are_used_and_stay() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("c.toml", with_io_contexts(CONFIG));
     let control = place.path("control.sock");
     let of_control = format!("control|unix-stream|{}", argument(&control));
@@ -109,7 +111,7 @@ fn sockets_that_are_passed_are_used_and_stay() {
 
 #[test]
 fn sockets_that_go_with_nothing_are_refused_with_the_reason() {
-    let place = Place::new();
+    let place = Sandbox::new();
     place.write("off.toml", "[attach]\nenabled = false\n");
     let stream = format!("|unix-stream|{}", argument(&place.path("s")));
     let wrong = format!("udp|unix-stream|{}", argument(&place.path("w")));
@@ -137,7 +139,7 @@ fn sockets_that_go_with_nothing_are_refused_with_the_reason() {
 
 #[test]
 fn sockets_for_another_process_are_left_alone() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let mut serve = place.serve();
     serve.env("LISTEN_FDS", "1").env("LISTEN_PID", "1").env("LISTEN_FDNAMES", "udp");
     let daemon = Daemon::start(&mut serve);
@@ -146,7 +148,7 @@ fn sockets_for_another_process_are_left_alone() {
 
 #[test]
 fn systemd_is_notified_of_start_life_and_end() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let path = place.path("notify.sock");
     let notify = UnixDatagram::bind(&path).unwrap();
     notify.set_read_timeout(Some(PATIENCE)).unwrap();

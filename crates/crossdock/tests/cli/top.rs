@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::place::{Daemon, PATIENCE, Place, io_count};
+use crate::place::{Daemon, PATIENCE, Sandbox, io_count};
 
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;
@@ -171,7 +171,7 @@ impl Screen {
 
 #[test]
 fn top_stays_when_the_daemon_goes_and_shows_the_next_one_s_figures() {
-    let (place, daemon) = Place::with_daemon();
+    let (place, daemon) = Sandbox::with_daemon();
     let mut terminal = Terminal::run(&place.command(["top"]));
     let first = daemon.address.clone();
     let contexts = format!("contexts ({})", 1 + io_count());
@@ -200,7 +200,7 @@ fn top_stays_when_the_daemon_goes_and_shows_the_next_one_s_figures() {
 #[test]
 fn drops_and_hold_backs_are_in_top_and_in_the_log() {
     let bounds = "queue_bytes = 65536\nwindow_bytes = 131072\nidle_timeout_ms = 60000\n";
-    let (place, daemon) = Place::with_configured_daemon(bounds);
+    let (place, daemon) = Sandbox::with_configured_daemon(bounds);
     // More than all queues on the way hold, that between two I/O contexts included.
     place.write("many.csv", "a,b\n".to_owned() + &"123456789,987654321\n".repeat(2_000_000));
     place.write("r.schema", "a i32\nb i32\n");

@@ -1,12 +1,12 @@
 //! Records through the daemon: publish on one side, subscribe on the other.
 
-use crate::place::{FLIGHTS_CSV, Place, TRANSPORTS, gzip};
+use crate::place::{FLIGHTS_CSV, Sandbox, TRANSPORTS, gzip};
 use rustix::process::Signal;
 
 #[test]
 fn csv_goes_in_and_the_selected_rows_come_out_as_csv() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         place.write("flights.csv", FLIGHTS_CSV);
         let sql = "SELECT carrier, flight, dest, dep_delay, note FROM A WHERE origin = 'JFK'";
@@ -27,7 +27,7 @@ fn csv_goes_in_and_the_selected_rows_come_out_as_csv() {
 #[test]
 fn json_goes_in_from_standard_input_and_comes_out_the_same() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         let lines = concat!(
             r#"{"carrier":"UA","flight":1545,"origin":"EWR","dest":"IAH","dep_delay":2,"note":null}"#,
@@ -48,7 +48,7 @@ fn json_goes_in_from_standard_input_and_comes_out_the_same() {
 
 #[test]
 fn without_a_schema_one_is_inferred_and_shown_from_a_gzip_file_too() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("flights.csv.gz", gzip(FLIGHTS_CSV));
     place.run(["publish", "B", "flights.csv.gz"]).with_code(0).saying(&[
         "schema inferred",
@@ -71,7 +71,7 @@ fn without_a_schema_one_is_inferred_and_shown_from_a_gzip_file_too() {
 #[test]
 fn a_subscriber_may_wait_for_its_stream() {
     for way in TRANSPORTS {
-        let (place, _daemon) = Place::with_daemon();
+        let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         let subscriber = place.spawn(["subscribe", "SELECT flight FROM B", "--wait", "--limit", "1"]);
         // The publisher keeps its stream open until the subscriber is there.
@@ -86,7 +86,7 @@ fn a_subscriber_may_wait_for_its_stream() {
 
 #[test]
 fn other_delimiters_and_null_words_are_read() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("t.tsv", "carrier\tflight\torigin\tdest\tdep_delay\tnote\nUA\t1\tEWR\tIAH\tunknown\tNA\n");
     let subscriber = place.spawn(["subscribe", "SELECT dep_delay, note FROM A", "--limit", "1"]);
     place.wait_for_subscriptions(1);
@@ -97,7 +97,7 @@ fn other_delimiters_and_null_words_are_read() {
 
 #[test]
 fn a_stream_without_records_ends_like_any_other() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("empty.csv", FLIGHTS_CSV.lines().next().unwrap());
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--output", "csv", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
@@ -108,7 +108,7 @@ fn a_stream_without_records_ends_like_any_other() {
 
 #[test]
 fn a_rate_is_kept_to_and_loses_nothing() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     place.write("flights.csv", FLIGHTS_CSV);
     let subscriber = place.spawn(["subscribe", "SELECT flight FROM A", "--until-end", "--wait"]);
     place.wait_for_subscriptions(1);
@@ -120,7 +120,7 @@ fn a_rate_is_kept_to_and_loses_nothing() {
 fn a_subscriber_that_is_killed_costs_the_others_nothing() {
     for way in TRANSPORTS {
         // Small bounds, so that the client that is gone would delay the stream if nothing were done about it.
-        let (place, _daemon) = Place::with_configured_daemon("queue_bytes = 65536\nidle_timeout_ms = 500\n");
+        let (place, _daemon) = Sandbox::with_configured_daemon("queue_bytes = 65536\nidle_timeout_ms = 500\n");
         let place = place.by(way);
         let survivor = place.spawn(["subscribe", "SELECT flight, note FROM A", "--until-end", "--wait"]);
         let victim = place.spawn(["subscribe", "SELECT * FROM A"]);
@@ -146,7 +146,7 @@ fn a_subscriber_that_is_killed_costs_the_others_nothing() {
 
 #[test]
 fn a_plan_is_explained_without_a_record() {
-    let (place, _daemon) = Place::with_daemon();
+    let (place, _daemon) = Sandbox::with_daemon();
     let plan = place.run(["explain", "SELECT flight + 1 AS next FROM A WHERE origin = 'JFK'"]).with_code(0).stdout;
     assert!(plan.starts_with("stream A in format ") && plan.contains("next"), "{plan}");
     let plan = place.run(["explain", "SELECT flight FROM A", "--json"]).with_code(0).json();

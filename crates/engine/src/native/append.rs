@@ -22,7 +22,7 @@ impl Append {
     /// # Errors
     /// Why there is no such format, in words.
     pub(super) fn new(input: &Format, fields: &[(&str, FieldType)]) -> Result<Append, String> {
-        // What `SELECT *, 0 AS name` makes: the planner knows how every field is copied.
+        // The records of `SELECT *, 0 AS name`: the planner knows how every field is copied.
         let mut sql = "SELECT *".to_owned();
         for (name, ty) in fields {
             if input.field(name).is_some() {

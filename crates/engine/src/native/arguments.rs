@@ -14,9 +14,9 @@ use crate::program::MakeError;
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub about: &'static str,
-    /// What values it takes.
+    /// The values that it takes.
     pub kind: ParameterKind,
     /// The value that it has if none is given, as text; `None`: one has to be given.
     pub default: Option<&'static str>,
@@ -25,7 +25,7 @@ pub struct Parameter {
     pub is_tunable: bool,
 }
 
-/// What values a parameter takes.
+/// The values that a parameter takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
     /// A whole number within these bounds.

@@ -40,7 +40,7 @@ pub struct NativeKind {
 }
 
 impl NativeKind {
-    /// A kind whose handlers `make` makes, off the core, for one format of what comes in. What it does for a record is not
+    /// A kind whose handlers `make` makes, off the core, for one format of what comes in. Its work for a record is not
     /// known to be bounded.
     ///
     /// A handler with parameters that can be changed while it runs keeps its [`Arguments`], and
@@ -65,7 +65,7 @@ impl NativeKind {
         &self.name
     }
 
-    /// What its handlers do, in one line.
+    /// The work of its handlers, in one line.
     pub fn about(&self) -> &'static str {
         self.about
     }

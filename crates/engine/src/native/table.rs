@@ -10,7 +10,7 @@ use super::tally::MAX_KEYS;
 use crate::handler::HandlerState;
 use crate::warm::touch;
 
-/// What a key is known by: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
+/// The identity of a key: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
 /// nobody can look for such keys without the table's secret. So an entry has one size, however long the values are.
 pub(super) type Key = u128;
 
@@ -37,7 +37,7 @@ impl<V: Any + Send + Default> Kept<V> {
         Kept { table: Some(Box::new(Table::new(max_keys))), retired, max_keys, kind: kind.into() }
     }
 
-    /// What kind of state it is.
+    /// The kind of its state.
     pub(super) fn kind(&self) -> &str {
         &self.kind
     }
@@ -154,7 +154,7 @@ impl<V: Default> Table<V> {
         high << 64 | low
     }
 
-    /// What is kept for a key, and whether that is new.
+    /// The value that is kept for a key, and whether that is new.
     pub(super) fn entry(&mut self, key: Key) -> (&mut V, bool) {
         if self.older.is_some() || self.there > self.max_keys {
             self.make_good();
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the table is held to: keys in the order of asking.
+    /// The model of the table: keys in the order of asking.
     #[derive(Default)]
     struct Model {
         kept: Vec<(Key, u64)>,

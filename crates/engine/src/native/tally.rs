@@ -79,7 +79,7 @@ struct Summed {
     is_whole: bool,
 }
 
-/// What is kept for a key.
+/// The counts of a key.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     count: u64,

@@ -87,7 +87,7 @@ fn steps_per_us() -> u64 {
             compute(STEPS);
             start.elapsed().as_nanos() as u64
         };
-        // What is longer than the shortest was interrupted.
+        // A round that is longer than the shortest was interrupted.
         let shortest_ns = (0..20).map(|_| round()).min().unwrap_or(0);
         (STEPS * 1000 / shortest_ns.max(1)).max(1)
     })

@@ -30,7 +30,7 @@ pub(crate) fn batch(records: &[Vec<u8>]) -> Batch {
     batch
 }
 
-/// What the interpreter says of the selected records: those that leave, unchanged or new, and how many row errors.
+/// The interpreter's result for the selected records: those that leave, unchanged or new, and how many row errors.
 pub(crate) fn interpreted(
     program: &Program,
     records: &[Vec<u8>],

@@ -1,4 +1,4 @@
-//! What fields hold that are not set: their defaults.
+//! The values of fields that are not set: their defaults.
 
 use super::{Place, RecordBuilder, ValueError, ValueProblem};
 use crate::element::Count;

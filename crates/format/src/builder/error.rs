@@ -16,7 +16,7 @@ pub struct ValueError {
     pub(crate) is_value: bool,
     /// Index of the field.
     pub field: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: ValueProblem,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for ValueError {
 
 impl std::error::Error for ValueError {}
 
-/// What can be wrong with a value.
+/// The problems of a value.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum ValueProblem {
     /// The index is beyond the format's fields.
@@ -154,7 +154,7 @@ pub enum ValueProblem {
         /// How many were set.
         found: usize,
     },
-    /// What writes natural records only was given a foreign layout.
+    /// A builder that writes natural records only was given a foreign layout.
     #[error("records of a foreign layout are made by a RecordBuilder")]
     Foreign,
     /// A number that has more bits than its place.
@@ -197,7 +197,7 @@ pub enum ValueProblem {
         /// Bits that the slot has for it.
         bits: u8,
     },
-    /// What the layout gives no more room for.
+    /// The part that the layout gives no more room for.
     #[error("found what would end at byte {found}, expected at most byte {room}: the layout gives it no more room")]
     NoRoom {
         /// Where it would end, in bytes from the start of the record or element.
@@ -219,7 +219,7 @@ pub enum ValueProblem {
     /// A count that is not that of the list.
     #[error("found {found}, expected {expected}, as many elements as there are; left out, it is worked out")]
     StatedCount {
-        /// What the field says.
+        /// The number that the field has.
         found: i128,
         /// How many there are.
         expected: usize,

@@ -14,7 +14,7 @@ use crate::record::{Record, Value};
 pub(crate) use copy::rescale;
 pub use error::{ValueError, ValueProblem};
 use nested::Level;
-pub(crate) use place::{Place, Run};
+pub(crate) use place::{ByteRun, Place};
 use put::{store, store_char, store_integer, store_run};
 
 /// Writes records of one format, one after the other, without allocating once its buffer has grown to their size.
@@ -269,7 +269,7 @@ impl RecordBuilder {
     fn set_run(&mut self, field: usize, text: &[u8]) -> Result<(), ValueError> {
         let is_set = self.quick(field, |record, cell| match cell.ty {
             FieldType::Char(room) => store_char(record, cell, room, text),
-            FieldType::String => store_run(record, cell, Run::alone(text)),
+            FieldType::String => store_run(record, cell, ByteRun::alone(text)),
             _ => false,
         });
         if is_set { Ok(()) } else { self.set_any_text(field, text) }
@@ -281,7 +281,7 @@ impl RecordBuilder {
         let place = self.place(field)?;
         match place.ty() {
             FieldType::String | FieldType::Char(_) => {
-                self.put_run(place, Run::alone(text)).map_err(|problem| self.refuse(field, problem))
+                self.put_run(place, ByteRun::alone(text)).map_err(|problem| self.refuse(field, problem))
             }
             FieldType::Enum { .. } => self.put_symbol(place, text).map_err(|problem| self.refuse(field, problem)),
             _ => Err(self.wrong_type(field, "text")),
@@ -295,7 +295,9 @@ impl RecordBuilder {
     pub fn set_bytes(&mut self, field: usize, value: &[u8]) -> Result<(), ValueError> {
         let place = self.place(field)?;
         match place.ty() {
-            FieldType::Bytes => self.put_run(place, Run::alone(value)).map_err(|problem| self.refuse(field, problem)),
+            FieldType::Bytes => {
+                self.put_run(place, ByteRun::alone(value)).map_err(|problem| self.refuse(field, problem))
+            }
             _ => Err(self.wrong_type(field, "bytes")),
         }
     }

@@ -51,13 +51,13 @@ impl Place {
 
 /// A text or bytes, and what follows it where it came from: so that short ones can be moved in one piece.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run<'a> {
+pub(crate) struct ByteRun<'a> {
     pub(crate) bytes: &'a [u8],
     /// The same bytes with those behind them.
     pub(crate) ahead: &'a [u8],
 }
 
-impl<'a> Run<'a> {
+impl<'a> ByteRun<'a> {
     /// Bytes with nothing behind them.
     #[inline]
     pub(crate) fn alone(bytes: &'a [u8]) -> Self {

@@ -1,7 +1,7 @@
 //! Values at places that are known: what every value comes to, whoever sets it.
 
 use super::place::BLOCK;
-use super::{Place, RecordBuilder, Run, ValueProblem};
+use super::{ByteRun, Place, RecordBuilder, ValueProblem};
 use crate::MAX_RECORD_BYTES;
 use crate::element::{Group, Member};
 use crate::field::FieldType;
@@ -112,7 +112,7 @@ impl RecordBuilder {
     /// # Errors
     /// There is no room for it, or a `char[N]` could not distinguish it from its padding.
     #[inline]
-    pub(crate) fn put_run(&mut self, place: Place, run: Run<'_>) -> Result<(), ValueProblem> {
+    pub(crate) fn put_run(&mut self, place: Place, run: ByteRun<'_>) -> Result<(), ValueProblem> {
         if let FieldType::Char(room) = place.ty() {
             return self.put_char(place, room, run.bytes);
         }
@@ -196,7 +196,9 @@ impl RecordBuilder {
     /// The record would be too long, or the list has a fixed count.
     pub(crate) fn put_zero(&mut self, place: Place) -> Result<(), ValueProblem> {
         match place.ty() {
-            FieldType::Char(_) | FieldType::String | FieldType::Bytes => return self.put_run(place, Run::alone(&[])),
+            FieldType::Char(_) | FieldType::String | FieldType::Bytes => {
+                return self.put_run(place, ByteRun::alone(&[]));
+            }
             FieldType::Decimal { bytes: 16, .. } => self.put(place, [0; 16]),
             FieldType::List => {
                 let outcome = self.begin_list(place.index()).and_then(|()| self.end_list());
@@ -311,7 +313,7 @@ pub(super) fn store_char(record: &mut [u8], cell: Cell, room: u16, text: &[u8]) 
 
 /// Appends a text or bytes to a record, if it has no other value there and room for this one.
 #[inline]
-pub(super) fn store_run(record: &mut Vec<u8>, cell: Cell, run: Run<'_>) -> bool {
+pub(super) fn store_run(record: &mut Vec<u8>, cell: Cell, run: ByteRun<'_>) -> bool {
     if record.len() + run.bytes.len() > MAX_RECORD_BYTES - RECORD_ALIGN || slot(record, cell.offset as usize).1 > 0 {
         return false;
     }
@@ -322,7 +324,7 @@ pub(super) fn store_run(record: &mut Vec<u8>, cell: Cell, run: Run<'_>) -> bool 
 
 /// Appends a text or bytes; gives what a field says of their place.
 #[inline]
-fn append(bytes: &mut Vec<u8>, run: Run<'_>) -> [u8; 8] {
+fn append(bytes: &mut Vec<u8>, run: ByteRun<'_>) -> [u8; 8] {
     let (start, len) = (bytes.len(), run.bytes.len());
     match run.ahead.first_chunk::<BLOCK>() {
         Some(block) if len <= BLOCK => {

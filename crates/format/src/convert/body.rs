@@ -67,7 +67,7 @@ pub(super) struct ListPath {
     pub(super) null: NullRule,
     /// How many elements there are, on either side.
     pub(super) counts: (Count, Count),
-    /// What becomes of an element.
+    /// The body for an element.
     pub(super) body: Body,
     /// Whether elements are records on both sides, not single values.
     pub(super) is_record: bool,
@@ -176,7 +176,7 @@ impl Body {
 
     /// This and then the next one, as one; `None` if that is not possible, or refuses every record.
     pub(super) fn then(&self, next: &Body) -> Option<Body> {
-        // What a union refuses is seen only once its variants are made.
+        // A refusal of a union is seen only once its variants are made.
         if self.unions.iter().any(|union| union.may_refuse || !union.lost.is_empty()) {
             return None;
         }
@@ -244,7 +244,7 @@ impl Body {
         if is_loose {
             return None;
         }
-        // What is refused on the way is refused where the target's nested records are there, so these are to be the same.
+        // A refusal on the way is made where the target's nested records are there, so these are to be the same.
         let same_place = next.follows(to, between) && next.leads(to, between);
         (same_place || !refuses).then_some(source)
     }

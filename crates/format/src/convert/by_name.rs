@@ -39,7 +39,7 @@ struct Names<'a> {
 struct Pair<'a> {
     from: &'a Format,
     to: &'a Format,
-    /// What is laid out in the end: the target itself, or the foreign layout whose natural format it is.
+    /// The final layout: the target itself, or the foreign layout whose natural format it is.
     laid: &'a Format,
     /// The path of each: empty for a record, `legs[]` for the elements of `legs`.
     from_path: &'a str,
@@ -49,7 +49,7 @@ struct Pair<'a> {
     nesting: (Nesting, Nesting),
 }
 
-/// What was found under the names of a layout.
+/// The members found under the names of a layout.
 #[derive(Default)]
 struct Found<'a> {
     fields: Vec<FoundField>,
@@ -57,7 +57,7 @@ struct Found<'a> {
     unions: Vec<FoundGroup<'a>>,
 }
 
-/// What a field of the target is made from.
+/// The source of a field of the target.
 #[derive(Clone, Default)]
 struct FoundField {
     /// The path that it has, or would have, in the source.
@@ -72,7 +72,7 @@ struct FoundGroup<'a> {
     group: &'a Group,
     /// The innermost nested record that it lies in and that may be null.
     outer: Option<usize>,
-    /// What it is made from, and the innermost nested record that may be null of this and those that it lies in.
+    /// Its source, and the innermost nested record that may be null of this and those that it lies in.
     source: Option<(&'a Group, Option<usize>)>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// What the source's layout calls a path; `None` if it leads elsewhere.
+    /// The name of a path in the source's layout; `None` if it leads elsewhere.
     fn relative<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.from_path {
             "" => Some(path),
@@ -107,7 +107,7 @@ impl<'a> Pair<'a> {
         find_group(self.from.tree(), self.relative(path)?, None)
     }
 
-    /// What the source has at a path, in a word or two.
+    /// The kind of the source's member at a path, in a word or two.
     fn kind(&self, path: &str) -> Option<&'static str> {
         match (self.find_field(path), self.find_group(path)) {
             (Some(field), _) => Some(field_kind(&self.from.fields()[field])),
@@ -117,7 +117,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// What a list's layout calls the single value of an element.
+/// The name of the single value of an element in a list's layout.
 const VALUE: &str = "element";
 
 fn join(path: &str, name: &str) -> String {
@@ -195,8 +195,8 @@ impl<'a> Names<'a> {
         body
     }
 
-    /// What the fields, nested records and unions of the target have in the source, by their names and by rules. A
-    /// member's own name is behind the first `skip` bytes of its whole one.
+    /// The members of the source for the fields, nested records and unions of the target have in the source, by their
+    /// names and by rules. A member's own name is behind the first `skip` bytes of its whole one.
     fn look_up(
         &mut self,
         pair: &Pair<'a>,
@@ -259,7 +259,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What the source has under the first alias of a member of the target that it has anything for, and its path there.
+    /// The source's member under the first alias of a member of the target that it has anything for, and its path there.
     fn by_alias<T>(
         &self,
         evolution: Option<&Evolution>,
@@ -341,7 +341,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What becomes of a list's elements.
+    /// The elements of a list.
     fn elements(
         &mut self,
         from: &Element,
@@ -408,7 +408,7 @@ impl<'a> Names<'a> {
                     from.lost.push(presence);
                 }
             }
-            // What is taken elsewhere leaves none here.
+            // A variant that is taken elsewhere leaves none here.
             is_sure &= union.group.nullable || from.lost.len() + known == source.members.len();
         }
         let is_one = count <= 1 && (union.group.nullable || always == 1);

@@ -31,7 +31,7 @@ pub struct Codec {
     pub encoding: Encoding,
     /// The field that they are in: of the source where they are decoded, of the target where they are encoded.
     pub field: String,
-    /// What stands in front of each message.
+    /// The bytes in front of each message.
     pub framing: Framing,
     /// Fields beside the message that the records which are made of it have as well.
     pub keep: Vec<String>,
@@ -75,7 +75,7 @@ impl Codec {
         EncodingOptions { allow: self.allow.clone(), ignore_unknown: self.ignore_unknown, ..EncodingOptions::default() }
     }
 
-    /// What stands behind the first word.
+    /// The text behind the first word.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.encoding, Quoted(&self.field))?;
         if self.framing != Framing::None {
@@ -161,12 +161,12 @@ struct WrittenSchema {
 
 enum Begun {
     Schema(WrittenSchema),
-    /// What comes next is imported by the schema before it.
+    /// The next text is imported by the schema before it.
     Import,
 }
 
 impl WrittenSchema {
-    /// What a line of these words begins, behind this schema; `None` if it is no such line.
+    /// The block that a line of these words begins, behind this schema; `None` if it is no such line.
     fn begin(words: &[&str], last: Option<&mut WrittenSchema>) -> Option<Begun> {
         let new = |id, name: &str, message: Option<&str>| {
             let schema = Schema::new(name, "", message.map(str::to_owned));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_the_line() {
+    fn refusals_name_the_line() {
         for (text, line, words) in [
             ("decode jsn", 1, "no encoding"),
             ("decode json a b", 1, "`decode ENCODING"),

@@ -1,4 +1,4 @@
-//! What becomes of each field where one format is converted to another by name alone.
+//! The compatibility of each field where one format is converted to another by name alone.
 
 use super::by_name;
 use super::error::{PlanFlaw, PlanProblem};
@@ -9,19 +9,19 @@ use crate::element::Member;
 use crate::field::{Field, FieldType};
 use crate::format::Format;
 
-/// What becomes of the fields of a format.
+/// The compatibility of the fields of a format.
 pub(crate) struct CompatReport {
     /// Of each field of the target.
     pub(crate) fields: Vec<FieldCompat>,
     /// Of each field of the target, the index of the source's field that it is made from.
     pub(crate) sources: Vec<Option<usize>>,
-    /// What is in the way beside the fields: nested records, unions, fields of lists' elements.
+    /// The flaws beside the fields: nested records, unions, fields of lists' elements.
     pub(crate) flaws: Vec<PlanFlaw>,
     /// The paths of unions for which some records are refused.
     pub(crate) unions: Vec<String>,
 }
 
-/// What becomes of one.
+/// The compatibility of one.
 pub(crate) enum FieldCompat {
     /// It is made as it is from the source's field of this index.
     Same,
@@ -36,7 +36,7 @@ pub(crate) enum FieldCompat {
 }
 
 impl CompatReport {
-    /// What becomes of the fields of `to`.
+    /// The compatibility of the fields of `to`.
     pub(crate) fn of(from: &Format, to: &Format) -> CompatReport {
         let (body, mut flaws) = by_name::body(from, to, &Rules::none());
         let fields = to.fields().iter().zip(&body.sources).map(|(field, source)| {

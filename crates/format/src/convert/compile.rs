@@ -45,7 +45,7 @@ pub(super) enum Content {
     List(Box<ListCode>),
 }
 
-/// What makes a list of another.
+/// The code that makes a list of another.
 #[derive(Clone, Debug)]
 pub(super) struct ListCode {
     /// Index of the source's field.
@@ -55,7 +55,7 @@ pub(super) struct ListCode {
     pub(super) count: Count,
     /// The layout of the source's elements.
     pub(super) element: Format,
-    /// What makes one of them.
+    /// The code that makes one of them.
     pub(super) code: Code,
     /// Whether the elements are the same bytes on both sides, with nothing elsewhere.
     pub(super) is_copied: bool,
@@ -73,7 +73,7 @@ pub(super) struct Code {
     pub(super) blanks: Box<[u8]>,
     /// Records of a chunk.
     pub(super) chunk_records: usize,
-    /// What says which nested records are there, where the variable part asks: it comes before that.
+    /// The steps that say which nested records are there, where the variable part asks: it comes before that.
     pub(super) heads: Box<[Step]>,
     pub(super) variable: Box<[Variable]>,
     pub(super) steps: Box<[Step]>,
@@ -163,8 +163,8 @@ fn group_bit(format: &Format, group: Option<usize>) -> NullBit {
 }
 
 impl Compiler<'_> {
-    /// What says which nested records are there, and how many variants unions have. Bits of nested records come first, an
-    /// outer one before those in it: what follows looks at them in the row.
+    /// The steps that say which nested records are there, and how many variants unions have. Bits of nested records
+    /// come first, an outer one before those in it: what follows looks at them in the row.
     fn groups(&mut self) {
         let (body, layout) = (self.body, self.body.to.layout());
         let mut bits = Vec::new();
@@ -248,7 +248,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What refuses null, or puts something in its place, looks first whether the nested record is there.
+    /// A step that refuses null, or puts something in its place, looks first whether the nested record is there.
     fn guard(&self, index: usize, is_null_changed: bool, within: NullBit) -> NullBit {
         let group = self.body.nesting.1.innermost(index);
         if is_null_changed { group_bit(&self.body.to, group) } else { within }

@@ -1,4 +1,4 @@
-//! What a plan costs, from its steps and from how long records are.
+//! The cost of a plan, from its steps and from how long records are.
 
 use super::Plan;
 use super::compile::{Code, Content, ListCode};
@@ -6,7 +6,7 @@ use super::step::{Op, Step};
 use crate::element::Count;
 use crate::format::Format;
 
-/// What a plan costs, roughly: for choosing between plans, and for their order in a chain.
+/// The cost of a plan, roughly: for choosing between plans, and for their order in a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Nanoseconds for a record on a current machine; at least 1.
@@ -17,7 +17,7 @@ pub struct Cost {
     pub bytes_out: u32,
 }
 
-/// What a `string` or `bytes` field is taken to hold where only the format is known, in bytes.
+/// The assumed length of a `string` or `bytes` field where only the format is known, in bytes.
 pub const TEXT_BYTES: u32 = 16;
 
 /// Elements that a list of any length is taken to have where only the format is known.
@@ -33,7 +33,7 @@ const VALUE: u64 = 8000;
 const TEXT: u64 = 8000;
 
 impl Plan {
-    /// What the plan costs.
+    /// The cost of the plan.
     #[must_use]
     pub fn cost(&self) -> Cost {
         let picoseconds = match self.is_identity() {
@@ -62,7 +62,7 @@ pub fn expected_bytes(format: &Format) -> u32 {
             let bytes = expected_bytes(&element.format);
             match element.count {
                 Count::Slot => bytes.saturating_mul(LIST_ELEMENTS),
-                // What lies in the fixed part is counted with it.
+                // A list in the fixed part is counted with it.
                 Count::Fixed(count) => bytes.saturating_sub(element.stride).saturating_mul(count),
             }
         }

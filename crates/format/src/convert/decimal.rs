@@ -36,7 +36,7 @@ pub(super) fn may_refuse(from: FieldType, to: FieldType) -> bool {
     scale > own || !fits(low) || !fits(high)
 }
 
-/// What a whole number of up to 8 bytes is multiplied by to become a decimal of at least as many digits behind the point;
+/// The factor of a whole number of up to 8 bytes to become a decimal of at least as many digits behind the point;
 /// `None` for any other two types.
 pub(super) fn factor(from: FieldType, to: FieldType) -> Option<i64> {
     let own = match from {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_refused() {
+    fn conversions_that_may_be_refused() {
         for (from, to, wanted) in [
             (decimal(4, 2), decimal(8, 2), false),
             (decimal(4, 2), decimal(8, 9), false),

@@ -34,11 +34,11 @@ impl std::error::Error for PlanError {}
 pub struct PlanFlaw {
     /// The field's name: in the target, or what a rule calls it.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: PlanProblem,
 }
 
-/// What can be in the way of a plan.
+/// The problems of a plan.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PlanProblem {
     /// The source has no such field, and the target needs a value.
@@ -68,9 +68,9 @@ pub enum PlanProblem {
     /// A nested record, a union, a list and a single value do not become one another.
     #[error("it is {from} in the source and {to} in the target; write the conversion as SQL, with what is meant")]
     Kind {
-        /// What it is in the source.
+        /// Its kind in the source.
         from: &'static str,
-        /// What it is in the target.
+        /// Its kind in the target.
         to: &'static str,
     },
     /// Lists of two fixed counts.
@@ -113,12 +113,12 @@ pub enum PlanProblem {
     Default {
         /// The default.
         found: String,
-        /// What the field takes.
+        /// The values that the field takes.
         expected: String,
     },
 }
 
-/// What [`allowed`](super::value::allowed) has against two types.
+/// The objection of [`allowed`](super::value::allowed) to two types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TypeProblem {
     NoConversion,
@@ -134,14 +134,14 @@ pub struct ConvertError {
     within: Option<Box<str>>,
     /// Whether the element is a single value, which its list's name names.
     is_value: bool,
-    place: Place,
-    /// What is wrong.
+    place: RefusedPart,
+    /// The problem.
     pub problem: ConvertProblem,
 }
 
-/// What is refused.
+/// The refused part.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Place {
+pub(super) enum RefusedPart {
     /// The record as a whole.
     Record,
     /// A field.
@@ -151,7 +151,7 @@ pub(super) enum Place {
 }
 
 impl ConvertError {
-    pub(super) fn new(format: &Format, place: Place, problem: ConvertProblem) -> ConvertError {
+    pub(super) fn new(format: &Format, place: RefusedPart, problem: ConvertProblem) -> ConvertError {
         ConvertError { format: format.clone(), within: None, is_value: false, place, problem }
     }
 
@@ -170,9 +170,9 @@ impl ConvertError {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self.place {
-            Place::Record => None,
-            Place::Field(field) => self.format.fields().get(field).map(|field| field.name.as_str()),
-            Place::Union(union) => nth_union(self.format.tree(), &mut { union }),
+            RefusedPart::Record => None,
+            RefusedPart::Field(field) => self.format.fields().get(field).map(|field| field.name.as_str()),
+            RefusedPart::Union(union) => nth_union(self.format.tree(), &mut { union }),
         }
     }
 
@@ -192,11 +192,17 @@ impl ConvertError {
 impl From<ValueError> for ConvertError {
     fn from(error: ValueError) -> ConvertError {
         let ValueError { format, within, is_value, field, problem } = error;
-        ConvertError { format, within, is_value, place: Place::Field(field), problem: ConvertProblem::Layout(problem) }
+        ConvertError {
+            format,
+            within,
+            is_value,
+            place: RefusedPart::Field(field),
+            problem: ConvertProblem::Layout(problem),
+        }
     }
 }
 
-/// What the single value of an element is called.
+/// The name of the single value of an element.
 const ELEMENT: &str = "element";
 
 /// The path of the union that ends after `left` other unions.
@@ -228,7 +234,7 @@ impl fmt::Display for ConvertError {
 
 impl std::error::Error for ConvertError {}
 
-/// What can be wrong with a record, for a plan.
+/// The problems of a record, for a plan.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum ConvertProblem {
     /// Null for a field that is never null.
@@ -261,7 +267,7 @@ pub enum ConvertProblem {
     TimeRange {
         /// The integer.
         found: i128,
-        /// What it counts.
+        /// The unit.
         unit: TimeUnit,
     },
     /// A text with more bytes than the target has.

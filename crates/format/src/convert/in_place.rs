@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::compile::Content;
-use super::error::{ConvertError, ConvertProblem, Place};
+use super::error::{ConvertError, ConvertProblem, RefusedPart};
 use super::step::{Bytes as _, NullBit, One, set_null};
 use super::value::put;
 use crate::element::Count;
@@ -34,7 +34,7 @@ impl Plan {
     /// do where the new fixed part is not longer than the old one, nor than 512 bytes, and of the variable part either all
     /// is kept as it is or nothing; lists of any length, and foreign targets, are made anew.
     ///
-    /// It is for those who own a record's bytes. What lies in buffers that others read too takes [`Plan::run`].
+    /// It is for those who own a record's bytes. A record in buffers that others read too takes [`Plan::run`].
     #[must_use]
     pub fn in_place(&self) -> Option<InPlace> {
         let (from, to, code) = (self.from(), self.to(), &self.inner.code);
@@ -74,7 +74,7 @@ impl InPlace {
     }
 
     /// Makes the new record of one of format [`Plan::from`] in its own bytes, which are just the record's and were checked
-    /// where they came in. Gives its length in bytes: that of the old one, or less. What the old one had and the new one
+    /// where they came in. Gives its length in bytes: that of the old one, or less. The part of the old one that the new one
     /// has not is zero, or behind its end.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl InPlace {
         let too_short = || ConvertProblem::Length { found: record.len(), expected: from.fixed_bytes() };
         let is_whole = record.len() >= from.fixed_bytes();
         let row = row.get_mut(..fixed).filter(|_| is_whole);
-        let row = row.ok_or_else(|| ConvertError::new(from, Place::Record, too_short()))?;
+        let row = row.ok_or_else(|| ConvertError::new(from, RefusedPart::Record, too_short()))?;
         if inner.code.is_identity {
             return Ok(record.len());
         }

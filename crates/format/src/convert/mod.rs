@@ -4,7 +4,7 @@
 //! values, moves null bits, and appends what is in the variable part. It does not allocate once its output has room, and
 //! no bytes whatever make it panic.
 //!
-//! # What becomes of what
+//! # Conversion rules
 //!
 //! Fields are found by their names, or as `rename` rules say. A field of the target that the source does not have is
 //! null, or what a `default` rule says; a target that is never null and has neither has no plan. Fields of the source
@@ -47,7 +47,7 @@
 //!
 //! Rules name fields by their paths: `pos.x` is a field of a nested record, `legs[].km` one of each element of a list of
 //! records, `stamps[]` the value of each element of a list. A `rename` or `drop` rule may name a whole nested record, union or
-//! list: what lies in it goes along under its own names. What is in a list's elements comes from the elements of the one
+//! list: what lies in it goes along under its own names. A member of a list's elements comes from the elements of the one
 //! list that it is made from.
 //!
 //! ```
@@ -204,7 +204,7 @@ impl Plan {
         if next.from() == next.to() && next.is_identity() {
             return Some(self.clone());
         }
-        // What a foreign layout refuses, and how it describes values, is seen only once a record is written.
+        // The refusals of a foreign layout, and its descriptions of values, are seen only once a record is written.
         if self.inner.foreign.is_some() {
             return None;
         }

@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// What a field that is made of this one by `path` comes from; `None` if every record is refused there.
+    /// The source of a field that is made of this one by `path`; `None` if every record is refused there.
     pub(super) fn then(&self, path: &Path) -> Option<Source> {
         let made = |value| match path.apply(value).ok()? {
             Value::Null => Some(Source::Null),
@@ -65,7 +65,7 @@ pub(super) struct Path {
     pub(super) nullable: bool,
     /// The conversions on the way, one after the other, each to a type that differs from the one before.
     pub(super) hops: Vec<Hop>,
-    /// What becomes of null in the end, where the nested records that the target's field lies in are there.
+    /// The rule for null in the end, where the nested records that the target's field lies in are there.
     pub(super) null: NullRule,
     /// The type that it arrives at.
     pub(super) to: FieldType,
@@ -89,7 +89,7 @@ impl Path {
         self.apply(record.get(self.from))
     }
 
-    /// What arrives of a value of the source's field.
+    /// The rest of a value of the source's field.
     pub(super) fn apply<'a>(&'a self, value: Value<'a>) -> Result<Value<'a>, ConvertProblem> {
         match (value, &self.null) {
             (Value::Null, NullRule::Keep) => Ok(Value::Null),
@@ -114,7 +114,7 @@ impl Path {
             (NullRule::Keep, next) => next.clone(),
             (NullRule::Default(constant), _) => match next.apply(constant.value()).ok().and_then(Constant::of) {
                 Some(constant) => NullRule::Default(constant),
-                // What the default becomes is refused, so null is.
+                // The default's conversion is refused, so null is.
                 None => NullRule::Refuse,
             },
         };

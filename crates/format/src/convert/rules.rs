@@ -75,7 +75,7 @@ pub enum Rule {
     Unit {
         /// Path in the target.
         field: String,
-        /// What one is.
+        /// Its unit.
         unit: TimeUnit,
     },
 }
@@ -133,7 +133,7 @@ pub(super) fn split_words(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What stands before the closing quote, unescaped, and what follows it.
+/// The text before the closing quote, unescaped, and what follows it.
 fn split_quoted(inside: &str) -> Option<(String, &str)> {
     let mut word = String::new();
     let mut chars = inside.chars();
@@ -274,11 +274,11 @@ fn rule_of(words: &[String], text: &str) -> Result<Option<Rule>, RulesProblem> {
 pub struct RulesError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem.
     pub problem: RulesProblem,
 }
 
-/// What can be wrong with a rule.
+/// The problems of a rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RulesProblem {
     /// It is no rule.
@@ -286,7 +286,7 @@ pub enum RulesProblem {
     Syntax {
         /// The line.
         found: String,
-        /// What it should be.
+        /// The right value.
         expected: &'static str,
     },
     /// A quote is not closed.
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_the_line() {
+    fn refusals_name_the_line() {
         for (text, line, words) in [
             ("rename a", 1, "`rename OLD NEW`"),
             ("\n\nfoo", 3, "expected a rule"),

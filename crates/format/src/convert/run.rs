@@ -1,7 +1,7 @@
 //! Running a plan.
 
 use super::compile::CHUNK_RECORDS;
-use super::error::{ConvertError, ConvertProblem, Place};
+use super::error::{ConvertError, ConvertProblem, RefusedPart};
 use super::step::{Found, Many, One, Op, Part, Step};
 use super::{Inner, Plan};
 use crate::foreign;
@@ -107,7 +107,7 @@ impl Plan {
     }
 }
 
-/// What is noted of each record of a chunk: whether it is refused, and its row's length in bytes.
+/// The notes on each record of a chunk: whether it is refused, and its row's length in bytes.
 struct Notes<'n> {
     flaws: &'n mut [u8],
     lengths: &'n mut [usize],
@@ -287,12 +287,12 @@ impl Inner {
             return self.too_short(bytes);
         }
         let flaw = self.body.flaw(&Record::assume_checked(&self.body.from, bytes));
-        flaw.unwrap_or_else(|| ConvertError::new(&self.body.to, Place::Record, ConvertProblem::RecordTooLong))
+        flaw.unwrap_or_else(|| ConvertError::new(&self.body.to, RefusedPart::Record, ConvertProblem::RecordTooLong))
     }
 
     fn too_short(&self, bytes: &[u8]) -> ConvertError {
         let problem = ConvertProblem::Length { found: bytes.len(), expected: self.body.from.fixed_bytes() };
-        ConvertError::new(&self.body.from, Place::Record, problem)
+        ConvertError::new(&self.body.from, RefusedPart::Record, problem)
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Step {
     pub(super) null: NullBit,
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     /// Copies this many bytes; there is a loop for each of the usual widths.
@@ -114,7 +114,7 @@ pub(super) struct Load {
     pub(super) signed: bool,
 }
 
-/// What an integer may be: `low`, and up to `span` more.
+/// The range of an integer: `low`, and up to `span` more.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Range {
     pub(super) low: i64,
@@ -215,7 +215,7 @@ impl Part<'_> {
 
 /// Records and their rows, over which a step goes.
 pub(super) trait Over<'r>: Sized {
-    /// What a record is.
+    /// The type of a record.
     type Record: Bytes<'r>;
 
     /// Does something for each.
@@ -317,7 +317,7 @@ where
 
 /// The records of a payload and their rows: where each record starts is found on the way.
 pub(super) struct Found<'w, 'r> {
-    /// What is left of it once they are done.
+    /// The rest of it once they are done.
     pub(super) payload: &'w mut &'r [u8],
     /// Records are looked for as long as there are places, and rows, and none is shorter than its fixed part.
     pub(super) places: &'w mut [&'r [u8]],
@@ -389,7 +389,7 @@ impl Step {
                 let value = load.of(record, from);
                 let (product, too_much) = (value as i64).overflowing_mul(*factor);
                 put(row, to, product.to_le_bytes());
-                // What is unsigned and does not fit the sign is too much as well.
+                // An unsigned value that does not fit the sign is too much as well.
                 (too_much | (!load.signed & ((value as i64) < 0))) & !null.is_set(record)
             }),
             Op::Widen => over.each(|record, row| {

@@ -1,4 +1,4 @@
-//! What a conversion means, value by value. Steps do the same for whole chunks of records, and are held to this.
+//! The meaning of a conversion, value by value. Steps do the same for whole chunks of records, and are held to this.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::record::Value;
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Hop {
     pub(super) to: FieldType,
-    /// What an integer counts, where the type on the other side is a timestamp.
+    /// The unit of an integer, where the type on the other side is a timestamp.
     pub(super) unit: TimeUnit,
     /// The symbols of the enumeration that it leads to.
     pub(super) symbols: Option<Arc<Enumeration>>,
@@ -103,7 +103,7 @@ impl Constant {
     }
 }
 
-/// What becomes of null.
+/// The rule for null.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum NullRule {
     /// It stays null; the target is nullable.
@@ -148,7 +148,7 @@ pub(super) fn allowed(from: FieldType, to: FieldType, has_unit: bool) -> Result<
         (false, _) => Err(TypeProblem::NoConversion),
     };
     match (from, to) {
-        // What a list holds, its type does not say.
+        // The elements of a list, its type does not say.
         (T::List, _) | (_, T::List) => Err(TypeProblem::NoConversion),
         (T::Timestamp, T::Timestamp) | (T::Bool, T::Bool) if has_unit => Err(TypeProblem::UselessUnit),
         (from, to) if from == to && !has_unit => Ok(()),

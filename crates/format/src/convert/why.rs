@@ -1,14 +1,14 @@
 //! Why a record is refused: the same conversion once more, value by value, up to the first that is.
 
 use super::body::{Body, ListPath};
-use super::error::{ConvertError, ConvertProblem, Place};
+use super::error::{ConvertError, ConvertProblem, RefusedPart};
 use super::path::Source;
 use super::value::NullRule;
 use crate::element::{Count, Group, Member};
 use crate::record::{Record, Value};
 
 impl Body {
-    /// What is refused, and why; `None` if nothing is.
+    /// The refused part, and why; `None` if nothing is.
     pub(super) fn flaw(&self, record: &Record<'_>) -> Option<ConvertError> {
         for (field, source) in self.sources.iter().enumerate() {
             let problem = match source {
@@ -25,12 +25,12 @@ impl Body {
                 },
             };
             if let Some(problem) = problem {
-                return Some(ConvertError::new(&self.to, Place::Field(field), problem));
+                return Some(ConvertError::new(&self.to, RefusedPart::Field(field), problem));
             }
         }
         for path in &self.checks {
             if let Err(problem) = path.eval(record) {
-                return Some(ConvertError::new(&self.from, Place::Field(path.from), problem));
+                return Some(ConvertError::new(&self.from, RefusedPart::Field(path.from), problem));
             }
         }
         self.union_flaw(self.to.tree(), record, &mut 0)
@@ -47,7 +47,7 @@ impl Body {
                 continue;
             }
             if let Some(problem) = self.variants_flaw(group, *union, record) {
-                return Some(ConvertError::new(&self.to, Place::Union(*union), problem));
+                return Some(ConvertError::new(&self.to, RefusedPart::Union(*union), problem));
             }
             *union += 1;
         }
@@ -91,7 +91,7 @@ impl Body {
     }
 }
 
-/// What is wrong with a list, or with one of its elements.
+/// The error of a list, or with one of its elements.
 enum Flaw {
     Own(ConvertProblem),
     Element(usize, ConvertError),

@@ -1,6 +1,6 @@
-//! What most fields take, several in one step.
+//! The step of most fields, several in one step.
 //!
-//! A step's own loop has more to do with going from record to record than with the field. What only moves bits from
+//! A step's own loop has more to do with going from record to record than with the field. A step that only moves bits from
 //! eight bytes of a record to eight bytes of its row, where zeros are, is therefore gathered from the steps into a few that
 //! do several at a time; the order among these does not matter, and they come before all other steps.
 
@@ -44,7 +44,7 @@ struct Widened {
     to: u32,
 }
 
-/// What is done in one loop.
+/// The work of one loop.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Words {
     copies: [Copy; COPIES],
@@ -55,7 +55,7 @@ pub(super) struct Words {
     bytes: (usize, usize),
 }
 
-/// What steps come to, in words.
+/// The words that steps come to, in words.
 #[derive(Default)]
 struct Collector {
     /// Where the last word of a record's fixed part is.
@@ -218,7 +218,7 @@ impl Collector {
         if left > down {
             return false;
         }
-        // What is shifted in behind it is zero.
+        // The bits that are shifted in behind it are zero.
         let copy = Copy { from, to: to - to % WORD, mask: ones(bits) << left };
         self.integers.push(Integer { copy, up, down: down - left });
         true

@@ -5,7 +5,7 @@ use std::io::BufRead;
 
 use super::rows::{Row, RowReader};
 use super::{CsvError, CsvOptions, CsvProblem};
-use crate::builder::{RecordBuilder, Run};
+use crate::builder::{ByteRun, RecordBuilder};
 use crate::element::Member;
 use crate::field::{Field, FieldSpec, FieldType};
 use crate::format::Format;
@@ -23,20 +23,20 @@ pub struct CsvDecoder {
     convert: Convert,
 }
 
-/// What makes a record of a row's fields.
+/// The converter that makes a record of a row's fields.
 #[derive(Debug)]
 struct Convert {
     columns: Vec<Column>,
     values: Values,
 }
 
-/// What puts values into a record.
+/// The builder that puts values into a record.
 #[derive(Debug)]
 struct Values {
     builder: RecordBuilder,
     options: CsvOptions,
     scratch: Vec<u8>,
-    /// What reads lists, by the indices of their fields.
+    /// The readers of lists, by the indices of their fields.
     lists: Vec<(usize, JsonList)>,
     /// Bytes of the longest null word.
     longest_null: usize,
@@ -195,7 +195,7 @@ impl Convert {
 impl Values {
     /// Gives a field the value that a text is.
     #[inline]
-    fn set(&mut self, column: &Column, target: &Target, run: Run<'_>, quoted: bool) -> Result<(), Unfit> {
+    fn set(&mut self, column: &Column, target: &Target, run: ByteRun<'_>, quoted: bool) -> Result<(), Unfit> {
         let ty = target.place.ty();
         if column.nullable && self.is_null(run.bytes, quoted, ty) {
             // Unset is null, or the default of a field that is never null.

@@ -8,7 +8,7 @@ use crate::format::Format;
 use crate::spec::FieldSpec;
 use crate::text;
 
-/// What inference may assume of the rows that it does not see.
+/// The assumptions of inference on the rows that it does not see.
 ///
 /// A sample proves little about the rest of a file, so by default a type is chosen that longer or larger values do not
 /// break:
@@ -100,7 +100,7 @@ fn number_columns(csv: &CsvOptions, mut input: &[u8]) -> Result<Vec<String>, Csv
     Ok((1..=columns).map(|number| format!("column_{number}")).collect())
 }
 
-/// What the values of a column have in common.
+/// The properties that the values of a column have in common.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     values: u64,

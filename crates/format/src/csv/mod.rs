@@ -4,7 +4,7 @@
 //! with line and column, after which the next row can be read. [`CsvEncoder`] writes records as rows that read back as
 //! the same records. [`infer_csv`] finds a format for a file from its header and some rows.
 //!
-//! What is read: RFC 4180, with any one-byte delimiter, rows ended by LF, CRLF or CR, a byte order mark, blank lines
+//! The accepted input: RFC 4180, with any one-byte delimiter, rows ended by LF, CRLF or CR, a byte order mark, blank lines
 //! (skipped). Numbers and `true`/`false` (any case, also `t`/`f`, `1`/`0`) may have blanks around them; timestamps are
 //! RFC 3339, and where they lack a zone they are of UTC; bytes are base64. In a nullable field a *null word* is null: by
 //! default nothing, and `NA` where the field holds numbers, `bool` or times. A quoted null word is that word where the
@@ -28,7 +28,7 @@ pub use infer::{InferOptions, infer_csv, infer_csv_sample};
 /// How CSV is written down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CsvOptions {
-    /// What stands between two fields: any byte but a double quote, CR or LF. A comma by default.
+    /// The byte between two fields: any byte but a double quote, CR or LF. A comma by default.
     pub delimiter: u8,
     /// Words that are null in a nullable field of any type: by default nothing at all. The first is what an encoder writes.
     /// None has a delimiter, quote or line end in it.
@@ -108,14 +108,14 @@ fn is_words(ty: FieldType) -> bool {
     ty.is_text() || matches!(ty, FieldType::Bytes | FieldType::List | FieldType::Enum { .. })
 }
 
-/// What was wrong with CSV, and where.
+/// The error of CSV, and its place.
 #[derive(Debug)]
 pub struct CsvError {
     /// The line on which the row starts, counted from 1; 0 where there is no line to name.
     pub line: u64,
     /// The column's name, where one is at fault.
     pub column: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub problem: CsvProblem,
 }
 
@@ -160,7 +160,7 @@ impl std::error::Error for CsvError {
     }
 }
 
-/// What can be wrong with CSV.
+/// The problems of CSV.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvProblem {
     /// A row has more or fewer columns than the header, or than the caller named.
@@ -177,7 +177,7 @@ pub enum CsvProblem {
     Value {
         /// The field, cut short if it was long.
         found: String,
-        /// What the column takes.
+        /// The values that the column takes.
         expected: String,
     },
     /// The record cannot be made of the row's fields.

@@ -8,7 +8,7 @@
 use std::io::BufRead;
 
 use super::{CsvError, CsvOptions, CsvProblem};
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::input::Input;
 use crate::scan::split;
 
@@ -74,12 +74,12 @@ impl<'a> Row<'a> {
 
     /// Its fields, each with whether it was in quotes.
     #[inline]
-    pub(super) fn fields(self) -> impl Iterator<Item = (Run<'a>, bool)> {
+    pub(super) fn fields(self) -> impl Iterator<Item = (ByteRun<'a>, bool)> {
         self.fields.iter().map(move |Bounds { start, end, quoted }| {
             let (start, end) = (*start as usize, *end as usize);
             let ahead = self.text.get(start..).unwrap_or_default();
             let bytes = ahead.get(..end - start).unwrap_or_default();
-            (Run { bytes, ahead: if self.is_delimited { ahead } else { bytes } }, *quoted)
+            (ByteRun { bytes, ahead: if self.is_delimited { ahead } else { bytes } }, *quoted)
         })
     }
 }
@@ -196,7 +196,7 @@ impl RowReader {
         }
     }
 
-    /// The row is none. What follows its first line is read again, so that a stray quote costs one line and not a
+    /// The row is none. The text behind its first line is read again, so that a stray quote costs one line and not a
     /// thousand.
     #[cold]
     fn give_up(&mut self, problem: CsvProblem) -> CsvError {
@@ -410,7 +410,7 @@ mod tests {
         }
     }
 
-    /// What the csv crate makes of it.
+    /// The csv crate's result.
     fn oracle(input: &[u8]) -> (Vec<u64>, Rows) {
         let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
         let rows = reader.byte_records().map(|row| {

@@ -149,11 +149,11 @@ pub(super) struct ConfluentDecoder {
     is_read: bool,
 }
 
-/// What is written by a schema, or by one of its messages.
+/// A writer by a schema, or by one of its messages.
 struct Written {
     /// The indexes that lead to the message; none where the encoding has none.
     indexes: Vec<u32>,
-    /// What reads it, or why that does not go into the format.
+    /// The decoder, or why that does not go into the format.
     decoder: Result<Box<dyn Decoder>, String>,
 }
 

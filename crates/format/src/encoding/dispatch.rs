@@ -140,7 +140,7 @@ pub fn open(
     }
 }
 
-/// What a schema says, if it is one of Avro.
+/// The content of a schema, if it is one of Avro.
 #[cfg(feature = "avro")]
 fn avro_schema(schema: Option<&Schema>) -> Result<Option<super::avro::AvroSchema>, EncodingError> {
     let schema = schema.filter(|schema| schema.language == super::SchemaLanguage::Avro);

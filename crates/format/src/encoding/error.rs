@@ -1,4 +1,4 @@
-//! What can be wrong, in all encodings.
+//! The possible errors, in all encodings.
 
 use std::{fmt, io};
 
@@ -10,7 +10,7 @@ use crate::json::{JsonError, JsonProblem};
 use crate::nesting::TOO_DEEP;
 use crate::tokens::{Flaw, Stop, WrongItem};
 
-/// What was wrong with an encoded input or a record to be encoded, and where.
+/// The error of an encoded input or a record to be encoded, and its place.
 #[derive(Debug)]
 pub struct EncodingError {
     /// Which item (row, message, record) it was, counted from 1; 0 where there is none to name.
@@ -19,7 +19,7 @@ pub struct EncodingError {
     pub at: Option<u64>,
     /// The path of the field, where one is at fault.
     pub field: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub problem: EncodingProblem,
 }
 
@@ -55,7 +55,7 @@ impl EncodingError {
         Self::new(EncodingProblem::Syntax { message: message.into() })
     }
 
-    /// What the encoding cannot hold, or schemas that do not go together.
+    /// A part that the encoding cannot hold, or schemas that do not go together.
     #[must_use]
     pub fn schema(message: impl Into<String>) -> Self {
         Self::new(EncodingProblem::Schema { message: message.into() })
@@ -119,7 +119,7 @@ impl From<io::Error> for EncodingError {
     }
 }
 
-/// What a builder refused.
+/// The refusal of a builder.
 impl From<ValueError> for EncodingError {
     fn from(error: ValueError) -> Self {
         let field = error.path();
@@ -140,7 +140,7 @@ impl From<ValueError> for EncodingError {
     }
 }
 
-/// What is wrong with an item that can be passed over.
+/// The problem of an item that can be passed over.
 impl From<Stop> for EncodingError {
     fn from(stop: Stop) -> Self {
         match stop {
@@ -188,13 +188,13 @@ impl From<CsvError> for EncodingError {
     }
 }
 
-/// What can be wrong with an encoded input, or with a record to be encoded.
+/// The problems of an encoded input, or with a record to be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodingProblem {
     /// The bytes are not in the encoding; what follows cannot be found.
     #[error("{message}")]
     Syntax {
-        /// What was found, and what was expected.
+        /// The found and the expected value.
         message: String,
     },
     /// A value does not fit its field, or the encoding has none like it.
@@ -202,7 +202,7 @@ pub enum EncodingProblem {
     Value {
         /// The value, cut short if it was long.
         found: String,
-        /// What fits.
+        /// The fitting values.
         expected: String,
     },
     /// A field that must have a value has none.
@@ -220,7 +220,7 @@ pub enum EncodingProblem {
     /// The bytes are no sound record.
     #[error("{problem}")]
     Record {
-        /// What is wrong with them.
+        /// The problem.
         problem: RecordProblem,
     },
     /// The encoding has no type that takes the field's values without loss.
@@ -228,7 +228,7 @@ pub enum EncodingProblem {
     Lossy {
         /// The encoding.
         encoding: Encoding,
-        /// What it cannot hold.
+        /// The part that it cannot hold.
         why: String,
         /// The name of the loss.
         loss: Loss,
@@ -236,7 +236,7 @@ pub enum EncodingProblem {
     /// The encoding cannot hold the field at all, or the schemas do not go together.
     #[error("{message}")]
     Schema {
-        /// What is wrong, and what would correct it.
+        /// The problem, and its remedy.
         message: String,
     },
     /// An item is longer than allowed.
@@ -250,10 +250,10 @@ pub enum EncodingProblem {
     /// The input ends within an item.
     #[error("the input ends in the middle of it")]
     Cut,
-    /// What is wrong with a line of JSON, which the error's text says the place of.
+    /// The error of a line of JSON; its text says the place.
     #[error("{0}")]
     Json(Box<JsonError>),
-    /// What is wrong with a row of CSV, which the error's text says the place of.
+    /// The error of a row of CSV; its text says the place.
     #[error("{0}")]
     Csv(Box<CsvError>),
     /// The input could not be read.
@@ -261,7 +261,7 @@ pub enum EncodingProblem {
     Io(io::Error),
 }
 
-/// What is wrong with a value that was refused, for messages.
+/// The problem of a value that was refused, for messages.
 pub(crate) fn refused(problem: ValueProblem, expected: String) -> EncodingProblem {
     match problem {
         ValueProblem::NotSet => EncodingProblem::Missing,

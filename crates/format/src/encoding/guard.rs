@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::EncodingError;
 
-/// What a library says, or that it panicked: its input is damaged then, in a way that it has no words for. What the call
-/// worked on is not to be used after that.
+/// The error of a library, or that it panicked: its input is damaged then, in a way that it has no words for. The
+/// object that the call worked on is not to be used after that.
 pub(super) fn guarded<T, E: Display>(
     refused: impl FnOnce(String) -> EncodingError,
     call: impl FnOnce() -> Result<T, E>,

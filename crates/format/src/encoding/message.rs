@@ -14,7 +14,7 @@ use crate::format::Format;
 #[cfg(feature = "protobuf")]
 use crate::record::Record;
 
-/// What stands in front of a message.
+/// The bytes in front of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum Framing {
     /// Nothing: the field holds the message.
@@ -70,7 +70,7 @@ impl FromStr for Framing {
 pub struct MessageForm<'a> {
     /// Their encoding.
     pub encoding: Encoding,
-    /// What stands in front of them.
+    /// The bytes in front of them.
     pub framing: Framing,
     /// The schema that they are written by, where the encoding needs to know one.
     pub schema: Option<&'a Schema>,
@@ -82,8 +82,8 @@ pub struct MessageForm<'a> {
 /// what an input of another encoding is: one item or several.
 ///
 /// # Errors
-/// What [`decoder`](super::decoder) refuses; an encoding of files; a framing that the encoding does not have, or that lacks
-/// its schemas.
+/// The refusals of [`decoder`](super::decoder); an encoding of files; a framing that the encoding does not have, or
+/// that lacks its schemas.
 pub fn message_decoder(
     form: MessageForm<'_>,
     format: &Format,
@@ -113,8 +113,8 @@ pub fn message_decoder(
 /// An encoder whose outputs are messages, of records of this format.
 ///
 /// # Errors
-/// What [`encoder`](super::encoder) refuses; an encoding of files; a framing that the encoding does not have, or that is only
-/// read.
+/// The refusals of [`encoder`](super::encoder); an encoding of files; a framing that the encoding does not have, or
+/// that is only read.
 pub fn message_encoder(
     form: MessageForm<'_>,
     format: &Format,

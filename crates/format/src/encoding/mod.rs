@@ -7,7 +7,7 @@
 //! A mapping that would lose something is refused when the encoder is made, with the field and the name of the
 //! [`Loss`]; who names the loss in [`EncodingOptions::allow`] has it.
 //!
-//! # What is hard to say
+//! # Values without an exact form
 //!
 //! | | an enumeration's number without a symbol | NaN, the infinities | text that is no UTF-8, written | text that is no UTF-8, read | a number beyond its field, read |
 //! |---|---|---|---|---|---|
@@ -110,7 +110,7 @@ pub trait Decoder: Send {
     /// The next record's bytes, in the decoder's format; `None` at the input's end.
     ///
     /// # Errors
-    /// What cannot be read. While [`EncodingError::is_item`] says so, the next call goes on behind the item.
+    /// An item that cannot be read. While [`EncodingError::is_item`] says so, the next call goes on behind the item.
     fn next_record(&mut self, input: &mut dyn BufRead) -> Result<Option<&[u8]>, EncodingError>;
 
     /// Forgets the input: the next call is given the start of another. Nothing by default, for those who keep nothing.
@@ -119,7 +119,7 @@ pub trait Decoder: Send {
 
 /// Writes records of one format to a buffer.
 pub trait Encoder: Send {
-    /// What stands before the first record (a header, a magic number); appended to `out`. What an encoder has of an output
+    /// The bytes before the first record (a header, a magic number); appended to `out`. The state of an output
     /// that was not finished is forgotten. Nothing by default.
     fn start(&mut self, out: &mut Vec<u8>) {
         let _ = out;
@@ -131,10 +131,10 @@ pub trait Encoder: Send {
     /// A value that the encoding has no way to write; nothing was appended, and the next record can be written.
     fn record(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError>;
 
-    /// What stands behind the last record, and what was kept; appended to `out`. Nothing by default.
+    /// The bytes behind the last record, and what was kept; appended to `out`. Nothing by default.
     ///
     /// # Errors
-    /// What was kept cannot be written.
+    /// The kept records cannot be written.
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncodingError> {
         let _ = out;
         Ok(())
@@ -280,7 +280,7 @@ impl FromStr for Encoding {
     }
 }
 
-/// What a mapping to an encoding can lose, and which encodings do; refused unless it is asked for by name. An encoding to
+/// The losses of a mapping to an encoding, and which encodings do; refused unless it is asked for by name. An encoding to
 /// which a loss does not happen has no use for its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Loss {

@@ -1,6 +1,6 @@
 //! Bytes that are read from their start on, as the binary encodings have them.
 
-use crate::builder::Run;
+use crate::builder::ByteRun;
 
 /// Why nothing could be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         }
         let mut value = 0;
         for (index, byte) in self.bytes.iter().take(10).enumerate() {
-            // What the tenth byte has beyond 64 bits falls away, as it does in Protobuf's own libraries.
+            // The bits of the tenth byte beyond 64 fall away, as it does in Protobuf's own libraries.
             value |= u64::from(byte & 0x7f) << (7 * index);
             if *byte < 0x80 {
                 self.bytes = self.bytes.get(index + 1..).unwrap_or_default();
@@ -101,19 +101,19 @@ impl<'a> Reader<'a> {
 
     /// Bytes behind their length, with those behind them.
     #[inline]
-    pub(crate) fn run(&mut self) -> Result<Run<'a>, ReadFlaw> {
+    pub(crate) fn run(&mut self) -> Result<ByteRun<'a>, ReadFlaw> {
         let len = self.varint()?;
         self.take(len)
     }
 
     /// Takes `len` bytes, with those after them.
     #[inline]
-    pub(crate) fn take(&mut self, len: u64) -> Result<Run<'a>, ReadFlaw> {
+    pub(crate) fn take(&mut self, len: u64) -> Result<ByteRun<'a>, ReadFlaw> {
         let len = usize::try_from(len).map_err(|_| ReadFlaw::Cut)?;
         let ahead = self.bytes;
         let (bytes, rest) = ahead.split_at_checked(len).ok_or(ReadFlaw::Cut)?;
         self.bytes = rest;
-        Ok(Run { bytes, ahead })
+        Ok(ByteRun { bytes, ahead })
     }
 }
 

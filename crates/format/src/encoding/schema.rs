@@ -79,8 +79,8 @@ impl Schema {
         }
     }
 
-    /// What of the schema its format does not have, though the rules of its language say what it means; each as a phrase. Only Avro
-    /// schemas have such parts.
+    /// The parts of the schema that its format does not have, though the rules of its language say what it means; each
+    /// as a phrase. Only Avro schemas have such parts.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         match self.language {
@@ -125,7 +125,7 @@ impl Schema {
     }
 }
 
-/// What this build was made without.
+/// The feature that this build was made without.
 pub(super) fn absent(what: &str, feature: &str) -> EncodingError {
     EncodingError::schema(format!("this build cannot read {what}: build crossdock-format with its feature `{feature}`"))
 }

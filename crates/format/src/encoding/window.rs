@@ -23,13 +23,13 @@ pub(crate) struct Window {
 /// Bytes that an item may have beyond the bound: its length in front of it is not counted.
 const ROOM_BEYOND: usize = 16;
 
-/// What came of trying to read an item.
+/// The result of trying to read an item.
 pub(crate) enum Attempt<T> {
     /// The item was read whole.
     Done {
         /// Its length.
         bytes: usize,
-        /// What was read.
+        /// The read value.
         value: T,
     },
     /// There are not enough bytes; the item needs at least `at_least`, as far as that is known.
@@ -44,7 +44,7 @@ impl Window {
     /// called several times for an item, each time with all the bytes of the last call and more.
     ///
     /// # Errors
-    /// What `read` says; an item that is longer than `most`; an input that ends within one, or cannot be read.
+    /// The error of `read`; an item that is longer than `most`; an input that ends within one, or cannot be read.
     #[inline]
     pub(crate) fn next<T>(
         &mut self,

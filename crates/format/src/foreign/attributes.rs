@@ -1,10 +1,10 @@
-//! What may stand behind a type in a foreign layout, and how it is written back.
+//! The attributes behind a type in a foreign layout, and how they are written back.
 
 use crate::MAX_FIXED_BYTES;
 use crate::notation::{Node, character, shorten};
 use crate::problem::{FormatError, FormatProblem};
 
-/// What stands behind a type.
+/// The attributes behind a type.
 #[derive(Clone, Default)]
 pub(super) struct Attributes {
     pub(super) at: Option<u32>,
@@ -30,9 +30,9 @@ pub(super) struct Attributes {
     pub(super) varint: Option<bool>,
     /// Text up to a NUL.
     pub(super) until_nul: bool,
-    /// What a length or count in front takes.
+    /// The width of a length or count in front.
     pub(super) inline: Option<Width>,
-    /// What the head of a group takes: bytes of an element's length, bytes of the count, and bytes of both and what lies
+    /// The widths in the head of a group: bytes of an element's length, bytes of the count, and bytes of both and what lies
     /// between them.
     pub(super) group: Option<(u8, u8, u32)>,
     /// Of a record: which field says how many bytes it has, and how many more there are.

@@ -8,7 +8,7 @@ use crate::check::{ElementPath, RecordError, RecordProblem};
 use crate::element::Element;
 use crate::format::{Extent, Format, Layout};
 
-/// What a foreign layout has beside what every layout has.
+/// The properties of a foreign layout beside those of every layout.
 #[derive(Debug)]
 pub(crate) struct ForeignLayout {
     pub(crate) rule: LengthRule,
@@ -21,12 +21,12 @@ pub(crate) struct ForeignLayout {
     /// The natural layout of the same fields, in which records are made that are then written in this one; `None` for
     /// elements.
     pub(crate) natural_format: Option<Format>,
-    /// What makes each nested record null that may be, by itself or as a variant.
+    /// The tests that make each nested record null that may be, by itself or as a variant.
     pub(crate) groups: Box<[Tests]>,
     pub(crate) variants: Box<[Variant]>,
-    /// What makes each union null with the records that it lies in.
+    /// The tests that make each union null with the records that it lies in.
     pub(crate) unions: Box<[Tests]>,
-    /// What has no constant length.
+    /// The parts without a constant length.
     pub(crate) pieces: Box<[Piece]>,
     /// Behind pieces that every record has, where the last field ends.
     pub(crate) tails: Box<[Spot]>,
@@ -154,7 +154,7 @@ impl ForeignLayout {
         match self.rule {
             // Its length is what they need.
             LengthRule::Variant => true,
-            // What has a constant place lies in it.
+            // A field with a constant place lies in it.
             LengthRule::Fixed(_) if self.pieces.is_empty() => true,
             _ => self.needed(fixed, record).is_ok(),
         }

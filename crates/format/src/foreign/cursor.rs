@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Read;
 use super::attributes::Attributes;
 use super::head::Mode;
-use super::kind::Kind;
+use super::kind::ForeignType;
 use super::piece::{Head, MAX_PIECES, Piece, PieceLen, Spot, reach};
 use super::place::{Placer, Scope, align_of};
 use super::span::shared;
@@ -61,7 +61,7 @@ impl Placer<'_> {
         &self,
         node: &Node<'_>,
         name: &str,
-        kind: &Kind,
+        kind: &ForeignType,
         attributes: &Attributes,
         align: u32,
     ) -> Result<Spot, FormatError> {
@@ -89,7 +89,7 @@ impl Placer<'_> {
     }
 
     /// Where a field ends that starts here, or its head.
-    pub(super) fn end_of(&self, node: &Node<'_>, name: &str, at: Spot, kind: &Kind) -> Result<u32, FormatError> {
+    pub(super) fn end_of(&self, node: &Node<'_>, name: &str, at: Spot, kind: &ForeignType) -> Result<u32, FormatError> {
         let end = at.offset.checked_add(kind.size).filter(|end| *end as usize <= MAX_FIXED_BYTES);
         end.ok_or_else(|| self.refuse(node, name, "it ends beyond the first MiB of the record"))
     }

@@ -3,7 +3,7 @@
 use crate::notation::shorten;
 use crate::problem::{FormatError, FormatProblem};
 
-/// What the first line says of all fields.
+/// The first line's properties of all fields.
 pub(super) struct Head<'t> {
     pub(super) is_big: bool,
     pub(super) mode: Mode,

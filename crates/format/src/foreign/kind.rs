@@ -1,4 +1,4 @@
-//! What a field's type and attributes make of it in a foreign layout.
+//! The layout of a field by its type and attributes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::field::{Detail, FieldType};
 use crate::natural;
 use crate::notation::{Quoted, Ty};
 
-/// What a field's type and attributes make of it, before it has a place.
-pub(super) struct Kind {
+/// The layout of a field by its type and attributes, before it has a place.
+pub(super) struct ForeignType {
     pub(super) ty: FieldType,
     pub(super) detail: Detail,
     /// Bytes in its place.
@@ -100,7 +100,7 @@ impl Count {
     }
 }
 
-impl Kind {
+impl ForeignType {
     fn load(&self, at: Spot, signed: bool, bits: Option<(u8, u8)>) -> Number {
         if let Some(has_sign) = self.varint {
             let form = if has_sign { Form::Zigzag } else { Form::Varint };
@@ -190,7 +190,7 @@ impl Kind {
                 let load = self.load(at, false, None);
                 let any_nan = word.eq_ignore_ascii_case("nan");
                 let (bits, text) = match self.ty {
-                    // What is no number has many forms.
+                    // A value that is no number has many forms.
                     _ if any_nan => (None, "nan".to_owned()),
                     FieldType::F32 => {
                         let value: f32 = word.parse().ok()?;
@@ -215,10 +215,10 @@ impl Kind {
     }
 }
 
-impl Kind {
-    /// What a single value is.
-    pub(super) fn of(ty: &Ty, attributes: &Attributes, is_big: bool) -> Result<Kind, &'static str> {
-        let mut kind = Kind {
+impl ForeignType {
+    /// The type of a single value.
+    pub(super) fn of(ty: &Ty, attributes: &Attributes, is_big: bool) -> Result<ForeignType, &'static str> {
+        let mut kind = ForeignType {
             ty: FieldType::U8,
             detail: Detail::None,
             size: 0,
@@ -378,7 +378,7 @@ impl Attributes {
     }
 }
 
-/// What a string says of its place.
+/// The error of a string on its place.
 const NO_PLACE: &str = "it lies behind a slot (`slot u16 u16`, offset and length), behind its length (`inline u16`), or ends with \
                         a NUL (`until nul`)";
 

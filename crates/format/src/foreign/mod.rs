@@ -29,7 +29,7 @@ pub(crate) use piece::At;
 pub(crate) use place::parse;
 pub(crate) use write::{write, write_over};
 
-/// What it takes to read a field in place.
+/// The cost of reading a field in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum ReadCost {
     /// One load, or one slot: compiled code does it.
@@ -86,7 +86,7 @@ impl Access {
     }
 }
 
-/// What makes a field or nested record null; it is there if none of them does.
+/// The tests that make a field or nested record null; it is there if none of them does.
 pub(crate) type Tests = Box<[Test]>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]

@@ -24,7 +24,7 @@ impl Spot {
     }
 }
 
-/// What has no constant length.
+/// A part without a constant length.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) start: Spot,
@@ -46,7 +46,7 @@ pub(crate) enum PieceLen {
     Block { of: usize, len: Number, add: i64, least: u32, end: usize },
 }
 
-/// What stands in front of elements or bytes: their number.
+/// The number in front of elements or bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) enum Head {
     Bytes(u32),
@@ -259,7 +259,7 @@ pub(crate) const fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
 }
 
-/// What [`zigzag`] made a number of.
+/// The inverse of [`zigzag`].
 pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
@@ -297,7 +297,7 @@ pub(super) fn fixed_end(ends: &Ends) -> u32 {
     ends.get(&0).copied().unwrap_or(0)
 }
 
-/// What lies behind pieces: anchors, and where the last field ends from there on.
+/// The parts behind pieces: anchors, and where the last field ends from there on.
 pub(super) fn tails(ends: &Ends) -> Box<[Spot]> {
     ends.iter()
         .filter(|(anchor, _)| **anchor != 0)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::attributes::{Attributes, Null, whole};
 use super::check::{ForeignLayout, LengthRule, Variant};
 use super::head::{Head, Length as HeadLength, Mode};
-use super::kind::{self, Count as Run, Kind, Template};
+use super::kind::{self, Count as RunCount, ForeignType, Template};
 use super::piece::{Ends, Piece, PieceLen, Spot, fixed_end, reach, tails};
 use super::span::Span;
 use super::write::Put;
@@ -31,7 +31,7 @@ pub(crate) fn parse(line: usize, head: &str, body: &str, is_canonical: bool) -> 
     placer.format(members, Frame::Foreign, rule, line)
 }
 
-/// What holds for all fields at one place of the text.
+/// The properties of all fields at one place of the text.
 #[derive(Clone, Default)]
 pub(super) struct Scope {
     prefix: String,
@@ -60,7 +60,7 @@ pub(super) struct Placer<'a> {
     pub(super) at: Spot,
     /// Whether that is not known: behind a union whose variants have no constant length.
     pub(super) is_lost: bool,
-    /// What has no constant length, and the fields' and records' names, in the same order.
+    /// The parts without a constant length, and the fields' and records' names, in the same order.
     pub(super) pieces: Vec<Piece>,
     pub(super) piece_names: Vec<String>,
     /// By anchor, where the last field ends that every record has.
@@ -364,12 +364,12 @@ impl<'a> Placer<'a> {
         Ok((Test::Bit { of: leaf, load, bit: *bit, when: *when }, text))
     }
 
-    /// What says that a field is null, which is written down behind it.
+    /// The test that a field is null, which is written down behind it.
     fn null_test(
         &mut self,
         node: &Node<'_>,
         null: &Null,
-        kind: &Kind,
+        kind: &ForeignType,
         at: Spot,
         name: &str,
         scope: &Scope,
@@ -484,7 +484,7 @@ fn text_number(field: &Field, access: Option<&Access>, room: u16, word: &str) ->
 }
 
 impl Placer<'_> {
-    /// What a field is; of a list, with what it holds.
+    /// The type of a field; of a list, with what it holds.
     fn kind(
         &mut self,
         node: &Node<'_>,
@@ -492,11 +492,11 @@ impl Placer<'_> {
         name: &str,
         attributes: &Attributes,
         scope: &Scope,
-    ) -> Result<Kind, FormatError> {
+    ) -> Result<ForeignType, FormatError> {
         let is_big = attributes.is_big.unwrap_or(self.head.is_big);
         match ty {
             Ty::List { element, count } => self.list(node, element, *count, name, attributes, scope, is_big),
-            ty => Kind::of(ty, attributes, is_big).map_err(|flaw| self.refuse(node, name, flaw)),
+            ty => ForeignType::of(ty, attributes, is_big).map_err(|flaw| self.refuse(node, name, flaw)),
         }
     }
 
@@ -510,7 +510,7 @@ impl Placer<'_> {
         attributes: &Attributes,
         scope: &Scope,
         is_big: bool,
-    ) -> Result<Kind, FormatError> {
+    ) -> Result<ForeignType, FormatError> {
         if attributes.varint.is_some() || attributes.until_nul || attributes.length.is_some() {
             return Err(self.refuse(
                 node,
@@ -526,24 +526,24 @@ impl Placer<'_> {
         let (read, size) = match (fixed, &attributes.count, attributes.slot, attributes.inline, attributes.group) {
             (Some(0), ..) => return Err(self.refuse(node, name, "a list of no elements holds nothing")),
             (Some(count), None, None, None, None) => {
-                (Template::Here(Run::Fixed(count, stride)), stride.saturating_mul(count))
+                (Template::Here(RunCount::Fixed(count, stride)), stride.saturating_mul(count))
             }
             (None, Some(of), None, None, None) => {
                 let (leaf, load) = self.find_number(node, of, scope)?;
                 let _ = write!(about, " count {}", Quoted(&self.fields[leaf].name));
-                (Template::Here(Run::Field { of: leaf, load, stride }), 0)
+                (Template::Here(RunCount::Field { of: leaf, load, stride }), 0)
             }
             (None, None, Some((start, len)), None, None) => {
                 let base = attributes.base.unwrap_or(0);
                 (Template::Slot { start, len, base }, u32::from(start) + u32::from(len))
             }
             (None, None, None, Some(width), None) => {
-                let run = Run::Inline { width, stride };
+                let run = RunCount::Inline { width, stride };
                 let head = run.head();
                 (Template::Here(run), head)
             }
             (None, None, None, None, Some((width, count, head))) => {
-                (Template::Here(Run::Group { stride: width, count, head, least }), head)
+                (Template::Here(RunCount::Group { stride: width, count, head, least }), head)
             }
             _ => {
                 let flaw = "how many elements it has is said once: `[N]`, `count FIELD`, `slot u16 u16`, `inline u16`, or \
@@ -554,7 +554,7 @@ impl Placer<'_> {
         let own = Attributes { slot: None, base: None, ..attributes.clone() };
         let _ = write!(about, "{} stride {stride}", own.text());
         let align = align_of(node);
-        Ok(Kind {
+        Ok(ForeignType {
             ty: FieldType::List,
             detail: Detail::List(Arc::new(element)),
             size,
@@ -568,7 +568,7 @@ impl Placer<'_> {
         })
     }
 
-    /// What a list holds, and its type as it is written down.
+    /// The element of a list, and its type as it is written down.
     fn element(
         &mut self,
         node: &Node<'_>,
@@ -726,7 +726,7 @@ impl Placer<'_> {
     }
 }
 
-/// What C aligns a field of this type to.
+/// The alignment of C for a field of this type.
 pub(super) fn align_of(node: &Node<'_>) -> u32 {
     let slot = node.words.iter().any(|word| word == "slot");
     if slot { 4 } else { align_of_type(&node.ty, node) }

@@ -1,6 +1,6 @@
 //! Writing records of a foreign layout. A record is made in the natural layout of the same fields, the format's natural format,
 //! and then gets the foreign bytes: each field its place, what is nowhere declared zero, and the variable parts behind the
-//! fixed one, in the order of their fields. What describes other fields is worked out unless it was set.
+//! fixed one, in the order of their fields. A field that describes others is worked out unless it was set.
 
 use super::check::{ForeignLayout, LengthRule};
 use super::piece::{At, Flaw, Head, MAX_PIECES, PieceLen, Spot, Starts, Stride, varint_bytes, zigzag};
@@ -17,7 +17,7 @@ use crate::record::{List, Record, Value};
 #[derive(Debug)]
 pub(crate) struct Put {
     pub(super) read: Read,
-    /// What makes the field null by itself, apart from the records and variants that it lies in.
+    /// The test that makes the field null by itself, apart from the records and variants that it lies in.
     pub(super) null: Option<Test>,
     /// Whether it may be null by itself, or as a variant.
     pub(super) is_nullable: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Put {
     pub(super) is_derived: bool,
     /// Bytes in its place, at least.
     pub(super) size: u32,
-    /// What its place counts from.
+    /// The anchor of its place.
     pub(super) anchor: u8,
     /// The anchor at its end; 0 where its length is constant, or nothing follows.
     pub(super) piece: u8,
@@ -119,7 +119,7 @@ struct Writer<'o> {
 }
 
 impl Writer<'_> {
-    /// What was written of a part, to be read.
+    /// The bytes of a part that were written, to be read.
     fn at<'w>(&'w self, part: &Part<'w>) -> At<'w> {
         At { bytes: self.bytes(), base: part.base, pieces: &part.foreign.pieces, starts: self.starts_of(part) }
     }
@@ -430,7 +430,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What stands in front of elements or bytes: their number, and how far they are apart. Gives where they go.
+    /// The number in front of elements or bytes, and how far they are apart. Gives where they go.
     fn head(
         &mut self,
         part: &Part<'_>,

@@ -19,7 +19,7 @@ pub struct JsonDecoder {
     max_line_bytes: usize,
 }
 
-/// What makes a record of an object.
+/// The converter that makes a record of an object.
 #[derive(Debug)]
 struct Convert {
     decoder: TokenDecoder,
@@ -146,7 +146,7 @@ impl Convert {
 /// Where a value starts that is given by itself.
 const ALONE: Start = Start { line: 1, column: 0 };
 
-/// What is wrong with a value whose last `left` bytes have not been read.
+/// The error of a value whose last `left` bytes have not been read.
 #[cold]
 fn explain(stop: Stop, start: Start, bytes: &[u8], left: usize) -> JsonError {
     let (before, rest) = bytes.split_at(bytes.len().saturating_sub(left));
@@ -175,7 +175,7 @@ fn explain(stop: Stop, start: Start, bytes: &[u8], left: usize) -> JsonError {
     JsonError::at(line, JsonProblem::Syntax { column, message: format!("found {found}, expected {expected}") })
 }
 
-/// What is wrong with a record that the builder refused.
+/// The error of a record that the builder refused.
 #[cold]
 fn refused(line: u64, error: &ValueError) -> JsonError {
     let problem = match error.problem {

@@ -1,6 +1,6 @@
 //! Records to JSON lines.
 
-use crate::element::{Element, Group, Member as Place};
+use crate::element::{Element, Group, Member as TreeMember};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
 use crate::record::{List, Record, Value};
@@ -13,7 +13,7 @@ pub struct JsonEncoder {
     members: Vec<Member>,
 }
 
-/// What stands in front of a value, and what the value is.
+/// The text in front of a value, and the form of the value.
 #[derive(Clone, Debug)]
 struct Member {
     /// A comma unless it is the first, the name, a colon.
@@ -24,28 +24,28 @@ struct Member {
 #[derive(Clone, Debug)]
 enum What {
     /// The field of this index.
-    Value(usize, Kind),
+    Value(usize, ValueForm),
     /// A nested record, or a union, which is written as an object of its one variant.
     Group(Group, Vec<Member>),
 }
 
 /// How a value is written, where the value alone does not say.
 #[derive(Clone, Debug)]
-enum Kind {
+enum ValueForm {
     Scalar(FieldType),
     /// A list of single values.
-    Values(Box<Kind>),
+    Values(Box<ValueForm>),
     /// A list of records.
     Records(Vec<Member>),
 }
 
 /// How the values of one field are written, apart from records.
 #[derive(Clone, Debug)]
-pub(crate) struct JsonValue(Kind);
+pub(crate) struct JsonValue(ValueForm);
 
 impl JsonValue {
     pub(crate) fn of(field: &Field) -> Self {
-        Self(Kind::of(field))
+        Self(ValueForm::of(field))
     }
 
     /// Appends a value of the field; whether text in it had to be repaired.
@@ -56,7 +56,7 @@ impl JsonValue {
     }
 }
 
-impl Kind {
+impl ValueForm {
     fn of(field: &Field) -> Self {
         match field.element() {
             None => Self::Scalar(field.ty),
@@ -73,14 +73,14 @@ impl Kind {
     }
 }
 
-fn members(format: &Format, places: &[Place], path: usize, are_variants: bool) -> Vec<Member> {
-    let member = |(index, place): (usize, &Place)| {
+fn members(format: &Format, places: &[TreeMember], path: usize, are_variants: bool) -> Vec<Member> {
+    let member = |(index, place): (usize, &TreeMember)| {
         let (name, what) = match place {
-            Place::Leaf(leaf) => {
+            TreeMember::Leaf(leaf) => {
                 let field = format.fields().get(*leaf)?;
-                (field.name.get(path..)?, What::Value(*leaf, Kind::of(field)))
+                (field.name.get(path..)?, What::Value(*leaf, ValueForm::of(field)))
             }
-            Place::Group(group) => {
+            TreeMember::Group(group) => {
                 let inner = members(format, &group.members, group.path.len() + 1, group.union.is_some());
                 (group.name.as_str(), What::Group(group.clone(), inner))
             }
@@ -134,7 +134,7 @@ impl JsonEncoder {
     }
 }
 
-/// What is being written.
+/// The line that is being written.
 struct Line<'o> {
     bytes: &'o mut Vec<u8>,
     /// Whether a text was not UTF-8.
@@ -172,7 +172,7 @@ fn push_group(group: &Group, members: &[Member], record: &Record<'_>, out: &mut 
 }
 
 #[inline]
-fn push_value(kind: &Kind, value: Value<'_>, out: &mut Line<'_>) {
+fn push_value(kind: &ValueForm, value: Value<'_>, out: &mut Line<'_>) {
     let bytes = &mut *out.bytes;
     match value {
         Value::Null => bytes.extend_from_slice(b"null"),
@@ -181,7 +181,7 @@ fn push_value(kind: &Kind, value: Value<'_>, out: &mut Line<'_>) {
         Value::Int(value) => text::push_integer(bytes, value),
         Value::Uint(value) => text::push_integer(bytes, value),
         Value::Float(value) => {
-            let ty = if let Kind::Scalar(ty) = kind { *ty } else { FieldType::F64 };
+            let ty = if let ValueForm::Scalar(ty) = kind { *ty } else { FieldType::F64 };
             if value.is_finite() {
                 text::push_float(bytes, ty, value);
             } else {
@@ -202,21 +202,21 @@ fn push_value(kind: &Kind, value: Value<'_>, out: &mut Line<'_>) {
         Value::Enum { number, symbol: None } => text::push_integer(bytes, number),
         Value::List(list) => push_list(kind, list, out),
         Value::Record(record) => match kind {
-            Kind::Records(members) => push_record(members, &record, out),
+            ValueForm::Records(members) => push_record(members, &record, out),
             _ => bytes.extend_from_slice(b"null"),
         },
     }
 }
 
 /// A list as an array.
-fn push_list(kind: &Kind, list: List<'_>, out: &mut Line<'_>) {
+fn push_list(kind: &ValueForm, list: List<'_>, out: &mut Line<'_>) {
     out.bytes.push(b'[');
     for (index, value) in list.iter().enumerate() {
         if index > 0 {
             out.bytes.push(b',');
         }
         match kind {
-            Kind::Values(kind) => push_value(kind, value, out),
+            ValueForm::Values(kind) => push_value(kind, value, out),
             kind => push_value(kind, value, out),
         }
     }

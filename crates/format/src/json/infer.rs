@@ -17,23 +17,23 @@ use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
 use crate::{MAX_FIELDS, MAX_NESTING};
 
-/// What inference may assume of the lines that it does not see.
+/// The assumptions of inference on the lines that it does not see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JsonInferOptions {
     /// Every field nullable, though the sample has it in each line.
     pub all_nullable: bool,
 }
 
-/// What values of one member have in common.
+/// The properties that values of one member have in common.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    kind: Kind,
+    kind: SeenKind,
     /// Whether one of them was null, or missing.
     nulls: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-enum Kind {
+enum SeenKind {
     /// Nothing but nulls, so far.
     #[default]
     Nothing,
@@ -53,7 +53,7 @@ struct Members {
 }
 
 /// Finds a format for the objects of a sample, an object a line or in an array; `whole` if it is all of the input, otherwise
-/// the last line is left out, since it may be cut off. What is no object is left out too.
+/// the last line is left out, since it may be cut off. A line that is no object is left out too.
 ///
 /// Whole numbers are `i64` (`u64` where one needs it); numbers with a point or an exponent among them make the type `f64`. Where
 /// that would round a whole number, and where one is beyond 64 bits, it is a `decimal` that holds all of them. Strings that are
@@ -106,7 +106,7 @@ pub fn infer_json_sample(sample: &[u8], whole: bool, options: &JsonInferOptions)
     })
 }
 
-/// What is wrong with a value that starts there.
+/// The error of a value that starts there.
 fn syntax_error(start: Start, error: &serde_json::Error) -> JsonError {
     let (line, mut column) = (start.line + error.line().saturating_sub(1) as u64, error.column());
     if error.line() <= 1 {
@@ -167,7 +167,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     }
 }
 
-/// What is wrong, and where.
+/// The error, and its place.
 type Flaw = (String, JsonProblem);
 
 impl Members {
@@ -187,7 +187,7 @@ impl Members {
                     return Err((path, JsonProblem::Syntax { column: 1, message }));
                 }
                 None => {
-                    self.members.push((name.clone(), Seen { kind: Kind::Nothing, nulls: is_late }));
+                    self.members.push((name.clone(), Seen { kind: SeenKind::Nothing, nulls: is_late }));
                     self.members.len() - 1
                 }
             };
@@ -201,7 +201,7 @@ impl Members {
 
     fn specs(&self, options: &JsonInferOptions) -> Vec<FieldSpec> {
         let spec = |(name, seen): &(String, Seen)| {
-            let nullable = seen.nulls || options.all_nullable || matches!(seen.kind, Kind::Nothing);
+            let nullable = seen.nulls || options.all_nullable || matches!(seen.kind, SeenKind::Nothing);
             Some(FieldSpec { nullable, ..FieldSpec::new(name, seen.type_spec(options)?) })
         };
         self.members.iter().filter_map(spec).collect()
@@ -219,36 +219,36 @@ impl Seen {
                 self.nulls = true;
                 return Ok(());
             }
-            Json::Bool => Kind::Bool,
+            Json::Bool => SeenKind::Bool,
             Json::Number(digits) => return self.see_number(digits, path),
-            Json::Text(word) if text::parse_timestamp(word.as_bytes()).is_some() => Kind::Timestamp,
-            Json::Text(_) => Kind::Text,
+            Json::Text(word) if text::parse_timestamp(word.as_bytes()).is_some() => SeenKind::Timestamp,
+            Json::Text(_) => SeenKind::Text,
             Json::Array(values) => return self.see_all(values, path, depth),
             Json::Object(object) => {
-                if matches!(self.kind, Kind::Nothing) {
-                    self.kind = Kind::Record(Members::default());
+                if matches!(self.kind, SeenKind::Nothing) {
+                    self.kind = SeenKind::Record(Members::default());
                 }
                 return match &mut self.kind {
-                    Kind::Record(members) => members.see(object, path, depth + 1),
+                    SeenKind::Record(members) => members.see(object, path, depth + 1),
                     other => Err(other.mixed(path, "an object")),
                 };
             }
         };
         self.kind = match (std::mem::take(&mut self.kind), kind) {
-            (Kind::Nothing, kind) => kind,
-            (Kind::Bool, Kind::Bool) => Kind::Bool,
-            (Kind::Timestamp, Kind::Timestamp) => Kind::Timestamp,
-            (Kind::Text | Kind::Timestamp, Kind::Text | Kind::Timestamp) => Kind::Text,
+            (SeenKind::Nothing, kind) => kind,
+            (SeenKind::Bool, SeenKind::Bool) => SeenKind::Bool,
+            (SeenKind::Timestamp, SeenKind::Timestamp) => SeenKind::Timestamp,
+            (SeenKind::Text | SeenKind::Timestamp, SeenKind::Text | SeenKind::Timestamp) => SeenKind::Text,
             (before, kind) => return Err(before.mixed(path, kind.word())),
         };
         Ok(())
     }
 
     fn see_number(&mut self, digits: &str, path: &str) -> Result<(), Flaw> {
-        if matches!(self.kind, Kind::Nothing) {
-            self.kind = Kind::Number(Numbers::default());
+        if matches!(self.kind, SeenKind::Nothing) {
+            self.kind = SeenKind::Number(Numbers::default());
         }
-        let Kind::Number(numbers) = &mut self.kind else { return Err(self.kind.mixed(path, "a number")) };
+        let SeenKind::Number(numbers) = &mut self.kind else { return Err(self.kind.mixed(path, "a number")) };
         numbers.see(digits);
         if numbers.ty().is_some() {
             return Ok(());
@@ -263,10 +263,10 @@ impl Seen {
         if depth >= MAX_NESTING {
             return Err((path.to_owned(), JsonProblem::TooDeep));
         }
-        if matches!(self.kind, Kind::Nothing) {
-            self.kind = Kind::List(Box::default());
+        if matches!(self.kind, SeenKind::Nothing) {
+            self.kind = SeenKind::List(Box::default());
         }
-        let Kind::List(element) = &mut self.kind else { return Err(self.kind.mixed(path, "an array")) };
+        let SeenKind::List(element) = &mut self.kind else { return Err(self.kind.mixed(path, "an array")) };
         let path = format!("{path}[]");
         for value in values {
             element.see(value, &path, depth + 1)?;
@@ -277,16 +277,16 @@ impl Seen {
     /// The type that holds all that was seen; `None` for objects without members, where there is nothing to keep.
     fn type_spec(&self, options: &JsonInferOptions) -> Option<TypeSpec> {
         Some(match &self.kind {
-            Kind::Nothing | Kind::Text => FieldType::String.into(),
-            Kind::Bool => FieldType::Bool.into(),
-            Kind::Number(numbers) => numbers.ty()?.into(),
-            Kind::Timestamp => FieldType::Timestamp.into(),
-            Kind::List(element) if element.nulls => {
+            SeenKind::Nothing | SeenKind::Text => FieldType::String.into(),
+            SeenKind::Bool => FieldType::Bool.into(),
+            SeenKind::Number(numbers) => numbers.ty()?.into(),
+            SeenKind::Timestamp => FieldType::Timestamp.into(),
+            SeenKind::List(element) if element.nulls => {
                 let value = FieldSpec::nullable(VALUE, element.type_spec(options)?);
                 TypeSpec::list(TypeSpec::Record(vec![value]))
             }
-            Kind::List(element) => TypeSpec::list(element.type_spec(options)?),
-            Kind::Record(members) => {
+            SeenKind::List(element) => TypeSpec::list(element.type_spec(options)?),
+            SeenKind::Record(members) => {
                 let specs = members.specs(options);
                 if specs.is_empty() {
                     return None;
@@ -297,7 +297,7 @@ impl Seen {
     }
 }
 
-impl Kind {
+impl SeenKind {
     fn word(&self) -> &'static str {
         match self {
             Self::Nothing => "null",

@@ -62,7 +62,7 @@ impl Default for JsonOptions {
     }
 }
 
-/// What was wrong with a line of JSON, and where.
+/// The error of a line of JSON, and its place.
 #[derive(Debug)]
 pub struct JsonError {
     /// The line up to which it was read when that was found, counted from 1; where a member of the object itself is missing, its
@@ -70,7 +70,7 @@ pub struct JsonError {
     pub line: u64,
     /// The field's name, where one is at fault.
     pub field: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub problem: JsonProblem,
 }
 
@@ -104,7 +104,7 @@ impl std::error::Error for JsonError {
     }
 }
 
-/// What can be wrong with a line of JSON.
+/// The problems of a line of JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonProblem {
     /// The line is not one JSON object.
@@ -112,7 +112,7 @@ pub enum JsonProblem {
     Syntax {
         /// Where in the line, in bytes from 1.
         column: usize,
-        /// What was found there, and what was expected.
+        /// The found and the expected value.
         message: String,
     },
     /// A member is no value of its field's type.
@@ -120,7 +120,7 @@ pub enum JsonProblem {
     Value {
         /// The member, cut short if it was long.
         found: String,
-        /// What the field takes.
+        /// The values that the field takes.
         expected: String,
     },
     /// A member is no field of the format.
@@ -147,9 +147,9 @@ pub enum JsonProblem {
     /// Between the elements of an array, or behind it, is what does not belong there.
     #[error("found {found}, expected {expected}")]
     Between {
-        /// What was found.
+        /// The found value.
         found: String,
-        /// What may stand there.
+        /// The possible tokens there.
         expected: &'static str,
     },
     /// The line, or the element of an array, is longer than allowed.

@@ -6,7 +6,7 @@ use crate::text;
 /// Digits that every decimal of 16 bytes has room for.
 const MAX_DIGITS: u32 = 38;
 
-/// What numbers have in common.
+/// The properties that numbers have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     /// The least and the greatest of the integers; `None` while there is none, or where one is beyond 128 bits.

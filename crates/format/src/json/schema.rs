@@ -14,7 +14,7 @@ use crate::{MAX_FIELDS, MAX_NESTING, nesting};
 pub struct JsonSchemaError {
     /// The path of the property; empty for the schema itself.
     pub path: String,
-    /// What is wrong, and what would correct it.
+    /// The error, and its remedy.
     pub message: String,
 }
 
@@ -33,9 +33,9 @@ impl std::error::Error for JsonSchemaError {}
 ///
 /// `integer` is `i64` (`u64` where the minimum is not below 0 and the maximum beyond `i64`), `number` is `f64`, `string` is
 /// `string`, or `timestamp` (format `date-time`), or `bytes` (`contentEncoding` `base64`), or an enumeration (`enum` of
-/// strings, numbered from 0); `object` is a nested record, `array` a list (`minItems` equal to `maxItems`: of that many). What
-/// is not `required` is nullable, and so is what may be `null`. `$ref` leads within the schema. Constraints on values are
-/// passed over.
+/// strings, numbered from 0); `object` is a nested record, `array` a list (`minItems` equal to `maxItems`: of that
+/// many). A property that is not `required` is nullable, and so is what may be `null`. `$ref` leads within the schema.
+/// Constraints on values are passed over.
 ///
 /// # Errors
 /// It is no JSON, no object with `properties`, has a type that no field has, or a `$ref` that leads nowhere or round in a

@@ -1,6 +1,6 @@
 //! The tokens of JSON (RFC 8259).
 
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::scan::{Needle, Scan};
 use crate::tokens::{Flaw, Open, Token, Tokens};
 
@@ -52,7 +52,7 @@ impl<'a, 's> JsonTokens<'a, 's> {
 
 /// A text, from its opening quote on.
 #[inline(always)]
-fn text<'t, 'a: 't>(scan: &mut Scan<'a>, unescaped: &'t mut Vec<u8>) -> Result<Run<'t>, Flaw> {
+fn text<'t, 'a: 't>(scan: &mut Scan<'a>, unescaped: &'t mut Vec<u8>) -> Result<ByteRun<'t>, Flaw> {
     scan.next();
     let start = *scan;
     if let Some(run) = scan.text() {
@@ -61,7 +61,7 @@ fn text<'t, 'a: 't>(scan: &mut Scan<'a>, unescaped: &'t mut Vec<u8>) -> Result<R
     *scan = start;
     unescaped.clear();
     scan.escaped_text(unescaped).map_err(Flaw::Expected)?;
-    Ok(Run::alone(unescaped))
+    Ok(ByteRun::alone(unescaped))
 }
 
 /// The colon behind a name.

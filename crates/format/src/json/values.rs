@@ -41,9 +41,9 @@ impl Layout {
     }
 }
 
-/// What may come next where no value is open.
+/// The token that may come next where no value is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Place {
+enum ExpectedToken {
     /// A value or an array of values; or the end.
     #[default]
     Top,
@@ -70,7 +70,7 @@ pub(super) struct ValueReader {
     input: Input,
     /// Not known before the first value.
     layout: Option<Layout>,
-    place: Place,
+    place: ExpectedToken,
     /// The line of the value that was read last; in documents, the line that was read up to.
     pub(super) line: u64,
     /// In documents, how many bytes of that line were read.
@@ -215,18 +215,18 @@ impl ValueReader {
             let chunk = self.input.fill(reader).map_err(|error| JsonError::at(line, JsonProblem::Io(error)))?;
             let Some(byte) = chunk.first().copied() else {
                 return match self.place {
-                    Place::Top => Ok(false),
+                    ExpectedToken::Top => Ok(false),
                     _ => Err(self.between("the end of the input".to_owned(), "`]` at the end of the array")),
                 };
             };
             let next = match (self.place, byte) {
                 (place, b' ' | b'\t' | b'\r' | b'\n') => place,
-                (Place::Top, b'[') => Place::First,
-                (Place::First | Place::Behind, b']') => Place::Top,
-                (Place::Behind, b',') => Place::Element,
-                (Place::Behind, _) => return Err(self.between(shown(byte), "`,` or `]`")),
+                (ExpectedToken::Top, b'[') => ExpectedToken::First,
+                (ExpectedToken::First | ExpectedToken::Behind, b']') => ExpectedToken::Top,
+                (ExpectedToken::Behind, b',') => ExpectedToken::Element,
+                (ExpectedToken::Behind, _) => return Err(self.between(shown(byte), "`,` or `]`")),
                 (place, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
-                    self.place = if place == Place::Top { Place::Top } else { Place::Behind };
+                    self.place = if place == ExpectedToken::Top { ExpectedToken::Top } else { ExpectedToken::Behind };
                     return Ok(true);
                 }
                 _ => return Err(self.between(shown(byte), "an object")),
@@ -248,14 +248,14 @@ fn shown(byte: u8) -> String {
     format!("`{}`", crate::text::shorten(&[byte]))
 }
 
-/// How far a value reaches; not all its bytes need be there. What it is made of is not judged.
+/// How far a value reaches; not all its bytes need be there. Its content is not judged.
 #[derive(Default)]
 struct Extent {
     /// Arrays and objects that are open.
     depth: usize,
     in_text: bool,
     is_escaped: bool,
-    /// What the value starts with.
+    /// The first byte of the value.
     first: Option<u8>,
 }
 

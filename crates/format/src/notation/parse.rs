@@ -15,7 +15,7 @@ const MAX_CASES: usize = 256;
 /// Whose notation it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
-    /// What stands behind a type says whether the field may be null.
+    /// The words behind a type say whether the field may be null.
     People,
     /// As a description is written: places, and the null bit.
     Canonical,
@@ -28,9 +28,9 @@ pub(crate) struct Node<'t> {
     pub(crate) text: &'t str,
     pub(crate) name: String,
     pub(crate) ty: Ty,
-    /// What stands behind the type.
+    /// The words behind the type.
     pub(crate) words: Vec<String>,
-    /// What stands in front of a variant.
+    /// The words in front of a variant.
     pub(crate) cases: Vec<String>,
     pub(crate) inner: Vec<Node<'t>>,
 }
@@ -93,7 +93,7 @@ fn spec(node: Node<'_>, dialect: Dialect, lines: &mut Vec<usize>) -> Result<Fiel
         (_, []) | (Dialect::People, ["not", "null"]) => false,
         // Also in a description: fields of elements have no places.
         (_, ["null"]) => true,
-        // What is wrong with them is found when the format's own description is compared.
+        // Their errors are found when the format's own description is compared.
         (Dialect::Canonical, words) => words.get(5) == Some(&"null"),
         _ => return Err(syntax("`name type`, and `null` behind it if the field may be null")),
     };
@@ -106,10 +106,10 @@ fn spec(node: Node<'_>, dialect: Dialect, lines: &mut Vec<usize>) -> Result<Fiel
     Ok(FieldSpec { name: node.name, ty, nullable, evolution })
 }
 
-/// What stands behind a type: the words up to those that speak of other versions, and what these say.
+/// The words behind a type: the words up to those that speak of other versions, and what these say.
 ///
 /// # Errors
-/// What is expected in their place.
+/// The words expected in their place.
 fn evolution<'w>(words: &'w [&'w str]) -> Result<(&'w [&'w str], Option<Arc<Evolution>>), &'static str> {
     let is_ours = |word: &&str| ["default", "unknown", "alias"].contains(word);
     let first = words.iter().position(is_ours).unwrap_or(words.len());
@@ -454,7 +454,7 @@ pub(crate) fn character(word: &str) -> Option<u8> {
     }
 }
 
-/// What stands before the closing quote, unescaped, and what follows it.
+/// The text before the closing quote, unescaped, and what follows it.
 fn split_quoted(inside: &str) -> Option<(String, &str)> {
     let mut word = String::new();
     let mut chars = inside.chars();

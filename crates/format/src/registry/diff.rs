@@ -1,4 +1,4 @@
-//! What a reader of one format sees of records of another.
+//! A reader's view by one format of records of another.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use crate::field::Field;
 use crate::format::Format;
 use crate::notation;
 
-/// What a reader of one format (`to`) would see of records of another (`from`), converted by name: a line a field. A union
-/// that not all records have a variant for, and what is wrong in lists' elements, have lines of their own.
+/// The view of a reader of one format (`to`) would see of records of another (`from`), converted by name: a line a
+/// field. A union that not all records have a variant for, and what is wrong in lists' elements, have lines of their own.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diff {
     /// The reader's fields in order, each with what it would see.
@@ -17,16 +17,16 @@ pub struct Diff {
     pub lost: Vec<String>,
 }
 
-/// What a reader would see in one of its fields.
+/// A reader's view of one of its fields.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FieldDiff {
     /// The field's name.
     pub name: String,
-    /// What it would see.
+    /// The seen value.
     pub seen: Seen,
 }
 
-/// What a reader sees in a field.
+/// A reader's view of a field.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Seen {
     /// The value as it was written.
@@ -81,7 +81,7 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// What a reader of `reader` would see of records of `written`.
+    /// The view of a reader of `reader` on records of `written`.
     #[must_use]
     pub fn of(reader: &Format, written: &Format) -> Diff {
         let CompatReport { fields, sources, flaws, unions } = CompatReport::of(written, reader);

@@ -159,7 +159,7 @@ fn checksum(text: &[u8]) -> [u8; 4] {
     hash.first_chunk().copied().unwrap_or_default()
 }
 
-/// What came of reading a log.
+/// The result of reading a log.
 #[derive(Debug)]
 pub struct Replayed {
     /// The registry as the log leaves it.

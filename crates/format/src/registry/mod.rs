@@ -104,7 +104,7 @@ pub struct Registry {
     formats: BTreeMap<FormatId, Known>,
     streams: BTreeMap<String, Stream>,
     conversions: BTreeMap<(String, FormatId, FormatId), Conversion>,
-    /// What all of that counts against [`MAX_BYTES`].
+    /// The bytes of all of that that count against [`MAX_BYTES`].
     bytes: usize,
 }
 
@@ -116,12 +116,12 @@ struct Known {
     uses: usize,
 }
 
-/// What an announcement came to.
+/// The result of an announcement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Announced {
     /// The number of the format among the stream's versions.
     pub version: usize,
-    /// What changed; nothing if all was known.
+    /// The changes; nothing if all was known.
     pub entries: Vec<Entry>,
 }
 
@@ -164,7 +164,7 @@ impl Registry {
         }
     }
 
-    /// What [`Registry::announce`] would refuse, with nothing changed.
+    /// The refusals of [`Registry::announce`], with nothing changed.
     ///
     /// # Errors
     /// As [`Registry::announce`].
@@ -330,8 +330,8 @@ impl Registry {
         }
     }
 
-    /// Makes a change, with the formats that it speaks of taken up before it where they are new: all of it, or nothing. What
-    /// changed, entry by entry.
+    /// Makes a change, with the formats that it speaks of taken up before it where they are new: all of it, or nothing.
+    /// The parts that changed, entry by entry.
     fn apply_with<const N: usize>(&mut self, formats: [&Format; N], last: Entry) -> Result<Vec<Entry>, RegistryError> {
         let mut entries = Vec::new();
         let mut outcome = Ok(());
@@ -481,12 +481,12 @@ impl Registry {
     }
 }
 
-/// What a stream counts beside its versions: as its longest policy does, whichever it has.
+/// The bytes of a stream beside its versions: as its longest policy does, whichever it has.
 fn stream_bytes(name: &str) -> usize {
     Entry::Policy { stream: name.to_owned(), policy: Policy::BackwardTransitive }.bytes()
 }
 
-/// What a version counts, whichever its number is.
+/// The bytes of a version, whichever its number is.
 fn version_bytes(stream: &str, format: FormatId) -> usize {
     Entry::Version { stream: stream.to_owned(), format, number: Some(u32::MAX as usize) }.bytes()
 }
@@ -521,7 +521,7 @@ pub enum RegistryError {
         stream: String,
         /// Its policy.
         policy: Policy,
-        /// What is in the way.
+        /// The flaws.
         flaws: Vec<Flaw>,
     },
     /// A stream's name is none.
@@ -536,7 +536,7 @@ pub enum RegistryError {
     },
     /// There is no room.
     Full {
-        /// What there are too many of.
+        /// The items that there are too many of.
         what: &'static str,
         /// How many there may be.
         most: usize,

@@ -103,14 +103,14 @@ pub enum Direction {
     OldReadsNew,
 }
 
-/// What a policy finds in the way of a new version.
+/// An obstacle of a policy to a new version.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flaw {
     /// The earlier version, counted from 1.
     pub version: usize,
     /// Which of the two is the reader's.
     pub direction: Direction,
-    /// What is in the way.
+    /// The obstacle.
     pub obstacle: Obstacle,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for Flaw {
 }
 
 impl Registry {
-    /// What a stream's policy finds in the way of a format as its next version.
+    /// The obstacles of a stream's policy to a format as its next version.
     pub(super) fn flaws(&self, stream: &str, known: &Stream, new: &Format) -> Vec<Flaw> {
         let newest = known.versions.len();
         let first = if known.policy.is_transitive() { 0 } else { newest.saturating_sub(1) };

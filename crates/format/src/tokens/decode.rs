@@ -28,7 +28,7 @@ struct State {
     /// Maps and arrays that are open, those that are passed over besides.
     depth: usize,
     passed_over: Vec<Open>,
-    /// What is decoded from texts.
+    /// The decoded texts.
     scratch: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Stop {
     Refused(Box<ValueError>),
 }
 
-/// What is wrong with an item.
+/// The problem of an item.
 pub(crate) struct Wrong {
     /// The path of the field, where one is at fault.
     pub(crate) field: Option<String>,
@@ -422,7 +422,7 @@ fn wrong(field: Option<String>, found: String, expected: String) -> Stop {
     Stop::Wrong(Box::new(Wrong { field, problem: WrongItem::Value { found, expected } }))
 }
 
-/// What was found, in words.
+/// The found value, in words.
 #[cold]
 fn describe<T: Tokens>(token: &Token<'_>) -> String {
     match token {

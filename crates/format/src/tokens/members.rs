@@ -20,7 +20,7 @@ pub(super) struct Members {
     pub(super) seen: Range<usize>,
     /// The first of the decoder's guesses at which member follows: one for the first, then one for that behind each.
     pub(super) next: usize,
-    /// What the names on the way to the members come to, up to the last dot.
+    /// The names on the way to the members, up to the last dot.
     pub(super) within: Box<str>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) goal: Goal,
 }
 
-/// What a member is.
+/// The destination of a member.
 #[derive(Debug)]
 pub(super) enum Goal {
     Value(Target),
@@ -43,7 +43,7 @@ pub(super) enum Goal {
     List(usize, Box<Item>),
 }
 
-/// What an element of a list is.
+/// The form of an element of a list.
 #[derive(Debug)]
 pub(super) enum Item {
     Value(Target),
@@ -53,7 +53,7 @@ pub(super) enum Item {
     Nullable(Members),
 }
 
-/// What the members of a format need of a decoder.
+/// The needs of a format's members in a decoder.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     /// Words of a set of all members.

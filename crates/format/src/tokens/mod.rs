@@ -7,7 +7,7 @@ mod decode;
 mod members;
 mod put;
 
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::encoding::reader::ReadFlaw;
 use crate::scan::{Digits, Needle};
 
@@ -32,25 +32,25 @@ pub(crate) enum Token<'a> {
     /// A number as it is written.
     Digits(Digits<'a>),
     /// UTF-8, if the writer kept its promise.
-    Text(Run<'a>),
-    Bytes(Run<'a>),
+    Text(ByteRun<'a>),
+    Bytes(ByteRun<'a>),
     /// An integer as bytes: the first byte first, as the encoding has it.
     BigInt {
-        bytes: Run<'a>,
+        bytes: ByteRun<'a>,
         value: i128,
     },
     /// A value of whatever type, as it is written.
-    Untyped(Run<'a>),
+    Untyped(ByteRun<'a>),
     /// Values follow: see [`Tokens::more`].
     Array(Open),
     /// Names with values follow: see [`Tokens::more`].
     Map(Open),
-    /// What has no place here, and its name or text.
+    /// A member that has no place here, and its name or text.
     Stray {
         what: &'static str,
         text: &'a [u8],
     },
-    /// What no field can hold.
+    /// A value that no field can hold.
     Other(&'static str),
 }
 
@@ -116,10 +116,10 @@ impl From<ReadFlaw> for Flaw {
 
 /// The values of one item of an encoding, one after the other.
 pub(crate) trait Tokens {
-    /// What the encoding calls its maps and arrays, and has for times.
+    /// The encoding's names for its maps and arrays, and has for times.
     const MAP: &'static str;
     const ARRAY: &'static str;
-    /// What a member begins with.
+    /// The start of a member.
     const NAME: &'static str = "a name, as text";
     const TIMES: &'static str;
     /// Whether it has neither bytes nor infinities, for which it has texts.
@@ -170,7 +170,7 @@ pub(crate) trait Tokens {
     /// The name that comes next; an error is a token that is no name.
     fn name(&mut self) -> Result<Result<&[u8], Token<'_>>, Flaw>;
 
-    /// What a name stands for where the format has none like it, if for another.
+    /// The meaning of a name where the format has none like it, if for another.
     fn short_name(_name: &[u8]) -> Option<&[u8]> {
         None
     }

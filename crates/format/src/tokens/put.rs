@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Number, Token, Tokens};
-use crate::builder::{RecordBuilder, Run, ValueProblem};
+use crate::builder::{ByteRun, RecordBuilder, ValueProblem};
 use crate::field::FieldType;
 use crate::scan::{Digits, Integer, Target};
 use crate::text::{self, Rounding, Unfit};
@@ -36,7 +36,7 @@ impl From<Unfit> for Misfit {
     }
 }
 
-/// What the builder says of a value of the field's own type: that it does not fit is put into words with the value.
+/// The builder's error for a value of the field's own type: that it does not fit is put into words with the value.
 impl From<ValueProblem> for Misfit {
     fn from(problem: ValueProblem) -> Self {
         match problem {
@@ -92,7 +92,7 @@ impl Rules {
         builder: &mut RecordBuilder,
         scratch: &mut Vec<u8>,
         target: &Target,
-        run: Run<'_>,
+        run: ByteRun<'_>,
     ) -> Result<(), Misfit> {
         let place = target.place;
         let is_null_word = self.null_words.iter().any(|word| word.as_bytes() == run.bytes);
@@ -103,7 +103,7 @@ impl Rules {
             FieldType::String | FieldType::Char(_) if run.is_text() => return Ok(builder.put_run(place, run)?),
             FieldType::String | FieldType::Char(_) if self.repairs_text => {
                 let repaired = String::from_utf8_lossy(run.bytes);
-                return Ok(builder.put_run(place, Run::alone(repaired.as_bytes()))?);
+                return Ok(builder.put_run(place, ByteRun::alone(repaired.as_bytes()))?);
             }
             FieldType::String | FieldType::Char(_) => return Err(Misfit::NotText),
             FieldType::Timestamp | FieldType::Enum { .. } | FieldType::Decimal { .. } => {}
@@ -122,7 +122,7 @@ impl Rules {
         builder: &mut RecordBuilder,
         scratch: &mut Vec<u8>,
         target: &Target,
-        run: Run<'_>,
+        run: ByteRun<'_>,
     ) -> Result<(), Misfit> {
         let place = target.place;
         match place.ty() {

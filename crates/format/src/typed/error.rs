@@ -23,7 +23,7 @@ impl TypedError {
         TypedError(Box::new(Flaw { path: path.into(), message: message.into() }))
     }
 
-    /// What a builder refused, in the field that the caller names.
+    /// The refusal of a builder, in the field that the caller names.
     pub(super) fn refused(error: &ValueError) -> TypedError {
         TypedError::new(error.problem.to_string())
     }
@@ -47,7 +47,7 @@ impl TypedError {
         Some(self.0.path.as_str()).filter(|path| !path.is_empty())
     }
 
-    /// What is wrong, without the path.
+    /// The error, without the path.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message

@@ -1,4 +1,4 @@
-//! What reading and writing Rust types needs of a format, worked out once.
+//! The properties of a format that reading and writing Rust types needs, worked out once.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use crate::shape::{Items, Named, Shape};
 #[derive(Clone, Debug)]
 pub(super) struct Members {
     pub(super) all: Box<[Member]>,
-    /// What the first type that was read takes of them.
+    /// The choice of the first type that was read.
     chosen: OnceLock<Chosen>,
 }
 
@@ -26,11 +26,11 @@ struct Chosen {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     Leaf(Leaf),
     /// A nested record, or a union, whose variants are members that may be null.
     Group(Group, Members),
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 pub(super) struct Leaf {
     pub(super) field: usize,
     pub(super) ty: FieldType,
-    /// What a list holds.
+    /// The elements of a list.
     pub(super) elements: Option<Box<Elements>>,
 }
 
@@ -92,13 +92,13 @@ impl Members {
 impl Member {
     fn from_named(named: Named) -> Member {
         let kind = match named.shape {
-            Shape::Leaf(field, of) => Kind::Leaf(Leaf {
+            Shape::Leaf(field, of) => MemberKind::Leaf(Leaf {
                 field,
                 ty: of.ty,
                 elements: of.element().map(|element| Box::new(Elements::of(element))),
             }),
             Shape::Record(group, members) | Shape::Union(group, members) => {
-                Kind::Group(group, Members::from_named(members))
+                MemberKind::Group(group, Members::from_named(members))
             }
         };
         Member { name: named.name, kind }
@@ -110,8 +110,8 @@ impl Elements {
         match Items::of(element, "") {
             Items::Record(members) => Elements::Record(Members::from_named(members)),
             Items::Scalar(value) => match Member::from_named(*value).kind {
-                Kind::Leaf(leaf) => Elements::Value(leaf),
-                Kind::Group(_, members) => Elements::Record(members),
+                MemberKind::Leaf(leaf) => Elements::Value(leaf),
+                MemberKind::Group(_, members) => Elements::Record(members),
             },
         }
     }

@@ -4,13 +4,13 @@ use serde::de::value::{SeqDeserializer, StrDeserializer};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
 use super::error::TypedError;
-use super::members::{Elements, Kind, Leaf, Member, Members};
+use super::members::{Elements, Leaf, Member, MemberKind, Members};
 use crate::format::Format;
 use crate::record::{List, Record, Value};
 use crate::text;
 
-/// Makes values of Rust types from the records of one format. What it needs of the format is worked out once: reading a record
-/// allocates only what the value itself does, and nothing for a type that borrows its text.
+/// Makes values of Rust types from the records of one format. The needed parts of the format are worked out once:
+/// reading a record allocates only what the value itself does, and nothing for a type that borrows its text.
 #[derive(Clone, Debug)]
 pub struct RecordReader {
     format: Format,
@@ -58,9 +58,9 @@ enum Node<'a, 'r> {
 impl<'a, 'r> Node<'a, 'r> {
     fn of_member(record: Record<'r>, member: &'a Member) -> Self {
         match &member.kind {
-            Kind::Leaf(leaf) => Node::of_leaf(record, leaf),
-            Kind::Group(group, _) if record.group_is_null(group) => Node::Null,
-            Kind::Group(_, members) => Node::Record(record, members),
+            MemberKind::Leaf(leaf) => Node::of_leaf(record, leaf),
+            MemberKind::Group(group, _) if record.group_is_null(group) => Node::Null,
+            MemberKind::Group(_, members) => Node::Record(record, members),
         }
     }
 
@@ -88,7 +88,7 @@ fn utf8(bytes: &[u8]) -> Result<&str, TypedError> {
     std::str::from_utf8(bytes).map_err(|_| TypedError::new("found text that is not UTF-8"))
 }
 
-/// What an encoding would write.
+/// The output of an encoding.
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut text = Vec::new();
     write(&mut text);

@@ -38,7 +38,7 @@ impl Format {
     pub fn of<T: Deserialize<'static>>() -> Result<Format, TypedError> {
         let mut known = Known::default();
         loop {
-            let run = Run { known: &known, noted: RefCell::default() };
+            let run = TraceRun { known: &known, noted: RefCell::default() };
             let mut traced = Traced::default();
             let outcome = T::deserialize(Tracer { run: &run, traced: &mut traced, depth: 0 });
             let noted = run.noted.into_inner();
@@ -59,7 +59,7 @@ impl Format {
     }
 }
 
-/// What earlier runs have found out, by the fields' paths.
+/// The findings of earlier runs, by the fields' paths.
 #[derive(Default)]
 struct Known {
     /// Which sample is tried; the first unless given.
@@ -116,12 +116,12 @@ impl Known {
 }
 
 /// One run.
-struct Run<'k> {
+struct TraceRun<'k> {
     known: &'k Known,
     noted: RefCell<Noted>,
 }
 
-/// What a run has come across.
+/// The findings of a run.
 #[derive(Default)]
 struct Noted {
     /// The names on the way to what is being made.
@@ -159,7 +159,7 @@ enum Flaw {
     Unknown(String),
     /// A second name of a field; its own one.
     Duplicate(&'static str),
-    /// What the type itself says.
+    /// The error of the type itself.
     Refused(String),
 }
 
@@ -184,7 +184,7 @@ impl serde::de::Error for Flaw {
     }
 }
 
-/// What is known of a value's type after a run.
+/// The findings on a value's type after a run.
 #[derive(Default)]
 struct Traced {
     ty: Option<TypeSpec>,
@@ -193,7 +193,7 @@ struct Traced {
 
 /// Gives samples, and notes the type that is asked for.
 struct Tracer<'t> {
-    run: &'t Run<'t>,
+    run: &'t TraceRun<'t>,
     traced: &'t mut Traced,
     depth: usize,
 }
@@ -216,7 +216,7 @@ impl<'t> Tracer<'t> {
 
     /// Makes the value inside, under this name.
     fn inside<'de, S: DeserializeSeed<'de>>(
-        run: &Run<'_>,
+        run: &TraceRun<'_>,
         name: &str,
         depth: usize,
         seed: S,
@@ -397,7 +397,7 @@ impl<'de> Deserializer<'de> for Tracer<'_> {
 
 /// The fields of a struct.
 struct Fields<'t> {
-    run: &'t Run<'t>,
+    run: &'t TraceRun<'t>,
     /// The struct's path.
     path: String,
     depth: usize,
@@ -428,7 +428,7 @@ impl<'de> MapAccess<'de> for &mut Fields<'_> {
 
 /// The elements of a list or tuple.
 struct Elements<'t> {
-    run: &'t Run<'t>,
+    run: &'t TraceRun<'t>,
     depth: usize,
     left: usize,
     types: &'t mut Vec<TypeSpec>,

@@ -5,7 +5,7 @@ use serde::ser::{
 };
 
 use super::error::TypedError;
-use super::members::{Elements, Kind, Leaf, Member, Members};
+use super::members::{Elements, Leaf, Member, MemberKind, Members};
 use crate::builder::{RecordBuilder, ValueError};
 use crate::field::FieldType;
 use crate::format::Format;
@@ -35,7 +35,7 @@ impl RecordWriter {
     /// type; the value is not a struct.
     pub fn write<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<&[u8], TypedError> {
         self.builder.clear();
-        value.serialize(Put { builder: &mut self.builder, place: Place::Record(&self.members) })?;
+        value.serialize(Put { builder: &mut self.builder, place: PutTarget::Record(&self.members) })?;
         self.builder
             .finish()
             .map_err(|error| TypedError::at(error.path().unwrap_or_default(), error.problem.to_string()))
@@ -44,7 +44,7 @@ impl RecordWriter {
 
 /// Where a value goes.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum PutTarget<'a> {
     /// The record itself.
     Record(&'a Members),
     /// A member of the record, or of the element, that is open.
@@ -56,10 +56,10 @@ enum Place<'a> {
 /// Puts one value into its place.
 struct Put<'a> {
     builder: &'a mut RecordBuilder,
-    place: Place<'a>,
+    place: PutTarget<'a>,
 }
 
-/// What a value becomes in a field of this type, where serde has no type of its own for that.
+/// The form of a value in a field of this type, where serde has no type of its own for that.
 fn converted(value: Value<'_>, ty: FieldType) -> Value<'_> {
     match (ty, value) {
         (FieldType::Timestamp, Value::Int(nanoseconds)) => Value::Timestamp(nanoseconds),
@@ -75,14 +75,14 @@ impl<'a> Put<'a> {
     /// Puts a single value.
     fn value(self, value: Value<'_>) -> Result<(), TypedError> {
         let outcome = match self.place {
-            Place::Member(Member { kind: Kind::Leaf(leaf), .. }) => {
+            PutTarget::Member(Member { kind: MemberKind::Leaf(leaf), .. }) => {
                 self.builder.set(leaf.field, converted(value, leaf.ty))
             }
-            Place::Element(Elements::Value(leaf)) => self.builder.push(converted(value, leaf.ty)),
-            Place::Member(_) | Place::Element(_) => {
+            PutTarget::Element(Elements::Value(leaf)) => self.builder.push(converted(value, leaf.ty)),
+            PutTarget::Member(_) | PutTarget::Element(_) => {
                 return Err(TypedError::new(format!("found {}, expected a struct", value.kind())));
             }
-            Place::Record(_) => {
+            PutTarget::Record(_) => {
                 return Err(TypedError::new(format!("found {}: a record is a struct with named fields", value.kind())));
             }
         };
@@ -91,10 +91,10 @@ impl<'a> Put<'a> {
 
     fn null(self) -> Result<(), TypedError> {
         let outcome = match self.place {
-            Place::Member(Member { kind: Kind::Leaf(leaf), .. }) => self.builder.set_null(leaf.field),
-            Place::Member(Member { kind: Kind::Group(group, _), .. }) => self.builder.set_group_null(group),
-            Place::Element(_) => return Err(TypedError::new("found null, and elements of lists are never null")),
-            Place::Record(_) => return Err(TypedError::new("found null: a record is a struct with named fields")),
+            PutTarget::Member(Member { kind: MemberKind::Leaf(leaf), .. }) => self.builder.set_null(leaf.field),
+            PutTarget::Member(Member { kind: MemberKind::Group(group, _), .. }) => self.builder.set_group_null(group),
+            PutTarget::Element(_) => return Err(TypedError::new("found null, and elements of lists are never null")),
+            PutTarget::Record(_) => return Err(TypedError::new("found null: a record is a struct with named fields")),
         };
         outcome.map_err(|error| TypedError::refused(&error))
     }
@@ -102,7 +102,8 @@ impl<'a> Put<'a> {
     /// Begins a list.
     fn list(self) -> Result<PutList<'a>, TypedError> {
         let leaf: Option<&Leaf> = match self.place {
-            Place::Member(Member { kind: Kind::Leaf(leaf), .. }) | Place::Element(Elements::Value(leaf)) => Some(leaf),
+            PutTarget::Member(Member { kind: MemberKind::Leaf(leaf), .. })
+            | PutTarget::Element(Elements::Value(leaf)) => Some(leaf),
             _ => None,
         };
         let Some((leaf, elements)) = leaf.and_then(|leaf| Some((leaf, leaf.elements.as_deref()?))) else {
@@ -116,18 +117,19 @@ impl<'a> Put<'a> {
     /// Begins a struct.
     fn fields(self) -> Result<PutFields<'a>, TypedError> {
         let (members, is_element) = match self.place {
-            Place::Record(members) => (members, false),
-            Place::Member(Member { kind: Kind::Group(group, members), .. }) => {
+            PutTarget::Record(members) => (members, false),
+            PutTarget::Member(Member { kind: MemberKind::Group(group, members), .. }) => {
                 if group.union.is_none() {
                     self.builder.set_group_present(group);
                 }
                 (members, false)
             }
-            Place::Element(Elements::Record(members)) => {
+            PutTarget::Element(Elements::Record(members)) => {
                 self.builder.begin_element().map_err(|error| TypedError::refused(&error))?;
                 (members, true)
             }
-            Place::Member(Member { kind: Kind::Leaf(leaf), .. }) | Place::Element(Elements::Value(leaf)) => {
+            PutTarget::Member(Member { kind: MemberKind::Leaf(leaf), .. })
+            | PutTarget::Element(Elements::Value(leaf)) => {
                 return Err(TypedError::new(format!("found a struct, expected {}", leaf.ty)));
             }
         };
@@ -263,7 +265,7 @@ struct PutList<'a> {
 
 impl PutList<'_> {
     fn put<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), TypedError> {
-        let put = Put { builder: &mut *self.builder, place: Place::Element(self.elements) };
+        let put = Put { builder: &mut *self.builder, place: PutTarget::Element(self.elements) };
         value.serialize(put).map_err(|error| error.in_element(self.next))?;
         self.next += 1;
         Ok(())
@@ -330,7 +332,7 @@ impl SerializeStruct for PutFields<'_> {
         let Some(member) = self.members.find(name, &mut self.next) else {
             return Err(TypedError::at(name, "the format has no such field"));
         };
-        let put = Put { builder: &mut *self.builder, place: Place::Member(member) };
+        let put = Put { builder: &mut *self.builder, place: PutTarget::Member(member) };
         value.serialize(put).map_err(|error| error.in_field(name))
     }
 

@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_library_writes_is_read((format, rows) in rows(), packed in any::<bool>(), file in any::<bool>()) {
+    fn batches_of_the_library_are_read((format, rows) in rows(), packed in any::<bool>(), file in any::<bool>()) {
         // The library's batches, out of what it read of ours.
         let payload = payload(&format, &rows);
         let bytes = encode(&format, &payload, false);
@@ -297,7 +297,7 @@ fn other_peoples_types_are_imported_with_their_values() {
 }
 
 #[test]
-fn what_no_field_can_be_is_refused_by_name() {
+fn columns_that_no_field_can_be_are_refused_by_name() {
     let time: ArrayRef = Arc::new(Time64MicrosecondArray::from(vec![5]));
     let bytes =
         stream_of(&batch(vec![("a", Arc::new(Int32Array::from(vec![1]))), ("t", time)]), IpcWriteOptions::default());
@@ -408,7 +408,7 @@ fn floats_that_are_no_numbers_are_floats() {
 }
 
 #[test]
-fn what_is_no_arrow_is_said_to_be_none() {
+fn bytes_that_are_no_arrow_are_reported_as_none() {
     let format = Format::parse_schema("id u32").unwrap();
     let whole = encode(&format, &[], false);
     for (bytes, said) in [
@@ -432,7 +432,7 @@ fn what_is_no_arrow_is_said_to_be_none() {
 }
 
 #[test]
-fn what_the_library_panics_at_is_an_error() {
+fn input_that_the_library_panics_at_is_an_error() {
     let damaged = include_bytes!("../../../../fuzz/seeds/arrow_ipc/offsets_cut_short");
     let (format, mut decoder) = ArrowDecoder::open(&mut &damaged[..], &options()).unwrap();
     let (records, errors) = read_all(&mut decoder, damaged, 64);

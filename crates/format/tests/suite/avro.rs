@@ -371,7 +371,7 @@ fn values_that_do_not_fit() {
             .to_string()
             .contains("a symbol that the field")
     );
-    // What no schema like this has written ends the input.
+    // A datum that no schema like this has written ends the input.
     let fatal = |schema: &AvroSchema, format: &str, bytes: &[u8]| {
         let error = read(format, schema, &options, bytes).unwrap_err();
         assert!(!error.is_item(), "{error}");
@@ -409,7 +409,7 @@ fn an_item_that_is_wrong_is_passed_over() {
 }
 
 #[test]
-fn what_the_format_lacks_is_passed_over_if_asked() {
+fn fields_that_the_format_lacks_are_passed_over_if_asked() {
     let rich = schema(
         r#"{"name":"x","type":{"type":"map","values":{"type":"array","items":["null","double","R"]}}},
            {"name":"a","type":"int"}, {"name":"y","type":{"type":"array","items":"null"}}"#,
@@ -429,7 +429,7 @@ fn what_the_format_lacks_is_passed_over_if_asked() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error_of_the_record() {
+fn values_that_cannot_be_written_are_an_error_of_the_record() {
     let format = Format::parse_schema("a u64\nt timestamp\ne enum i32 { X = 0 }\ns string").unwrap();
     let by_milliseconds = schema(
         r#"{"name":"a","type":"long"},{"name":"t","type":{"type":"long","logicalType":"timestamp-millis"}},
@@ -601,7 +601,7 @@ fn a_union_is_read_as_one_of_its_types_and_a_type_as_one_of_a_union() {
         let record = resolve(reader, writer, datum).unwrap();
         assert!(record.contains(expected), "{writer}: {record}");
     }
-    // What is no promotion is none in a union either; and types with names go by these.
+    // A pair of types without promotion has none in a union either; and types with names go by these.
     let named = |kind: &str, name: &str| match kind {
         "enum" => format!(r#"{{"type":"enum","name":"{name}","symbols":["X","Y"],"default":"X"}}"#),
         _ => format!(r#"{{"type":"record","name":"{name}","fields":[{{"name":"price","type":"int"}}]}}"#),
@@ -638,7 +638,7 @@ fn variants_are_found_by_the_aliases_of_their_types() {
 }
 
 #[test]
-fn what_a_format_does_not_have_of_a_schema_is_listed() {
+fn parts_of_a_schema_that_a_format_lacks_are_listed() {
     let fields = r#"{"name":"a","type":["int","string"],"default":1},
         {"name":"b","type":{"type":"array","items":{"type":"enum","name":"E","symbols":["X"],"default":"X"}},"default":[]},
         {"name":"c","type":{"type":"record","name":"C","fields":[

@@ -169,7 +169,7 @@ fn shown(value: Value<'_>) -> String {
     format!("{value:?}")
 }
 
-/// What a record holds, as [`write`] puts it.
+/// The content of a record, as [`write`] puts it.
 fn read(record: &Record<'_>, members: &[Member], text: &mut String) {
     for member in members {
         match member {

@@ -51,7 +51,7 @@ fn default_text(ty: FieldType, value: &Owned) -> String {
     }
 }
 
-/// What is drawn for one field of the source: its end, target's type and name, whether that is nullable, a unit, and a
+/// The draw for one field of the source: its end, target's type and name, whether that is nullable, a unit, and a
 /// default.
 type FieldCompat = (u8, Index, bool, TimeUnit, Option<Index>);
 
@@ -463,7 +463,7 @@ fn a_refused_record_says_which_field() {
 }
 
 #[test]
-fn what_a_step_refuses_its_fused_form_refuses() {
+fn values_that_a_step_refuses_are_refused_by_its_fused_form() {
     // The second step leaves out the field that the first one refuses.
     let first = plan("a i64\nb i32", "a i8\nb i64", "");
     let second = plan("a i8\nb i64", "b i64", "");

@@ -46,7 +46,7 @@ fn hold(plan: &Plan, conversion: &Conversion, record: &Record<'_>, out: &mut Vec
     Ok(outcome.is_err())
 }
 
-/// What leaves out fields.
+/// The plan that leaves out fields.
 fn whole_from(from: &Format, less: &Format) -> Plan {
     Plan::by_name(from, less, &Rules::none()).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -199,9 +199,9 @@ proptest! {
     fn a_narrowed_plan_makes_the_same_for_less(from in any::format(), seeds in any::<(u64, u64)>(), rows in vec(any::<u64>(), 1..6)) {
         let conversion = conversion(&from, seeds.0, 'n');
         let plan = plan(&from, &conversion)?;
-        let mut random = any::Source(seeds.1);
+        let mut random = any::RandomWords(seeds.1);
         let dependencies = plan.dependencies();
-        // What may refuse a record is made in any case.
+        // A field that may refuse a record is made in any case.
         let members = conversion.to.members();
         let mut makes = vec![false; members.len()];
         for (field, (_, may_refuse)) in dependencies.iter().take(members.len()).enumerate() {
@@ -310,7 +310,7 @@ proptest! {
                     (one, other) => prop_assert_eq!(one, other, "{}", field.name),
                 }
             }
-            // What was out of place in bytes that nobody wrote is in its place after one turn.
+            // A part that was out of place in bytes that nobody wrote is in its place after one turn.
             prop_assert!(back.run(&out, &mut again).is_ok());
             let (mut twice, mut third) = (Vec::new(), Vec::new());
             prop_assert!(there.run(&again, &mut twice).is_ok() && back.run(&twice, &mut third).is_ok());
@@ -344,7 +344,7 @@ fn from_json(format: &Format, text: &str) -> Vec<u8> {
     JsonDecoder::new(format, &JsonOptions::default()).decode(text.as_bytes()).expect("a record").to_vec()
 }
 
-/// What becomes of a record, as JSON; or why it is refused.
+/// The conversion of a record, as JSON; or why it is refused.
 fn made(plan: &Plan, text: &str) -> Result<String, String> {
     let mut out = Vec::new();
     plan.run(&from_json(plan.from(), text), &mut out).map_err(|error| error.to_string())?;
@@ -493,7 +493,7 @@ fn a_feed_of_big_endian_messages_is_made() {
 }
 
 #[test]
-fn what_fits_is_made_in_place() {
+fn fitting_values_are_made_in_place() {
     let in_place = |from: &str, to: &str, rules: &str| by_name(from, to, rules).in_place();
     let plan =
         in_place("a i64\nsecret i32\nb string null\nc f64", "c f32\nb string null\na i16", "drop secret").unwrap();

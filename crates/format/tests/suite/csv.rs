@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_csv_crate_writes_is_read(
+    fn text_of_the_csv_crate_is_read(
         (format, rows) in rows(),
         delimiter in prop_oneof![Just(b','), Just(b';'), Just(b'\t'), Just(b'|')],
         (quotes_all, crlf) in any::<(bool, bool)>(),

@@ -15,7 +15,7 @@ const LEVELS: usize = 100_000;
 /// The default of Rust's threads, which the daemon's have.
 const STACK_BYTES: usize = 2 << 20;
 
-/// What `read` says on a stack of that size.
+/// The result of `read` on a stack of that size.
 fn refusal<T>(read: impl FnOnce() -> Result<T, String> + Send) -> String {
     std::thread::scope(|scope| {
         let on_thread = || read().err().unwrap_or_else(|| "it is taken".to_owned());

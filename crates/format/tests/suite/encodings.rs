@@ -159,7 +159,7 @@ fn csv_has_lists_only_as_json_and_only_where_that_is_allowed() {
     }
 }
 
-/// What an encoding makes of a record of `from` that is read as one of `to`: the values, or why there is none.
+/// The values of a record of `from` in an encoding that is read as one of `to`: the values, or why there is none.
 fn carried(encoding: Encoding, from: &Format, to: &Format, bytes: &[u8], allow: &[Loss]) -> Result<String, String> {
     let options = EncodingOptions { allow: allow.to_vec(), ..EncodingOptions::default() };
     let mut encoder = encoding::encoder(encoding, from, None, &options).map_err(|error| format!("format: {error}"))?;
@@ -177,7 +177,7 @@ fn carried(encoding: Encoding, from: &Format, to: &Format, bytes: &[u8], allow: 
 
 /// The table in the documentation of `encoding`.
 #[test]
-fn what_is_hard_to_say_is_kept_or_refused_by_every_encoding() {
+fn values_without_an_exact_form_are_kept_or_refused_by_every_encoding() {
     let one = |schema: &str, value: Value<'_>| {
         let format = Format::parse_schema(schema).unwrap();
         let mut row = RecordBuilder::new(&format);
@@ -225,7 +225,7 @@ fn what_is_hard_to_say_is_kept_or_refused_by_every_encoding() {
     }
 }
 
-/// What is written by the default schema is read by the one that is exported, and that is the same format as far as the notation
+/// A message by the default schema is read by the one that is exported, and that is the same format as far as the notation
 /// distinguishes types.
 #[test]
 fn the_schema_of_what_is_written_can_be_had() {

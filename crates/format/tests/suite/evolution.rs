@@ -1,5 +1,5 @@
-//! What a format says of other versions, in conversions, in policies, and where records are read from encodings; Avro's schema
-//! resolution against apache-avro, and the defaults of proto2 against prost-reflect.
+//! The statements of a format on other versions, in conversions, in policies, and where records are read from
+//! encodings; Avro's schema resolution against apache-avro, and the defaults of proto2 against prost-reflect.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -74,7 +74,7 @@ fn notations_say_it_and_the_id_follows() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_declarations_are_refused() {
     let long = "x".repeat(5000);
     for (schema, why) in [
         ("a i32 default x", "its default is no value of it"),
@@ -188,7 +188,7 @@ fn encodings_fill_in_what_is_missing() {
     let replaced = decode(r#"{"id": 2, "name": "named", "n": 6}"#);
     assert_eq!(values(&to, &replaced), ["2", "named", "6", "3", "null", "null", "null", "[]"]);
     assert!(!replaced.windows(7).any(|window| window == b"no name"), "what was replaced is gone");
-    // What is never null has its default for null.
+    // A field that is never null has its default for null.
     assert_eq!(values(&to, &decode(r#"{"id": 1, "name": null, "n": null, "p": {}}"#)), blank);
     // Whoever makes records sets what they hold.
     let mut row = RecordBuilder::new(&to);
@@ -304,7 +304,7 @@ fn defaults_of_lists_in_lists_are_checked_once_each() {
     assert!(Format::parse_schema(&inner(15).replace("default 1", "default 256")).is_err());
 }
 
-/// What a reader of the second schema has of a record by the first: ours, and theirs.
+/// The record of a reader of the second schema for one by the first: ours, and theirs.
 fn resolved(writer: &str, reader: &str, record: Theirs) -> (Result<Vec<String>, String>, Option<Theirs>) {
     let schema = Schema::parse_str(writer).unwrap();
     let mut written = Writer::new(&schema, Vec::new()).unwrap();
@@ -371,7 +371,7 @@ fn avro_resolves_schemas_as_others_do() {
         let theirs: Vec<String> = theirs.iter().map(|(_, value)| shown(value)).collect();
         assert_eq!(ours.unwrap_or_else(|error| panic!("{writer} {reader}: {error}")), theirs, "{writer} {reader}");
     }
-    // What they resolve no more than we do.
+    // The pairs that they resolve no more than we do.
     for (writer, value, reader) in [
         (r#"{"name":"a","type":"int"}"#, Theirs::Int(3), r#"{"name":"b","type":"int"}"#),
         (r#"{"name":"a","type":"string"}"#, Theirs::String("3".into()), r#"{"name":"a","type":"int"}"#),

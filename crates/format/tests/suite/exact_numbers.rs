@@ -54,7 +54,7 @@ fn numbers_that_no_type_holds_are_an_error_with_their_place() {
 }
 
 #[test]
-fn what_was_inferred_reads_back_digit_by_digit() {
+fn inferred_numbers_read_back_digit_by_digit() {
     let sample = lines(&["18446744073709551615", "-1", "9007199254740993", "0.5"]);
     let format = infer_json_sample(sample.as_bytes(), true, &JsonInferOptions::default()).unwrap();
     let mut decoder = JsonDecoder::new(&format, &JsonOptions::default());

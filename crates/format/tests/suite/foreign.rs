@@ -165,7 +165,7 @@ rest u16[] count pair.x
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_line_and_the_field() {
+fn impossible_fields_are_refused_with_the_line_and_the_field() {
     let cases = [
         ("layout foreign\na u8", "line 1: found ``, expected `layout foreign little|big"),
         (
@@ -212,7 +212,7 @@ fn what_cannot_be_is_refused_with_the_line_and_the_field() {
 }
 
 #[test]
-fn what_cannot_be_of_variable_length_is_refused_with_the_line_and_the_field() {
+fn impossible_fields_of_variable_length_are_refused_with_the_line_and_the_field() {
     let many: String = (0..65).map(|n| format!("a{n} u8 varint\n")).collect();
     let many = format!("layout foreign big packed\n{many}");
     let cases = [
@@ -270,7 +270,7 @@ fn costs_are_reported_and_selections_are_natural() {
     assert_eq!(cost("locate"), ReadCost::Converted);
     assert_eq!(cost("msg.add.ref"), ReadCost::Guarded);
     assert!(format.is_foreign());
-    // What a query selects goes into records of the natural layout.
+    // The fields that a query selects go into records of the natural layout.
     let natural = Format::natural(format.specs()).unwrap();
     let mut row = RecordBuilder::new(&natural);
     let mut del = head(b'D');

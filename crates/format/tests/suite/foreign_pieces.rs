@@ -127,13 +127,13 @@ fn groups_and_what_follows_them_are_read_with_the_lengths_that_they_state() {
     let line = "{\"block\":5,\"template\":1,\"msg\":{\"order\":{\"root\":{\"id\":7,\"side\":\"B\"},\
                 \"legs\":[{\"px\":-5,\"qty\":9},{\"px\":6,\"qty\":null}],\"fills\":[{\"id\":1}],\"text\":\"ok\",\"crc\":9}}}";
     both_ways(&format, &order(0), line);
-    // What follows from other fields need not be said.
+    // A value that follows from other fields need not be said.
     assert_eq!(write(&format, &format!("{}\n", line.replace("\"block\":5,\"template\":1,", ""))), order(0));
     // A newer version of the message, whose blocks have more fields than are known.
     assert_eq!(json(&format, &order(3)), format!("{}\n", line.replace("\"block\":5", "\"block\":8")));
     both_ways(&format, &[0, 0, 2, 0, 4], "{\"block\":0,\"template\":2,\"msg\":{\"ping\":4}}");
     both_ways(&format, b"\0\0\x03\0hi\0", "{\"block\":0,\"template\":3,\"msg\":{\"note\":\"hi\"}}");
-    // What a query selects is copied into records of the natural layout.
+    // The fields that a query selects are copied into records of the natural layout.
     let natural = Format::natural(format.specs()).unwrap();
     let mut row = RecordBuilder::new(&natural);
     let longer = order(3);

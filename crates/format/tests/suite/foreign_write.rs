@@ -1,7 +1,7 @@
 //! Records of foreign layouts, written: held against what they were made of, and against bytes made by hand.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use crate::any::Source;
+use crate::any::RandomWords;
 use crate::foreign_any::{Layout, layout};
 use crossdock_format::encoding::{self, Encoding, EncodingOptions, Loss};
 use crossdock_format::json::JsonEncoder;
@@ -78,7 +78,7 @@ proptest! {
         let mut row = RecordBuilder::new(format);
         let mut natural_format = RecordBuilder::new(format.natural_format());
         let mut payload = Vec::new();
-        let mut source = Source(values);
+        let mut source = RandomWords(values);
         for _ in 0..4 {
             let mut again = source.clone();
             row.clear();
@@ -125,11 +125,11 @@ proptest! {
         let layout = layout(seed);
         let format = &layout.format;
         let mut row = RecordBuilder::new(format);
-        layout.fill(&mut row, &mut Source(values));
+        layout.fill(&mut row, &mut RandomWords(values));
         let bytes = row.finish().map_err(|error| TestCaseError::fail(error.to_string()))?;
         let record = Record::check(format, bytes).unwrap();
         for encoding in Encoding::ALL {
-            // What CSV loses of nulls does not come back.
+            // A null that CSV loses does not come back.
             let null = (encoding != Encoding::Csv).then_some(Loss::Null);
             let allow = [Loss::Decimal, Loss::ListAsJson].into_iter().chain(null).collect();
             let options = EncodingOptions { allow, ..EncodingOptions::default() };
@@ -163,13 +163,13 @@ fn the_layouts_have_all_that_a_layout_may_have() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// What the check lets through is read without a panic, and what is copied out of it is bounded by its bytes.
+    /// A record that the check lets through is read without a panic, and what is copied out of it is bounded by its bytes.
     #[test]
     fn any_bytes_are_refused_or_read(seed in any::<u64>(), values in any::<u64>(), changes in any::<[(u16, u8); 3]>()) {
         let layout = layout(seed);
         let format = &layout.format;
         let mut row = RecordBuilder::new(format);
-        layout.fill(&mut row, &mut Source(values));
+        layout.fill(&mut row, &mut RandomWords(values));
         let mut bytes = row.finish().map_err(|error| TestCaseError::fail(error.to_string()))?.to_vec();
         for (at, value) in changes {
             let at = usize::from(at) % bytes.len();
@@ -258,7 +258,7 @@ fn a_c_struct_is_written_with_its_padding() {
 }
 
 #[test]
-fn what_describes_others_is_computed() {
+fn fields_that_describe_others_are_computed() {
     let layout = "layout foreign little packed length len +2
 len u16 be
 flags u8 bits 0..3
@@ -291,7 +291,7 @@ rest u16[] count n
 }
 
 #[test]
-fn what_the_layout_cannot_hold_is_refused_with_the_path() {
+fn values_that_the_layout_cannot_hold_are_refused_with_the_path() {
     let cases = [
         (
             "little packed\na u8 bits 0..3",

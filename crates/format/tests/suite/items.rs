@@ -263,7 +263,7 @@ fn pack_a(value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_cbor_has_many_forms_of() {
+fn values_with_many_forms_in_cbor() {
     let read = |ty: &str, value: &[u8]| {
         read_cbor(&format!("a {ty}"), &EncodingOptions::default(), &cbor_a(value))
             .unwrap_or_else(|error| error.to_string())

@@ -33,7 +33,7 @@ fn decode(format: &Format, text: &[u8], buffer_bytes: usize, options: &JsonOptio
             Ok(None) => return (payload, errors),
             Err(error) => {
                 errors.push(error.to_string());
-                // What stands between the elements of an array.
+                // The bytes between the elements of an array.
                 if !error.is_row() {
                     return (payload, errors);
                 }
@@ -46,7 +46,7 @@ fn decode(format: &Format, text: &[u8], buffer_bytes: usize, options: &JsonOptio
 const ANY_TYPE: &str = "a i8 null\nb u16\nc i64 null\nd u64 null\ne f32 null\nf f64\ng bool null\nh char[3] null\n\
     i string null\nj timestamp null\nk enum u8 { red = 1, blue = 2 } null";
 
-/// What `serde_json` makes of a line, and what its values are to the fields of a flat format.
+/// The result of `serde_json` for a line, and what its values are to the fields of a flat format.
 mod oracle {
     use crossdock_format::{FieldType, Format, Value};
     use serde::de::{Deserializer, MapAccess, Visitor};
@@ -351,9 +351,9 @@ proptest! {
         }
     }
 
-    /// What is passed over is JSON as the library has it, and nothing else.
+    /// Passed over text is JSON as the library has it, and nothing else.
     #[test]
-    fn what_is_passed_over_is_what_the_library_passes_over(
+    fn passed_over_text_is_that_of_the_library(
         value in any_json(),
         changes in vec((any::<prop::sample::Index>(), prop::option::of(json_byte())), 0..3),
     ) {
@@ -541,14 +541,14 @@ fn text_that_is_not_utf_8_is_still_json() {
 }
 
 #[test]
-fn what_is_passed_over_has_a_bound() {
+fn passed_over_text_has_a_bound() {
     let format = Format::parse_schema("a i8").unwrap();
     let options = JsonOptions { ignore_unknown_fields: true, max_line_bytes: 400, ..JsonOptions::default() };
     let nested = |depth: usize| format!("{{\"x\":{}1{},\"a\":1}}\n", "[".repeat(depth), "]".repeat(depth));
     let most = crossdock_format::MAX_NESTING;
     let objects = format!("{{\"x\":{}1{},\"a\":1}}\n", "{\"k\":".repeat(most), "}".repeat(most));
     let long = format!("{{\"a\":1{}}}\n", " ".repeat(400));
-    // What is around them counts.
+    // The nesting around them counts.
     let text = [nested(most - 1), nested(most), nested(100), objects, long, "{\"a\":1}".to_owned()].concat();
     let deep = "found values that nest more than 48 levels deep";
     for buffer_bytes in [1, 7, 100, 1000] {

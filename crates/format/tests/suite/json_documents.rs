@@ -92,7 +92,7 @@ fn columns_are_those_of_the_line() {
 }
 
 #[test]
-fn what_stands_between_elements_ends_the_input() {
+fn wrong_text_between_elements_ends_the_input() {
     for (text, records, error) in [
         ("[{\"a\":1} {\"a\":2}]", 1, "line 1: found `{`, expected `,` or `]`"),
         ("[{\"a\":1},\n]", 1, "line 2: found `]`, expected an object"),

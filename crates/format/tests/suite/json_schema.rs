@@ -112,7 +112,7 @@ fn object() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn what_was_inferred_reads_its_sample(object in object()) {
+    fn an_inferred_format_reads_its_sample(object in object()) {
         let line = object.to_string();
         let format = infer_json_sample(line.as_bytes(), true, &JsonInferOptions::default())?;
         let mut decoder = JsonDecoder::new(&format, &JsonOptions::default());

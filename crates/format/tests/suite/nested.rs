@@ -77,7 +77,7 @@ const LINE: &str = "{\"id\":7,\"carrier\":\"UA\",\"pos\":{\"x\":1.5,\"y\":null,\
                     \"stops\":[],\"km\":100}],\"grid\":[[1,2],[3,4]],\"msg\":{\"del\":9}}\n";
 
 #[test]
-fn what_is_written_is_read() {
+fn written_records_are_read() {
     let format = Format::parse_schema(SCHEMA).unwrap();
     let mut row = RecordBuilder::new(&format);
     fill(&mut row);
@@ -241,7 +241,7 @@ fn json_reads_back() {
         let error = decoder.decode(LINE.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
         assert!(error.contains(message), "{to}: {error}");
     }
-    // What an error leaves open does not last.
+    // A record that an error leaves open does not last.
     assert_eq!(json(&format, decoder.decode(LINE.as_bytes()).unwrap()), LINE);
 }
 

@@ -129,7 +129,7 @@ fn columns_have_them() {
 }
 
 #[test]
-fn what_we_write_comes_back() {
+fn written_elements_come_back() {
     for schema in [TEXTS, LISTS, RECORDS] {
         let rows = match schema {
             TEXTS => r#"{"a":[{"value":"x"},{"value":null}]}"#,

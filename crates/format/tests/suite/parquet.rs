@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_library_writes_is_read((format, rows) in rows(), way in 0_usize..5, second in any::<bool>()) {
+    fn files_of_the_library_are_read((format, rows) in rows(), way in 0_usize..5, second in any::<bool>()) {
         let payload = payload(&format, &rows);
         let packing = [
             Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW, Compression::LZ4,
@@ -251,7 +251,7 @@ fn pages_that_would_take_too_much_are_refused_before_they_are_unpacked() {
 }
 
 #[test]
-fn what_is_no_parquet_is_said_to_be_none() {
+fn bytes_that_are_no_parquet_are_reported_as_none() {
     for bytes in [&b""[..], b"PAR1", b"PAR1\0\0\0\0PAR1", b"id,name\n1,2\n", b"\xff\xff\xff\x7fPAR1"] {
         let error = open(bytes, &options()).unwrap_err();
         assert!(!error.is_item(), "{error}");

@@ -38,7 +38,7 @@ fn import(proto: &str) -> ProtobufSchema {
     ProtobufSchema::import(&[("one.proto", proto)], None).expect("made for it")
 }
 
-/// What the library has for one of our values.
+/// The library's value for one of our values.
 fn theirs(field: &FieldDescriptor, ty: FieldType, value: &Owned) -> Theirs {
     match value {
         Owned::Null => unreachable!("null is absence"),
@@ -260,7 +260,7 @@ fn imports_say_what_is_nullable() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn missing_fields() {
     let options = EncodingOptions::default();
     let format = import(PROTO2).format().unwrap();
     let error = read(&format, PROTO2, &options, &[]).unwrap_err();
@@ -282,7 +282,7 @@ fn what_is_not_there() {
 }
 
 #[test]
-fn what_is_there_twice_or_in_vain() {
+fn fields_twice_or_in_vain() {
     let format = Format::parse_schema("a i32\nb string null").unwrap();
     let proto = "syntax = \"proto3\"; message M { int32 a = 1; optional string b = 2; }";
     let bytes = message(&[
@@ -323,7 +323,7 @@ fn values_that_do_not_fit() {
     assert!(wrong(&[(6, Fixed64(256))]).starts_with("field `e`: found 256"));
     assert!(wrong(&[(6, Varint(256))]).contains("found wire type VARINT, expected I64"));
     assert!(wrong(&[(8, End)]).contains("group"));
-    // What Protobuf itself says of a 32-bit field with more: it is cut.
+    // Protobuf's own rule for a 32-bit field with more: it is cut.
     let bytes = message(&[(5, Varint(1 << 32 | 7))]);
     assert_eq!(read(&format, proto, &options, &bytes).unwrap()[4], Owned::Int(7));
     let repairs = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };

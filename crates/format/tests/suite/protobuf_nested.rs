@@ -66,7 +66,7 @@ proptest! {
             encoder.message(&record, &mut message).unwrap();
             let theirs = DynamicMessage::decode(descriptor.clone(), &message[..]).unwrap();
             prop_assert!(!has_unknown(&theirs), "{}\n{:?}", proto, theirs);
-            // What the library has read, it writes; that it has read the same is seen when we read that.
+            // A message that the library has read, it writes; that it has read the same is seen when we read that.
             let written = theirs.encode_to_vec();
             let decoded = decoder.decode(&written).unwrap();
             prop_assert_eq!(&Record::check(&format, decoded).unwrap(), &record, "{}", proto);

@@ -148,7 +148,7 @@ fn schema(text: &str) -> Format {
 }
 
 #[test]
-fn what_a_reader_would_see() {
+fn a_reader_s_view() {
     let reader = schema("a i32\nb i64\nc i16\nd string null\ne u8\nf i32\ng string");
     let written = schema("a i32\nb i32\nc i64\ne u8 null\nf bytes\nx u8");
     let diff = Diff::of(&reader, &written);
@@ -165,7 +165,7 @@ fn what_a_reader_would_see() {
 }
 
 #[test]
-fn what_a_reader_would_see_of_what_is_nested() {
+fn a_reader_s_view_of_nested_fields() {
     let reader = schema(
         "a record { b i64; c i32 null } null\nd union { e i32; f string }\ng enum u8 { A = 1; B = 2 }\n\
          h record { i i32; j u8 }[]\nk i16[]\nl record { m i32 } null\nn i32[2]",
@@ -193,7 +193,7 @@ fn what_a_reader_would_see_of_what_is_nested() {
 }
 
 #[test]
-fn what_is_read_by_an_alias_is_not_lost() {
+fn fields_read_by_an_alias_are_not_lost() {
     let format = |schema: &str| Format::parse_schema(schema).unwrap();
     let written = format("a i64\nr record { b u8; gone u8 }\nlegs record { km u16 }[]");
     let reader =
@@ -203,7 +203,7 @@ fn what_is_read_by_an_alias_is_not_lost() {
 }
 
 #[test]
-fn what_is_lost_in_lists_has_its_path() {
+fn losses_in_lists_have_their_path() {
     let reader = schema("a record { b record { c u8; d u8[] }[] }[]\ne u8[]\nf u8[]\ng u8");
     let written = schema(
         "x u8[]\na record { b record { c u8; d u8[]; h record { i u8; j u8[] } }[]; k record { l u8 }[] }[]\ne u8[]\n\
@@ -248,7 +248,7 @@ fn policies_look_the_way_they_say() {
                 );
                 assert!(registry.format(new.id()).is_none());
             }
-            // What was announced before may be announced again, whatever the policy.
+            // A format that was announced before may be announced again, whatever the policy.
             assert_eq!(registry.announce("s", &old).unwrap().version, 1);
         }
     }
@@ -257,7 +257,7 @@ fn policies_look_the_way_they_say() {
 #[test]
 fn transitive_policies_look_at_all_versions() {
     let [first, second] = [schema("a i32\nb i32"), schema("a i32\nb i32 null")];
-    // Who reads it could read records of the second version, and not all of the first; and the other way round.
+    // A reader of it could read records of the second version, and not all of the first; and the other way round.
     let third = schema("a i32\nb i32 null\nc i32 null");
     for (policy, new, allowed) in [
         (Policy::Backward, &third, true),
@@ -301,7 +301,7 @@ fn conversions_that_are_kept_count_where_a_policy_is_checked() {
     assert_eq!(registry.announce("s", &wider).unwrap().version, 3);
     registry.forget("s", old.id(), renamed.id()).unwrap();
     assert!(registry.check("s", &schema("b i64\nc i8 null")).is_err());
-    // What a conversion was registered from is not converted by name, however well it would fit.
+    // A format that a conversion was registered from is not converted by name, however well it would fit.
     let mut registry = Registry::default();
     registry.announce("s", &old).unwrap();
     registry.guard("s", old.id()).unwrap();
@@ -349,7 +349,7 @@ fn conversions_bring_their_formats_and_take_them_along() {
     assert_eq!(registry.formats().count(), 3, "the second one is from c to b");
     registry.forget("t", c.id(), b.id()).unwrap();
     assert_eq!(registry, known, "a is a version, the others are gone with their conversions");
-    // What was to be kept and could not be is gone too.
+    // An entry that was to be kept and could not be is gone too.
     let long = Conversion::Sql("x".repeat(1 << 17));
     let refused = registry.keep("s", &a, &b, &long).unwrap_err();
     assert!(refused.to_string().contains("131072 bytes as text, expected at most 65536"), "{refused}");
@@ -360,7 +360,7 @@ fn conversions_bring_their_formats_and_take_them_along() {
 }
 
 #[test]
-fn what_is_removed_leaves_nothing_behind_and_may_come_again() {
+fn removed_entries_leave_nothing_behind_and_may_come_again() {
     let mut registry = Registry::default();
     let [a, b, c] = [schema("a i32"), schema("b i32"), schema("c i32")];
     let mut entries = registry.announce("other", &a).unwrap().entries;
@@ -398,7 +398,7 @@ fn what_is_removed_leaves_nothing_behind_and_may_come_again() {
 }
 
 #[test]
-fn what_takes_too_many_bytes_is_refused_and_the_log_stays_readable() {
+fn conversions_of_too_many_bytes_are_refused_and_the_log_stays_readable() {
     let formats: Vec<Format> = (0..64).map(|index| schema(&format!("a{index} i32"))).collect();
     let mut registry = Registry::default();
     let conversion = |text: &str| Conversion::Sql(format!("SELECT {}", text.repeat(60_000)));

@@ -97,7 +97,7 @@ fn everything() -> Everything {
     }
 }
 
-/// What comes back of a value that becomes a record of a format.
+/// The value that comes back of one that becomes a record of a format.
 fn carried<T: Serialize, U: DeserializeOwned>(format: &Format, value: &T) -> Result<U, String> {
     let mut writer = RecordWriter::new(format);
     let bytes = writer.write(value).map_err(|error| format!("written: {error}"))?.to_vec();
@@ -300,7 +300,7 @@ struct NarrowLeg {
 }
 
 #[test]
-fn what_does_not_go_together_is_said_with_the_fields_path() {
+fn mismatches_are_reported_with_the_fields_path() {
     #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
     struct Wide {
         legs: Vec<WideLeg>,

@@ -344,7 +344,7 @@ fn wrong_records_are_named_and_the_next_one_is_read() {
 }
 
 #[test]
-fn what_is_no_xml_ends_the_reading() {
+fn bytes_that_are_no_xml_end_the_reading() {
     let deep = format!("{}<r id='1'/>", "<a>".repeat(MAX_NESTING + 1));
     let deep_record = format!("<rs><r id='1'>{}", "<name>".repeat(MAX_NESTING + 1));
     for (text, said) in [
@@ -421,7 +421,7 @@ fn floats_that_are_no_numbers_read_back() {
 }
 
 #[test]
-fn what_xml_cannot_hold_is_refused_unless_it_is_allowed() {
+fn values_that_xml_cannot_hold_are_refused_unless_allowed() {
     let allowing = EncodingOptions { allow: vec![Loss::InvalidText], ..EncodingOptions::default() };
     let format = format();
     let mut builder = crossdock_format::RecordBuilder::new(&format);

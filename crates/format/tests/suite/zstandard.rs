@@ -67,7 +67,7 @@ fn files_packed_with_zstandard_are_read() {
 }
 
 #[test]
-fn what_is_unpacked_has_a_bound() {
+fn unpacked_bytes_have_a_bound() {
     for (encoding, bytes) in FILES {
         let options = EncodingOptions { max_block_bytes: 1000, ..EncodingOptions::default() };
         let options = match encoding {

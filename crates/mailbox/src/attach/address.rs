@@ -16,7 +16,7 @@ pub enum AttachAddr {
     /// In the kernel's own name space: no file, gone with its daemon. Any process of the machine (strictly: of its
     /// network name space) can ask to attach, which is then settled by its credentials.
     Abstract(String),
-    /// A file. Who may not write it cannot even ask.
+    /// A file. A process that may not write it cannot even ask.
     Path(PathBuf),
 }
 

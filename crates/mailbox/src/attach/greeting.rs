@@ -1,4 +1,4 @@
-//! What the daemon says to a process that attaches: welcome, with descriptors, or a refusal, with its reason.
+//! The daemon's answer to a process that attaches: welcome, with descriptors, or a refusal, with its reason.
 //!
 //! A packet is: magic (8 bytes), version (4), kind (4), then for a welcome client number (4), 4 zero bytes, and the
 //! lengths of control, shared and inbox segment (8 each), zeros up to 64 bytes; for a refusal its text in UTF-8; for a
@@ -26,7 +26,7 @@ pub(super) const VERSION: u32 = 3;
 const WELCOME: u32 = 0;
 const REFUSAL: u32 = 1;
 const FAREWELL: u32 = 2;
-/// What a client sends; the others are a daemon's.
+/// The message of a client; the others are a daemon's.
 pub(super) const REQUEST: u32 = 3;
 pub(super) const HEAD_BYTES: usize = 16;
 const WELCOME_BYTES: usize = 64;
@@ -34,7 +34,7 @@ const WELCOME_BYTES: usize = 64;
 const MOST_BYTES: usize = 512;
 const HANDLES: usize = 6;
 
-/// What a welcome says besides its descriptors.
+/// The content of a welcome besides its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
     /// The client's number, part of the addresses of its syncs and conditions.
@@ -71,7 +71,7 @@ pub enum AttachError {
     Absent {
         /// Where it was looked for.
         address: AttachAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The daemon does not let this process in.
@@ -81,18 +81,18 @@ pub enum AttachError {
         /// Its reason.
         reason: String,
     },
-    /// What answers is no daemon, or one of another version.
+    /// The other end is no daemon, or one of another version.
     Foreign {
         /// Where it listens.
         address: AttachAddr,
-        /// What was wrong with the answer.
+        /// The fault of the answer.
         what: String,
     },
     /// The kernel would not give what attaching needs.
     System {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -129,7 +129,7 @@ pub(super) fn head(kind: u32) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// What a packet says.
+/// The content of a packet.
 #[derive(Debug, PartialEq, Eq)]
 enum Greeting {
     Welcome(Welcome),
@@ -246,7 +246,7 @@ fn decode(packet: &[u8]) -> Result<Greeting, String> {
     }
 }
 
-/// What a client that was let in holds.
+/// The resources of a client that was let in.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) welcome: Welcome,
@@ -385,7 +385,7 @@ mod tests {
         assert!(decode(&head(FAREWELL)).is_err());
     }
 
-    /// What one gets who asks a daemon that does `answer` with its socket; what that returns is kept until then.
+    /// The answer to a caller that asks a daemon that does `answer` with its socket; what that returns is kept until then.
     #[cfg(not(miri))]
     fn asked<K>(name: &str, timeout: Duration, answer: impl FnOnce(OwnedFd) -> K) -> Result<Admitted, AttachError> {
         let address = AttachAddr::Abstract(format!("crossdock-test-{name}-{}", std::process::id()));
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     #[cfg(not(miri))]
-    fn what_is_no_daemon_is_recognised() {
+    fn a_process_that_is_no_daemon_is_recognised() {
         let files = files();
         let fds: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
         let more: Vec<_> = fds.iter().chain(&fds[..2]).copied().collect();

@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Who connected to the other end of `socket`.
+    /// The process that connected to the other end of `socket`.
     ///
     /// # Errors
     /// The kernel's, for what is no connected Unix socket.

@@ -1,4 +1,4 @@
-//! What a process that attaches says first: what it will use.
+//! The first message of a process that attaches: what it will use.
 //!
 //! A packet is the head of a greeting's, then flags (4 bytes, lowest byte first); bit 0 says that mailboxes are used and the
 //! others are zero.
@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 const REQUEST_BYTES: usize = HEAD_BYTES + 4;
 const USES_MAILBOXES: u32 = 1;
 
-/// What a process that attaches will use, which says at which context of the daemon it has to be.
+/// The resources that an attaching process will use, which say at which context of the daemon it has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachRequest {
     /// Whether it will use mailboxes, tasks, syncs, host conditions, calls or upcalls, which are at one context of the daemon. A client
@@ -25,7 +25,7 @@ pub enum RequestError {
     /// It has gone again.
     #[error("the process hung up")]
     HungUp,
-    /// What it said is no request; in words, for the process.
+    /// The message of the process is no request; in words, for the process.
     #[error("{0}")]
     Malformed(String),
 }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(AttachRequest::receive(daemon.as_fd()), Ok(None));
         let request = AttachRequest { uses_mailboxes: true };
         request.send(client.as_fd());
-        // What comes behind it is another packet.
+        // The bytes behind it are another packet.
         send(&client, &[0; 100], SendFlags::NOSIGNAL).unwrap();
         assert_eq!(AttachRequest::receive(daemon.as_fd()), Ok(Some(request)));
         let error = AttachRequest::receive(daemon.as_fd()).unwrap_err();

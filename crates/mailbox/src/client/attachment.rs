@@ -57,7 +57,7 @@ impl Attachment {
         Attachment::admitted(connect(address, request, timeout)?)
     }
 
-    /// What a daemon that let this process in has handed over.
+    /// The resources that a daemon handed over to this process.
     pub(super) fn admitted(admitted: Admitted) -> Result<Attachment, AttachError> {
         failpoint!("attach.after_connect");
         let system = |error| AttachError::System { doing: "mapping what the daemon shares", error };

@@ -1,6 +1,6 @@
 //! Direct rings to the client at the other end of a mailbox: see [`crate::shared`] for what both ends see.
 //!
-//! What the other end writes is checked as what the daemon writes is: a slot that exists, that is not in this process's hands, and
+//! An entry of the other end is checked as one of the daemon is: a slot that exists, that is not in this process's hands, and
 //! bytes inside the segment. Beyond that its own words are kept here: which slots it has lent the other end, and under which of
 //! their generations. Whoever breaks that ends the mailbox for both, and nothing else.
 
@@ -196,7 +196,7 @@ pub(crate) struct ReaderLink {
     dropped_before: u32,
     /// The writer puts nothing more in.
     is_over: bool,
-    /// What comes in is not looked at until the writer puts nothing more in.
+    /// An entry that comes in is not looked at until the writer puts nothing more in.
     pause: Pause,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong for a client, in words that say what would correct it.
+//! The possible errors of a client, in words that say what would correct it.
 
 use crate::shared::Reason;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum MailboxError {
     /// Longer than a message may be.
     #[error("a message of {bytes} bytes is longer than the {most} that one may have; send it in parts")]
     TooLong {
-        /// What was asked for, in bytes.
+        /// The requested length, in bytes.
         bytes: usize,
         /// The longest that there may be, in bytes.
         most: usize,
@@ -102,13 +102,13 @@ pub enum MailboxError {
     /// The system's error.
     #[error("the system refused: {what}")]
     System {
-        /// What it was doing, and its error.
+        /// Its operation, and its error.
         what: Arc<str>,
     },
 }
 
 impl MailboxError {
-    /// What the daemon's refusal of an operation for `bytes` bytes means; `most` is what a refusal for length says.
+    /// The meaning of the daemon's refusal of an operation for `bytes` bytes; `most` is what a refusal for length says.
     pub(crate) fn refused(reason: Option<Reason>, bytes: usize, most: u32) -> MailboxError {
         match reason {
             Some(Reason::Full) => MailboxError::Full,

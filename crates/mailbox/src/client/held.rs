@@ -2,9 +2,9 @@
 //!
 //! The only file of the client that dereferences mapped memory.
 //!
-//! What is known of a slot stands in a record of a private table; a put or message is the address of its record, one word, so
-//! that handing it about costs nothing. (As a struct of half a dozen fields it is written in small pieces and read back in
-//! large ones whenever it moves, and each time the processor waits for the pieces to arrive in its cache.)
+//! The known facts of a slot stand in a record of a private table; a put or message is the address of its record, one
+//! word, so that handing it about costs nothing. (As a struct of half a dozen fields it is written in small pieces and
+//! read back in large ones whenever it moves, and each time the processor waits for the pieces to arrive in its cache.)
 
 #![allow(unsafe_code)]
 
@@ -39,12 +39,12 @@ impl Memory {
     }
 }
 
-/// What caches move.
+/// The unit that caches move.
 const LINE_BYTES: u32 = 64;
 /// Lines of a buffer that are asked for ahead of writing: the rest follows by the processor's own guess.
 const MOST_LINES: u32 = 16;
 
-/// What is known of a slot while it is in this process's hands.
+/// The known facts of a slot while it is in this process's hands.
 struct Slip {
     data: NonNull<u8>,
     /// Of `data`, in its segment.
@@ -269,7 +269,7 @@ impl Held {
         self.slip().whole.1
     }
 
-    /// What the descriptor said beside the area.
+    /// The label of the descriptor beside the area.
     pub(crate) fn label(&self) -> u16 {
         self.slip().label
     }
@@ -334,7 +334,7 @@ impl Drop for Held {
     }
 }
 
-/// What dropping it does.
+/// The effect of dropping it.
 #[cold]
 fn give_back(held: Held) {
     let (port, whole) = (held.slip().port, held.whole_len());

@@ -13,10 +13,10 @@
 //!
 //! **Trust.** A [`Put`] and a [`Message`] of a mailbox are bytes of the protection domain's shared segment, in place. The
 //! processes of a domain are declared to trust one another: one that breaks the rules can change bytes that another one is
-//! reading, and a program that parses them while they change is in the same danger as one whose own thread did it. What comes from
-//! another domain or from the network lies in a segment that no client can write. The daemon trusts nobody.
+//! reading, and a program that parses them while they change is in the same danger as one whose own thread did it. A
+//! message from another domain or from the network lies in a segment that no client can write. The daemon trusts nobody.
 //!
-//! **What is given back, and when.** Ending a put or a get gives the slot back through its port. Dropping a [`Put`] or
+//! **The return of a slot.** Ending a put or a get gives the slot back through its port. Dropping a [`Put`] or
 //! [`Message`] does the same from any thread, through the signal queue. A process that dies gives all back: the daemon sees
 //! its socket hang up.
 

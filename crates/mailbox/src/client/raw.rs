@@ -170,7 +170,7 @@ impl RawDaemon {
     }
 }
 
-/// What a descriptor of a greeting is of.
+/// The file of a descriptor in a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawFile {
     /// A segment of that many bytes, as a daemon shares it.

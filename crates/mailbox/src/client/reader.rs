@@ -196,7 +196,7 @@ impl Message {
         self.0.adjust(prefix, suffix)
     }
 
-    /// What the daemon says beside the bytes: in a session, the number of the subscription that the packet is for; 0 if it says
+    /// The daemon's label beside the bytes: in a session, the number of the subscription that the packet is for; 0 if it says
     /// nothing.
     #[inline]
     pub fn label(&self) -> u16 {

@@ -37,13 +37,13 @@ const TAG_BITS: u32 = 16;
 /// An error that answers no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorSignal {
-    /// What it is; none if this library does not know it.
+    /// The reason; none if this library does not know it.
     pub reason: Option<Reason>,
-    /// What it is about, as the reason says.
+    /// The detail, as the reason says.
     pub detail: u64,
 }
 
-/// What became of a request.
+/// The state of a request.
 enum State {
     /// Not in use.
     Free,
@@ -392,7 +392,7 @@ impl Inner {
     /// Takes what has come over the signal queue: the errors in it.
     pub(crate) fn errors(&self) -> Vec<ErrorSignal> {
         self.with_signals(|signals| {
-            // What is wrong with the queue itself is said by the next call that waits.
+            // A fault of the queue itself is said by the next call that waits.
             let _drained = signals.drain(self, None);
             signals.take_errors()
         })
@@ -510,7 +510,7 @@ impl SignalSide {
                 self.inner().give_back(SIGNALS, answer.head);
                 false
             }
-            // What was refused to the earlier call may be had by this one, unless the mailbox is gone.
+            // A buffer that was refused to the earlier call may be had by this one, unless the mailbox is gone.
             _ => matches!(Reason::from_code(answer.head.target), Some(Reason::Closed | Reason::Shutdown)),
         }
     }

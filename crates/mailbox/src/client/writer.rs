@@ -157,7 +157,7 @@ impl Writer {
     }
 
     /// Puts `count` messages of `bytes` bytes, which `fill` writes in place, each by its number from 0 on; else as
-    /// [`Writer::put_many`]. What a message's bytes are before they are written is not said.
+    /// [`Writer::put_many`]. The content of a message's bytes before they are written is not said.
     ///
     /// # Errors
     /// As there.
@@ -192,7 +192,7 @@ impl Writer {
             put += 1;
         }
         if let Side::Rings(rings) = &mut self.0 {
-            // What was put last went into buffers that were at hand, and nobody looked whether the mailbox is.
+            // The last puts went into buffers that were at hand, and nobody looked whether the mailbox is.
             rings.port.check()?;
         }
         Ok(put)
@@ -207,9 +207,9 @@ impl Writer {
         }
     }
 
-    /// Of a session whose daemon is gone: copies of what was put and never taken, in order, to be sent again elsewhere. What was
-    /// taken is not among them, even if the daemon died over it: its memory may hold something else by now. Of other
-    /// writers: nothing.
+    /// Of a session whose daemon is gone: copies of what was put and never taken, in order, to be sent again elsewhere.
+    /// A message that was taken is not among them, even if the daemon died over it: its memory may hold something else
+    /// by now. Of other writers: nothing.
     pub fn untaken(&mut self) -> Vec<Vec<u8>> {
         match &mut self.0 {
             Side::Rings(rings) => rings.untaken(),
@@ -351,7 +351,7 @@ struct RingsWriter {
     port: Port,
 }
 
-/// What a session's writer has put and the daemon has not taken, as far as it has said.
+/// The messages that a session's writer has put and the daemon has not taken, as far as it has said.
 struct Sent {
     taken: TakenCount,
     /// Which of the ring's entries each is, counted from 1, and the entry.
@@ -526,7 +526,7 @@ impl RingsWriter {
                     return Ok(Some((asked, entry)));
                 }
                 down::CLOSED => {
-                    // What was granted is void: closing takes it back.
+                    // A granted buffer is void: closing takes it back.
                     self.cached.clear();
                     self.large = None;
                     return Err(self.port.close(entry));
@@ -541,7 +541,7 @@ impl RingsWriter {
         }
     }
 
-    /// What is put from here on goes over direct rings.
+    /// Later puts go over direct rings.
     #[cold]
     fn begin_direct(&mut self, entry: Descriptor) -> Result<(), MailboxError> {
         let inner = &self.port.claim.inner;
@@ -592,7 +592,7 @@ impl RingsWriter {
     fn put_directly(&mut self, entry: Descriptor) {
         let Some(link) = &mut self.link else { return debug_assert!(false, "there are direct rings") };
         if link.is_recalled() {
-            // What was put otherwise before, by this process too, is in front of this then.
+            // Messages that were put otherwise before, by this process too, are in front of this then.
             self.end_direct();
             self.port.push(entry);
         } else if link.put(entry) {
@@ -612,7 +612,7 @@ impl RingsWriter {
         }
     }
 
-    /// What is put from here on goes over the ring to the core.
+    /// Later puts go over the ring to the core.
     #[cold]
     fn end_direct(&mut self) {
         // The reader may be gone: what it gave back is back.
@@ -678,7 +678,8 @@ impl RingsWriter {
             (None, Some(_)) => self.port.push(entry),
         }
         if self.cached.len() <= 1 && self.request == Request::None {
-            // What has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next call says so.
+            // A buffer that has been granted meanwhile is at hand for the next one. If the mailbox is gone, the next
+            // call says so.
             let _closed = self.refill_some(REFILLED);
             let next = self.cached.iter().rev().take(WRITTEN_AHEAD);
             next.for_each(|granted| granted.prefetch(entry.len));
@@ -689,7 +690,7 @@ impl RingsWriter {
         if let Some(sent) = &mut self.sent
             && !sent.note(self.port.pushed(), entry)
         {
-            // What was put is still there for `untaken`.
+            // A message that was put is still there for `untaken`.
             let _gone = self.port.claim.inner.broken("it granted buffers and took nothing of what was put");
         }
         failpoint!("writer.end_put.after_push");

@@ -10,7 +10,7 @@ impl HostInterface {
         if let Some(mailbox) = self.mailbox_mut(mailbox) {
             mailbox.is_watched = is_watched;
         }
-        // Who watches is to see all that comes and goes, and to have its share.
+        // A watcher is to see all that comes and goes, and to have its share.
         match is_watched {
             true => self.recall_direct(mailbox),
             false => self.try_direct(mailbox),

@@ -1,4 +1,4 @@
-//! What the daemon keeps of one attached client: its ports, what it has open, what it waits for.
+//! The daemon's state of one attached client: its ports, what it has open, what it waits for.
 
 use super::direct::DirectPort;
 use super::mailbox::{MailboxKey, Side};
@@ -148,7 +148,7 @@ pub(crate) struct Open {
     pub(crate) port: Option<u16>,
 }
 
-/// What a client's session gets no new buffers for.
+/// The reason that a client's session gets no new buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hold {
     /// It gets all that it is to have.
@@ -187,7 +187,7 @@ pub(crate) struct Client {
     pub(crate) open: Vec<Option<Open>>,
     /// Bytes of buffers in its slots.
     pub(crate) quota_bytes: u64,
-    /// What its session's writer gets no buffers for.
+    /// The reason that its session's writer gets no buffers.
     pub(crate) hold: Hold,
     /// Whether it is in the list of those that were given something this turn.
     pub(crate) is_notified: bool,

@@ -126,7 +126,7 @@ pub(super) fn is_full(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
 #[cold]
 fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
     let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
-    // Others that wait for room would not learn of it. What is left in them is soon gone.
+    // Others that wait for room would not learn of it. The rest in them is soon gone.
     let Some(direct) = direct.filter(|direct| !direct.is_recalled) else { return false };
     let passed = direct.passed();
     mailbox.depth.saturating_add(passed.depth) >= mailbox.bound_messages
@@ -188,7 +188,7 @@ impl HostInterface {
         let range = heap.range(buffer);
         let block = self.spares.message(Span::of(domain, Area::Shared, buffer, range));
         let parts = (|| {
-            // What was in this memory must not be taken for entries.
+            // The earlier content of this memory must not be taken for entries.
             segment.write_from(range.0 as usize, &[0; DirectLayout::BYTES]).then_some(())?;
             let block = DirectBlock::new(&segment, range.0, fences)?;
             Some((block.for_reader()?.0, block.for_returns()?, block.flags()?, block.counts()?))
@@ -377,7 +377,7 @@ impl HostInterface {
 
     /// The writer is without a buffer: it gets more, up to the bound, if all that it had are in the mailbox.
     fn take_more(&mut self, key: PortKey) -> Result<(), ProtocolViolation> {
-        // What it waits for may be due to it by now.
+        // The buffer that it waits for may be due to it by now.
         self.freed = true;
         let Some(port) = self.clients.present_port(key) else { return Ok(()) };
         if port.side != Side::Write {
@@ -544,7 +544,7 @@ impl HostInterface {
         let Some(direct) = self.directs.get_mut(pair as usize) else { return };
         if !std::mem::replace(&mut direct.is_recalled, true) {
             direct.flag.recall();
-            // What the writer puts and does not see this after was there before; see `salvage`.
+            // An entry that the writer puts and does not see this after was there before; see `salvage`.
             self.bell.fence();
         }
         if direct.has_writer && !direct.is_ended {

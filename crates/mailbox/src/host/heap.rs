@@ -8,7 +8,7 @@ use crate::segment::Segment;
 use offset_allocator::{Allocation, Allocator};
 use std::sync::Arc;
 
-/// What the allocator counts in: buffers begin on cache lines of their own.
+/// The unit of the allocator: buffers begin on cache lines of their own.
 const UNIT_BYTES: u32 = 64;
 /// Sizes up to here are rounded up to powers of two and kept for reuse.
 const SMALL_BYTES: u32 = 64 << 10;
@@ -24,14 +24,14 @@ const PREFETCHED_BYTES: u32 = 1024;
 const PAGE_BYTES: u32 = 4096;
 
 /// One buffer.
-struct Place {
+struct HeapBuffer {
     /// First byte, from the segment's start.
     offset: u32,
     /// Length in bytes.
     capacity: u32,
     /// Owners; 0 while it is free.
     refs: u32,
-    /// What the allocator wants back.
+    /// The allocator's handle.
     allocation: Allocation,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Heap {
     /// Whether the core alone writes to it.
     is_core_written: bool,
     allocator: Allocator,
-    places: Vec<Place>,
+    places: Vec<HeapBuffer>,
     /// Entries of `places` that stand for nothing now.
     vacant: Vec<u32>,
     /// Free buffers by size class, the warmest last.
@@ -118,12 +118,12 @@ impl Heap {
         let units = capacity / UNIT_BYTES;
         let mut allocation = self.allocator.allocate(units);
         if allocation.is_none() {
-            // What other sizes kept may be the gap that is wanted.
+            // Buffers kept for other sizes may be the gap that is wanted.
             self.give_up_kept();
             allocation = self.allocator.allocate(units);
         }
         let allocation = allocation?;
-        let place = Place { offset: allocation.offset * UNIT_BYTES, capacity, refs: 0, allocation };
+        let place = HeapBuffer { offset: allocation.offset * UNIT_BYTES, capacity, refs: 0, allocation };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.places[index as usize] = place;
@@ -186,7 +186,7 @@ impl Heap {
     #[inline(always)]
     fn prefetch(&self, index: u32) {
         if self.is_core_written {
-            let Place { offset, capacity, .. } = self.places[index as usize];
+            let HeapBuffer { offset, capacity, .. } = self.places[index as usize];
             for at in (0..capacity.min(PREFETCHED_BYTES)).step_by(UNIT_BYTES as usize) {
                 self.segment.prefetch((offset + at) as usize);
             }

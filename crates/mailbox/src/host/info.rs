@@ -1,4 +1,4 @@
-//! What the host interface reports of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
+//! The host interface's reports of itself: the facts behind `crossdock clients` and `crossdock mailboxes`.
 
 use super::client::{Client, ClientKey};
 use super::direct::passed_of;
@@ -8,7 +8,7 @@ use super::{Area, HostInterface, Message};
 use crate::segment::HugePages;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What was counted since the start, besides what clients and mailboxes count for themselves.
+/// The counts since the start, besides what clients and mailboxes count for themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
     /// Clients that were admitted.
@@ -81,7 +81,7 @@ pub struct MailboxStatus {
     pub name: String,
     /// How clients' operations on it are carried out.
     pub implementation: Implementation,
-    /// Who it goes with.
+    /// Its owner.
     pub owner: Owner,
     /// The number of the upcall that its messages go to.
     pub upcall: Option<u32>,
@@ -109,7 +109,7 @@ pub struct MailboxStatus {
     pub is_direct: bool,
 }
 
-/// What one domain holds.
+/// The memory of one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainStatus {
     /// Its name.
@@ -132,7 +132,7 @@ pub(super) struct LossTable {
     unreported: Vec<MailboxKey>,
 }
 
-/// What is remembered of a deleted mailbox.
+/// The counts that are kept of a deleted mailbox.
 pub(super) struct DeletedMailbox {
     key: MailboxKey,
     pub(super) name: String,
@@ -150,7 +150,7 @@ impl LossTable {
 }
 
 impl HostInterface {
-    /// What was counted.
+    /// The counts.
     pub fn counters(&self) -> HostCounters {
         self.counters
     }
@@ -255,7 +255,7 @@ impl HostInterface {
         lossy.map(|(name, losses)| (name.to_owned(), losses)).collect()
     }
 
-    /// What every domain holds; the first is the core's own.
+    /// The memory of every domain; the first is the core's own.
     pub fn domains(&self) -> Vec<DomainStatus> {
         let held = |heap: &super::Heap| (heap.in_use(), heap.bytes_in_use());
         let status = |domain: &super::Domain| DomainStatus {

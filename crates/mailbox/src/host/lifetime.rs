@@ -27,7 +27,7 @@ use std::sync::Arc;
 const SESSION_AHEAD: (u32, u32) = (SESSION_GRANTS, SESSION_GRANT_BYTES as u32);
 /// Buffers that a client's session may have ahead, at most: what it still puts once they are withheld.
 pub const SESSION_GRANTS: u32 = 8;
-/// What a reader has before it at most, in bytes (one message in any case): enough to keep it busy while more is brought.
+/// The most that a reader has before it, in bytes (one message in any case): enough to keep it busy while more is brought.
 pub(super) const DELIVER_BYTES: u64 = 4 << 20;
 /// Grants ahead of a writer: the least and the most by default, and the most that may be asked for.
 const AHEAD: (u32, u32, u32) = (4, 64, MOST_AHEAD);
@@ -64,7 +64,7 @@ pub struct Opened {
     pub implementation: Implementation,
 }
 
-/// What to watch of a client: either one readable (or hung up) is the client's end, while the doorbell only wakes.
+/// The descriptors to watch of a client: either one readable (or hung up) is the client's end, while the doorbell only wakes.
 #[derive(Debug)]
 pub struct Watched {
     /// Its socket.
@@ -157,7 +157,7 @@ impl HostInterface {
         Ok(())
     }
 
-    /// What to watch of a client. The descriptors stay open while they are held.
+    /// The descriptors to watch of a client. The descriptors stay open while they are held.
     pub fn watched(&self, client: ClientKey) -> Option<Watched> {
         let client = self.client(client)?;
         Some(Watched {
@@ -581,7 +581,7 @@ impl HostInterface {
     ) -> Result<(), HostError> {
         let holder = self.client_mut(client).ok_or(HostError::Gone)?;
         let (up_at, down_at) = (ControlLayout::port_up(number.into()), ControlLayout::port_down(number.into()));
-        // What an earlier owner of the rings left there must not be taken for entries.
+        // Words that an earlier owner of the rings left there must not be taken for entries.
         let cleared = [up_at, down_at]
             .iter()
             .all(|&at| holder.control.write_from(at, &[0; PORT_ENTRIES * Descriptor::WORDS * 8]));
@@ -645,8 +645,8 @@ impl HostInterface {
     /// # Errors
     /// The client has gone, or nothing is open under that number.
     pub fn close(&mut self, client: ClientKey, number: u16) -> Result<(), HostError> {
-        // What the client put or enqueued before it closed lies in rings that may not have been looked at since: any of them, for an
-        // enqueue names a mailbox that another port is of.
+        // The client's puts and messages before it closed lie in rings that may not have been looked at since: any of
+        // them, for an enqueue names a mailbox that another port is of.
         self.client(client).ok_or(HostError::Gone)?;
         self.finish(client.index() as u32);
         let holder = self.client_mut(client).ok_or(HostError::Gone)?;

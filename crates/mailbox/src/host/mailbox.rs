@@ -46,7 +46,7 @@ pub enum Side {
     Read,
 }
 
-/// Who a mailbox goes with.
+/// The owner of a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Owner {
     /// The daemon: it stays until it is deleted.
@@ -79,7 +79,7 @@ pub struct MailboxOptions {
     pub bound_bytes: Option<u64>,
 }
 
-/// What the core does with the messages that are put into a mailbox.
+/// The core's treatment of the messages that are put into a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CoreReader {
     /// Nothing: they wait for a reader.
@@ -138,7 +138,7 @@ pub(crate) struct Mailbox {
     pub(crate) is_changed: bool,
 }
 
-/// What a mailbox has seen.
+/// The counts of a mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MailboxCounters {
     pub(crate) puts: u64,

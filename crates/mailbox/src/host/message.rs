@@ -52,9 +52,9 @@ pub(crate) struct Span {
     pub(crate) is_shared: bool,
     /// Whether it may be dropped when its reader is too slow ([`super::HostInterface::drop_oldest`]).
     pub(crate) droppable: bool,
-    /// What the core says of it to the reader of a session: the subscription's number.
+    /// The core's tag for the reader of a session: the subscription's number.
     pub(crate) tag: u16,
-    /// What the core notes of it for itself.
+    /// The core's note for itself.
     pub(crate) mark: u16,
     /// The buffer, in the heap of that area.
     pub(crate) buffer: u32,

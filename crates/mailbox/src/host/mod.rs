@@ -1,7 +1,7 @@
 //! The daemon's side of the host interface (Nectar paper, sections 3.2 to 3.4): attached clients, domains' heaps, mailboxes,
 //! and what clients' rings ask for. One thread's own, without a lock; the context that owns it polls it.
 //!
-//! **Trust.** All that says who owns what is in private memory: heaps, slots, queues. What a client writes is descriptors
+//! **Trust.** All that says who owns what is in private memory: heaps, slots, queues. A client writes descriptors
 //! in rings of its own control segment; each is loaded once and checked against the client's slots, which are the
 //! daemon's own record of what it was given. Whoever breaks the protocol is detached, with a reason. Message bytes in a domain's
 //! shared segment may change at any moment, so the core copies what it reads ([`HostInterface::read`]), and never makes
@@ -12,7 +12,7 @@
 //! twice the slots of their port, and a slot has at most one descriptor under way each way, so no ring overflows.
 //!
 //! **A domain is a unit of trust.** Its processes share one segment, in which they could spoil one another's messages, but
-//! never the daemon. What comes from another domain, from the network or from the core is copied once into the
+//! never the daemon. A message from another domain, from the network or from the core is copied once into the
 //! domain's inbox segment, which its processes map read-only.
 
 mod changes;
@@ -77,7 +77,7 @@ pub struct HostConfig {
     pub shared_bytes: u64,
     /// A domain's segment for what comes from elsewhere, in bytes; the same.
     pub inbox_bytes: u64,
-    /// What one client may hold, in bytes of buffers.
+    /// The most that one client may hold, in bytes of buffers.
     pub client_bytes: u64,
     /// A mailbox's bound in messages, unless it was made with another.
     pub bound_messages: u32,
@@ -114,7 +114,7 @@ pub enum HostError {
     /// A table is full.
     #[error("the daemon has all of its {bound} {what} in use (`{key}` in [host] of its configuration)")]
     Limit {
-        /// What it is full of.
+        /// The full resource.
         what: &'static str,
         /// How many there are.
         bound: u32,
@@ -148,7 +148,7 @@ pub enum HostError {
         "no memory for a message of {bytes} bytes: the domain's segment is in use (`{key}` in [host] of the daemon's configuration)"
     )]
     NoBuffers {
-        /// What was asked for.
+        /// The requested length.
         bytes: usize,
         /// The key that sets the segment's length.
         key: &'static str,
@@ -158,7 +158,7 @@ pub enum HostError {
         "a message of {bytes} bytes is longer than the daemon takes ({most}; `max_message_bytes` in [host] of its configuration)"
     )]
     TooLong {
-        /// What was asked for.
+        /// The requested length.
         bytes: usize,
         /// The most, in bytes.
         most: usize,
@@ -171,7 +171,7 @@ pub enum HostError {
     HasReader(String),
 }
 
-/// What came for the context.
+/// An arrival for the context.
 #[derive(Debug)]
 pub enum Arrival {
     /// A message was put into a mailbox with an upcall: the context runs it, in place of waking a reader.
@@ -199,9 +199,9 @@ pub enum Arrival {
     },
     /// A small remote call: the result goes to the sync.
     Call {
-        /// Who calls.
+        /// The caller.
         client: ClientKey,
-        /// What is called.
+        /// The procedure.
         procedure: u16,
         /// Its argument.
         argument: u64,
@@ -246,9 +246,9 @@ pub struct HostInterface {
     taken: u64,
     /// Messages of the last [`Arrival::Upcalls`].
     burst: Vec<Message>,
-    /// What is for the context besides what the rings hold.
+    /// The arrivals for the context besides those that the rings hold.
     arrivals: VecDeque<Arrival>,
-    /// What rings held whose client left or closed something: before all that came later.
+    /// The entries of rings whose client left or closed something: before all that came later.
     finished: VecDeque<Arrival>,
     /// Whether the rings are looked at next, though there are arrivals.
     is_rings_turn: bool,
@@ -446,8 +446,9 @@ impl HostInterface {
         }
     }
 
-    /// The same between two looks of who looks again and again: it wakes those that are seen to sleep. Who falls asleep meanwhile may
-    /// be seen by [`HostInterface::end_turn`] only, whose fence would take longer than a message does; so that has to follow soon.
+    /// The same between two looks of who looks again and again: it wakes those that are seen to sleep. A client that
+    /// falls asleep meanwhile may be seen by [`HostInterface::end_turn`] only, whose fence would take longer than a
+    /// message does; so that has to follow soon.
     #[inline]
     pub fn end_look(&mut self) {
         self.feed();
@@ -642,7 +643,7 @@ impl HostInterface {
         self.pump(key);
     }
 
-    /// What waits for a client's session and was not delivered yet, in order.
+    /// The messages that wait for a client's session and were not delivered yet, in order.
     pub fn waiting(&self, client: ClientKey) -> impl Iterator<Item = &Message> {
         let mailbox = self.session_in(client).and_then(|key| self.mailbox(key));
         mailbox.into_iter().flat_map(|mailbox| &mailbox.queue)

@@ -1,4 +1,4 @@
-//! What a client needs to be there, made off the core: its domain's segments, its control segment, its doorbells.
+//! The resources that a client needs, made off the core: its domain's segments, its control segment, its doorbells.
 
 use super::client::ClientKey;
 use super::heap::{Heap, Heaps};
@@ -105,7 +105,7 @@ pub struct Prepared {
     pub(crate) wake: WakePipe,
 }
 
-/// What is sent to a client once it is admitted. The control segment's descriptor is only the client's from then on.
+/// The reply to a client once it is admitted. The control segment's descriptor is only the client's from then on.
 #[derive(Debug)]
 pub struct AttachReply {
     socket: Arc<OwnedFd>,

@@ -130,7 +130,7 @@ pub(super) struct Polled {
 /// The port number that stands for a client's lane.
 const LANE: u16 = u16::MAX - 1;
 
-/// What is found of one client without a search.
+/// The client state that is found without a search.
 struct OfClient {
     lane: CoreLane,
     /// Places of its rings, by port.
@@ -145,7 +145,7 @@ impl OfClient {
     }
 }
 
-/// What is found of a client with polled rings.
+/// The state of a client with polled rings.
 #[inline(always)]
 #[track_caller]
 fn polled(clients: &mut [Option<OfClient>], client: u32) -> Option<&mut OfClient> {
@@ -486,7 +486,7 @@ impl Rings {
             self.aside += 1;
         }
         if self.active > before {
-            // What was found is taken first: it waited longest.
+            // The entry that was found is taken first: it waited longest.
             (self.cursor, self.burst) = (before, 0);
         }
         self.active > before

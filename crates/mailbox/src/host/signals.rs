@@ -122,7 +122,7 @@ impl HostInterface {
         };
         let target = open.mailbox;
         match holder.signals.slots.take(head, true) {
-            // Who reads a mailbox may put back what is of it, and no more.
+            // A reader of a mailbox may put back messages of it, and no more.
             Ok(given) if open.side == Side::Read && given.message.0.origin != target => {
                 self.free(given.message);
                 self.report_violation(client, ProtocolViolation::NotOpen(head.target))
@@ -360,7 +360,7 @@ impl HostInterface {
         }
     }
 
-    /// What a refusal's `len` says: the length that there may be, where that was exceeded.
+    /// The meaning of a refusal's `len`: the length that there may be, where that was exceeded.
     pub(super) fn said_with(&self, reason: Reason) -> u32 {
         if reason == Reason::TooLong { self.config.max_message_bytes } else { 0 }
     }

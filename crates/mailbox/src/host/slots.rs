@@ -7,7 +7,7 @@
 use super::message::{Message, Span};
 use crate::shared::Descriptor;
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Nothing.
@@ -66,9 +66,9 @@ pub(crate) enum ProtocolViolation {
     TooMany,
 }
 
-/// What a client gave back.
+/// The message that a client gave back.
 pub(crate) struct Given {
-    /// What it now covers.
+    /// The area that it now covers.
     pub(crate) message: Message,
     /// Length of what was handed out, in bytes, if it was a delivered message.
     pub(crate) delivered: Option<u32>,

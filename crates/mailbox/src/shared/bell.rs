@@ -37,7 +37,7 @@ impl DoorbellPage {
         let segment = Arc::new(Segment::new_for_readers(DOORBELL_PAGE_BYTES)?);
         let words: Words =
             Words::new(&segment, 0, 2).ok_or_else(|| io::Error::other("the bell's words are not in its page"))?;
-        // What succeeds once does so always.
+        // A call that succeeds once does so always.
         let fences = barrier::fence_registered();
         words.word(1).store(fences.into(), Ordering::Release);
         Ok(DoorbellPage { words, fences })

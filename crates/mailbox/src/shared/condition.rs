@@ -48,7 +48,8 @@ impl HostCondition {
         self.0.word(1)
     }
 
-    /// The poll value, which each signal changes; it wraps. What was published before a signal is seen with its value.
+    /// The poll value, which each signal changes; it wraps. An entry that was published before a signal is seen with
+    /// its value.
     #[inline]
     pub(crate) fn value(&self) -> u32 {
         self.poll_value().load(Ordering::Acquire)

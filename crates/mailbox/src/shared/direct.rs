@@ -5,8 +5,9 @@
 //! gives back from outside its ring. The core knows which slots are the writer's, and takes the place of whoever leaves. Beside
 //! the rings are the words by which a side says that it sleeps, and counts that the core reads when it is asked for them.
 //!
-//! Who goes to sleep says so, and has everybody's fences made before its last look (see [`super::bell`]); who publishes looks
-//! afterwards whether the other side sleeps, and has the core wake it then. Nobody pays for a side that polls.
+//! A side that goes to sleep says so, and has everybody's fences made before its last look (see [`super::bell`]); who
+//! publishes looks afterwards whether the other side sleeps, and has the core wake it then. Nobody pays for a side that
+//! polls.
 
 use super::layout::SLOTS;
 use super::ring::{Descriptor, Entry};
@@ -46,7 +47,7 @@ impl DirectLayout {
 pub(crate) struct DirectBlock<'a> {
     segment: &'a Arc<Segment>,
     at: usize,
-    /// Who publishes makes the fences itself.
+    /// A side that publishes makes the fences itself.
     fences: bool,
 }
 
@@ -92,7 +93,7 @@ impl<'a> DirectBlock<'a> {
         Some([flag(DirectLayout::READER_SLEEPS)?, flag(DirectLayout::WRITER_SLEEPS)?])
     }
 
-    /// What the writer counts, and what the reader does.
+    /// The counts of the writer, and those of the reader.
     pub(crate) fn counts(&self) -> Option<[DirectCounts; 2]> {
         let counts = |at: usize| Words::new(self.segment, self.at + at, 4).map(DirectCounts);
         Some([counts(DirectLayout::PUT)?, counts(DirectLayout::GOT)?])
@@ -156,8 +157,8 @@ impl SleepFlag {
         self.words.word(0).swap(0, Ordering::AcqRel) != 0
     }
 
-    /// By the side that has said that it goes to sleep, at its last look: whether it is to be woken already. Who does so may have come
-    /// too early to see it asleep.
+    /// By the side that has said that it goes to sleep, at its last look: whether it is to be woken already. A caller
+    /// that does so may have come too early to see it asleep.
     pub(crate) fn is_called(&self) -> bool {
         self.words.word(0).load(Ordering::Relaxed) == 0
     }
@@ -193,7 +194,7 @@ impl DirectCounts {
         self.0.word(which).store(value, Ordering::Relaxed);
     }
 
-    /// What a side said of a number: it may have written what it likes.
+    /// The value of a side for a number: it may have written what it likes.
     pub(crate) fn get(&self, which: usize) -> u64 {
         self.0.word(which).load(Ordering::Relaxed)
     }

@@ -175,7 +175,7 @@ fn a_sync_gives_each_life_its_own_value() {
     });
 }
 
-/// What is waited for: with no order of its own, so that only the protocol brings it across.
+/// The published word: with no order of its own, so that only the protocol brings it across.
 #[derive(Clone)]
 struct Published(Arc<AtomicU64>);
 
@@ -237,7 +237,7 @@ fn every_sleeper_is_woken_by_a_signal() {
     });
 }
 
-/// What an edge of the doorbell, or a byte in the wake pipe, is to who waits for it.
+/// An edge of the doorbell, or a byte in the wake pipe, for the waiter.
 #[derive(Clone)]
 struct Doorbell(Arc<(Mutex<bool>, Condvar)>);
 
@@ -614,7 +614,7 @@ fn a_reader_that_goes_to_direct_rings_and_back_keeps_the_order() {
             } else if let Some(entry) = down_end.pop() {
                 match entry.op {
                     super::up::DIRECT => is_direct = true,
-                    // What is there is visible now.
+                    // An entry that is there is visible now.
                     super::up::DIRECT_END => {
                         came.extend(std::iter::from_fn(|| arrived.pop()).map(|entry| entry.offset))
                     }

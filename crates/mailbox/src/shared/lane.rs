@@ -2,8 +2,8 @@
 //!
 //! Two cores that write to one another over two lines, one each way, wait for four moves of a line for a round trip: each writes
 //! to a line that the other is looking at, and so has to have it back first. Over one line it is two, since who reads the entry has
-//! the line that the answer goes into. So whoever was passed the last entry may pass the next one: the client at first. Who may
-//! not, or has more to say, uses the rings, which take everything at any time; and nobody waits for the lane.
+//! the line that the answer goes into. So whoever was passed the last entry may pass the next one: the client at first.
+//! A side that may not, or has more to say, uses the rings, which take everything at any time; and nobody waits for the lane.
 //!
 //! An entry is of one port (or of the signal queue) and says how many entries of that port's ring came before it, so the order of
 //! the two is that in which they were written.
@@ -79,7 +79,8 @@ fn load(words: &Words, head: u64) -> Passed {
 #[inline(always)]
 fn store(words: &Words, pass: u8, passed: &Passed) {
     let [head, span, a, b] = passed.signal.encode();
-    // Who sees a word of this entry sees all that came before it, a thread that still loads the one before too: see `peek`.
+    // A side that sees a word of this entry sees all that came before it, a thread that still loads the one before too:
+    // see `peek`.
     fence(Ordering::Release);
     let put = |at: usize, word: u64| words.word(at).store(word, Ordering::Relaxed);
     put(1, span);
@@ -113,7 +114,7 @@ impl CoreLane {
         CoreLane { words, pass: 0, is_ours: false, port: VOID }
     }
 
-    /// What the client passed, if it did. Each word is loaded once.
+    /// The entry that the client passed, if it did. Each word is loaded once.
     #[inline(always)]
     pub(crate) fn peek(&self) -> Option<Passed> {
         if self.is_ours {
@@ -195,7 +196,7 @@ pub(crate) struct ClientLane {
     holder: AtomicU64,
 }
 
-/// What was passed to the client, until it is taken.
+/// The entry that was passed to the client, until it is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     pub(crate) passed: Passed,
@@ -232,7 +233,7 @@ impl ClientLane {
         ClientLane { words, state: AtomicU64::new(1), holder: AtomicU64::new(0) }
     }
 
-    /// What the core passed, if it did and nobody has taken it.
+    /// The entry that the core passed, if it did and nobody has taken it.
     #[inline(always)]
     pub(crate) fn peek(&self) -> Option<Offer> {
         let state = self.state.load(Ordering::Acquire);

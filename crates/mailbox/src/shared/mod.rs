@@ -1,5 +1,5 @@
-//! What the daemon and a client process both see: the layout of a control segment, rings whose entries say themselves
-//! that they are new, syncs, host conditions (Nectar 1990, 3.1 to 3.4), and the bell of a core that sleeps.
+//! The memory that the daemon and a client process both see: the layout of a control segment, rings whose entries say
+//! themselves that they are new, syncs, host conditions (Nectar 1990, 3.1 to 3.4), and the bell of a core that sleeps.
 //!
 //! Everything in shared memory is a little-endian word that is accessed as an atomic only. A word that the other side
 //! can write is loaded once; what was loaded is checked and used. Nothing here trusts, panics at, or waits for the

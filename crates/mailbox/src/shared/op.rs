@@ -12,9 +12,9 @@ pub(crate) mod up {
     pub(crate) const ENQUEUE: u8 = 3;
     /// `len` bytes are wanted in one buffer, beyond the size granted ahead; bit 0 of `target`: refuse rather than wait.
     pub(crate) const REQUEST: u8 = 4;
-    /// What is put from here on goes over the direct rings; all that was put before is in front of this entry.
+    /// Later puts go over the direct rings; all that was put before is in front of this entry.
     pub(crate) const DIRECT: u8 = 5;
-    /// What is put from here on goes over this ring again, and the direct rings are the reader's and the core's.
+    /// Later puts go over this ring again, and the direct rings are the reader's and the core's.
     pub(crate) const DIRECT_END: u8 = 6;
     /// After [`DIRECT_END`]: a granted slot that went over the direct rings and has not come back. No violation if it is not
     /// held any more.
@@ -57,7 +57,7 @@ pub(crate) mod down {
     pub(crate) const GRANT: u8 = 1;
     /// A slot with a message to read; bit 0 of `target`: in the inbox segment, else the shared one.
     pub(crate) const MESSAGE: u8 = 2;
-    /// What was asked for is refused; `target` is the [`super::Reason`].
+    /// The request is refused; `target` is the [`super::Reason`].
     pub(crate) const REFUSED: u8 = 3;
     /// The mailbox is gone; `target` is the [`super::Reason`].
     pub(crate) const CLOSED: u8 = 4;

@@ -50,7 +50,7 @@ pub(crate) struct Signal {
     pub b: u64,
 }
 
-/// What can be an entry of a ring: a few words; the lowest byte of the first is left to the ring.
+/// An entry of a ring: a few words; the lowest byte of the first is left to the ring.
 pub(crate) trait Entry: Copy {
     /// How many words: a power of two, and at most four.
     const WORDS: usize;
@@ -58,7 +58,7 @@ pub(crate) trait Entry: Copy {
     /// The words; those from [`Entry::WORDS`] on are nothing.
     fn encode(self) -> [u64; MOST_WORDS];
 
-    /// What the words say. Any words say something: whether that may be is checked by who knows the slots.
+    /// The meaning of the words. Any words say something: whether that may be is checked by who knows the slots.
     fn decode(words: [u64; MOST_WORDS]) -> Self;
 }
 
@@ -103,7 +103,7 @@ impl Entry for Signal {
 }
 
 /// One side's place on its way around a ring.
-struct Place<E> {
+struct RingPosition<E> {
     words: Words,
     /// First word of the next entry.
     next: usize,
@@ -113,14 +113,14 @@ struct Place<E> {
     _entries: PhantomData<fn(E) -> E>,
 }
 
-impl<E: Entry> Place<E> {
-    fn new(words: Words) -> Option<Place<E>> {
-        (words.count() >= E::WORDS).then_some(Place { words, next: 0, lap: 1, passed: 0, _entries: PhantomData })
+impl<E: Entry> RingPosition<E> {
+    fn new(words: Words) -> Option<RingPosition<E>> {
+        (words.count() >= E::WORDS).then_some(RingPosition { words, next: 0, lap: 1, passed: 0, _entries: PhantomData })
     }
 
     #[cfg(not(loom))]
-    fn in_segment(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<Place<E>> {
-        Place::new(Words::new(segment, at, entries.checked_mul(E::WORDS)?)?)
+    fn in_segment(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingPosition<E>> {
+        RingPosition::new(Words::new(segment, at, entries.checked_mul(E::WORDS)?)?)
     }
 
     /// Loads the words behind the first of the entry that begins at word `next`.
@@ -145,20 +145,20 @@ impl<E: Entry> Place<E> {
 }
 
 /// The side that writes entries. One thread at a time holds it, and only one such is ever made for a ring.
-pub(crate) struct RingWriter<E>(Place<E>);
+pub(crate) struct RingWriter<E>(RingPosition<E>);
 
 impl<E: Entry> RingWriter<E> {
     /// The writer of the ring of `entries` (a power of two) that begins `at` bytes into `segment` and was never
     /// written; none if it is not inside.
     #[cfg(not(loom))]
     pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingWriter<E>> {
-        Place::in_segment(segment, at, entries).map(RingWriter)
+        RingPosition::in_segment(segment, at, entries).map(RingWriter)
     }
 
     /// The writer of the ring in `words`, which are zero.
     #[cfg(loom)]
     pub(crate) fn over(words: Words) -> Option<RingWriter<E>> {
-        Place::new(words).map(RingWriter)
+        RingPosition::new(words).map(RingWriter)
     }
 
     /// Writes an entry. It cannot be refused: the slots bound what is under way.
@@ -188,20 +188,20 @@ impl<E: Entry> RingWriter<E> {
 }
 
 /// The side that reads entries. One thread at a time holds it, and only one such is ever made for a ring.
-pub(crate) struct RingReader<E>(Place<E>);
+pub(crate) struct RingReader<E>(RingPosition<E>);
 
 impl<E: Entry> RingReader<E> {
     /// The reader of the ring of `entries` (a power of two) that begins `at` bytes into `segment`; nothing was
     /// read yet; none if it is not inside.
     #[cfg(not(loom))]
     pub(crate) fn new(segment: &Arc<Segment>, at: usize, entries: usize) -> Option<RingReader<E>> {
-        Place::in_segment(segment, at, entries).map(RingReader)
+        RingPosition::in_segment(segment, at, entries).map(RingReader)
     }
 
     /// The reader of the ring in `words`; nothing was read yet.
     #[cfg(loom)]
     pub(crate) fn over(words: Words) -> Option<RingReader<E>> {
-        Place::new(words).map(RingReader)
+        RingPosition::new(words).map(RingReader)
     }
 
     /// Takes the next entry, if it was written. Each word is loaded once.
@@ -232,7 +232,7 @@ impl<E: Entry> RingReader<E> {
     /// How many entries, `most` at most, were written and not taken, as far as they lie before the ring's end.
     #[inline(always)]
     pub(crate) fn ready(&self, most: usize) -> usize {
-        let Place { words, next, lap, .. } = &self.0;
+        let RingPosition { words, next, lap, .. } = &self.0;
         let most = most.min((words.count() - next) / E::WORDS);
         // Acquire: what the other side did before it wrote the entry is seen after this.
         let is_written = |at: &usize| words.word(next + at * E::WORDS).load(Ordering::Acquire) as u8 == *lap;

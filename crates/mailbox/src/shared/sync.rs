@@ -22,7 +22,7 @@ const fn state(generation: u16, is: u64) -> u64 {
     (generation as u64) << 8 | is
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
     /// The reader will find the value.
@@ -167,7 +167,7 @@ impl SyncAddress {
         u64::from(self.client) | pool << 32 | u64::from(self.index) << 33 | u64::from(self.generation) << 48
     }
 
-    /// What a word names; none if there is no such place in any client.
+    /// The address of a word; none if there is no such place in any client.
     #[inline]
     pub fn from_word(word: u64) -> Option<SyncAddress> {
         let pool = if word >> 32 & 1 == 0 { SyncPool::Client } else { SyncPool::Core };
@@ -193,7 +193,7 @@ impl ConditionAddress {
         u64::from(self.client) | u64::from(self.index) << 32
     }
 
-    /// What a word names; none if there is no such place in any client.
+    /// The address of a word; none if there is no such place in any client.
     #[inline]
     pub fn from_word(word: u64) -> Option<ConditionAddress> {
         (word >> 32 < CONDITIONS as u64).then_some(ConditionAddress { client: word as u32, index: (word >> 32) as u16 })

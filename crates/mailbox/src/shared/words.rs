@@ -6,7 +6,7 @@ use crate::sync::{Arc, AtomicU32, AtomicU64};
 #[cfg(not(loom))]
 use {crate::segment::Segment, std::ptr::NonNull};
 
-/// What a word in shared memory can be: an atomic whose every pattern of bits is a value.
+/// The type of a word in shared memory: an atomic whose every pattern of bits is a value.
 ///
 /// # Safety
 /// The type is as large as it is aligned, holds any bits, and may be changed at any time by anyone.

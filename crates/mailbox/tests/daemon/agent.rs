@@ -40,7 +40,7 @@ pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// What a reader says of bytes that it sees: their length, and a sum that is another one for other bytes.
+/// A reader's mark of bytes that it sees: their length, and a sum that is another one for other bytes.
 pub(crate) fn mark(bytes: &[u8]) -> String {
     let sum = bytes
         .iter()
@@ -48,7 +48,7 @@ pub(crate) fn mark(bytes: &[u8]) -> String {
     format!("{}:{sum:x}", bytes.len())
 }
 
-/// What a reader says of the bytes `from..to` of a message of that content.
+/// A reader's mark of the bytes `from..to` of a message of that content.
 pub(crate) fn mark_of(seed: u64, from: usize, to: usize) -> String {
     let mut bytes = vec![0; to];
     fill(&mut bytes, seed);
@@ -116,7 +116,7 @@ impl Agent {
         writeln!(self.stream.get_mut(), "{order}").unwrap();
     }
 
-    /// What became of the last order.
+    /// The answer to the last order.
     #[track_caller]
     pub(crate) fn answer(&mut self) -> Result<String, String> {
         let mut line = String::new();
@@ -186,7 +186,8 @@ pub(crate) fn serve(address: &str, stream: UnixStream) {
     }
 }
 
-/// What an agent has in its hands: sides of mailboxes by the mailbox's name, puts and messages by a number.
+/// The sides and messages that an agent has in its hands: sides of mailboxes by the mailbox's name, puts and messages
+/// by a number.
 struct Hands {
     client: Client,
     writers: HashMap<String, (Writer, u16)>,
@@ -348,7 +349,7 @@ impl Hands {
                 assert!(held.0.is_some() || held.1.is_some());
                 std::thread::spawn(move || drop(held)).join().unwrap();
             }
-            // What is there of messages, some at least, and all of them ended.
+            // The messages that are there, some at least, and all of them ended.
             ["get-many", _, most] => {
                 let burst = reader().get_many(number(most), soon()).map_err(reported)?;
                 return Ok(burst.iter().map(|message| mark(message)).collect::<Vec<_>>().join(" "));

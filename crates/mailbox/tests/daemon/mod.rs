@@ -34,7 +34,7 @@ pub(crate) const ADD_ONE: u16 = 1;
 /// The core's procedure that calls the caller's process with its argument, and gives back what that gives.
 pub(crate) const CALL_BACK: u16 = 2;
 
-/// What the core does with the messages of a mailbox.
+/// The core's treatment of the messages of a mailbox.
 #[derive(Clone, Copy)]
 pub(crate) enum Upcall {
     /// Enqueues them to another one.
@@ -176,7 +176,7 @@ pub(crate) struct InUse {
     pub(crate) bytes: u64,
 }
 
-/// What an event of the poller is about, in the low bits of its key; above them a client's number, or which door.
+/// The subject of an event of the poller, in the low bits of its key; above them a client's number, or which door.
 const CALLED: u64 = 0;
 const DOOR: u64 = 1;
 const DOORBELL: u64 = 2;
@@ -185,7 +185,7 @@ const PROCESS: u64 = 4;
 const DEATH: u64 = 5;
 const KIND_BITS: u32 = 3;
 
-/// What the core looks at after each turn, and who waits for it to be so.
+/// The condition that the core looks at after each turn, and who waits for it to be so.
 type Waiter = (Box<dyn FnMut(&Core) -> bool + Send>, Sender<()>);
 
 /// The daemon, for its core's thread.

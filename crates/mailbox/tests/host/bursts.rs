@@ -13,7 +13,7 @@ pub(super) fn writes_to_upcall(world: &mut World) -> (RawClient, ClientKey, u16,
     (client, key, port, granted)
 }
 
-/// What the messages of an [`Arrival::Upcalls`] say.
+/// The texts of the messages of an [`Arrival::Upcalls`].
 pub(super) fn burst_texts(world: &World, burst: &[Message]) -> Vec<String> {
     let text = |message: &Message| {
         let mut bytes = vec![0; message.len()];
@@ -57,7 +57,7 @@ fn an_upcall_gets_what_was_put_together_and_its_buffers_go_back_to_their_port() 
 }
 
 #[test]
-fn what_was_put_before_an_entry_that_breaks_the_protocol_is_carried_out() {
+fn puts_before_an_entry_that_breaks_the_protocol_are_carried_out() {
     let mut world = World::new(1);
     let (mut client, key, port, mut granted) = writes_to_upcall(&mut world);
     for number in 0..9 {

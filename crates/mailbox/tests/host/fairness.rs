@@ -1,4 +1,4 @@
-//! What one client does must not keep the core from the others: each gets its answer within a bounded number of looks.
+//! A client must not keep the core from the others: each gets its answer within a bounded number of looks.
 
 use super::*;
 

@@ -34,7 +34,7 @@ proptest! {
                 2 => hostile.scribble(a as usize, &b.to_le_bytes()),
                 3 => { let _ = world.host.open(key, "open to all", if a & 1 == 0 { Side::Read } else { Side::Write }, PortOptions::default()); }
                 _ => {
-                    // What it was given, given back in some wrong or right way.
+                    // A message that it was given, given back in some wrong or right way.
                     if let Some(given) = hostile.pop(port) {
                         hostile.push(port, (entry.0 % 5, given.1, given.2, entry.3, given.4, given.5));
                     }

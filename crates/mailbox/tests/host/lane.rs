@@ -35,7 +35,7 @@ fn the_lane_and_the_rings_bring_entries_in_the_order_in_which_they_were_written(
     let entries: Vec<_> = std::iter::from_fn(|| client.next(back)).collect();
     let texts: Vec<_> = entries.into_iter().map(|entry| text(&client, entry)).collect();
     assert_eq!(texts, [b"0", b"1", b"2"]);
-    // What was passed before the client is gone is carried out.
+    // A message that was passed before the client is gone is carried out.
     put(&mut client, b"last", true);
     world.host.detach(key);
     let puts: Vec<u64> = world.host.mailboxes().iter().filter(|m| m.name == "both").map(|m| m.puts).collect();
@@ -75,7 +75,7 @@ fn puts_that_are_taken_together_keep_their_order_with_one_over_the_lane() {
 }
 
 #[test]
-fn what_is_passed_out_of_order_or_for_no_port_ends_the_client() {
+fn entries_passed_out_of_order_or_for_no_port_end_the_client() {
     for (port, after, says) in
         [(None, 1, "not next in order"), (Some(40), 0, "not next in order"), (Some(u16::MAX), 9, "not next")]
     {
@@ -91,7 +91,7 @@ fn what_is_passed_out_of_order_or_for_no_port_ends_the_client() {
 }
 
 #[test]
-fn what_was_passed_for_a_port_is_void_when_that_is_closed() {
+fn an_entry_passed_for_a_port_is_void_when_that_is_closed() {
     let mut world = World::new(1);
     let (mut client, key, out, back) = both_sides(&mut world);
     let granted = grants(&mut client, out);

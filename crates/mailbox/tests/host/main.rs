@@ -538,7 +538,7 @@ fn large_buffers_are_asked_for_and_refused_with_a_reason() {
     assert_eq!(grants.len(), 2);
     let refused = request(&mut world, &mut client, 1 << 20, 1).unwrap();
     assert_eq!((refused.0, refused.3), (REFUSED, Reason::Quota as u16));
-    // Who waits gets it once another is given back.
+    // A waiting client gets it once another is given back.
     assert!(request(&mut world, &mut client, 1 << 20, 0).is_none());
     client.push(port, (FREE, grant.1, grant.2, 0, 0, 0));
     world.quiet_turn();
@@ -578,7 +578,7 @@ fn a_deleted_mailbox_notifies_all_who_have_it_open() {
     assert_eq!(deleted(&world), []);
     let again = &world.host.mailboxes()[0];
     assert_eq!((again.name.as_str(), again.losses.of(MessageLoss::Undeliverable)), ("rings", 1));
-    // What it still held can be given back, and a put into nothing is counted.
+    // A message that it still held can be given back, and a put into nothing is counted.
     world.quiet_turn();
     world.host.detach(key);
     assert_eq!(world.in_use(), (0, 0));

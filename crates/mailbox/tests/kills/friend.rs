@@ -1,4 +1,4 @@
-//! Who deals with those that die: feeds them, listens to them, waits for them, and takes their place when they are gone.
+//! The peer of those that die: feeds them, listens to them, waits for them, and takes their place when they are gone.
 
 use crate::daemon::Daemon;
 use crate::daemon::client::{Client, soon};

@@ -1,4 +1,4 @@
-//! What a process leaves behind that is killed or stopped, at every step of every operation and at any moment: nothing, and
+//! The remains of a process that is killed or stopped, at every step of every operation and at any moment: nothing, and
 //! nobody else has to wait.
 
 #![cfg(not(any(loom, miri)))]
@@ -26,7 +26,7 @@ use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use victim::{BOUND, OWN};
 
-/// What the other tests start in processes of their own; by itself it does nothing.
+/// The process that the other tests start; by itself it does nothing.
 #[test]
 fn a_process_of_its_own() {
     if let Some((address, said)) = agent::started() {
@@ -45,7 +45,7 @@ struct Scene {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What this process, which is the daemon's too, holds of the system's things.
+/// The system's things that this process, which is the daemon's too, holds.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     descriptors: usize,
@@ -131,7 +131,7 @@ struct Victim<'a> {
     friend: Friend,
     process: Child,
     pid: Pid,
-    /// What it said that it put.
+    /// The puts that it reported.
     said: OwnedFd,
 }
 

@@ -1,4 +1,4 @@
-//! What the process does that is killed or stopped: every operation there is, round after round, with the friend's messages
+//! The work of the process that is killed or stopped: every operation there is, round after round, with the friend's messages
 //! and its own in an order that both check.
 
 use crate::daemon::client::{Client, soon};

@@ -105,7 +105,7 @@ fn after_a_restart_all_publishers_are_summed_up_as_they_come_back() {
 }
 
 #[test]
-fn what_a_condition_leaves_out_is_not_missed_and_makes_the_count_a_bound() {
+fn records_that_a_condition_leaves_out_are_not_missed_and_make_the_count_a_bound() {
     let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
     daemon.come(1, 0);
     daemon.left_out = Some(0);
@@ -133,8 +133,8 @@ fn a_daemon_that_does_not_count_leaves_it_open() {
 
 /// Publishers at several daemons, one after the other, each killed; reports at any time. All come back in the end.
 #[test]
-fn what_came_and_what_was_missed_are_all() {
-    check("what_came_and_what_was_missed_are_all", 300, |seed| {
+fn received_and_missed_records_are_all() {
+    check("received_and_missed_records_are_all", 300, |seed| {
         let mut rng = Rng::with_seed(seed);
         let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
         (0..rng.u128(1..5)).for_each(|id| daemon.come(id, 0));
@@ -152,7 +152,7 @@ fn what_came_and_what_was_missed_are_all() {
                     count(account.report(daemon.position()));
                 }
             }
-            // What the daemon has taken and does not deliver any more.
+            // The records that the daemon has taken and does not deliver any more.
             let lost = rng.u64(..100);
             daemon.publish(0, lost);
             published += lost;
@@ -182,7 +182,7 @@ fn what_came_and_what_was_missed_are_all() {
 }
 
 #[test]
-fn what_one_publisher_repeats_makes_up_for_nothing_that_another_lost() {
+fn repeated_records_of_one_publisher_make_up_for_nothing_that_another_lost() {
     for is_late in [false, true] {
         let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
         (1..=2).for_each(|id| daemon.come(id, 0));
@@ -213,7 +213,7 @@ fn what_one_publisher_repeats_makes_up_for_nothing_that_another_lost() {
 }
 
 #[test]
-fn what_a_publisher_repeats_makes_up_for_its_own() {
+fn repeated_records_of_a_publisher_make_up_for_its_own() {
     let (mut account, mut daemon) = (Account::default(), Daemon::new(1));
     daemon.come(1, 0);
     assert_eq!(account.begin(Some(daemon.position())), None);
@@ -247,11 +247,11 @@ impl Traffic {
     }
 }
 
-/// A daemon with records in it is killed, and has acknowledged less than it has taken. What is said to be missed is: all of it if
-/// there is one publisher, or if what had passed at the last report is what came.
+/// A daemon with records in it is killed, and has acknowledged less than it has taken. The records reported as missed
+/// were missed: all of it if there is one publisher, or if what had passed at the last report is what came.
 #[test]
-fn what_is_said_to_be_missed_was_missed() {
-    check("what_is_said_to_be_missed_was_missed", 2000, |seed| {
+fn records_reported_as_missed_were_missed() {
+    check("records_reported_as_missed_were_missed", 2000, |seed| {
         let mut rng = Rng::with_seed(seed);
         let (mut account, mut daemon, mut traffic) = (Account::default(), Daemon::new(1), Traffic::default());
         let count = rng.u128(1..4);

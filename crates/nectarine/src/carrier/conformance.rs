@@ -1,5 +1,5 @@
-//! What every carrier must do, checked for each by the same tests. A [`Daemon`] is the carrier's other end, played by hand: over a
-//! real socket, or a real attachment. Time is the tests' own, but for what a kernel or a thread takes.
+//! The duties of every carrier, checked for each by the same tests. A [`Daemon`] is the carrier's other end, played by
+//! hand: over a real socket, or a real attachment. Time is the tests' own, but for what a kernel or a thread takes.
 
 use super::Carrier;
 use super::memory::Memory;
@@ -13,7 +13,7 @@ use crossdock_mailbox::{DoorbellPage, HugePages};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::receiver::Arriving;
 use crossdock_transport::{
-    Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, Origin, Session, Traffic, TrafficClass,
+    Follows, HEADER_BYTES, Header, Joiner, Limits, Origin, PacketKind, Session, Traffic, TrafficClass,
 };
 use std::collections::VecDeque;
 use std::io::Read;
@@ -31,7 +31,7 @@ pub(crate) type Packet = (Header, Vec<u8>);
 pub(crate) trait Daemon: Sized {
     /// A carrier whose session stands, and its other end.
     fn connect() -> (Box<dyn Carrier>, Self);
-    /// Takes what has arrived: appends it to `taken`. What it takes counts as delivered.
+    /// Takes what has arrived: appends it to `taken`. The packets that it takes count as delivered.
     fn take(&mut self, now_ns: u64, taken: &mut Vec<Packet>);
     /// Sends a packet if it has credit or memory for it.
     fn send(&mut self, packet: &Packet) -> bool;
@@ -55,14 +55,14 @@ impl Remote {
 
     /// Asks whether the client is there.
     pub(crate) fn ask(&self) {
-        self.socket.send(&Header::new(Kind::Ping, self.session.peer_session()).packet(b"").unwrap()).unwrap();
+        self.socket.send(&Header::new(PacketKind::Ping, self.session.peer_session()).packet(b"").unwrap()).unwrap();
     }
 
     /// Takes what has arrived; whether an answer is among it.
     pub(crate) fn is_answered(&self) -> bool {
         let mut packet = [0; 4096];
         std::iter::from_fn(|| self.socket.recv(&mut packet).ok().map(|len| Header::read(&packet[..len]).unwrap().kind))
-            .filter(|kind| *kind == Kind::Ack)
+            .filter(|kind| *kind == PacketKind::Ack)
             .count()
             > 0
     }
@@ -98,7 +98,7 @@ impl Daemon for Remote {
             let header = Header::read(&packet[..len]).unwrap();
             let payload = packet[HEADER_BYTES..len].to_vec();
             match header.kind {
-                Kind::Data | Kind::Control | Kind::Message => {
+                PacketKind::Data | PacketKind::Control | PacketKind::Message => {
                     let deliver = |packet, _| taken.push(packet);
                     let receiver = &mut self.session.receiver;
                     let run = Arriving {
@@ -112,10 +112,10 @@ impl Daemon for Remote {
                     receiver.consumed_to(u64::MAX);
                     receiver.control_consumed();
                 }
-                Kind::Ack => self.session.on_ack(&payload, now_ns, drop).unwrap(),
-                Kind::Ping => self.session.receiver.ack_soon(),
-                Kind::Close => self.is_left = true,
-                Kind::Hello | Kind::Welcome | Kind::Reset => panic!("{header:?} in a session"),
+                PacketKind::Ack => self.session.on_ack(&payload, now_ns, drop).unwrap(),
+                PacketKind::Ping => self.session.receiver.ack_soon(),
+                PacketKind::Close => self.is_left = true,
+                PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => panic!("{header:?} in a session"),
             }
         }
     }
@@ -283,8 +283,8 @@ impl<D: Daemon> Pair<D> {
         Some(Outgoing::Records { packet, stream: 7, format: 77 })
     }
 
-    /// What arrived at the client: kind, stream, format, and each packet's payload; it is consumed.
-    fn arrived(&mut self) -> Vec<(Kind, u32, u64, Vec<u8>)> {
+    /// The packets that arrived at the client: kind, stream, format, and each packet's payload; it is consumed.
+    fn arrived(&mut self) -> Vec<(PacketKind, u32, u64, Vec<u8>)> {
         let mut found = Vec::new();
         for heard in self.heard.drain(..) {
             let Heard::Packets(arrived) = heard else { panic!("{heard:?}") };
@@ -336,10 +336,10 @@ fn everything_sent_is_taken_once_and_in_order<D: Daemon>() {
     assert_eq!(numbers(pair.taken.iter().map(|(_, payload)| payload)), expected);
     for (header, payload) in &pair.taken {
         let number = numbers([payload])[0];
-        let kind = [Kind::Data, Kind::Control, Kind::Message][(number % 3) as usize];
+        let kind = [PacketKind::Data, PacketKind::Control, PacketKind::Message][(number % 3) as usize];
         let (stream, format) = [(7, 77), (0, 0), (number as u32, 0)][(number % 3) as usize];
         assert_eq!((header.kind, header.stream, header.format), (kind, stream, format));
-        assert_eq!(usize::from(header.records), if kind == Kind::Data { payload.len() / 8 } else { 0 });
+        assert_eq!(usize::from(header.records), if kind == PacketKind::Data { payload.len() / 8 } else { 0 });
     }
     assert!(pair.heard.is_empty(), "{:?}", pair.heard);
 }
@@ -348,7 +348,7 @@ fn everything_sent_is_taken_once_and_in_order<D: Daemon>() {
 fn joined(taken: &[Packet]) -> Vec<Packet> {
     let mut joiners = [Joiner::default(), Joiner::default()];
     let join = |(header, payload): &Packet| {
-        let joiner = &mut joiners[usize::from(header.kind == Kind::Control)];
+        let joiner = &mut joiners[usize::from(header.kind == PacketKind::Control)];
         let joined = joiner.take(header.piece, payload, 1 << 20).unwrap();
         joined.map(|joined| (*header, joined.to_vec()))
     };
@@ -380,7 +380,7 @@ fn messages_of_any_length_are_taken_whole_and_in_order<D: Daemon>() {
     let taken = joined(&pair.taken);
     assert_eq!(taken.len() as u64, MESSAGES);
     for (number, (header, payload)) in (0..).zip(&taken) {
-        let kind = [Kind::Data, Kind::Control, Kind::Message][(number % 3) as usize];
+        let kind = [PacketKind::Data, PacketKind::Control, PacketKind::Message][(number % 3) as usize];
         assert_eq!((header.kind, payload), (kind, &message(number)));
     }
     assert!(pair.heard.is_empty(), "{:?}", pair.heard);
@@ -418,7 +418,7 @@ fn everything_that_the_daemon_sends_is_heard_once_and_in_order<D: Daemon>() {
     // Many more than it may send ahead of what is consumed.
     const PACKETS: u64 = 3000;
     let packet = |number: u64| {
-        let kind = [Kind::Data, Kind::Control, Kind::Message][(number % 3) as usize];
+        let kind = [PacketKind::Data, PacketKind::Control, PacketKind::Message][(number % 3) as usize];
         let header = Header { stream: number as u32, format: number * 5, ..Header::new(kind, 0) };
         (header, number.to_le_bytes().repeat(1 + (number % 100) as usize))
     };
@@ -487,19 +487,19 @@ fn a_thread_that_sleeps_is_woken_by_what_arrives<D: Daemon>() {
     let mut pair = Pair::<D>::new();
     let mut poller = Poller::new().unwrap();
     for number in 0..10_u64 {
-        // What has arrived so far may wake nobody.
+        // The packets that have arrived so far may wake nobody.
         pair.turn_both();
         pair.carrier.arm();
         pair.turn_both();
         poller.add(pair.carrier.descriptor().unwrap(), 3).unwrap();
         assert!(poller.wait(Some(Duration::ZERO)).unwrap().is_empty(), "nothing is there");
-        assert!(pair.daemon.send(&(Header::new(Kind::Message, 0), number.to_le_bytes().to_vec())));
+        assert!(pair.daemon.send(&(Header::new(PacketKind::Message, 0), number.to_le_bytes().to_vec())));
         pair.daemon.transmit(pair.now_ns);
         assert_eq!(poller.wait(Some(Duration::from_secs(20))).unwrap(), [3]);
         poller.remove(pair.carrier.descriptor().unwrap()).unwrap();
         eventually("it is heard", || {
             pair.turn_both();
-            pair.arrived() == [(Kind::Message, 0, 0, number.to_le_bytes().to_vec())]
+            pair.arrived() == [(PacketKind::Message, 0, 0, number.to_le_bytes().to_vec())]
         });
     }
 }
@@ -507,7 +507,7 @@ fn a_thread_that_sleeps_is_woken_by_what_arrives<D: Daemon>() {
 fn the_end_is_heard_after_all_that_came_before_it<D: Daemon>() {
     let mut pair = Pair::<D>::new();
     for number in 0..5_u64 {
-        assert!(pair.daemon.send(&(Header::new(Kind::Message, 0), number.to_le_bytes().to_vec())));
+        assert!(pair.daemon.send(&(Header::new(PacketKind::Message, 0), number.to_le_bytes().to_vec())));
     }
     pair.daemon.transmit(pair.now_ns);
     pair.daemon.hang_up();

@@ -15,7 +15,7 @@ use crossdock_mailbox::attach::{AttachAddr, AttachError, AttachRequest};
 use crossdock_mailbox::client::{Attachment, MailboxError, Put, Reader, Writer};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::PayloadSpan;
-use crossdock_transport::{Cut, HEADER_BYTES, Header, Kind, MAX_SUPER_BYTES, Piece, SuperPacket};
+use crossdock_transport::{Cut, HEADER_BYTES, Header, MAX_SUPER_BYTES, PacketKind, Piece, SuperPacket};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Memory {
 
     fn send_records(&mut self, mut packet: SuperPacket<PacketBuffer>, stream: u32, format: u64) {
         debug_assert_eq!(packet.packets().len(), 1, "a packet of shared memory is as long as a super-packet");
-        let template = Header { stream, format, ..Header::new(Kind::Data, 0) };
+        let template = Header { stream, format, ..Header::new(PacketKind::Data, 0) };
         packet.write_headers(0..1, &template, self.seq);
         let bytes = packet.len();
         match packet.into_buffer() {
@@ -120,7 +120,7 @@ impl Memory {
             let put = match message.header.kind {
                 // While buffers for records are withheld, the daemon grants one that is too long to be among them, and wakes this
                 // side.
-                Kind::Control => self.writer.poll_begin_put(bytes, SESSION_GRANT_BYTES + 8),
+                PacketKind::Control => self.writer.poll_begin_put(bytes, SESSION_GRANT_BYTES + 8),
                 _ => self.writer.try_begin_put(bytes),
             };
             let Some(mut put) = put.ok().flatten() else { return Err(message) };
@@ -129,7 +129,7 @@ impl Memory {
             self.end_put(put, bytes);
             message.sent += 1;
         }
-        if message.header.kind == Kind::Data {
+        if message.header.kind == PacketKind::Data {
             let (put, taken) = self.writer.put_and_taken();
             while self.in_pieces.front().is_some_and(|(end, _)| *end <= taken) {
                 self.in_pieces.pop_front();
@@ -166,7 +166,7 @@ impl Carrier for Memory {
             match self.reader.try_begin_get() {
                 Ok(Some(message)) => {
                     idler.arrived(now_ns, message.len());
-                    // What is no packet is passed over, as on the network.
+                    // Bytes that are no packet are passed over, as on the network.
                     if let Ok(header @ Header { payload_bytes, records, .. }) = Header::read(&message) {
                         let spans =
                             vec![PayloadSpan { start: HEADER_BYTES as u32, len: payload_bytes.into(), records }];
@@ -219,10 +219,10 @@ impl Carrier for Memory {
     }
 }
 
-/// What of a packet goes into the next session: its records. Of one in pieces, which `in_pieces` has from the last on, the last
-/// piece stands for all.
+/// The part of a packet that goes into the next session: its records. Of one in pieces, which `in_pieces` has from the
+/// last on, the last piece stands for all.
 fn records_of(packet: &[u8], mut in_pieces: impl Iterator<Item = (u64, Message)>) -> Option<Unsent> {
-    let header = Header::read(packet).ok().filter(|header| header.kind == Kind::Data)?;
+    let header = Header::read(packet).ok().filter(|header| header.kind == PacketKind::Data)?;
     let Header { piece, stream, format, payload_bytes, .. } = header;
     match piece {
         Piece::Whole => {
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn only_records_of_a_lost_session_go_into_the_next() {
-        let header = Header { stream: 3, format: 9, records: 1, ..Header::new(Kind::Data, 0) };
+        let header = Header { stream: 3, format: 9, records: 1, ..Header::new(PacketKind::Data, 0) };
         let packet = header.packet(b"16 bytes of them").unwrap();
         let unsent = Unsent { stream: 3, format: 9, records: b"16 bytes of them".to_vec(), done: 0 };
         let in_pieces = || std::iter::empty();
         assert_eq!(records_of(&packet, in_pieces()), Some(unsent));
-        let control = Header::new(Kind::Control, 0).packet(b"{}").unwrap();
+        let control = Header::new(PacketKind::Control, 0).packet(b"{}").unwrap();
         assert!([&control[..], &packet[..40], b""].iter().all(|packet| records_of(packet, in_pieces()).is_none()));
     }
 }

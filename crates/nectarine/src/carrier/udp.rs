@@ -12,7 +12,9 @@ use crossdock_mailbox::Buffer;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::pieces::Head;
-use crossdock_transport::{Cut, Dialler, Header, Kind, Limits, MAX_PACKETS, MAX_SUPER_BYTES, Session, SuperPacket};
+use crossdock_transport::{
+    Cut, Dialler, Header, Limits, MAX_PACKETS, MAX_SUPER_BYTES, PacketKind, Session, SuperPacket,
+};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -34,8 +36,9 @@ const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 const BACKLOG_BYTES: u64 = 4 << 20;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
-/// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight. What the
-/// application is slow to take or what is ahead of a hole must leave some to what comes next. Only what is used is ever touched.
+/// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight.
+/// Records that the application is slow to take or what is ahead of a hole must leave some to what comes next. Only
+/// what is used is ever touched.
 const LARGE_BUFFERS: usize = 320;
 /// The classes of a pool: bytes of a buffer, and buffers. A window has more packets where they are shorter, and what arrives in a
 /// short one is copied to a buffer of its length: those of 2 KiB are as many as a window has packets of an Ethernet path.
@@ -56,7 +59,7 @@ enum Talk {
     Up(Box<Session<Unit, Arrived>>),
 }
 
-/// What is queued, and sent at once.
+/// A unit that is queued, and sent at once.
 enum Unit {
     /// Records of a stream number and format.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
@@ -65,7 +68,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// What of it goes into the next session when this one is lost; `message`: the last one that was begun.
+    /// The part of it that goes into the next session when this one is lost; `message`: the last one that was begun.
     fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
         match self {
             Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
@@ -178,7 +181,7 @@ impl Udp {
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
         let Frame { buffer, len, stride, .. } = frame;
         let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
-        // What is not a packet of ours is dropped; the daemon sends again what got lost that way.
+        // A datagram that is not a packet of ours is dropped; the daemon sends again what got lost that way.
         walk(&buffer[..len], stride, &mut spans, &mut runs, |_| {});
         let buffer = buffer.freeze();
         for run in &runs {
@@ -197,7 +200,7 @@ impl Udp {
         now_ns: u64,
         heard: &mut Vec<Heard>,
     ) {
-        if let (Kind::Reset, Some(session)) = (run.header.kind, self.session()) {
+        if let (PacketKind::Reset, Some(session)) = (run.header.kind, self.session()) {
             // Only the daemon knows the number; a reset of an earlier session has another.
             if run.header.session == session.peer_session() {
                 let reason = "the daemon does not know the session: it was started again, or has ended it".to_owned();
@@ -213,14 +216,14 @@ impl Udp {
                 if let Some(welcome) = dialler.answered(&run.header, payload) {
                     self.come_up(&welcome, now_ns);
                     heard.push(Heard::Welcome);
-                } else if run.header.kind == Kind::Close {
+                } else if run.header.kind == PacketKind::Close {
                     heard.push(Heard::Close(Close::decode(payload)));
                 }
             }
             Talk::Up(session) => {
                 session.heard(now_ns);
                 match run.header.kind {
-                    Kind::Data | Kind::Control | Kind::Message => {
+                    PacketKind::Data | PacketKind::Control | PacketKind::Message => {
                         let spans = run.spans(spans).to_vec();
                         let bytes = Bytes::Own(buffer.clone());
                         let arrived = Arrived { bytes, header: run.header, spans, data_end: 0 };
@@ -233,10 +236,10 @@ impl Udp {
                         }
                     }
                     // A malformed ack is dropped; the next one says the same.
-                    Kind::Ack => drop(session.on_ack(payload, now_ns, drop)),
-                    Kind::Ping => session.receiver.ack_soon(),
-                    Kind::Close => heard.push(Heard::Close(Close::decode(payload))),
-                    Kind::Hello | Kind::Welcome | Kind::Reset => {}
+                    PacketKind::Ack => drop(session.on_ack(payload, now_ns, drop)),
+                    PacketKind::Ping => session.receiver.ack_soon(),
+                    PacketKind::Close => heard.push(Heard::Close(Close::decode(payload))),
+                    PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => {}
                 }
             }
             Talk::Silent => {}
@@ -412,7 +415,7 @@ fn transmit(
 ) -> io::Result<Sent> {
     match unit {
         Unit::Records { packet, stream, format } => {
-            let template = Header { stream: *stream, format: *format, ..Header::new(Kind::Data, to) };
+            let template = Header { stream: *stream, format: *format, ..Header::new(PacketKind::Data, to) };
             packet.write_headers(range.clone(), &template, first_seq);
             device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
         }
@@ -435,7 +438,7 @@ fn transmit(
     }
 }
 
-/// What the network's error means; most are as good as loss on the way.
+/// The meaning of the network's error; most are as good as loss on the way.
 fn report(result: io::Result<()>, heard: &mut Vec<Heard>) {
     if result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         heard.push(Heard::Refused);

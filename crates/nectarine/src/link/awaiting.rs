@@ -10,14 +10,14 @@ use std::time::Duration;
 /// How often the number of subscriptions is asked for, in ns: while they are awaited, and while the session stands.
 const ASK_NS: (u64, u64) = (20_000_000, 250_000_000);
 
-/// What a publisher's builder is given: for how long to wait, and for how many at least.
+/// The settings of a publisher's builder: for how long to wait, and for how many at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AwaitSubscribers {
     pub(crate) bound: Duration,
     pub(crate) least: u32,
 }
 
-/// What a publisher says of itself while its calls wait.
+/// The events of a publisher while its calls wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublisherEvent {
@@ -37,7 +37,7 @@ pub enum PublisherEvent {
     },
 }
 
-/// What is called with the events of a publisher.
+/// The callback for the events of a publisher.
 pub(crate) type OnPublisherEvent = Box<dyn FnMut(PublisherEvent) + Send>;
 
 /// The state of a publisher that waits for subscribers.
@@ -103,7 +103,7 @@ impl Link {
         awaiting.seen = present;
         awaiting.ask_ns = now_ns.saturating_add(ASK_NS.0);
         awaiting.say(PublisherEvent::AwaitingSubscribers { present, wanted });
-        // What waits for the answer to the announcement waits on.
+        // A call that waits for the answer to the announcement waits on.
         self.is_resuming = true;
         true
     }

@@ -1,11 +1,11 @@
-//! What a link has to send: units of the session that stands, and records that a lost session left over.
+//! The queue of a link: units of the session that stands, and records that a lost session left over.
 
 use super::{Link, MAX_PAYLOAD_BYTES};
 use crate::outgoing::{Message, Outgoing, Unsent};
 use crossdock_format::Format;
 use crossdock_transport::{Origin, TrafficClass};
 
-/// What waits to be handed to the carrier.
+/// The units that wait to be handed to the carrier.
 pub(super) enum Waiting {
     /// A unit of the session that stands.
     Unit(Outgoing),
@@ -29,7 +29,7 @@ impl Waiting {
         }
     }
 
-    /// What of it goes into the next session.
+    /// The part of it that goes into the next session.
     pub(super) fn unsent(self) -> Option<Unsent> {
         match self {
             Waiting::Unit(unit) => unit.unsent(),

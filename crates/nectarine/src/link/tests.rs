@@ -1,4 +1,4 @@
-//! What a link does over every carrier, and from one to another.
+//! The behaviour of a link over every carrier, and from one to another.
 
 use super::*;
 use crate::carrier::conformance::{Daemon, Local, Packet, Remote, eventually};
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 /// A link without a session.
 fn down() -> Link {
     let settings = Settings::new("127.0.0.1:1");
-    let place = Place { shared: Vec::new(), port: None, packets: None };
+    let place = DaemonAddress { shared: Vec::new(), port: None, packets: None };
     Link::unconnected(settings, place)
 }
 
@@ -109,7 +109,7 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
     eventually("all is taken", || {
         for (header, payload) in taken(&mut link, &mut daemon, 0) {
             match header.kind {
-                Kind::Data => {
+                PacketKind::Data => {
                     assert_eq!((header.stream, header.format), (7, id));
                     records.extend(payload);
                 }
@@ -129,7 +129,7 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
 /// The announcement that comes first in a session, before any record.
 fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
     let (header, payload) = taken(link, daemon, 1).remove(0);
-    assert_eq!(header.kind, Kind::Control, "the daemon is asked before records come again");
+    assert_eq!(header.kind, PacketKind::Control, "the daemon is asked before records come again");
     let message = ControlMessage::decode(&payload).unwrap();
     let ControlMessage::Request(Request::Announce { publication, .. }) = message else { panic!("{message:?}") };
     publication.unwrap()
@@ -138,11 +138,11 @@ fn announced<D: Daemon>(link: &mut Link, daemon: &mut D) -> Publication {
 fn answer<D: Daemon>(link: &mut Link, daemon: &mut D, taken: Option<u64>) {
     let reply =
         ControlMessage::Reply(Reply::Announced { id: 9, most_record_bytes: 1 << 20, taken, subscriptions: None });
-    assert!(daemon.send(&(Header::new(Kind::Control, 0), reply.encode())));
+    assert!(daemon.send(&(Header::new(PacketKind::Control, 0), reply.encode())));
     daemon.transmit(link.now_ns());
 }
 
-fn what_the_daemon_has_taken_does_not_go_into_the_next_session<From: Daemon, To: Daemon>() {
+fn records_that_the_daemon_has_taken_do_not_go_into_the_next_session<From: Daemon, To: Daemon>() {
     let mut link = down();
     let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap();
     let id = format.id().0;
@@ -196,7 +196,7 @@ fn hello(link: &mut Link, socket: &UdpSocket) -> (Hello, SocketAddr) {
         link.drive();
         let mut packet = [0; 4096];
         came = socket.recv_from(&mut packet).ok().and_then(|(len, from)| {
-            let header = Header::read(&packet[..len]).ok().filter(|header| header.kind == Kind::Hello);
+            let header = Header::read(&packet[..len]).ok().filter(|header| header.kind == PacketKind::Hello);
             header.and_then(|_| Some((Hello::decode(&packet[HEADER_BYTES..len]).ok()?, from)))
         });
         came.is_some()
@@ -272,9 +272,9 @@ fn records_of_a_lost_session_go_into_the_next() {
 }
 
 #[test]
-fn what_the_daemon_has_taken_is_not_sent_again() {
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Remote, Remote>();
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Remote, Local>();
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Local, Remote>();
-    what_the_daemon_has_taken_does_not_go_into_the_next_session::<Local, Local>();
+fn records_that_the_daemon_has_taken_are_not_sent_again() {
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Remote, Remote>();
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Remote, Local>();
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Local, Remote>();
+    records_that_the_daemon_has_taken_do_not_go_into_the_next_session::<Local, Local>();
 }

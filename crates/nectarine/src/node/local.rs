@@ -10,7 +10,7 @@ use crossdock_mailbox::client::{self, MailboxError, Message, Put, Wait};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What both sides keep beside the side itself.
+/// The state that both sides keep beside the side itself.
 pub(super) struct Local {
     session: Arc<NodeSession>,
     side: OpenSide,
@@ -39,7 +39,7 @@ impl Local {
         }
     }
 
-    /// What came of a call that waits; none when the time is over.
+    /// The result of a call that waits; none when the time is over.
     #[inline]
     fn unless_late<T, P>(&self, result: Result<T, MailboxError>) -> Result<Option<Carried<T, P>>, Error> {
         match result {

@@ -65,7 +65,7 @@ impl OpenSide {
         (has_credit && inner.link.has_room()) || self.end(inner).is_some()
     }
 
-    /// What the daemon has reported as dropped; an error if it will report nothing more.
+    /// The drops that the daemon has reported; an error if it will report nothing more.
     pub(super) fn dropped(&self, inner: &mut Inner) -> Option<Result<DroppedMessages, Error>> {
         if let Some(dropped) = self.side(inner).and_then(Side::take_dropped) {
             return Some(Ok(dropped));

@@ -24,8 +24,8 @@ pub struct ReaderOptions {
 /// The reading side of a mailbox.
 ///
 /// A message is begun, read in place, and ended; several may be begun before one is ended. A message that is not ended counts
-/// towards the mailbox's bound; over packets, what a reader was sent does not. What a reader has not ended when it is dropped stays in
-/// the mailbox, before the others, for the next reader.
+/// towards the mailbox's bound; over packets, what a reader was sent does not. A message that a reader has not ended
+/// when it is dropped stays in the mailbox, before the others, for the next reader.
 ///
 /// Over packets the same applies to a reader whose process died or whose connection was lost. The end of a message is reported
 /// together with others, so the next reader may get messages again that this one has ended last: each is delivered at least once. By

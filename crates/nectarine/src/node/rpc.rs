@@ -66,7 +66,7 @@ pub enum CallError {
     TooLong {
         /// Its length in bytes.
         bytes: usize,
-        /// What fits, in bytes.
+        /// The fitting length, in bytes.
         most: usize,
     },
     /// The procedure was carried out, and its result is longer than a message may be.
@@ -74,7 +74,7 @@ pub enum CallError {
     ReplyTooLong {
         /// Its length in bytes.
         bytes: usize,
-        /// What fits, in bytes.
+        /// The fitting length, in bytes.
         most: usize,
     },
     /// As many calls wait for their results as may.
@@ -178,7 +178,7 @@ fn check_name(name: &str) -> Result<(), Error> {
     fits.then_some(()).ok_or(Error::ProcedureName { most: MOST_NAME_BYTES })
 }
 
-/// What a message without a header's bytes is too long by: its length and what fits; `None` if that is not the error.
+/// The excess of a message without a header's bytes: its length and what fits; `None` if that is not the error.
 fn too_long(error: &Error) -> Option<(usize, usize)> {
     match *error {
         Error::RemoteTooLong { bytes, most } | Error::Memory(MailboxError::TooLong { bytes, most }) => {

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a dropped node tries to get rid of what was put.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// What the clones of a node share.
+/// The state that the clones of a node share.
 pub(super) struct NodeSession {
     pub(super) settings: Settings,
     pub(super) shared: Arc<Shared>,

@@ -203,8 +203,8 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// A message that is being written, in place: as many bytes as were asked for, less what [`Put::adjust`] left out. What they
-/// hold at first is not said. Dropping it gives it back; nothing is put then.
+/// A message that is being written, in place: as many bytes as were asked for, less what [`Put::adjust`] left out. The
+/// bytes that they hold at first is not said. Dropping it gives it back; nothing is put then.
 pub struct Put(Carried<client::Put, RemotePut>);
 
 impl Put {

@@ -1,4 +1,4 @@
-//! What a subscriber makes of what arrives.
+//! The subscriber's treatment of arrivals.
 
 use super::*;
 use crossdock_format::{FieldSpec, FieldType};

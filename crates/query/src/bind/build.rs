@@ -29,7 +29,7 @@ pub(super) fn or(all: Vec<Expr>) -> Expr {
     junction(all, true)
 }
 
-/// AND is decided by FALSE, OR by TRUE. What follows a deciding constant is never computed; what precedes it matters
+/// AND is decided by FALSE, OR by TRUE. An operand behind a deciding constant is never computed; what precedes it matters
 /// only if it can have a row error.
 fn junction(all: Vec<Expr>, decisive: bool) -> Expr {
     let mut kept: Vec<Expr> = Vec::with_capacity(all.len());

@@ -24,7 +24,7 @@ pub(crate) use parameter::{check_names, set};
 /// The most operations that may stand within each other in one expression; AND, OR and `||` chains count once.
 const MAX_DEPTH: usize = 200;
 
-/// What functions there are; ends every message about one that is not.
+/// The existing functions; ends every message about one that is not.
 const FUNCTIONS: &str = "possible are COALESCE, NULLIF, TRY, CASE and CAST";
 
 /// Plans a query; of one with parameters, with these values, by name.
@@ -74,11 +74,11 @@ fn projection(outputs: Vec<Output>, format: &Format) -> Result<(Projection, Form
     Ok((Projection::Fields(outputs), output))
 }
 
-/// What an expression in the text became.
+/// The result of binding an expression in the text.
 #[derive(Debug)]
 struct Bound<'a> {
     expr: Expr,
-    /// What kind of literal it is, if it is one: a literal takes the type that stands across from it.
+    /// The kind of literal, if it is one: a literal takes the type that stands across from it.
     literal: Literal,
     source: &'a ast::Expr,
 }
@@ -118,7 +118,7 @@ impl<'a> Binder<'a> {
             .iter()
             .position(|condition| matches!(condition.as_constant(), Some(Constant::Bool(false) | Constant::Null)));
         if let Some(never) = never {
-            // What comes after is never asked; what comes before only matters for its row errors.
+            // A later condition is never asked; what comes before only matters for its row errors.
             conditions.truncate(never + 1);
             if !conditions.iter().any(Expr::is_fallible) {
                 conditions.drain(..never);

@@ -23,7 +23,7 @@ impl<'a> Binder<'a> {
 
     pub(super) fn field(&self, index: usize) -> Expr {
         let field = &self.format.fields()[index];
-        // What expressions make of values that SQL has no type for: see `Program`.
+        // The types of expressions on values that SQL has no type for: see `Program`.
         let (ty, nullable) = match field.ty {
             FieldType::Decimal { .. } => (FieldType::F64, field.nullable),
             FieldType::Enum { .. } => (FieldType::String, true),

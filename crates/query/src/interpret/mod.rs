@@ -84,7 +84,7 @@ impl Interpreter {
         Ok(true)
     }
 
-    /// What a condition is for this record: TRUE, FALSE, or `None` for null.
+    /// The value of a condition for this record: TRUE, FALSE, or `None` for null.
     ///
     /// # Errors
     /// A row error; [`EvalError::IllTyped`] for an expression that is no condition.
@@ -157,7 +157,7 @@ impl Interpreter {
     }
 }
 
-/// What a constant expression is, as a constant; `None` if it is a row error (which it then is for every record).
+/// The value of a constant expression, as a constant; `None` if it is a row error (which it then is for every record).
 pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
     let mut made = Vec::new();
     let datum = Walk { record: None, made: &mut made }.value(expr).ok()?;

@@ -5,7 +5,7 @@ use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_query::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node};
 use proptest::prelude::*;
 
-/// What kinds of expressions to make.
+/// The kinds of expressions to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     /// Also what another database does otherwise: numbers as text and back, comparisons of `i64` with `f64`.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How old the sample of the contexts' load may be by which a client is placed.
 const SAMPLE_LASTS: Duration = Duration::from_millis(100);
 
-/// What is known of a context's load.
+/// The known load of a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ContextLoad {
     /// Time in which it worked between the last two samples, in whole eighths of the time between them: what differs by less counts
@@ -28,7 +28,7 @@ fn least_loaded(loads: impl Iterator<Item = ContextLoad>) -> usize {
 }
 
 /// A context that clients can be given to.
-struct Place {
+struct CandidateContext {
     gauges: Arc<ContextGauges>,
     /// Time in which it had worked when the last sample was taken, in ns.
     busy_ns: u64,
@@ -39,7 +39,7 @@ struct Place {
 
 /// Chooses contexts for clients.
 pub(crate) struct Placement {
-    places: Vec<Place>,
+    places: Vec<CandidateContext>,
     /// The context with the mailboxes, tasks, syncs and host conditions.
     home: usize,
     /// Clients that a context takes.
@@ -55,13 +55,13 @@ impl Placement {
         (home, most_clients): (usize, u32),
         now: Instant,
     ) -> Placement {
-        let place = |gauges: Arc<ContextGauges>| Place {
+        let place = |gauges: Arc<ContextGauges>| CandidateContext {
             busy_ns: gauges.busy_ns.get(),
             gauges,
             stuck_at: None,
             load: ContextLoad::default(),
         };
-        let places: Vec<Place> = gauges.into_iter().map(place).collect();
+        let places: Vec<CandidateContext> = gauges.into_iter().map(place).collect();
         debug_assert!(home < places.len(), "the home is one of the contexts");
         Placement { places, home, most_clients, sampled_at: now }
     }
@@ -81,7 +81,7 @@ impl Placement {
 
     /// A client was placed at a context.
     pub(crate) fn note_placed(&mut self, at: usize) {
-        if let Some(Place { load, .. }) = self.places.get_mut(at) {
+        if let Some(CandidateContext { load, .. }) = self.places.get_mut(at) {
             load.new_clients += 1;
             load.clients += 1;
         }

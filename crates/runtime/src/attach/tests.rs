@@ -268,7 +268,7 @@ fn of_too_many_silent_processes_the_oldest_are_refused_and_others_are_let_in() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_with_a_reason() {
+fn a_message_that_is_no_request_is_refused_with_a_reason() {
     let (thread, heard) = thread::<1>(0);
     let with = |at: usize, byte: u8| {
         let mut packet = REQUEST.to_vec();

@@ -1,4 +1,4 @@
-//! What is going on at a stream, in all contexts. Any of them may change and read it.
+//! The activity of a stream, in all contexts. Any of them may change and read it.
 
 use crate::publications::{Taken, TakenCount};
 use crossdock_transport::control::{MAX_LISTED, Position, PublisherId, PublisherPosition};
@@ -11,7 +11,7 @@ const MAX_PUBLISHERS: usize = 1024;
 /// Publishers that have ended and are remembered: a subscriber may not have heard of them yet.
 const MAX_ENDED: usize = 16;
 
-/// What is going on at a stream.
+/// The activity of a stream.
 #[derive(Debug)]
 pub(crate) struct Activity {
     /// Identifies the count of records.
@@ -159,7 +159,7 @@ impl Activity {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What changes whenever [`Activity::position`] does.
+    /// The version that changes whenever [`Activity::position`] does.
     pub(crate) fn version(&self) -> (u64, u64) {
         (self.records.load(Ordering::Relaxed), self.changes.load(Ordering::Relaxed))
     }

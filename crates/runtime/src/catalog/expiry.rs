@@ -22,7 +22,7 @@ struct Rule {
     report: Report,
 }
 
-/// What is known of unused streams and versions.
+/// The known times of unused streams and versions.
 #[derive(Default)]
 pub(super) struct Expiry {
     rule: Option<Rule>,

@@ -190,7 +190,7 @@ impl Catalog {
     /// Whether a format could be the next version of a stream, by the stream's policy.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     pub(crate) fn check_format(&self, stream: &str, format: &Format) -> Result<(), RegistryError> {
         self.registry.check(stream, format)
     }

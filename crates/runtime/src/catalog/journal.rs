@@ -1,4 +1,4 @@
-//! What of the catalog is kept: its changes go to the state thread, and requests wait until theirs is on disk.
+//! The kept part of the catalog: its changes go to the state thread, and requests wait until theirs is on disk.
 
 use super::Catalog;
 use crate::refusal::refuse;

@@ -107,7 +107,7 @@ impl Catalog {
         }
     }
 
-    /// Takes in the kept state; returns the entries that no longer fit, in words. What changes from then on is written
+    /// Takes in the kept state; returns the entries that no longer fit, in words. Each later change is written
     /// down by `state`, if there is one.
     pub(crate) fn restore(&mut self, registry: &Registry, state: Option<StateSide>) -> Vec<String> {
         let mut complaints = Vec::new();

@@ -72,7 +72,7 @@ pub(crate) struct StreamEntry {
 }
 
 impl StreamEntry {
-    /// What is going on at it.
+    /// Its activity.
     #[inline]
     pub(crate) fn activity(&self) -> &Activity {
         &self.activity

@@ -230,7 +230,7 @@ fn a_format_without_a_record_is_forgotten_with_its_last_publication() {
         catalog.registry.stream("strict").map(|stream| (stream.policy(), stream.versions().len())),
         Some((Policy::Full, 0))
     );
-    // What a kept conversion reads stays.
+    // A format that a kept conversion reads stays.
     let number = begin(&mut catalog, "kept", &two);
     catalog.register(Owner::Kept, "kept", Compiled::new(&two, &one, "rename b a").unwrap()).unwrap();
     end(&mut catalog, number, &two);
@@ -247,7 +247,7 @@ fn one_origin_cannot_bring_all_formats_of_a_stream() {
     assert_eq!((first.iter().filter(|was_taken| **was_taken).count(), first.last()), (48, Some(&false)));
     let refusal = catalog.publish_as(one, "s", &formats[49]).unwrap_err();
     assert!(refusal.message.contains("user 1 has brought 48 formats of stream `s`"), "{}", refusal.message);
-    // What is there already may be published all the same, as may another stream's.
+    // A version that is there already may be published all the same, as may another stream's.
     catalog.publish_as(one, "s", &formats[0]).unwrap();
     catalog.publish_as(one, "t", &formats[49]).unwrap();
     assert!(formats[48..].iter().all(|format| catalog.publish_as(other, "s", format).is_ok()));
@@ -482,7 +482,7 @@ fn versions_that_a_policy_a_handler_a_conversion_or_a_subscription_refers_to_do_
     catalog.expire(start + 25 * hour);
     assert_eq!(removed(), ["none:v1", "none:v2", "session:v1"]);
 
-    // What refers to them ends. A version that a conversion left stays guarded.
+    // The objects that refer to them end. A version that a conversion left stays guarded.
     catalog.set_policy("policy", Policy::None).unwrap();
     catalog.disclaim(claimed);
     catalog.end_owner(7);

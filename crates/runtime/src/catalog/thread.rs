@@ -49,7 +49,7 @@ impl CatalogHandle {
         let _ = self.jobs.send(Job::Request(Box::new(request)));
     }
 
-    /// Makes a request, and waits for its answer. What it changed is on its way to all contexts then.
+    /// Makes a request, and waits for its answer. Its changes are on their way to all contexts then.
     ///
     /// # Errors
     /// The catalog has stopped.

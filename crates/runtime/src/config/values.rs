@@ -132,7 +132,7 @@ const MOST_NAME_BYTES: usize = 255;
 /// A name, unless it is too long or has characters that no name has.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the name.
 pub fn checked_name<E: de::Error>(name: String) -> Result<String, E> {
     if (1..=MOST_NAME_BYTES).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_control()) {
         return Ok(name);

@@ -1,5 +1,5 @@
-//! What comes of a stream to a context, from sessions, nodes and other contexts, and where it goes from there: to the nodes that
-//! read the stream here, to sessions, and by edges to other contexts.
+//! The batches of a stream at a context, from sessions, nodes and other contexts, and where they go from there: to the
+//! nodes that read the stream here, to sessions, and by edges to other contexts.
 
 use crate::graph::NodeId;
 use crate::graph::bounds::{ARRIVED_BATCHES, QUEUE_BATCHES};
@@ -150,7 +150,7 @@ impl Graph {
         let nodes = self.here.iter().filter_map(|id| self.present_node(*id));
         let mut publishers = Some(0);
         for node in nodes.filter(|node| node.makes() == Some(makes)) {
-            // What waits for one that comes from another context comes with it.
+            // The batches for one that comes from another context come with it.
             let is_coming = node.condition == Condition::Waiting && node.instances.is_empty();
             let mut inputs = node.inputs.iter().map(|input| self.has_more(node, input));
             match !node.spill.is_empty() || inputs.clone().any(|has_more| has_more == Some(true)) {
@@ -170,7 +170,7 @@ impl Graph {
         let reads = port.readers.iter().any(|reader| reader.id == node.id);
         match publishers {
             _ if waits || !port.held.is_empty() => Some(true),
-            // What it is to read is known when the port has changed.
+            // The streams that it is to read are known when the port has changed.
             _ if !reads => None,
             Some(0) if port.next.is_some() => None,
             publishers => publishers.map(|publishers| publishers > 0),
@@ -206,7 +206,7 @@ impl Graph {
             room = room.min(edge.room());
         }
         if port.next.as_ref().is_some_and(|next| !self.awaits_maker(next) && port.awaits_change(next)) {
-            // What is made here from now on comes after the marker.
+            // A batch that is made here from now on comes after the marker.
             room = 0;
         }
         self.put_port_back(stream, port);
@@ -362,7 +362,7 @@ impl Graph {
         let has_ended = port.publishers == Some(0);
         self.put_port_back(stream, port);
         if has_ended {
-            // What is made of it follows with the end in the readers' queues.
+            // The output of it follows with the end in the readers' queues.
             return;
         }
         let mut at = 0;
@@ -428,7 +428,7 @@ impl Graph {
         debug_assert!(feed.is_some(), "what came by a feed is worked on before the port changes");
         let Some(feed) = feed else { return };
         feed.publishers = said.count;
-        // What was lost before the feed has said so for the first time is none of those who read here.
+        // A loss before the feed has reported for the first time is none of those who read here.
         let before = feed.losses.replace(said.losses).unwrap_or(said.losses);
         self.note_losses(stream, said.losses.saturating_sub(before), false);
     }
@@ -467,7 +467,7 @@ impl Graph {
     /// The next item that came by an edge, and the position of its feed.
     fn pop_feed(&mut self, stream: u32, ws: &mut Workspace) -> Option<(usize, Item)> {
         let port = self.port(stream)?;
-        // What is before an awaited marker is taken in, room or not: it holds the same buffers here as in the ring.
+        // A batch before an awaited marker is taken in, room or not: it holds the same buffers here as in the ring.
         let awaits_marker = port.next.as_ref().is_some_and(|next| !next.marked_feeds.is_empty());
         let is_ready = port.feeds.iter().any(|feed| feed.marker.is_none());
         if !is_ready || !(awaits_marker || self.room_here(stream, Origin::Context) > 0) {

@@ -1,4 +1,4 @@
-//! What a graph knows of its work in case of a panic.
+//! The graph's knowledge of its work in case of a panic.
 
 use crate::graph::NodeId;
 

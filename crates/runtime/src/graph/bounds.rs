@@ -54,7 +54,7 @@ impl HoldLimits {
     }
 }
 
-/// What waits for conversions in all nodes.
+/// The batches that wait for conversions in all nodes.
 #[derive(Debug)]
 pub(crate) struct Holding {
     pub(crate) limits: HoldLimits,
@@ -102,8 +102,8 @@ pub(crate) fn session_batches(incoming: usize, own: usize) -> usize {
 }
 
 /// Batches that may wait for a session from one of `streams` streams, `most` at most, where `batches` may wait for all
-/// sessions: an even share, as sessions that read one stream wait for the same batches. What a node converts for
-/// sessions is a stream of its own here.
+/// sessions: an even share, as sessions that read one stream wait for the same batches. The output of a node that
+/// converts for sessions is a stream of its own here.
 pub(crate) fn session_limit(batches: usize, streams: usize, most: usize) -> usize {
     (batches / streams.max(1)).min(most).max(LEAST_SESSION_QUEUE)
 }

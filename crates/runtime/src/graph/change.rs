@@ -30,7 +30,7 @@ pub(crate) struct Part {
     pub(crate) change: u64,
     /// New nodes; those that come from another context wait for their state.
     pub(crate) nodes: Nodes,
-    /// What becomes of nodes that are here.
+    /// The changes of nodes that are here.
     pub(crate) changes: Vec<(NodeId, Then)>,
     pub(crate) ports: PortChanges,
     /// Nodes and streams whose markers are awaited, once it is committed.
@@ -112,7 +112,7 @@ pub(crate) enum Op {
     Parameters { node: NodeId, values: Vec<(u64, ParameterValues)>, refused: u32 },
     /// A node's scheduling policy.
     Policy { node: NodeId, policy: SchedulingPolicy },
-    /// What happens to batches of a stream for which the edge to a context has no room.
+    /// The policy for batches of a stream for which the edge to a context has no room.
     Overflow { stream: u32, to: ContextIndex, overflow: Overflow },
     /// How many batches may wait in each queue.
     Limit(usize),
@@ -123,7 +123,7 @@ pub(crate) enum Op {
     Hold { node: NodeId, is_held: bool },
 }
 
-/// What a context is to do.
+/// An order to a context.
 pub(crate) enum Order {
     /// Takes in its part in a change.
     Prepare(Box<Part>),
@@ -139,7 +139,7 @@ pub(crate) enum Order {
     Now(Vec<Op>),
 }
 
-/// What a context has done.
+/// The report of a context.
 pub(crate) enum Report {
     Prepared,
     /// With the part, where it had one, to be dropped.
@@ -167,15 +167,15 @@ pub(crate) struct Orders {
     pub(super) fetched: Option<(u64, Order)>,
     /// The report on the order that is being carried out, should that fail: nobody is to wait for it.
     pub(super) owed: Option<(u64, Report)>,
-    /// What is done next, one step a turn.
-    pub(super) steps: VecDeque<Step>,
+    /// The next steps, one step a turn.
+    pub(super) steps: VecDeque<ChangeStep>,
     #[expect(clippy::vec_box, reason = "a part came in its box, and goes back in it")]
     prepared: Vec<Box<Part>>,
 }
 
 /// One step of a change, which is all that a turn does of it: each takes memory, or code, that this core has not at hand.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum ChangeStep {
     /// Reads through a piece of a part that has come.
     Warm { number: u64, part: Box<Part>, piece: usize },
     /// A change that is in place takes effect, where no marker has to be awaited.
@@ -254,7 +254,7 @@ impl Graph {
     fn carry_out(&mut self, number: u64, order: Order) {
         self.orders.owed = order.report_at_least().map(|report| (number, report));
         match order {
-            Order::Prepare(part) => self.orders.steps.push_back(Step::Warm { number, part, piece: 0 }),
+            Order::Prepare(part) => self.orders.steps.push_back(ChangeStep::Warm { number, part, piece: 0 }),
             Order::Cancel(change) => {
                 let part = self.prepared(change);
                 self.report(number, Report::Cancelled { _part: part });
@@ -300,7 +300,7 @@ impl Graph {
         let change = part.change;
         self.commits.push(Commit { number, part });
         self.put_in_place(change);
-        self.orders.steps.push_back(Step::TakeEffect(change));
+        self.orders.steps.push_back(ChangeStep::TakeEffect(change));
     }
 
     /// Puts in place what is left of a part, one after the other: a panic takes one of them at most. Each is awaited before it is
@@ -342,20 +342,20 @@ impl Graph {
         }
     }
 
-    fn take_step(&mut self, step: Step) {
+    fn take_step(&mut self, step: ChangeStep) {
         match step {
             // A handler that panics here is as good as one that is not warm: if it does so again at work, that is its fault.
-            Step::Warm { number, mut part, piece } => {
+            ChangeStep::Warm { number, mut part, piece } => {
                 match catch_unwind(AssertUnwindSafe(|| part.warm(piece))).unwrap_or(true) {
-                    true => self.orders.steps.push_front(Step::Warm { number, part, piece: piece + 1 }),
+                    true => self.orders.steps.push_front(ChangeStep::Warm { number, part, piece: piece + 1 }),
                     false => {
                         self.orders.prepared.push(part);
                         self.report(number, Report::Prepared);
                     }
                 }
             }
-            Step::TakeEffect(change) => self.take_effect(change),
-            Step::Report => self.complete(),
+            ChangeStep::TakeEffect(change) => self.take_effect(change),
+            ChangeStep::Report => self.complete(),
         }
     }
 
@@ -602,7 +602,7 @@ impl Graph {
 
     fn note_complete(&mut self, change: u64) {
         if self.committed(change).is_some_and(|part| part.is_complete()) {
-            self.orders.steps.push_back(Step::Report);
+            self.orders.steps.push_back(ChangeStep::Report);
         }
     }
 
@@ -675,7 +675,7 @@ fn first<T>(of: &mut Vec<T>) -> Option<T> {
 }
 
 impl Order {
-    /// What is reported on it whatever comes of it, if it is carried out at once and for good.
+    /// The report on it in any case, if it is carried out at once and for good.
     pub(super) fn report_at_least(&self) -> Option<Report> {
         match self {
             Order::Prepare(_) | Order::Commit(_) => None,

@@ -65,7 +65,7 @@ impl Graph {
         self.routings += 1;
     }
 
-    /// How each format comes to a session from now on. What came before goes first.
+    /// How each format comes to a session from now on. Earlier records go first.
     pub(crate) fn route(&mut self, key: usize, takes: Vec<(u64, Take)>, stock: &mut Stock) {
         #[cfg(test)]
         self.panic_in_route_if_wanted();
@@ -144,8 +144,8 @@ impl Graph {
         id
     }
 
-    /// A node takes these formats from now on. What waits of others goes the way that it would have gone `before`, as it
-    /// came while there was one. Chains that the node has already go on.
+    /// A node takes these formats from now on. A waiting record of others goes the way that it would have gone
+    /// `before`, as it came while there was one. Chains that the node has already go on.
     fn set_takes(&mut self, id: NodeId, takes: Vec<(u64, Take)>, before: &[(u64, Take)], stock: &mut Stock) {
         let Some(node) = self.present_node_mut(id) else { return };
         let waiting: Vec<u64> = node.waiting_formats().collect();
@@ -364,7 +364,7 @@ impl Graph {
         input
     }
 
-    /// What the node of a session has of it.
+    /// The session part of a session's node.
     #[inline]
     #[track_caller]
     pub(super) fn session_end(&mut self, id: NodeId) -> Option<&mut SessionEnd> {
@@ -373,7 +373,7 @@ impl Graph {
         session
     }
 
-    /// What a source of a session has as such.
+    /// The conversion part of a session's source.
     #[track_caller]
     fn convert_end(&mut self, id: NodeId) -> Option<&mut ConvertEnd> {
         let end = self.present_node_mut(id).and_then(Node::convert_mut);
@@ -396,7 +396,7 @@ impl Graph {
     }
 }
 
-/// What passes through these nodes.
+/// The passage of batches through these nodes.
 impl Graph {
     /// Whether a batch of a stream is to go to a session that accepts certain formats only, unchanged and at once.
     pub(super) fn takes_now(&mut self, reader: NodeId, batch: &Batch) -> bool {
@@ -444,7 +444,7 @@ impl Graph {
         let holds = end.held.0 > 0;
         let Some(input) = inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
         match () {
-            // What came before it waits as a copy.
+            // A batch that came before it waits as a copy.
             () if holds => self.hold(id, batch, 0),
             () if drops && input.is_full_for(batch, limit) => self.lose(id, Loss::QueueFull, batch.len() as u64),
             () => {
@@ -473,7 +473,7 @@ impl Graph {
         }
     }
 
-    /// What a node has made goes to its sessions.
+    /// The output of a node goes to its sessions.
     pub(super) fn hand_to_sessions(&mut self, readers: &[NodeId], batch: Batch, ws: &mut Workspace) {
         let batch = ws.spares.share(batch);
         readers.iter().for_each(|reader| self.enqueue_shared(*reader, &batch));
@@ -516,7 +516,7 @@ impl Graph {
             return None;
         }
         let spare = spare_buffers(ws.large_buffers).max(1);
-        // What has spilled may be longer than a large buffer.
+        // A record that has spilled may be longer than a large buffer.
         if needs_room && !(ws.pool.has_free(PIECE_BYTES, spare) && ws.pool.has_free(spilled_bytes, 1)) {
             self.list(id);
             return None;

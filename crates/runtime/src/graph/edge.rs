@@ -106,7 +106,7 @@ pub(crate) struct Publishers {
     pub(crate) losses: u32,
 }
 
-/// What is in a queue, in the order in which it was put in.
+/// An item of a queue, in the order in which it was put in.
 #[derive(Debug)]
 pub(crate) enum Item {
     Batch(Queued),
@@ -142,7 +142,7 @@ impl Item {
     }
 }
 
-/// What happens to a batch for which an edge has no room.
+/// The policy for a batch for which an edge has no room.
 #[derive(Clone, Debug)]
 pub(crate) enum Overflow {
     /// The stream gets no credit until there is room.

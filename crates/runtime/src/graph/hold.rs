@@ -150,7 +150,7 @@ impl Graph {
     }
 
     /// Holds what waits to its bounds, after some has joined it in a node: over the bound of all, the node with the most
-    /// loses some. What can leave, and for a session that withholds credit, has no other bound than that credit.
+    /// loses some. A record that can leave, and for a session that withholds credit, has no other bound than that credit.
     fn bound_held(&mut self, pushed: NodeId) {
         let HoldLimits { bytes, total_bytes, .. } = self.holding.limits;
         loop {
@@ -193,7 +193,7 @@ impl Graph {
         let before_ns = (now_ns + 1).saturating_sub(longest_ns);
         let mut next_ns = u64::MAX;
         for id in (0..self.converts.len()).map(NodeId::of_convert) {
-            // What can leave is not dropped any more.
+            // A record that can leave is not dropped any more.
             if self.node(id).is_none_or(Node::converts) {
                 continue;
             }

@@ -50,7 +50,7 @@ const FIRST_CONVERT: u32 = 1 << 30;
 
 /// Which kind a node is of, and its place among these.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum NodeKind {
     /// A handler, which the managers put in.
     Handler(usize),
     /// A subscription's.
@@ -68,7 +68,7 @@ impl NodeId {
 
     /// The key of the subscription whose node it is, if it is one's.
     pub(crate) fn subscription(self) -> Option<usize> {
-        if let Kind::Session(key) = self.kind() { Some(key) } else { None }
+        if let NodeKind::Session(key) = self.kind() { Some(key) } else { None }
     }
 
     /// The node that converts for sessions, by its place among these.
@@ -77,11 +77,11 @@ impl NodeId {
     }
 
     #[inline]
-    fn kind(self) -> Kind {
+    fn kind(self) -> NodeKind {
         match self.0 {
-            number if number & FIRST != 0 => Kind::Session((number & !FIRST) as usize),
-            number if number & FIRST_CONVERT != 0 => Kind::Convert((number & !FIRST_CONVERT) as usize),
-            number => Kind::Handler(number as usize),
+            number if number & FIRST != 0 => NodeKind::Session((number & !FIRST) as usize),
+            number if number & FIRST_CONVERT != 0 => NodeKind::Convert((number & !FIRST_CONVERT) as usize),
+            number => NodeKind::Handler(number as usize),
         }
     }
 }

@@ -106,7 +106,7 @@ pub(crate) enum Condition {
     Ending,
 }
 
-/// What a change makes of a node, after the marker in each of its inputs.
+/// A change of a node, after the marker in each of its inputs.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// It goes on here.
@@ -311,7 +311,7 @@ pub(crate) enum Take {
     Refuse,
 }
 
-/// What the context is to report to a subscriber, by the subscription's key.
+/// A report for a subscriber, by the subscription's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Records of this format came, which does not come to it now.
@@ -320,7 +320,7 @@ pub(crate) enum Event {
     Lost { key: usize },
 }
 
-/// What a node has of its session.
+/// The part of a node in its session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEnd {
     /// The subscription's key.
@@ -337,7 +337,7 @@ pub(crate) struct SessionEnd {
     pub(super) skips: bool,
 }
 
-/// What a node has that converts records for sessions.
+/// The part of a node that converts records for sessions.
 #[derive(Debug, Default)]
 pub(crate) struct ConvertEnd {
     /// The formats that it takes from its stream's port, by id, each [`Take::Direct`] or [`Take::Convert`]; none where its
@@ -447,7 +447,7 @@ impl Node {
         }
     }
 
-    /// What it has of its session, if it ends in one.
+    /// Its part in its session, if it ends in one.
     #[inline]
     pub(crate) fn session(&self) -> Option<&SessionEnd> {
         if let Destination::Session(session) = &self.destination { Some(session) } else { None }
@@ -459,7 +459,7 @@ impl Node {
         if let Destination::Session(session) = &mut self.destination { Some(session) } else { None }
     }
 
-    /// What it has as one that converts for sessions, if it does.
+    /// Its part as one that converts for sessions, if it does.
     #[inline]
     pub(super) fn convert(&self) -> Option<&ConvertEnd> {
         if let Destination::Convert(end) = &self.destination { Some(end) } else { None }
@@ -512,14 +512,14 @@ impl Node {
         for _ in 0..self.inputs.len() {
             let at = self.next_input % self.inputs.len();
             self.next_input = self.next_input.wrapping_add(1);
-            // What is behind a marker waits.
+            // An item behind a marker waits.
             let Some(input) = self.inputs.get_mut(at).filter(|input| !input.is_held) else { continue };
             let is_known = match input.queue.front() {
                 None => continue,
                 Some(Item::Batch(batch)) => {
                     drops || self.instances.iter().any(|instance| instance.format == batch.format)
                 }
-                // What is held becomes a batch before it is its turn.
+                // A held record becomes a batch before it is its turn.
                 Some(Item::Held(_)) => false,
                 Some(Item::End(_) | Item::Publishers(_) | Item::Marker(_)) => true,
             };
@@ -603,7 +603,7 @@ impl Node {
         self.gauges.faults.add(1);
     }
 
-    /// What it ran on has panicked, or it did not return. One that converts goes on with other formats.
+    /// Its handler has panicked, or it did not return. One that converts goes on with other formats.
     #[cold]
     pub(super) fn fail(&mut self) {
         match self.convert().is_some() {
@@ -644,7 +644,7 @@ impl Node {
         lost
     }
 
-    /// What a record takes is not known from now on: its handlers are others, or work otherwise.
+    /// The time of a record is not known from now on: its handlers are others, or work otherwise.
     pub(crate) fn forget_cost(&mut self) {
         // A swap stops the stream for no system call: if the next run takes long, the one after it is timed in processor time.
         (self.measured_records, self.may_be_long) = (0, false);
@@ -660,7 +660,7 @@ impl Node {
         }
     }
 
-    /// Takes over from the node that it was at another context: its handlers, and what waited for it. What is left there
+    /// Takes over from the node that it was at another context: its handlers, and what waited for it. Anything left there
     /// is to be dropped.
     pub(crate) fn arrive(&mut self, before: &mut Node) {
         debug_assert!(self.instances.is_empty(), "its instances come with it");

@@ -74,7 +74,7 @@ pub(crate) struct Port {
     /// Whether the readers have the end in their queues: those that take all of it, and those that take only what is published or
     /// made here.
     have_ended: [bool; 2],
-    /// What it becomes when all markers of a change have come.
+    /// Its next state when all markers of a change have come.
     pub(crate) next: Option<Box<PortChange>>,
 }
 
@@ -126,7 +126,7 @@ impl Port {
         self.feeds.iter_mut().filter(is_mine).for_each(|feed| (feed.marker, feed.publishers) = (None, None));
         std::mem::swap(&mut self.readers, &mut next.readers);
         (self.is_delivered, self.is_made) = (next.is_delivered, next.is_made);
-        // What has begun to read has not heard of an end before.
+        // A new reader has not heard of an end before.
         (self.is_settled, self.have_ended) = (false, [false; 2]);
         self.was_published &= self.is_made;
         self.next.take()
@@ -167,7 +167,7 @@ pub(crate) struct PortChange {
     pub(crate) marked_readers: Vec<NodeId>,
     /// New edges.
     pub(crate) edges: Vec<Sender>,
-    /// What happens from then on at edges that stay, where they have no room.
+    /// The new policies at edges that stay, where they have no room.
     pub(crate) overflows: Vec<(ContextIndex, Overflow)>,
     /// Contexts whose edge gets a marker, and those among them whose edge ends with it.
     pub(crate) marked_edges: Vec<ContextIndex>,

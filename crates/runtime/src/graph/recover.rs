@@ -6,12 +6,12 @@
 
 use crate::graph::at_work::AtWork;
 use crate::graph::build::{BatchBuilder, Workspace};
-use crate::graph::change::Step;
+use crate::graph::change::ChangeStep;
 use crate::graph::gauges::Loss;
 use crate::graph::node::{Destination, Node, Turn};
 use crate::graph::port::Port;
 use crate::graph::serve::Graph;
-use crate::graph::{Kind, NodeId};
+use crate::graph::{NodeId, NodeKind};
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -93,7 +93,7 @@ impl Graph {
         at_work.map(|(node, _)| node)
     }
 
-    /// What was in work is lost: the records, and its node's handler with its state. The node, and the number of records.
+    /// The batch in work is lost: the records, and its node's handler with its state. The node, and the number of records.
     pub(crate) fn give_up(&mut self) -> Option<(NodeId, u64)> {
         let AtWork { node: id, records, after } = self.at_work.take()?;
         self.gauges.running.set(0);
@@ -119,7 +119,7 @@ impl Graph {
             }
         }
         self.here
-            .retain(|id| matches!(id.kind(), Kind::Handler(at) if self.nodes.get(at).is_some_and(Option::is_some)));
+            .retain(|id| matches!(id.kind(), NodeKind::Handler(at) if self.nodes.get(at).is_some_and(Option::is_some)));
     }
 
     /// The next `ports` changes of ports and `nodes` of nodes panic, while they have them in hand.
@@ -167,9 +167,9 @@ impl Graph {
     fn is_named(&self, id: NodeId) -> bool {
         let mut ports = self.ports.iter().flatten();
         match id.kind() {
-            Kind::Handler(_) => self.here.contains(&id),
-            Kind::Session(_) => ports.any(|port| port.sessions.contains(&id)),
-            Kind::Convert(_) => ports.any(|port| port.converts.contains(&id)),
+            NodeKind::Handler(_) => self.here.contains(&id),
+            NodeKind::Session(_) => ports.any(|port| port.sessions.contains(&id)),
+            NodeKind::Convert(_) => ports.any(|port| port.converts.contains(&id)),
         }
     }
 
@@ -194,7 +194,7 @@ impl Graph {
     fn resume_changes(&mut self) {
         self.settle_changes();
         let changes = self.commits.iter().map(|commit| commit.part.change);
-        self.orders.steps.extend(changes.map(Step::TakeEffect));
-        self.orders.steps.push_back(Step::Report);
+        self.orders.steps.extend(changes.map(ChangeStep::TakeEffect));
+        self.orders.steps.push_back(ChangeStep::Report);
     }
 }

@@ -19,7 +19,7 @@ use crossdock_transport::MAX_MESSAGE_BYTES;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// What one batch in `MEASURED_EVERY` takes is measured, and every batch that is expected to take at least `LONG_NS`. Of the
+/// The time of one batch in `MEASURED_EVERY` is measured, and that of every batch that is expected to take at least `LONG_NS`. Of the
 /// long ones it is the processor time; the others are hardly ever interrupted, and a system call would take as long as they.
 const MEASURED_EVERY: u32 = 8;
 const LONG_NS: f32 = 100_000.0;
@@ -71,7 +71,7 @@ pub(crate) struct Job {
     /// When it was begun, if what it takes is measured.
     began: Option<Began>,
     row_errors: u64,
-    /// What joined the session's queue, where the node ends in one.
+    /// The records that joined the session's queue, where the node ends in one.
     sent: Option<Sent>,
 }
 
@@ -311,7 +311,8 @@ impl Graph {
         node.gauges.records_in.add(records);
         node.gauges.bytes_in.add(bytes);
         if node.makes().is_none() {
-            // What queries and conversions take counts as the network's work at its context: their load is booked at admission.
+            // The time of queries and conversions counts as the network's work at its context: their load is booked at
+            // admission.
             return node.gauges.batches_in.add(u64::from(from == 0));
         }
         self.gauges.records_in.add(records);
@@ -482,7 +483,7 @@ fn longest(handler: &dyn Handler, batch: &Batch) -> usize {
     longest_made(batch).max(known.unwrap_or(0))
 }
 
-/// What found no buffer waits in the node.
+/// A record that found no buffer waits in the node.
 #[inline]
 fn keep_spill(node: &mut Node, output: u64, ws: &mut Workspace) {
     if !ws.builder.spill.is_empty() {
@@ -546,8 +547,8 @@ fn portion(node: &Node, batch: &Batch, done: usize, room: usize, ws: &mut Worksp
     done + some.clamp(1, records)
 }
 
-/// Records that a handler has done within the time of a run, one at least, and not many more than it was measured on. What
-/// queries and conversions may take was settled when they were admitted.
+/// Records that a handler has done within the time of a run, one at least, and not many more than it was measured on.
+/// The time that queries and conversions may take was settled when they were admitted.
 #[inline]
 fn soon_done(node: &Node, most: RunTime) -> usize {
     if node.makes().is_none() {

@@ -14,7 +14,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node, RunTime};
 use crate::graph::port::Port;
 use crate::graph::shed::LoadShedder;
-use crate::graph::{ContextIndex, Kind, MAX_CONTEXTS, NodeId};
+use crate::graph::{ContextIndex, MAX_CONTEXTS, NodeId, NodeKind};
 use crossdock_device::{Doorbell, thread_time_ns};
 use crossdock_mailbox::Batch;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Results for sessions leave before work is begun that takes longer than this, in ns.
 const DELIVER_NS: f32 = 20_000.0;
 
-/// What a node does next.
+/// The next step of a node.
 pub(super) struct Next {
     pub(super) node: NodeId,
     /// The input's position.
@@ -48,11 +48,11 @@ pub(crate) struct Graph {
     /// Batches that may wait for all sessions, and for one from one stream.
     pub(super) session_batches: usize,
     pub(super) session_limit: usize,
-    /// What waits for conversions.
+    /// The records that wait for conversions.
     pub(super) holding: Holding,
     /// How often routes were taken in.
     pub(super) routings: u64,
-    /// What the context is to report to subscribers.
+    /// The reports for subscribers.
     pub(super) events: VecDeque<Event>,
     /// The nodes that are here, in the order in which they came.
     pub(super) here: Vec<NodeId>,
@@ -98,7 +98,7 @@ pub(crate) struct Graph {
     pub(super) shedder: LoadShedder,
     /// About how long the longest of the last runs took, in ns.
     pub(super) step_ns: u64,
-    /// What reading the thread's processor time takes of it, in ns.
+    /// The time of it that reading the thread's processor time takes, in ns.
     pub(super) clock_ns: u64,
     /// Batches that may wait in each queue here.
     pub(super) limit: usize,
@@ -218,7 +218,7 @@ impl Graph {
 
     /// Moves on what waited for room, and lets publishers go on where there is some.
     fn tidy_queues(&mut self, ws: &mut Workspace) {
-        // What is on its way goes before what comes, and before its markers.
+        // A batch on its way goes before those that come, and before its markers.
         for at in (0..if self.ready.is_empty() { self.fed.len() } else { 0 }).rev() {
             if let Some(stream) = self.fed.get(at).copied() {
                 self.pull(stream, ws);
@@ -404,7 +404,7 @@ impl Graph {
         }
     }
 
-    /// Whether what a stalled node waits for comes without a doorbell: time, or room in another context. What waits
+    /// Whether what a stalled node waits for comes without a doorbell: time, or room in another context. A batch that waits
     /// for a session goes on with what the session's peer sends.
     fn waits_elsewhere(&mut self, id: NodeId) -> bool {
         let Some(node) = self.present_node(id) else { return false };
@@ -470,7 +470,7 @@ impl Graph {
             all += waiting;
             self.set_node(node);
         }
-        // What comes by an edge counts once here, however many nodes it is for.
+        // A batch that comes by an edge counts once here, however many nodes it is for.
         for at in 0..self.fed.len() {
             let stream = self.fed.get(at).copied().unwrap_or_default();
             let is_read = self.port(stream).is_some_and(|port| port.readers.iter().any(|reader| !reader.reads_own));
@@ -493,9 +493,9 @@ impl Graph {
     #[inline]
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         let (nodes, at) = match id.kind() {
-            Kind::Handler(at) => (&self.nodes, at),
-            Kind::Session(at) => (&self.sessions, at),
-            Kind::Convert(at) => (&self.converts, at),
+            NodeKind::Handler(at) => (&self.nodes, at),
+            NodeKind::Session(at) => (&self.sessions, at),
+            NodeKind::Convert(at) => (&self.converts, at),
         };
         nodes.get(at)?.as_deref()
     }
@@ -555,9 +555,9 @@ impl Graph {
     #[inline]
     fn places(&mut self, id: NodeId) -> (&mut Vec<Option<Box<Node>>>, usize) {
         match id.kind() {
-            Kind::Handler(at) => (&mut self.nodes, at),
-            Kind::Session(at) => (&mut self.sessions, at),
-            Kind::Convert(at) => (&mut self.converts, at),
+            NodeKind::Handler(at) => (&mut self.nodes, at),
+            NodeKind::Session(at) => (&mut self.sessions, at),
+            NodeKind::Convert(at) => (&mut self.converts, at),
         }
     }
 
@@ -608,7 +608,7 @@ impl Graph {
     }
 }
 
-/// What reading a thread's processor time takes of it, in ns: the least of some readings.
+/// The time that reading a thread's processor time takes, in ns: the least of some readings.
 fn clock_ns() -> u64 {
     (0..64)
         .map(|_| {

@@ -12,12 +12,12 @@ use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, Schedu
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
-use crate::graph::{Kind, NodeId};
+use crate::graph::{NodeId, NodeKind};
 use crossdock_engine::{Handler, Sink};
 use crossdock_mailbox::{Batch, Selection};
 use std::sync::Arc;
 
-/// What a session takes now.
+/// The room of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// The approximate number of packets, at least one.
@@ -30,7 +30,7 @@ pub(crate) enum Room {
 
 /// The sessions of a context, as the nodes that end in them see them. Subscriptions are known by their keys.
 pub(crate) trait Egress {
-    /// What the session of a subscription takes now, if the next record has `bytes` bytes, or 0 if that is not known.
+    /// The present room of the session of a subscription, if the next record has `bytes` bytes, or 0 if that is not known.
     fn room(&mut self, key: usize, bytes: usize) -> Room;
 
     /// Runs a subscription's query; its records join the session's queue, and those for which there is no buffer the
@@ -61,7 +61,7 @@ impl SessionRun<'_> {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) outcome: Outcome,
@@ -74,7 +74,7 @@ pub(crate) struct Sent {
     pub(crate) too_long: u64,
 }
 
-/// What a session's node, or one that converts for sessions, has done; the subscription's key.
+/// The result of a session's node, or one that converts for sessions, has done; the subscription's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionStep {
     /// It has worked on a batch, or on a part of one.
@@ -142,7 +142,7 @@ impl Graph {
         self.share_sessions();
     }
 
-    /// What waits for all sessions may hold this many batches.
+    /// The batches that wait for all sessions may be this many.
     pub(crate) fn limit_sessions(&mut self, batches: usize) {
         self.session_batches = batches;
         self.share_sessions();
@@ -187,7 +187,7 @@ impl Graph {
         self.wake(NodeId::of_subscription(key));
     }
 
-    /// What a node has waited for may be there. The node of a subscription may have gone with its peer.
+    /// The awaited room of a node may be there. The node of a subscription may have gone with its peer.
     pub(super) fn wake(&mut self, id: NodeId) {
         if let Some(node) = self.node_mut(id)
             && node.turn == Turn::Awaited
@@ -307,8 +307,8 @@ impl Graph {
         for _ in 0..self.listed.len() {
             let id = self.listed.pop_front()?;
             let step = match id.kind() {
-                Kind::Convert(_) => self.step_convert(id, ws),
-                Kind::Session(_) | Kind::Handler(_) => self.step_session(id, egress, ws),
+                NodeKind::Convert(_) => self.step_convert(id, ws),
+                NodeKind::Session(_) | NodeKind::Handler(_) => self.step_session(id, egress, ws),
             };
             if let Some(step) = step {
                 return Some(step);

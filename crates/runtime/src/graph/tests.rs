@@ -521,7 +521,7 @@ fn random_changes(seed: u64, changes: usize, (patient, panics): (bool, bool)) {
             Err(NotChanged::Unanswered { .. }) => assert!(!patient, "seed {seed}: a context does not answer"),
             Err(refused) => panic!("seed {seed}: {refused:?}"),
         }
-        // What is unfinished may be so while others change.
+        // An unfinished change may be so while others change.
         if rng.bool() {
             finish(&mut world, &mut overlay, seed);
         }
@@ -572,7 +572,7 @@ fn world_with(
 
 /// A stream of one that reads two ends with both, however often one of them does.
 #[test]
-fn what_reads_two_streams_ends_when_both_have_ended() {
+fn a_node_of_two_streams_ends_when_both_have_ended() {
     let (mut world, _overlay, _) = world_with(2, 64, (1, &[0, 1]), SchedulingPolicy::default());
     let mut ends = |end: Option<u32>, records: Option<u32>| {
         end.into_iter().for_each(|stream| world.graphs[0].0.arrive_end(stream, 0, true));

@@ -1,6 +1,6 @@
 //! The host side of a context. [`Host`] owns the host interface with the attached clients and the mailboxes, the tasks that
-//! read these, the services that tasks ask, and the sides of mailboxes that sessions over packets have open. What concerns a
-//! peer comes back as a result; nothing here knows the context.
+//! read these, the services that tasks ask, and the sides of mailboxes that sessions over packets have open. An event
+//! that concerns a peer comes back as a result; nothing here knows the context.
 
 mod remote;
 pub(crate) mod services;

@@ -1,5 +1,5 @@
 //! The table of the sides of mailboxes that sessions over packets have open. A side that has something to do is due; one that
-//! could have, if its mailbox had a message or room, is in line at the mailbox. What is idle costs a turn nothing.
+//! could have, if its mailbox had a message or room, is in line at the mailbox. An idle side costs a turn nothing.
 
 use crate::net::sides::RemoteSide;
 use crate::present::present;
@@ -93,7 +93,7 @@ impl Remote {
         self.entry_mut(key).map(|entry| &mut entry.side)
     }
 
-    /// What is known of a side that is open.
+    /// The entry of a side that is open.
     #[inline]
     #[track_caller]
     fn entry_mut(&mut self, key: usize) -> Option<&mut Entry> {

@@ -17,7 +17,7 @@ const AHEAD: (u32, u32) = (16, 64);
 /// Shortest interval between two reports of dropped messages to writers, in ns.
 const LOSSES_INTERVAL_NS: u64 = 100_000_000;
 
-/// What has become of a message for a mailbox.
+/// The result of a message for a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessagePut {
     /// It is in the mailbox, or waits for memory there.
@@ -135,7 +135,7 @@ impl Host {
         let ended = (side.peer, side.number);
         let (mailbox, is_reader) = (side.mailbox, side.side == Side::Read);
         side.end(&mut self.interface);
-        // What it would have got is for the next one.
+        // The message that it would have got is for the next one.
         if is_reader && self.interface.has_message(mailbox) {
             self.remote.call(mailbox, Line::Message);
         }

@@ -1,7 +1,7 @@
 //! Tasks on the core: what runs in the context when a message is put into a mailbox, in place of waking a reader
 //! (Nectar paper, sections 3.3 and 3.5: "reader upcall").
 //!
-//! A task cannot hold the core: an upcall takes one message and does a bounded amount of work for it. What may wait (a
+//! A task cannot hold the core: an upcall takes one message and does a bounded amount of work for it. Work that may wait (a
 //! line of a log, a file) is asked of the host by [`Core::ask`], and its answer comes as a message.
 
 mod builtin;

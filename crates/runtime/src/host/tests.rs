@@ -70,7 +70,7 @@ fn readers_are_looked_at_when_there_is_something_for_them_and_one_after_the_othe
     assert_eq!(serve(&mut host), []);
     put(&mut host, mailbox, 1);
     assert_eq!(serve(&mut host), [(1, 1)]);
-    // The one that was served is behind the other now. What that leaves is for the first, as far as it takes it.
+    // The one that was served is behind the other now. The rest is for the first, as far as it takes it.
     put(&mut host, mailbox, 5);
     assert_eq!(serve(&mut host), [(2, 2), (1, 1)]);
     assert_eq!(serve(&mut host), []);
@@ -84,7 +84,7 @@ fn readers_are_looked_at_when_there_is_something_for_them_and_one_after_the_othe
 }
 
 #[test]
-fn what_waits_for_a_reader_that_closes_is_for_the_next() {
+fn messages_that_wait_for_a_closing_reader_are_for_the_next() {
     let mut host = host();
     let mailbox = create(&mut host, "m", 100);
     open(&mut host, 1, "m", Side::Read, 4);
@@ -101,7 +101,7 @@ fn what_waits_for_a_reader_that_closes_is_for_the_next() {
     assert_eq!(serve(&mut host), []);
 }
 
-/// What is in a mailbox, in order.
+/// The messages in a mailbox, in order.
 fn drain(host: &mut Host, mailbox: MailboxKey) -> Vec<u8> {
     let next = || {
         let message = host.interface.get(mailbox)?;
@@ -114,7 +114,7 @@ fn drain(host: &mut Host, mailbox: MailboxKey) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_reader_has_not_ended_is_the_first_in_the_mailbox_again() {
+fn messages_that_a_reader_has_not_ended_are_the_first_in_the_mailbox_again() {
     let mut host = host();
     let mailbox = create(&mut host, "m", 100);
     // The messages that it has ended, and those that it holds among the oldest; what comes to the next one.

@@ -22,7 +22,7 @@ pub trait Described: Sized + 'static {
 pub struct Field<T> {
     /// Its name in the JSON.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// How it is shown and exposed.
     pub about: About,
@@ -47,8 +47,8 @@ impl<T> Field<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
     /// Its kind as a metric, and the metric's name without the unit's suffix.
-    pub kind: Kind,
-    /// What its numbers count.
+    pub kind: MetricKind,
+    /// The unit of its numbers.
     pub unit: Unit,
     /// Its heading in lists, where that is not its name.
     pub title: Option<&'static str>,
@@ -60,7 +60,7 @@ pub struct About {
 
 /// The kind of a field as a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It is none.
     Listed,
     /// The label of all metrics of the report, by this name.
@@ -75,7 +75,7 @@ pub enum Kind {
     Histogram(&'static str),
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Records, batches, times …
@@ -142,38 +142,38 @@ impl Value<'_> {
     }
 }
 
-const fn about(kind: Kind) -> About {
+const fn about(kind: MetricKind) -> About {
     About { kind, unit: Unit::One, title: None, bound: None, by: "reason" }
 }
 
 /// A field that is no metric.
 pub(crate) const fn listed() -> About {
-    about(Kind::Listed)
+    about(MetricKind::Listed)
 }
 
 /// The label of all metrics of its report.
 pub(crate) const fn label(name: &'static str) -> About {
-    about(Kind::Label(name))
+    about(MetricKind::Label(name))
 }
 
 /// A label of this metric, by the field's name.
 pub(crate) const fn info(metric: &'static str) -> About {
-    about(Kind::Info(metric))
+    about(MetricKind::Info(metric))
 }
 
 /// A counter.
 pub(crate) const fn counter(metric: &'static str) -> About {
-    about(Kind::Counter(metric))
+    about(MetricKind::Counter(metric))
 }
 
 /// A gauge.
 pub(crate) const fn gauge(metric: &'static str) -> About {
-    about(Kind::Gauge(metric))
+    about(MetricKind::Gauge(metric))
 }
 
 /// A histogram of times.
 pub(crate) const fn histogram(metric: &'static str) -> About {
-    about(Kind::Histogram(metric)).unit(Unit::Ns)
+    about(MetricKind::Histogram(metric)).unit(Unit::Ns)
 }
 
 impl About {

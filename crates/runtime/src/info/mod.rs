@@ -7,7 +7,7 @@ mod field;
 mod platform;
 pub(crate) mod sum;
 
-pub use field::{About, Described, Field, Kind, Unit, Value};
+pub use field::{About, Described, Field, MetricKind, Unit, Value};
 pub use platform::{
     AppliedInfo, ChangeInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo,
     LoadInfo, MomentInfo, PlanInfo,
@@ -97,7 +97,7 @@ reports! {
         pub handler: Option<String>,
         /// The subscriber: its address, or `client 3 (pid 123 name)` if it is attached by shared memory.
         pub peer: String,
-        /// What happens when its queue is full: `block`, `drop_oldest` or `disconnect`.
+        /// The policy when its queue is full: `block`, `drop_oldest` or `disconnect`.
         pub overflow: String,
         /// Records that its query read.
         pub records_in: u64 = listed().title("seen"),
@@ -120,8 +120,8 @@ reports! {
         /// returned.
         pub backlog_bytes: u64 = listed().unit(Unit::Bytes).bound("queue_bytes").title("backlog"),
         /// The bound on the backlog: the configured one, or an even share of the buffers. No records join a backlog that is over it, so
-        /// the last batch may exceed it by up to 1 MiB, or by one long record. Control messages join it regardless. What was queued
-        /// when the share fell may exceed the smaller share.
+        /// the last batch may exceed it by up to 1 MiB, or by one long record. Control messages join it regardless. The
+        /// records queued when the share fell may exceed the smaller share.
         pub queue_bytes: u64 = listed().unit(Unit::Bytes),
         /// The formats that it accepts, if it lists them: their ids; `v3` for a version that the stream does not have
         /// yet.
@@ -474,7 +474,7 @@ reports! {
     }
 }
 
-/// What `crossdock explain` shows.
+/// The plan that `crossdock explain` shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExplainInfo {

@@ -304,11 +304,11 @@ pub struct PlanInfo {
     pub notes: Vec<String>,
 }
 
-/// What was changed.
+/// The changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppliedInfo {
-    /// What was done.
+    /// The plan.
     pub plan: PlanInfo,
     /// From the request to the last context's having taken it, in us.
     pub took_us: u64,
@@ -329,7 +329,7 @@ pub struct EventInfo {
     pub number: u64,
     /// When, in ms since 1970.
     pub at_ms: u64,
-    /// What kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`,
+    /// The kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`,
     /// `panicked`, `degraded`, `restored`, `lost`, `returned`, `dropped` (records that did not reach a subscriber), `disconnected`, `blocked` (a
     /// subscriber that takes nothing holds publishers back) …
     pub kind: String,
@@ -339,6 +339,6 @@ pub struct EventInfo {
     /// The context that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// What happened and why, in a sentence.
+    /// The event and its reason, in a sentence.
     pub text: String,
 }

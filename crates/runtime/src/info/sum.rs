@@ -1,4 +1,4 @@
-//! What several I/O contexts report of the same thing, summed.
+//! The sum of several I/O contexts' reports of the same thing.
 
 use super::{ContextInfo, ConversionInfo, DomainInfo, HistogramInfo, PathInfo, StreamInfo};
 

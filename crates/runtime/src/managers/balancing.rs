@@ -12,7 +12,7 @@ use crate::managers::{IoHandle, Managers};
 use crate::present::present;
 use crate::refusal::Stopped;
 use crate::streams::StreamFacts;
-use crossdock_control::admission::{Need, Place};
+use crossdock_control::admission::{ContextChoice, Need};
 use crossdock_control::balance::{Decision, HandlerSample, Overrun, Sample};
 use crossdock_control::load::{Contexts, Load};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,8 @@ const OVER_OF: u64 = 10;
 
 impl Managers {
     /// Reports handlers whose records contexts have begun to shed by themselves, and handlers for which that is over; and handlers
-    /// that could not compute records. What a subscription's own query could not compute is reported by its subscription.
+    /// that could not compute records. A record that a subscription's own query could not compute is reported by its
+    /// subscription.
     pub(crate) fn note_sampled(&mut self) {
         let mut events = Vec::new();
         for (name, there) in &mut self.handlers {
@@ -90,7 +91,7 @@ impl Managers {
                 name: name.clone(),
                 context,
                 need,
-                place: there.spec.place.clone().map_or(Place::Auto, Place::Named),
+                place: there.spec.place.clone().map_or(ContextChoice::Auto, ContextChoice::Named),
                 arriving: cost.arriving(rates.msgs_in_per_s),
                 leaving: cost.leaving(rates.msgs_in_per_s),
                 overruns: if is_over { over as u32 } else { 0 },

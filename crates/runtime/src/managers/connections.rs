@@ -12,7 +12,7 @@ use crossdock_format::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// What is led, or no longer.
+/// The edit that leads a stream, or no longer.
 fn edit(flow: Flow, is_led: bool) -> Edit {
     let Flow { stream, at, is_publishing } = flow;
     match is_publishing {
@@ -43,7 +43,7 @@ impl Managers {
 
     /// A stream is led where it was to be.
     pub(super) fn answer_connection(&mut self, Connection { flow, then, .. }: Connection) {
-        // What is known elsewhere is what queries are measured on, before anything has come.
+        // The facts known elsewhere are those that queries are measured on, before anything has come.
         then(Ok(if flow.is_publishing { None } else { self.facts_of(flow.stream) }));
     }
 
@@ -52,7 +52,7 @@ impl Managers {
         if self.disconnected.is_empty() {
             return;
         }
-        // What a context that does not answer has a part in is tried again.
+        // A connection that a context without an answer has a part in is tried again.
         let is_lost = |at: &ContextIndex| self.watch.lost(*at).is_some();
         let may_end = |flow: &&Flow| !is_lost(&flow.at) && !self.overlay.contexts_of(flow.stream).iter().any(is_lost);
         let ending: Vec<Flow> = self.disconnected.iter().filter(may_end).copied().collect();
@@ -116,13 +116,13 @@ impl Managers {
         Ok(self.catalog.snapshot()?.get(stream).map(|entry| entry.name().to_owned()))
     }
 
-    /// What the I/O contexts know of a stream that has this number.
+    /// The I/O contexts' facts of a stream that has this number.
     fn facts_of(&mut self, stream: u32) -> Option<StreamFacts> {
         let name = self.name_of(stream).ok()??;
         self.facts(&BTreeSet::from([name])).ok()?.into_values().next()
     }
 
-    /// What the I/O contexts know of streams, by name. They are asked at once.
+    /// The I/O contexts' facts of streams, by name. They are asked at once.
     ///
     /// # Errors
     /// No context answers.

@@ -15,7 +15,7 @@ use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
 use crossdock_control::load::{Cost, Flow, Load};
 use crossdock_control::work::{AtWork, Worked};
-use crossdock_engine::{Handler, HandlerForm, HandlerProgram, Natives, Parameters, Source};
+use crossdock_engine::{Handler, HandlerForm, HandlerProgram, HandlerSource, Natives, Parameters};
 use crossdock_format::Format;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ pub(crate) fn leaving(entries: &[Entry], costs: &[Cost], need: &Need) -> Flow {
     flows.max_by_key(|flow| flow.bytes_per_s).unwrap_or_default()
 }
 
-/// What entries are estimated at, each with its part of the messages: what is known of that are the rates of streams.
+/// The estimates of entries, each with its part of the messages: what is known of that are the rates of streams.
 pub(crate) fn estimates(entries: &[Entry], streams: &BTreeMap<String, KnownStream>) -> Vec<(Cost, f64)> {
     let fits = |entry: &&Entry| entry.output.is_some();
     let part = |entry: &Entry| {
@@ -201,7 +201,7 @@ pub(crate) fn dearest_ns(entries: &[Entry], costs: &[Cost]) -> f64 {
     fitting.map(|(_, cost)| cost.ns_of_message().max(cost.tail_ns_per_message)).fold(0.0, f64::max)
 }
 
-/// What entries count with before they have worked: their estimates with a margin.
+/// The costs of entries before they have worked: their estimates with a margin.
 pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
     entries.iter().map(|entry| entry.cost.with_margin()).collect()
 }
@@ -209,8 +209,8 @@ pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
 /// The program of a specification's handler.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
-        (Some(sql), None) => Source::Sql(sql.clone()),
-        (None, Some(native)) => Source::Native(native.clone()),
+        (Some(sql), None) => HandlerSource::Sql(sql.clone()),
+        (None, Some(native)) => HandlerSource::Native(native.clone()),
         _ => return Err("give either `sql` or `native`".to_owned()),
     };
     let null_for_errors = spec.on_row_error == OnRowError::Null;
@@ -434,14 +434,14 @@ pub(crate) struct Deployed {
     /// The streams that it reads: names and numbers.
     pub(crate) reads: Vec<(String, u32)>,
     pub(crate) entries: Vec<Entry>,
-    /// What the entries count with: their estimates with a margin, and then what they take at work.
+    /// The costs of the entries: their estimates with a margin, and then what they take at work.
     pub(crate) costs: Vec<Cost>,
     pub(crate) is_metered: bool,
-    /// What it counts with, by these costs.
+    /// Its needs, by these costs.
     pub(crate) need: Need,
     /// The estimate of its load at the rates that its streams have now.
     pub(crate) predicted: Load,
-    /// What it takes at work, and its counters when that was last computed.
+    /// Its load at work, and its counters when that was last computed.
     pub(crate) work: AtWork,
     pub(crate) worked: Worked,
     /// The time that it may take on probation, in ns a second.
@@ -519,9 +519,9 @@ impl Deployed {
 }
 
 /// `c-core` or `g-core` as planning knows it.
-pub(crate) fn kind(kind: ContextKind) -> crossdock_control::load::Kind {
+pub(crate) fn kind(kind: ContextKind) -> crossdock_control::load::CoreKind {
     match kind {
-        ContextKind::CCore => crossdock_control::load::Kind::CCore,
-        ContextKind::GCore => crossdock_control::load::Kind::GCore,
+        ContextKind::CCore => crossdock_control::load::CoreKind::CCore,
+        ContextKind::GCore => crossdock_control::load::CoreKind::GCore,
     }
 }

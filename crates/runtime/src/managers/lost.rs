@@ -1,6 +1,6 @@
 //! Contexts that do not answer: how they are reported, and which changes are refused meanwhile.
 
-use super::change::Step;
+use super::change::PlanStep;
 use crate::graph::ContextIndex;
 use crate::managers::Managers;
 use crate::managers::events::About;
@@ -85,7 +85,7 @@ impl Managers {
     }
 
     /// Why some steps cannot be carried out now, if they need a context that does not answer.
-    pub(super) fn lost_for(&self, steps: &[Step]) -> Option<String> {
+    pub(super) fn lost_for(&self, steps: &[PlanStep]) -> Option<String> {
         if !self.is_anything_lost() {
             return None;
         }
@@ -103,14 +103,14 @@ impl Managers {
     }
 
     /// The context for which some steps have to wait, since a change that it has not completed takes part in them.
-    pub(super) fn hindered_by(&self, steps: &[Step]) -> Option<ContextIndex> {
+    pub(super) fn hindered_by(&self, steps: &[PlanStep]) -> Option<ContextIndex> {
         let touched = steps.iter().flat_map(|step| self.touched(step)).collect();
-        let node = |step: &Step| self.handlers.get(step.about().0).map(|there| there.node);
+        let node = |step: &PlanStep| self.handlers.get(step.about().0).map(|there| there.node);
         self.overlay.busy(&touched, &steps.iter().filter_map(node).collect::<Vec<_>>())
     }
 
     /// The contexts that a step needs: those of its handler, and of its neighbours.
-    fn touched(&self, step: &Step) -> Vec<ContextIndex> {
+    fn touched(&self, step: &PlanStep) -> Vec<ContextIndex> {
         let (name, reads, to) = step.about();
         let near = self.neighbours(name, reads).into_iter().filter_map(|name| self.handlers.get(name));
         near.filter_map(|handler| self.overlay.placed(handler.node)).map(|placed| placed.at).chain(to).collect()
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(unanswered.to_string(), why);
         drop(let_go);
         until(|| lost(&context).is_none() && is_reported(&context, "returned"));
-        // What it was measured to take meanwhile is forgotten first.
+        // The load that was measured for it meanwhile is forgotten first.
         until(|| deploy(&context, "everywhere", true).is_ok());
         assert_eq!(context.streams().unwrap().iter().filter(|stream| stream.name.starts_with('S')).count(), 200);
         context.stop().unwrap();

@@ -7,7 +7,7 @@ use crate::managers::watch::MAX_ABANDONED;
 use crossdock_control::load::Cost;
 use crossdock_device::{BackgroundThread, CpuTime, ThreadNumber, thread_time_ns};
 use crossdock_engine::{
-    Handler, HandlerForm, HandlerProgram, Made, MakeError, Natives, Parameters, Sink, Source, Verdict,
+    Handler, HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Natives, Parameters, Sink, Verdict,
 };
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
 /// The key of an estimate: a program, a format, and the number of records in a batch, rounded to a power of two.
 type Key = (String, FormatId, u32);
 
-/// What was found out for one request.
+/// The findings for one request.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     /// The estimate of each program for each format, or why there is none.
@@ -64,7 +64,7 @@ impl fmt::Debug for MadeHandler {
     }
 }
 
-/// What the managers know of a handler that was made.
+/// The managers' facts of a handler that was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) output: Format,
@@ -95,7 +95,7 @@ impl Job<'_> {
     }
 }
 
-/// What a thread found out of a program for a format.
+/// The findings of a thread for a program and a format.
 #[derive(Debug)]
 pub(crate) struct Measured {
     key: Key,
@@ -113,9 +113,9 @@ pub(crate) struct CostModel {
     /// How long a handler may take for the sample that has no setting of its own.
     patience: Duration,
     abandoned: Abandoned,
-    /// What was found out for the request that is being answered.
+    /// The findings for the request that is being answered.
     outcomes: Outcomes,
-    /// What is to be found out for it.
+    /// The missing findings for it.
     missing: Vec<Measurement>,
 }
 
@@ -154,7 +154,7 @@ impl CostModel {
         !self.missing.is_empty()
     }
 
-    /// What was found out for the request, and what is to be found out.
+    /// The findings for the request, and the missing ones.
     pub(crate) fn end(&mut self) -> (Outcomes, Measurements) {
         let (list, abandoned) = (std::mem::take(&mut self.missing), self.abandoned.clone());
         (std::mem::take(&mut self.outcomes), Measurements { list, abandoned })
@@ -254,7 +254,7 @@ impl CostModel {
         Err("it is not measured yet".to_owned())
     }
 
-    /// What is to be found out of a program for a format.
+    /// The missing finding for a program and a format.
     fn missing(&mut self, key: Key, job: Job<'_>) -> &mut Measurement {
         let at = self.missing.iter().position(|missing| missing.key == key).unwrap_or(self.missing.len());
         if at == self.missing.len() {
@@ -274,7 +274,7 @@ impl CostModel {
     }
 }
 
-/// What is to be compiled and measured for one request.
+/// The programs to be compiled and measured for one request.
 #[derive(Debug)]
 pub(crate) struct Measurements {
     list: Vec<Measurement>,
@@ -355,11 +355,11 @@ impl Measurement {
     /// Runs it on a thread of its own, which is left behind if it does not come back; it gives way to contexts while it measures.
     fn aside(self, abandoned: &Abandoned) -> Measured {
         let (key, patience) = (self.key.clone(), self.patience);
-        if self.on.is_none() && matches!(self.program.source, Source::Sql(_)) {
+        if self.on.is_none() && matches!(self.program.source, HandlerSource::Sql(_)) {
             // The compilation of a query returns.
             return Measured { key, made: self.make_all(), outcome: None };
         }
-        // What is only compiled has returned before.
+        // A program that is only compiled has returned before.
         if self.on.is_some() && abandoned.threads().len() >= MAX_ABANDONED {
             let why = format!(
                 "it cannot be measured: {MAX_ABANDONED} handlers have not returned from their measurement, and no \
@@ -545,7 +545,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// What a request learns that has been answered when all is measured.
+    /// The answer to a request when all is measured.
     fn measured(
         costs: &mut CostModel,
         program: (&HandlerProgram, Option<u64>),
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_counts_for_batches_and_records_of_about_the_same_length() {
+    fn measurements_count_for_batches_and_records_of_about_the_same_length() {
         let mut costs = CostModel::new(Duration::from_secs(60));
         let format = Format::parse_schema("t string").unwrap();
         let sample = |len: usize| {

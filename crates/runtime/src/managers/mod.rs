@@ -127,7 +127,7 @@ pub(crate) struct Managers {
     hindered: Vec<Asked>,
     /// Changes that were made, but for what contexts have not reported yet.
     unconfirmed: Vec<Unconfirmed>,
-    /// What follows once changes of the graph are complete, by their numbers.
+    /// The continuations once changes of the graph are complete, by their numbers.
     following: BTreeMap<u64, Following>,
     /// I/O contexts that are taking in formats for the next change of the graph.
     awaited_formats: Vec<(ContextIndex, oneshot::Receiver<()>)>,
@@ -341,7 +341,7 @@ struct Asked {
     progress: Progress,
 }
 
-/// What was learnt for a request, and is not asked for again when it is answered anew.
+/// The findings for a request, and is not asked for again when it is answered anew.
 #[derive(Default)]
 struct Progress {
     /// Some streams, by the names that were asked for.
@@ -353,9 +353,9 @@ struct Progress {
 struct Unmeasured {
     number: u64,
     asked: Asked,
-    /// What was measured for it before.
+    /// The earlier measurements for it.
     outcomes: Outcomes,
-    /// What is to be measured; not present while a thread measures it.
+    /// The missing measurements; not present while a thread measures it.
     left: Option<Measurements>,
 }
 
@@ -376,13 +376,13 @@ struct Unconfirmed {
     caller: Caller,
 }
 
-/// Who waits until a change is complete.
+/// The caller that waits until a change is complete.
 enum Caller {
     Change { info: AppliedInfo, to: oneshot::Sender<Result<AppliedInfo, PlanInfo>> },
     Connection(Connection),
 }
 
-/// What follows once a change of the graph is complete.
+/// The continuation once a change of the graph is complete.
 #[derive(Default)]
 struct Following {
     /// Streams that no handler makes any more, once the node has gone that did.

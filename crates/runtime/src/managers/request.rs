@@ -99,8 +99,8 @@ pub(crate) enum ControlRequest {
     Stop,
 }
 
-/// What becomes of a query that is to run elsewhere: a query that takes all of its handler's stream and that one's gauges, or the
-/// reason why there is no handler.
+/// The continuation of a query that is to run elsewhere: a query that takes all of its handler's stream and that one's
+/// gauges, or the reason why there is no handler.
 pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Arc<NodeGauges>), String>) + Send>;
 
 /// A query that is to run elsewhere.
@@ -109,7 +109,7 @@ pub(crate) struct Query {
     pub(crate) subscription: u64,
     /// Its text.
     pub(crate) sql: String,
-    /// What it does with a record that it cannot compute.
+    /// Its treatment of a record that it cannot compute.
     pub(crate) row_errors: RowErrors,
     /// The stream that it reads, as that is spelt.
     pub(crate) stream: String,
@@ -117,8 +117,8 @@ pub(crate) struct Query {
     pub(crate) then: Placed,
 }
 
-/// What is led where: what sessions of an I/O context publish of a stream to all that take it, or what is published anywhere to
-/// its sessions.
+/// A flow of a stream: what sessions of an I/O context publish of a stream to all that take it, or what is published
+/// anywhere to its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Flow {
     pub(crate) stream: u32,
@@ -213,7 +213,7 @@ struct Waiting {
     connections: VecDeque<ControlRequest>,
     /// Events, merged by their kinds.
     events: BTreeMap<EventKind, Merged>,
-    /// What was measured. There are as many as are measured at a time.
+    /// The measurements. There are as many as are measured at a time.
     measured: Vec<ControlRequest>,
     is_stopping: bool,
     /// Nothing is taken any more.
@@ -424,7 +424,7 @@ mod tests {
             let queue = Arc::clone(&queue);
             std::thread::spawn(move || queue.ask(request))
         };
-        // What can be merged always has a place.
+        // An event that can be merged always has a place.
         assert!(queue.send(ControlRequest::NewFormat { stream: 1, reader: None }).is_ok());
         assert!(matches!(now(&queue), Some(ControlRequest::NewFormat { stream: 1, .. })));
         for subscription in 0..MAX_REQUESTS as u64 {

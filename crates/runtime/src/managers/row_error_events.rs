@@ -1,4 +1,4 @@
-//! What is reported of the records that handlers could not compute.
+//! The reports of the records that handlers could not compute.
 
 use crate::graph::gauges::NodeGauges;
 use crate::losses::{Losses, with_example};

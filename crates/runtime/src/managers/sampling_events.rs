@@ -1,4 +1,4 @@
-//! What is reported of the records that contexts shed by themselves.
+//! The reports of the records that contexts shed by themselves.
 
 /// Seconds without shedding after which a context keeps up with a handler's records again.
 const CALM_S: u32 = 10;

@@ -56,7 +56,7 @@ pub struct HandlerSpec {
     /// How many batches it may take at a time where several handlers have something to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What happens when its input queue is full.
+    /// The policy when its input queue is full.
     pub when_full: WhenFull,
     /// Parameter values that apply while its core is overloaded, before any record is left out. The values in `parameters` apply again when the core has room.
     #[serde(alias = "degrade", skip_serializing_if = "BTreeMap::is_empty")]
@@ -72,15 +72,16 @@ pub struct HandlerSpec {
     /// batch, and how long it may work on the sample that it is measured on; the platform's value when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_after_ms: Option<u64>,
-    /// What happens when it goes over its budget again and again.
+    /// The policy when it goes over its budget again and again.
     pub over_budget: OverBudget,
-    /// What happens when it panics or does not return.
+    /// The policy when it panics or does not return.
     pub on_fault: OnFault,
-    /// What its query does with a record that it cannot compute: a division by zero, an overflow, a CAST that cannot be done.
+    /// The policy of its query for a record that it cannot compute: a division by zero, an overflow, a CAST that cannot
+    /// be done.
     pub on_row_error: OnRowError,
 }
 
-/// What a query does with a record that it cannot compute.
+/// The policy of a query for a record that it cannot compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -101,7 +102,7 @@ impl From<RowErrors> for OnRowError {
     }
 }
 
-/// What happens to records for a handler whose input queue is full.
+/// The policy for records for a handler whose input queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -113,7 +114,7 @@ pub enum WhenFull {
     Drop,
 }
 
-/// What happens to a handler that goes over its budget again and again.
+/// The policy for a handler that goes over its budget again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -126,7 +127,7 @@ pub enum OverBudget {
     Stop,
 }
 
-/// What happens to a handler that panics or does not return.
+/// The policy for a handler that panics or does not return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -142,7 +143,7 @@ impl HandlerSpec {
     /// Checks that its name can be one, that its figures are within their bounds, and that its place is no contradiction.
     ///
     /// # Errors
-    /// What cannot be, and its bounds.
+    /// The impossible value, and its bounds.
     pub fn check(&self) -> Result<(), String> {
         let bounds = [
             ("weight", self.weight.map(u64::from), 1000),
@@ -198,7 +199,7 @@ impl HandlerSpec {
         if self.replicas { self.name.split(AT).next().unwrap_or_default() } else { &self.name }
     }
 
-    /// What was asked for: of a replica its handler.
+    /// The specification that was asked for: of a replica its handler.
     pub(crate) fn asked(&self) -> HandlerSpec {
         let place = self.place.clone().filter(|_| !self.replicas);
         HandlerSpec { name: self.asked_name().to_owned(), place, ..self.clone() }
@@ -209,7 +210,7 @@ impl HandlerSpec {
         format!("{handler}{AT}{context}")
     }
 
-    /// What runs of it: itself, or a replica at each of these contexts.
+    /// The running handlers of it: itself, or a replica at each of these contexts.
     pub(crate) fn at_contexts<'a>(&self, contexts: impl Iterator<Item = &'a str>) -> Vec<HandlerSpec> {
         let replica = |context: &str| {
             let (name, place) = (HandlerSpec::replica_name(&self.name, context), Some(context.to_owned()));

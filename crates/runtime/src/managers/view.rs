@@ -155,7 +155,7 @@ impl Views {
         Ok(self.latest()?.contexts().into_iter().enumerate().map(read).collect())
     }
 
-    /// What changed since the start.
+    /// The changes since the start.
     pub(crate) fn control(&self) -> ControlInfo {
         ControlInfo {
             started_at_ms: self.started_at_ms,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Callers' requests that may wait for handlers to be measured.
 const MAX_MEASURING: usize = 256;
 
-/// What has come of a request.
+/// The answer to a request.
 pub(super) enum Answered {
     /// It is answered, or will be once contexts have reported.
     Now,
@@ -58,7 +58,7 @@ impl Managers {
                 let is_callers = matches!(request, Change { .. } | Connect(_) | PlaceQuery(_));
                 let is_lost = is_callers && self.watch.lost(at).is_some();
                 match !is_lost && hindered.elapsed() < self.watch.patience() {
-                    // What is known of the streams is asked for again then.
+                    // The facts of the streams are asked for again then.
                     true => {
                         let progress = Progress { known: None, ..progress };
                         self.hindered.push(Asked { request, since, hindered: Some(hindered), progress });
@@ -205,7 +205,7 @@ impl Managers {
         }
     }
 
-    /// What has come of a change that a caller waits for; nothing yet if contexts may still report.
+    /// The result of a change that a caller waits for; nothing yet if contexts may still report.
     fn outcome(&mut self, waiting: &Unconfirmed) -> Option<Result<(), String>> {
         let Unconfirmed { change, orders, refused, unknown, failed, since, .. } = waiting;
         if let Some(at) = change.and_then(|change| self.overlay.change_awaits(change)) {

@@ -1,4 +1,4 @@
-//! What handlers take where they run, and all that follows from their costs: what they count with, how they are
+//! The costs of handlers where they run, and all that follows from their costs: what they count with, how they are
 //! predicted, and how they are served.
 
 use crate::graph::NodeId;
@@ -10,7 +10,7 @@ use crate::managers::paths::{PathNode, reserves};
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::spec::{HandlerSpec, OnFault, WhenFull};
 use crossdock_control::figures::{Rate, Time};
-use crossdock_control::load::{Capacity, Contexts, Cost, Kind};
+use crossdock_control::load::{Capacity, Contexts, CoreKind, Cost};
 use crossdock_control::work::{PROBATION_TIMES, Worked};
 use std::collections::BTreeSet;
 
@@ -76,7 +76,7 @@ impl Deployed {
 
     /// The time that its budget allows it in all at a context of this capacity, in ns a second, where it is over that.
     pub(crate) fn budget_ns_per_s(&self, capacity: Capacity) -> u64 {
-        let most_ns = if capacity.kind == Kind::CCore { capacity.slice_ns } else { u64::MAX };
+        let most_ns = if capacity.kind == CoreKind::CCore { capacity.slice_ns } else { u64::MAX };
         let budget = match self.is_far_over {
             true => (self.predicted.time_ns_per_s as f64 * PROBATION_TIMES) as u64,
             false => self.policy().budget_ns.min(most_ns).saturating_mul(self.need.rate_msgs_per_s),

@@ -7,7 +7,7 @@ use crate::graph::gauges::Gauge;
 use crate::graph::node::Instance;
 use crate::graph::run::{Outcome, process};
 use crate::morph::compile::Part;
-use crossdock_control::conversions::Step;
+use crossdock_control::conversions::ConversionStep;
 use crossdock_engine::{Handler, HandlerCounters, RowErrorCounts, SelectHandler, Sink, Verdict};
 use crossdock_format::Format;
 use crossdock_format::convert::{ConvertError, ConvertProblem, InPlace, Plan};
@@ -49,7 +49,7 @@ pub(crate) struct ConversionChain {
     /// A flag for each field of the accepted format: whether a query reads it; empty where all are made.
     pub(crate) reads: Box<[bool]>,
     /// The route, as it was planned.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<ConversionStep>,
     /// Its estimated cost for a record, moved bytes included, in ps.
     pub(crate) weight: u64,
     /// Its compiled parts.
@@ -122,12 +122,12 @@ impl ConversionChain {
     }
 
     /// Whether it is the chain of these steps that makes these fields.
-    pub(crate) fn is_as(&self, from: &Format, steps: &[Step], reads: &[bool]) -> bool {
+    pub(crate) fn is_as(&self, from: &Format, steps: &[ConversionStep], reads: &[bool]) -> bool {
         self.is_alike(from, steps) && *self.reads == *reads
     }
 
     /// Whether it is a chain of these steps, whatever fields it makes.
-    pub(crate) fn is_alike(&self, from: &Format, steps: &[Step]) -> bool {
+    pub(crate) fn is_alike(&self, from: &Format, steps: &[ConversionStep]) -> bool {
         self.from == *from && self.steps == steps
     }
 }
@@ -250,7 +250,7 @@ impl Handler for Converter {
     }
 }
 
-/// What all stages of a chain have.
+/// The common parts of all stages of a chain.
 struct Output<'a> {
     tally: &'a Tally,
     between: &'a Mutex<Pool>,
@@ -423,7 +423,7 @@ impl Trial {
         workspace.close();
     }
 
-    /// What the last run has made, back to back.
+    /// The output of the last run, back to back.
     pub(crate) fn made(&self) -> Vec<u8> {
         let batches = self.workspace.builder.made.iter();
         batches.flat_map(|batch| (0..batch.slices.len()).flat_map(|at| batch.slice(at))).copied().collect()

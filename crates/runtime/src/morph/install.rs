@@ -48,8 +48,8 @@ impl Context {
         })
     }
 
-    /// Takes in routes, unless the conversions have changed since they were planned. What can be read from here on,
-    /// leaves.
+    /// Takes in routes, unless the conversions have changed since they were planned. Each record that can be read from
+    /// here on, leaves.
     pub(crate) fn install_routes(&mut self, stream_key: usize, plan: RoutePlan) {
         let RoutePlan { conversions, formats, changes, subscriptions, chains, chains_made, mut stock } = plan;
         // It may have gone while they were planned.

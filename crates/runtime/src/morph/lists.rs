@@ -9,7 +9,7 @@ use crate::morph::chain::{ConversionChain, Trial};
 use crate::morph::compile::Part;
 use crate::morph::routes::{Finder, Reads};
 use crate::streams::Stream;
-use crossdock_control::conversions::{Owner, Step};
+use crossdock_control::conversions::{ConversionStep, Owner};
 use crossdock_format::{Format, FormatId};
 use std::sync::Arc;
 use std::time::Instant;
@@ -99,8 +99,14 @@ impl Context {
 }
 
 /// A path without its figures.
-pub(crate) fn path_info(stream: &Stream, from: &Format, to: &Format, steps: &[Step], parts: &[Part]) -> PathInfo {
-    let step = |step: &Step| path_step(step, stream.version(step.to));
+pub(crate) fn path_info(
+    stream: &Stream,
+    from: &Format,
+    to: &Format,
+    steps: &[ConversionStep],
+    parts: &[Part],
+) -> PathInfo {
+    let step = |step: &ConversionStep| path_step(step, stream.version(step.to));
     PathInfo {
         stream: stream.name().to_owned(),
         from: from.id().to_string(),
@@ -113,7 +119,7 @@ pub(crate) fn path_info(stream: &Stream, from: &Format, to: &Format, steps: &[St
     }
 }
 
-fn path_step(step: &Step, to_version: Option<u32>) -> PathStep {
+fn path_step(step: &ConversionStep, to_version: Option<u32>) -> PathStep {
     let (from, to, registered) = (step.from.to_string(), step.to.to_string(), step.conversion.is_some());
     PathStep { from, to, to_version, registered }
 }
@@ -174,7 +180,7 @@ impl Planned {
         let Some(chain) = self.finder.compile((&self.from, &chain), &self.accept, &self.reads, 0) else {
             return (self.info, self.from, self.sample);
         };
-        let step = |step: &Step| path_step(step, self.entry.version(step.to));
+        let step = |step: &ConversionStep| path_step(step, self.entry.version(step.to));
         self.info.steps = chain.steps.iter().map(step).collect();
         (self.info.to, self.info.to_version) = (chain.to.id().to_string(), self.entry.version(chain.to.id()));
         self.info.parts = chain.parts.iter().map(Part::describe).collect();

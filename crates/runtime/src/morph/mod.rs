@@ -45,7 +45,7 @@ pub(crate) enum Route {
 /// The plans by name between two versions of a stream, where there are any: such a plan is always the same.
 pub(crate) type ByNamePlans = Arc<Mutex<BTreeMap<(FormatId, FormatId), Option<ByNamePlan>>>>;
 
-/// What is to be known of a plan by name.
+/// The facts of a plan by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByNamePlan {
     pub(crate) cost: Cost,
@@ -199,7 +199,7 @@ impl Accept {
     }
 }
 
-/// What all chains of a context have.
+/// The common parts of all chains of a context.
 pub(crate) struct Morph {
     /// The memory between the parts of the chain that runs.
     between: Between,

@@ -1,5 +1,5 @@
 //! Plans the route of each format of a stream to each subscription that accepts certain formats only, and compiles the
-//! chains, away from the core. What comes of it is taken in between two batches ([`super::install`]).
+//! chains, away from the core. The plan is taken in between two batches ([`super::install`]).
 
 use crate::catalog::{Conversions, Snapshot};
 use crate::config::ByName;
@@ -35,7 +35,7 @@ pub(crate) struct Finder {
 impl Finder {
     /// The cheapest chain from a format of the stream to an accepted one.
     pub(crate) fn chain(&self, from: &Format, accept: &[Format]) -> Option<Chain> {
-        // What is accepted need not be known, so that another format may come to have its id.
+        // An accepted format need not be known, so that another format may come to have its id.
         if accept.iter().any(|accepted| accepted.id() == from.id() && accepted != from) {
             return None;
         }
@@ -137,7 +137,7 @@ impl Accepting {
         new
     }
 
-    /// What one that accepts no certain format accepts from here on, if that is not settled yet: the version to which registered
+    /// The later choice of one that accepts no certain format, if that is not settled yet: the version to which registered
     /// conversions lead from most others, the newest of them; or all that there are, if none lead anywhere.
     fn choose(&mut self, finder: &Finder) -> Vec<Format> {
         let Some(open_to) = self.open_to.as_ref().filter(|_| self.targets.is_empty()) else { return Vec::new() };
@@ -165,7 +165,7 @@ impl Accepting {
     }
 }
 
-/// What routes are planned from.
+/// The state that routes are planned from.
 pub(crate) struct RouteRequest {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The stream's name.
@@ -186,7 +186,7 @@ pub(crate) struct Routed {
     pub(crate) id: u64,
     /// Formats that it accepts and that have come to be known.
     pub(crate) new: Vec<(Format, Planned)>,
-    /// What it accepts from now on, if it named nothing.
+    /// The formats that it accepts from now on, if it named nothing.
     pub(crate) chosen: Vec<Format>,
     /// Its query for formats that have only some fields of accepted ones, where these have changed.
     pub(crate) narrowed: Option<Vec<Planned>>,
@@ -196,7 +196,7 @@ pub(crate) struct Routed {
 
 /// The routes to all subscriptions of a stream that accept certain formats only.
 pub(crate) struct RoutePlan {
-    /// What it was planned from.
+    /// The conversions that it was planned from.
     pub(crate) conversions: Arc<Conversions>,
     pub(crate) formats: usize,
     pub(crate) changes: u64,
@@ -234,7 +234,7 @@ impl RouteRequest {
             let taken = routes.iter().filter_map(|(_, route)| chains.of(*route));
             let narrowed = accepting.narrowed(taken);
             if routes != accepting.routes {
-                // What came before goes by the routes before.
+                // An earlier record goes by the routes before.
                 let before = accepting.routes.iter().filter(|route| !routes.contains(route));
                 for chain in routes.iter().chain(before).filter_map(|(_, route)| chains.of(*route)) {
                     chain.instance(&between).into_iter().for_each(|instance| stock.put(chain.number, instance));

@@ -42,7 +42,7 @@ pub(crate) enum Whole {
     Records,
 }
 
-/// What carries a peer's messages. Its `Display` is the peer's name in lists.
+/// The carrier of a peer's messages. Its `Display` is the peer's name in lists.
 pub(crate) trait Carrier: std::fmt::Display {
     /// Bytes queued for the peer, and on the way or held by it: what it takes of the memory.
     fn backlog_bytes(&self, host: &HostInterface) -> u64;
@@ -111,6 +111,6 @@ pub(crate) trait Carrier: std::fmt::Display {
     /// Closes a side that was opened so; whether it was open. Nothing if messages travel as packets instead.
     fn close_port(&mut self, wire: &mut Wire<'_>, number: u16) -> Option<bool>;
 
-    /// Ends the session, `why` for the counters; the peer is sent the reason if there is one. What waited is freed.
+    /// Ends the session, `why` for the counters; the peer is sent the reason if there is one. Waiting packets are freed.
     fn end(&mut self, wire: &mut Wire<'_>, why: &'static str, close: Option<Close>);
 }

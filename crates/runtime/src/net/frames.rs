@@ -1,4 +1,4 @@
-//! What comes over the network: frames, their packets by runs, and the order of each session's packets.
+//! The arrivals over the network: frames, their packets by runs, and the order of each session's packets.
 
 use super::Net;
 use crate::counters::DropReason;
@@ -9,7 +9,7 @@ use crossdock_mailbox::{Batch, Buffer};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
 use crossdock_transport::session::SessionError;
-use crossdock_transport::{Header, Hello, Kind, MAX_SUPER_BYTES, PacketError, Piece};
+use crossdock_transport::{Header, Hello, MAX_SUPER_BYTES, PacketError, PacketKind, Piece};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Net {
             return None;
         }
         let place = match run.header.kind {
-            Kind::Hello => {
+            PacketKind::Hello => {
                 let hello = Hello::decode(&buffer[spans[run.first].range()]).ok();
                 let home = hello.filter(|hello| hello.uses_mailboxes).map(|_| self.place.home);
                 home.unwrap_or(self.place.index)
@@ -130,14 +130,15 @@ impl Net {
         found
     }
 
-    /// Notifies a client that its session is not here any more, so that it need not find out by its time-out. What asks for no
-    /// answer gets none, so that two sides never answer one another.
+    /// Notifies a client that its session is not here any more, so that it need not find out by its time-out. A packet
+    /// that asks for no answer gets none, so that two sides never answer one another.
     #[cold]
     fn reset(&mut self, header: &Header, to: SocketAddr) {
-        let asks = matches!(header.kind, Kind::Data | Kind::Control | Kind::Message | Kind::Ping);
+        let asks =
+            matches!(header.kind, PacketKind::Data | PacketKind::Control | PacketKind::Message | PacketKind::Ping);
         if asks && self.resets < MAX_RESETS {
             self.resets += 1;
-            self.send_now(to, &Header::new(Kind::Reset, header.session).to_bytes());
+            self.send_now(to, &Header::new(PacketKind::Reset, header.session).to_bytes());
         }
     }
 
@@ -161,7 +162,7 @@ impl Net {
         from: SocketAddr,
     ) -> Option<(usize, Option<usize>)> {
         let key = self.heard(&run.header, from)?;
-        let is_data = run.header.kind == Kind::Data;
+        let is_data = run.header.kind == PacketKind::Data;
         if is_data && self.is_short_of_buffers() {
             self.counters.drop(DropReason::NoBuffer, run.packets.into());
             return None;

@@ -7,7 +7,7 @@
 use super::Net;
 use crossdock_mailbox::{Buffer, BufferMut};
 use crossdock_transport::pieces::{Joined, announced_bytes};
-use crossdock_transport::{Header, Joiner, Kind, MAX_CONTROL_BYTES, MAX_SUPER_BYTES, Piece, PieceError};
+use crossdock_transport::{Header, Joiner, MAX_CONTROL_BYTES, MAX_SUPER_BYTES, PacketKind, Piece, PieceError};
 
 /// Bytes of control and mailbox messages that a context joins at a time: eight of the longest control messages.
 const MAX_JOINING_BYTES: usize = 64 << 20;
@@ -25,8 +25,8 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    fn own(&mut self, kind: Kind) -> &mut Joiner<Vec<u8>> {
-        if kind == Kind::Message { &mut self.mailbox } else { &mut self.control }
+    fn own(&mut self, kind: PacketKind) -> &mut Joiner<Vec<u8>> {
+        if kind == PacketKind::Message { &mut self.mailbox } else { &mut self.control }
     }
 
     /// Bytes of memory of its own.
@@ -59,7 +59,7 @@ impl From<PieceError> for Refused {
     }
 }
 
-/// What a piece of a record has led to.
+/// The result of a piece of a record.
 #[derive(Debug)]
 pub(crate) enum RecordPiece {
     /// It was taken, and others are missing.
@@ -91,7 +91,7 @@ impl Net {
     ) -> Result<Option<Joined<'a>>, Refused> {
         let now_ns = self.now_ns();
         // As many mailbox messages wait as a writer has credit for, so each is short.
-        let most = if header.kind == Kind::Control { MAX_CONTROL_BYTES } else { MAX_SUPER_BYTES };
+        let most = if header.kind == PacketKind::Control { MAX_CONTROL_BYTES } else { MAX_SUPER_BYTES };
         let mut more = 0;
         if header.piece == Piece::First {
             more = announced_bytes(payload, most)?;

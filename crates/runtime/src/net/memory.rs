@@ -12,7 +12,7 @@ use crossdock_mailbox::host::{
     Watched,
 };
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{Cut, Follows, Header, Kind, MAX_SUPER_BYTES, Origin, TrafficClass};
+use crossdock_transport::{Cut, Follows, Header, MAX_SUPER_BYTES, Origin, PacketKind, TrafficClass};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -99,7 +99,7 @@ pub(crate) struct Attached {
     name: String,
     /// Packets of its session that wait until the context has buffers to copy them into, in order.
     pub(crate) deferred: VecDeque<Message>,
-    /// What its session gets no new buffers for now.
+    /// The reason that its session gets no new buffers now.
     hold: Hold,
     /// Packets of records taken since buffers for them are withheld: no more than were granted before.
     held_packets: u32,
@@ -275,7 +275,7 @@ impl Attached {
         self.unwatch(poller);
         host.detach(self.client);
         self.has_left = true;
-        // What it did not take of its answers is no longer held against it.
+        // An answer that it did not take is no longer held against it.
         self.control_bytes = 0;
     }
 }
@@ -329,7 +329,7 @@ impl Carrier for Attached {
         }
         let cut = Cut::new(message.len(), MAX_SUPER_BYTES);
         for index in 0..cut.packets() {
-            let head = cut.head(index, &Header::new(Kind::Control, 0), 0);
+            let head = cut.head(index, &Header::new(PacketKind::Control, 0), 0);
             let packet = [&head, &message[cut.range(index)]].concat().into_boxed_slice();
             self.control_bytes += packet.len() as u64;
             self.put_control(wire.host, packet, class);
@@ -340,7 +340,7 @@ impl Carrier for Attached {
     /// counts these bytes too.
     fn send_long(&mut self, wire: &mut Wire<'_>, record: &[u8], format: u64, to: Recipient) -> Result<(), DropReason> {
         let cut = Cut::new(record.len(), MAX_SUPER_BYTES);
-        let template = Header { stream: to.subscription, format, records: 1, ..Header::new(Kind::Data, 0) };
+        let template = Header { stream: to.subscription, format, records: 1, ..Header::new(PacketKind::Data, 0) };
         for index in 0..cut.packets() {
             let (head, range) = (cut.head(index, &template, 0), cut.range(index));
             let label = Label { droppable: false, ..Label::new(to, u16::from(index == 0)) };

@@ -49,7 +49,7 @@ const SOCKET: u64 = 0;
 /// most a quarter of all.
 const SPARE_BUFFERS: usize = 16;
 
-/// What a context's [`Net`] is made of.
+/// The parts of a context's [`Net`].
 pub(crate) struct NetParts {
     /// Which of the I/O contexts it belongs to.
     pub(crate) place: IoPlace,
@@ -61,7 +61,7 @@ pub(crate) struct NetParts {
     pub(crate) device: Box<dyn Device>,
     /// The buffers for what comes and what leaves.
     pub(crate) pool: Pool,
-    /// What the context sleeps in.
+    /// The poller that the context sleeps in.
     pub(crate) poller: Poller,
 }
 
@@ -158,7 +158,7 @@ impl Net {
         self.device.local_addr()
     }
 
-    /// What the device has done and lost.
+    /// The counts of the device.
     pub(crate) fn device_counters(&self) -> DeviceCounters {
         self.device.counters()
     }
@@ -358,7 +358,7 @@ impl Net {
     }
 }
 
-/// Large buffers that must be free before data is taken in, of `large`. What is ahead of a hole is kept only while twice as
+/// Large buffers that must be free before data is taken in, of `large`. A packet ahead of a hole is kept only while twice as
 /// many are, so that it leaves some to what fills the hole.
 fn needed_buffers(subscriptions: usize, large: usize) -> usize {
     (SPARE_BUFFERS + 2 * subscriptions).min(large / 4)

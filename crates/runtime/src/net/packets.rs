@@ -35,7 +35,7 @@ pub(crate) struct Link {
     pub(crate) session: Session<Payload, Arrived>,
     /// The deadline that the timer heap holds for it, in ns.
     pub(crate) armed_ns: u64,
-    /// What it sent while a request of its was with the planner, in order.
+    /// The packets that it sent while a request of its was with the planner, in order.
     pub(crate) deferred: VecDeque<Deferred>,
     /// Bytes of control messages that it has not acknowledged.
     control_bytes: u64,

@@ -7,7 +7,9 @@ use crossdock_device::{Device, Sent};
 use crossdock_mailbox::{Batch, Buffer, BufferMut};
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::pieces::Head;
-use crossdock_transport::{Cut, HEADER_BYTES, Header, Kind, MAX_PACKETS, Origin, Session, SuperPacket, TrafficClass};
+use crossdock_transport::{
+    Cut, HEADER_BYTES, Header, MAX_PACKETS, Origin, PacketKind, Session, SuperPacket, TrafficClass,
+};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -46,13 +48,13 @@ impl Content {
         }
     }
 
-    /// What is the same in the headers of all its packets to the peer's session `to`.
+    /// The common part of the headers of all its packets to the peer's session `to`.
     fn template(&self, to: u32) -> Header {
         match self {
-            Content::Control(..) => Header::new(Kind::Control, to),
-            Content::Mailbox { number, .. } => Header { stream: *number, ..Header::new(Kind::Message, to) },
+            Content::Control(..) => Header::new(PacketKind::Control, to),
+            Content::Mailbox { number, .. } => Header { stream: *number, ..Header::new(PacketKind::Message, to) },
             Content::Record { batch, to: Recipient { subscription, .. } } => {
-                Header { stream: *subscription, format: batch.format, records: 1, ..Header::new(Kind::Data, to) }
+                Header { stream: *subscription, format: batch.format, records: 1, ..Header::new(PacketKind::Data, to) }
             }
         }
     }
@@ -147,12 +149,13 @@ impl Payload {
     ) -> io::Result<Sent> {
         match self {
             Payload::Packed { packet, format, to: Recipient { subscription, .. } } => {
-                let template = Header { stream: *subscription, format: *format, ..Header::new(Kind::Data, to) };
+                let template = Header { stream: *subscription, format: *format, ..Header::new(PacketKind::Data, to) };
                 packet.write_headers(range.clone(), &template, first_seq);
                 device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
             }
             Payload::Whole { batch, to: Recipient { subscription, .. } } => {
-                let template = Header { stream: *subscription, format: batch.format, ..Header::new(Kind::Data, to) };
+                let template =
+                    Header { stream: *subscription, format: batch.format, ..Header::new(PacketKind::Data, to) };
                 let stride = batch.stride;
                 match in_place(batch, &template, first_seq, range.clone()) {
                     Some(bytes) => device.send(addr, &[IoSlice::new(bytes)], stride),

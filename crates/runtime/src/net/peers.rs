@@ -105,12 +105,12 @@ impl Peer {
         }
     }
 
-    /// What it publishes.
+    /// Its publications.
     pub(crate) fn publishing(&self) -> &[Publishing] {
         &self.publishing
     }
 
-    /// What it publishes under a number, in the format of this id.
+    /// Its publication under a number, in the format of this id.
     #[inline]
     pub(crate) fn published(&self, number: u32, format: u64) -> Option<&Publishing> {
         self.publishing.iter().find(|p| p.number == number && p.format.id().0 == format)

@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// Most packets that a session is said to have room for.
 pub(crate) const MOST_PACKETS: usize = 16;
 
-/// What waits for a peer, in bytes, packets' headers included.
+/// The packets that wait for a peer, in bytes, packets' headers included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Backlog {
     pub(crate) bytes: u64,
     pub(crate) bound: u64,
 }
 
-/// What has become of a peer's queue.
+/// The change of a peer's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueChange {
     /// It is as full as before.

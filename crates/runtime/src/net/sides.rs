@@ -4,11 +4,11 @@ use crossdock_mailbox::host::{HostError, HostInterface, MailboxKey, Message, Mes
 use crossdock_transport::control::Side;
 use std::collections::VecDeque;
 
-/// What a reader may be sent and not have ended, in bytes, as [`cost`] counts them (one message in any case): no more than an attached
-/// one is handed ahead.
+/// The most that a reader may be sent and not have ended, in bytes, as [`cost`] counts them (one message in any case):
+/// no more than an attached one is handed ahead.
 const UNENDED_BYTES: u64 = 4 << 20;
 
-/// What a message counts for: its bytes, and what is kept beside them.
+/// The cost of a message: its bytes, and what is kept beside them.
 fn cost(message: &Message) -> u64 {
     message.len() as u64 + 64
 }
@@ -94,8 +94,9 @@ impl RemoteSide {
         self.credit = self.ahead;
     }
 
-    /// Ends it. What a reader was sent and has not reported as ended is the first in the mailbox again, for the next reader. What a
-    /// writer has put and there was no memory for is lost. Of a mailbox that is deleted the reader stays, and has what it was sent.
+    /// Ends it. A message that a reader was sent and has not reported as ended is the first in the mailbox again, for
+    /// the next reader. A message that a writer has put and there was no memory for is lost. Of a mailbox that is
+    /// deleted the reader stays, and has what it was sent.
     pub(crate) fn end(self, host: &mut HostInterface) {
         let is_deleted = host.name_of(self.mailbox).is_none();
         if is_deleted || self.side == Side::Write {

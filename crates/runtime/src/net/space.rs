@@ -3,7 +3,7 @@
 
 use crossdock_mailbox::BufferMut;
 use crossdock_mailbox::host::Draft;
-use crossdock_transport::{HEADER_BYTES, Header, Kind, MAX_SUPER_BYTES, SuperPacket};
+use crossdock_transport::{HEADER_BYTES, Header, MAX_SUPER_BYTES, PacketKind, SuperPacket};
 
 /// Records of one format that are being packed for a subscription.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl SinglePacket {
     /// The memory with the header in front, and the number of bytes in use.
     pub(crate) fn finish(mut self, subscription: u32, format: u64) -> (Memory, usize) {
         let payload_bytes = (self.used - HEADER_BYTES) as u16;
-        let template = Header::new(Kind::Data, 0);
+        let template = Header::new(PacketKind::Data, 0);
         let header = Header { stream: subscription, format, records: self.records, payload_bytes, ..template };
         self.memory.bytes()[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
         (self.memory, self.used)

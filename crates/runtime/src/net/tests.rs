@@ -1,4 +1,4 @@
-//! What every carrier has to do, checked over a session on a real device pair and over an attached client whose rings
+//! The duties of every carrier, checked over a session on a real device pair and over an attached client whose rings
 //! the test works by hand.
 
 mod order;
@@ -22,8 +22,8 @@ use crossdock_transport::handshake::Close;
 use crossdock_transport::header::walk;
 use crossdock_transport::receiver::{self, Arriving};
 use crossdock_transport::{
-    Follows, HEADER_BYTES, Header, Joiner, Kind, Limits, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, Piece, Session,
-    Traffic, TrafficClass,
+    Follows, HEADER_BYTES, Header, Joiner, Limits, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, PacketKind, Piece,
+    Session, Traffic, TrafficClass,
 };
 use order::{
     control_leaves_before_waiting_records_unless_it_follows_them, name_of,
@@ -84,7 +84,7 @@ impl World {
 /// A packet at the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Received {
-    kind: Kind,
+    kind: PacketKind,
     subscription: u32,
     format: u64,
     records: u16,
@@ -99,11 +99,11 @@ impl Received {
     }
 }
 
-/// What has arrived, with each message in pieces as one packet.
+/// The arrivals, with each message in pieces as one packet.
 fn joined(received: Vec<Received>) -> Vec<Received> {
     let (mut control, mut data) = (Joiner::default(), Joiner::default());
     let join = |packet: Received| {
-        let joiner = if packet.kind == Kind::Control { &mut control } else { &mut data };
+        let joiner = if packet.kind == PacketKind::Control { &mut control } else { &mut data };
         let joined =
             joiner.take(packet.piece, &packet.payload, MAX_MESSAGE_BYTES).unwrap().map(|joined| joined.to_vec());
         joined.map(|payload| Received { piece: Piece::Whole, payload, ..packet.clone() })
@@ -450,7 +450,7 @@ fn records_arrive_once_in_order_under_their_subscription_and_format<R: Rig>() {
     assert!(flush(&mut rig, &mut output, KEPT) && !flush(&mut rig, &mut output, KEPT));
     assert!(backlog(&mut rig) >= 900 * 160);
     let received = rig.receive();
-    assert!(received.iter().all(|packet| packet.kind == Kind::Data && packet.subscription == 1));
+    assert!(received.iter().all(|packet| packet.kind == PacketKind::Data && packet.subscription == 1));
     let (of_first, of_second): (Vec<_>, Vec<_>) = received.into_iter().partition(|packet| packet.format == 7);
     assert_eq!((counted(&of_first), bytes_of(&of_first)), (900, first.concat()));
     assert_eq!((counted(&of_second), bytes_of(&of_second)), (3, second.concat()));
@@ -466,7 +466,9 @@ fn a_record_longer_than_a_packet_passes_in_pieces_in_its_place<R: Rig>() {
     // Only records that are not longer may be dropped, so what is begun is sent whole.
     flush(&mut rig, &mut output, DROPPABLE);
     let received = joined(rig.receive());
-    assert!(received.iter().all(|packet| (packet.kind, packet.format, packet.piece) == (Kind::Data, 7, Piece::Whole)));
+    assert!(
+        received.iter().all(|packet| (packet.kind, packet.format, packet.piece) == (PacketKind::Data, 7, Piece::Whole))
+    );
     assert_eq!((counted(&received), bytes_of(&received)), (5, sent.concat()));
     assert_eq!((backlog(&mut rig), rig.held_bytes()), (0, 0));
 }
@@ -508,17 +510,17 @@ fn control_messages_keep_their_place_and_count_until_they_are_taken<R: Rig>() {
         carrier.untaken_control_bytes(wire.host)
     };
     for turn in 0..3u8 {
-        for kind in [Kind::Control, Kind::Data, Kind::Control] {
+        for kind in [PacketKind::Control, PacketKind::Data, PacketKind::Control] {
             let (carrier, mut wire) = rig.parts();
             match kind {
-                Kind::Control => carrier.send_control(&mut wire, &[turn; 24], IN_PLACE),
+                PacketKind::Control => carrier.send_control(&mut wire, &[turn; 24], IN_PLACE),
                 _ => send(&mut rig, DROPPABLE, &[vec![turn; 8]]),
             }
         }
         assert!(untaken(&mut rig) >= 48);
         let received = rig.receive();
-        let kinds: Vec<Kind> = received.iter().map(|packet| packet.kind).collect();
-        assert_eq!(kinds, [Kind::Control, Kind::Data, Kind::Control]);
+        let kinds: Vec<PacketKind> = received.iter().map(|packet| packet.kind).collect();
+        assert_eq!(kinds, [PacketKind::Control, PacketKind::Data, PacketKind::Control]);
         assert!(received.iter().all(|packet| packet.payload.iter().all(|byte| *byte == turn)));
         assert_eq!(untaken(&mut rig), 0);
     }
@@ -596,7 +598,7 @@ fn when_memory_runs_out_records_wait_and_those_beyond_the_bound_are_counted<R: R
     assert!(!spill.is_empty() || carrier.is_behind(), "memory did not run out");
     flush(&mut rig, &mut output, KEPT);
     let mut received = rig.receive();
-    // What has to wait stays in order, whatever comes when there is memory again.
+    // A packet that has to wait stays in order, whatever comes when there is memory again.
     while !spill.is_empty() {
         let waiting = std::mem::take(&mut spill);
         assert_eq!(push_all(&mut rig, &mut output, (KEPT, 7), waiting.rows(), &mut spill).1, 0);

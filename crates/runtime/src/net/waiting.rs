@@ -1,5 +1,5 @@
-//! What waits of peers: packets that came while a request of theirs is with the planner or the catalog, and attached clients
-//! that have to be looked at each turn.
+//! The waiting packets of peers: packets that came while a request of theirs is with the planner or the catalog, and
+//! attached clients that have to be looked at each turn.
 //!
 //! A session over packets can have at most its credit waiting, for data and for control: neither is renewed once a packet
 //! of its waits. An attached client's packets stay in its own memory, and it gets no new buffers.

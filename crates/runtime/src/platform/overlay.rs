@@ -146,7 +146,7 @@ pub(crate) enum Edit {
 /// Whether a stream is delivered or published, by stream and I/O context.
 type AtContexts = BTreeMap<(u32, ContextIndex), bool>;
 
-/// What a change concerns, as it is afterwards.
+/// The part that a change concerns, as it is afterwards.
 #[derive(Default)]
 struct After {
     /// Nodes; nothing for those that end.
@@ -165,7 +165,7 @@ impl After {
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// States that could not be handed over.
@@ -376,7 +376,7 @@ impl Overlay {
         Ok(changed)
     }
 
-    /// What a set of edits concerns, as it is afterwards.
+    /// The part that a set of edits concerns, as it is afterwards.
     ///
     /// # Errors
     /// One is about a node that is not there.
@@ -480,7 +480,7 @@ impl Overlay {
         (queues, crossings)
     }
 
-    /// What becomes of the ports of all streams that a change concerns, by context; with the edges that it needs.
+    /// The ports of all streams that a change concerns, by context; with the edges that it needs.
     fn ports_of(&self, change: u64, after: &After, limit: usize) -> BTreeMap<ContextIndex, Part> {
         let mut parts: BTreeMap<ContextIndex, Part> = BTreeMap::new();
         for stream in self.streams_of(after) {
@@ -512,7 +512,7 @@ impl Overlay {
         parts
     }
 
-    /// What becomes of the ports of a stream, by context, but for new edges.
+    /// The ports of a stream, by context, but for new edges.
     fn port_changes(
         &self,
         (change, stream): (u64, u32),
@@ -523,7 +523,7 @@ impl Overlay {
         let takes_part = |id: &NodeId| after.nodes.contains_key(id);
         // Also where a node comes from elsewhere: it begins with what follows the marker there.
         let has_part = |at: ContextIndex| old.takers_at(at).chain(new.takers_at(at)).any(|id| takes_part(&id));
-        // What a new maker makes comes behind all that those before it have made.
+        // The output of a new maker comes behind all that those before it have made.
         let is_remade = !old.makers.keys().eq(new.makers.keys());
         let is_ended = |ends: &&EdgeEnds| !new_edges.contains(ends);
         let is_marked = |ends: &&EdgeEnds| is_remade || is_ended(ends) || has_part(ends.1);

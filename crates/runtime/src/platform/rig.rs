@@ -40,7 +40,7 @@ impl Waiting for Given<'_> {
 
 /// The source of a node's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum BatchSource {
     /// A stream that comes in at the first context, by the number that is offered.
     Stream(u32),
     /// A node, by its number.
@@ -197,7 +197,7 @@ impl Rig {
         &mut self,
         entries: Vec<Entry>,
         at: usize,
-        reads: Source,
+        reads: BatchSource,
         makes: u32,
         wait: Wait<'_>,
     ) -> Result<u32, Unanswered> {
@@ -212,15 +212,15 @@ impl Rig {
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub fn deliver(&mut self, reads: Source, wait: Wait<'_>) -> Result<(), Unanswered> {
+    pub fn deliver(&mut self, reads: BatchSource, wait: Wait<'_>) -> Result<(), Unanswered> {
         let stream = self.stream(reads);
         self.change(Edit::Deliver { stream, at: FIRST, is_delivered: true }, wait).map(drop)
     }
 
-    fn stream(&self, of: Source) -> u32 {
+    fn stream(&self, of: BatchSource) -> u32 {
         match of {
-            Source::Stream(number) => number,
-            Source::Node(number) => self.overlay.node(NodeId(number)).map_or(0, |node| node.makes),
+            BatchSource::Stream(number) => number,
+            BatchSource::Node(number) => self.overlay.node(NodeId(number)).map_or(0, |node| node.makes),
         }
     }
 
@@ -284,9 +284,9 @@ mod tests {
     use crossdock_format::Format;
     use crossdock_mailbox::{Pool, PoolConfig, Slice, Span};
 
-    /// What comes in is delivered, by way of any number of nodes.
+    /// A batch that comes in is delivered, by way of any number of nodes.
     #[test]
-    fn what_is_offered_is_delivered() {
+    fn offered_batches_are_delivered() {
         let format = Format::parse_schema("n i64").unwrap();
         let mut pool = Pool::new(PoolConfig { classes: vec![(64, 1)] }).unwrap();
         let mut batch = Batch::new();
@@ -297,7 +297,7 @@ mod tests {
         batch.select_all();
         for nodes in 0..3 {
             let (mut cores, mut rig) = start(&[None, None], 4).unwrap();
-            let mut from = Source::Stream(0);
+            let mut from = BatchSource::Stream(0);
             let wait = &mut || {
                 cores.turn();
                 true
@@ -307,7 +307,7 @@ mod tests {
                 let handler = program.make(&Natives::built_in(), &format).unwrap().handler;
                 let id = format.id().0;
                 let entry = Entry { format: id, handler, output: id };
-                from = Source::Node(rig.put(vec![entry], at % 2, from, at as u32 + 1, wait).unwrap());
+                from = BatchSource::Node(rig.put(vec![entry], at % 2, from, at as u32 + 1, wait).unwrap());
             }
             rig.deliver(from, wait).unwrap();
             let (mut sent, mut delivered) = (0, 0);

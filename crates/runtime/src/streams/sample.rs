@@ -1,4 +1,4 @@
-//! What is remembered of a stream's records: some of the latest of each format, and how many came at most.
+//! The sample of a stream's records: some of the latest of each format, and how many came at most.
 
 use crossdock_mailbox::Batch;
 use std::cell::OnceCell;
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(peak.msgs_per_s(181_000 * MS), 0);
         peak.note(7, 200_000 * MS);
         assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
-        // What another context has counted is no addition to what is counted here.
+        // A count of another context is no addition to the count here.
         peak.at_least(60, 200_000 * MS);
         assert_eq!(peak.msgs_per_s(200_000 * MS), 70);
         peak.at_least(90, 200_000 * MS);

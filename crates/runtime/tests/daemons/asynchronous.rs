@@ -50,7 +50,7 @@ fn subscriber(addr: &str, way: Transport) -> Subscriber {
     Subscriber::builder(addr).transport(way).sql("SELECT * FROM F").wait_for_stream(PATIENCE).connect().unwrap()
 }
 
-/// What `act` gives on a thread of its own: one that waits without end fails the test.
+/// The result of `act` on a thread of its own: one that waits without end fails the test.
 fn within<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (give, take) = mpsc::channel();
     std::thread::spawn(move || give.send(act()));
@@ -80,7 +80,7 @@ async fn close<T, S: Sink<T, Error = Error> + Unpin>(sink: &mut S) {
 }
 
 #[test]
-fn what_goes_into_a_sink_comes_out_of_streams_that_end() {
+fn records_into_a_sink_come_out_of_streams_that_end() {
     let (_context, addr) = start(anywhere(), |_| {});
     for way in TRANSPORTS {
         let publisher = publisher(&addr, way);
@@ -244,7 +244,7 @@ fn a_descriptor_is_readable_when_there_is_something_to_be_taken() {
             }
         }
         assert_eq!(found, ["Uint(0)", "Uint(1)", "Uint(2)"], "{way}");
-        // Who waits on a thread after that is heard as well.
+        // A caller that waits on a thread after that is heard as well.
         publisher.send(&flight(3)).unwrap();
         publisher.finish().unwrap();
         let rest = within(move || subscriber.typed::<Flight>().collect::<Result<Vec<_>, _>>().unwrap());

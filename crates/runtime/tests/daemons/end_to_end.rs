@@ -390,7 +390,7 @@ fn requests_are_answered_while_records_wait(way: Transport) {
         }
     }
     let taken = context.streams().unwrap()[0].records_in;
-    // What is in shared memory is taken up to the last buffer.
+    // A record in shared memory is taken up to the last buffer.
     assert!(taken < count || way == Transport::Shm, "nothing waits");
     let (done, answered) = std::sync::mpsc::channel();
     let asking = std::thread::spawn(move || {

@@ -52,7 +52,7 @@ fn number(record: &ReceivedRecord) -> u64 {
     }
 }
 
-/// What `act` gives on a thread of its own: one that waits without end fails the test.
+/// The result of `act` on a thread of its own: one that waits without end fails the test.
 fn within<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (give, take) = mpsc::channel();
     std::thread::spawn(move || give.send(act()));

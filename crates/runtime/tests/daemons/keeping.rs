@@ -1,4 +1,4 @@
-//! What is kept across restarts, and what is not.
+//! The state that is kept across restarts, and what is not.
 
 use crossdock_format::registry::{Policy, replay};
 use crossdock_format::{Format, FormatId, RecordBuilder, Value};
@@ -140,7 +140,7 @@ fn a_format_outlives_a_killed_daemon_from_its_first_record_on() {
 }
 
 #[test]
-fn what_is_kept_that_needs_a_format_keeps_the_format() {
+fn a_kept_conversion_that_needs_a_format_keeps_the_format() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start(directory.path());
     let announced = [v1(), v2()].map(|format| announcing(&addr, &format));

@@ -141,7 +141,7 @@ fn a_publisher_comes_back_by_the_way_there_is_and_loses_nothing() {
     publisher.flush().unwrap();
     context.stop().unwrap();
     for (attach, way, from) in [(false, Transport::Udp, 10), (true, Transport::Shm, 30)] {
-        // What is published while nobody is there waits, in the library or in the call.
+        // A record that is published while nobody is there waits, in the library or in the call.
         let publishing = std::thread::spawn(move || {
             publish(&mut publisher, from..from + 10);
             publisher.flush().unwrap();
@@ -261,7 +261,7 @@ fn mailboxes_are_the_same_by_either_way() {
             assert_eq!(get(&mut end), b"irs");
             assert_eq!(get(&mut reader), b"-second-");
             assert!(reader.begin_get_timeout(Duration::from_millis(1)).unwrap().is_none());
-            // What is not of this writer is none of its messages.
+            // A message that is not of this writer is none of its messages.
             let foreign = onward.begin_put(1).unwrap();
             assert!(matches!(writer.end_put(foreign), Err(Error::Foreign)));
             // Sides are closed when they are dropped, and can be opened again.

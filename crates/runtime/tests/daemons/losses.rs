@@ -21,7 +21,7 @@ fn create(node: &Node, name: &str, bound_messages: u32) {
     node.create_mailbox(name, options).unwrap();
 }
 
-/// What was dropped of a mailbox, by reason.
+/// The drops of a mailbox, by reason.
 fn dropped(context: &ContextHandle, name: &str) -> Vec<(String, u64)> {
     context.mailboxes().unwrap().into_iter().find(|mailbox| mailbox.name == name).unwrap().dropped
 }
@@ -60,7 +60,7 @@ fn a_message_that_is_too_long_for_a_remote_reader_is_reported_to_all_writers() {
 }
 
 #[test]
-fn what_a_remote_reader_had_not_ended_is_for_the_next_one_when_it_goes() {
+fn messages_that_a_remote_reader_had_not_ended_are_for_the_next_one_when_it_goes() {
     let (context, [here, there]) = start(|_| {});
     create(&here, "m", 100);
     let (mut writer, mut reader) = (there.writer("m").unwrap(), there.reader("m").unwrap());
@@ -106,7 +106,7 @@ fn messages_that_wait_for_memory_when_their_writer_goes_are_counted() {
 }
 
 #[test]
-fn what_a_task_drops_is_reported_to_the_writers_of_its_mailbox() {
+fn drops_of_a_task_are_reported_to_the_writers_of_its_mailbox() {
     let (context, [here, there]) = start(|_| {});
     create(&here, "in", 100);
     create(&here, "out", 1);

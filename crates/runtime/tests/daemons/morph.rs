@@ -417,7 +417,7 @@ fn direct() -> Conversion {
 }
 
 #[test]
-fn what_nothing_converts_is_dropped_and_counted_where_that_is_the_policy() {
+fn records_without_a_conversion_are_dropped_and_counted_where_that_is_the_policy() {
     let (context, addr) = start(|_| {});
     let mut publisher = publisher(&addr, Transport::Udp, &v1());
     let builder = subscriber(&addr, Transport::Udp).accept(v3()).unreadable(Unreadable::Drop);
@@ -496,7 +496,7 @@ fn a_conversion_that_is_refused_changes_nothing() {
 
 /// The planner compiles them: an I/O context that did would end with an assertion.
 #[test]
-fn what_a_session_registers_is_compiled_by_the_planner() {
+fn conversions_of_a_session_are_compiled_by_the_planner() {
     let (context, addr) = start(|_| {});
     let messages = Format::parse_schema("body bytes").unwrap();
     let mut converter = Converter::builder(&addr).stream("F").connect().unwrap();
@@ -643,7 +643,7 @@ fn by_name_alone_converts_only_where_allowed_and_never_round_what_was_registered
 }
 
 #[test]
-fn what_a_policy_says_is_readable_is_converted_by_name() {
+fn versions_that_a_policy_says_are_readable_are_converted_by_name() {
     let wider = Format::parse_schema("flight u64\npassengers string null\ndelay i32").unwrap();
     let (context, addr) = start(|_| {});
     let mut old = publisher(&addr, Transport::Udp, &v1());

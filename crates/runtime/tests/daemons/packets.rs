@@ -125,7 +125,7 @@ fn clients_with_an_open_mailbox_are_notified_of_its_end() {
     let error = reader.begin_get_timeout(PATIENCE).map(drop).unwrap_err();
     assert!(matches!(error, Error::MailboxClosed { .. }), "{error}");
     while writer.put(b"x").is_ok() {}
-    // What a session made goes with it.
+    // The objects that a session made go with it.
     node.create_mailbox("b", MailboxOptions::default()).unwrap();
     node.create_task("discard", "b", [("", ""); 0]).unwrap();
     let mut writer = other.writer("b").unwrap();

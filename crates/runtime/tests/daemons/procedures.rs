@@ -240,7 +240,7 @@ fn calls_of_a_service_that_ends_end_with_it() {
         let second = procedure.begin_call(&[2], PATIENCE).unwrap();
         assert_eq!(begins.recv().unwrap(), 1);
         let dropping = std::thread::spawn(move || drop(service));
-        // What takes callers in ends first.
+        // The mailbox that takes callers in ends first.
         until("nobody is taken in", || matches!(calls.procedure("controlled"), Err(CallError::NoProcedure(_))));
         end.send(()).unwrap();
         dropping.join().unwrap();
@@ -287,7 +287,7 @@ const REQUEST: u16 = 4;
 const REPLY: u16 = 6;
 
 #[test]
-fn what_a_hostile_caller_sends_is_counted_and_dropped() {
+fn messages_of_a_hostile_caller_are_counted_and_dropped() {
     with_nodes(|serves, calls| {
         let service = echo(serves, "echo");
         let good = calls.procedure("echo").unwrap();

@@ -5,7 +5,7 @@ use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{Header, Kind};
+use crossdock_transport::{Header, PacketKind};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ fn next(socket: &UdpSocket, over: &AtomicBool) -> Option<(Header, Vec<u8>, Socke
     None
 }
 
-/// What the relay's threads share.
+/// The state that the relay's threads share.
 struct Relay {
     /// Towards the publisher.
     front: UdpSocket,
@@ -70,7 +70,7 @@ impl Path {
     fn pass_back(&self) {
         while let Some((header, packet, _)) = next(&self.up, &self.relay.over) {
             *self.session.lock().unwrap() = header.session;
-            if header.kind == Kind::Ack && self.is_deaf.load(Ordering::Relaxed) {
+            if header.kind == PacketKind::Ack && self.is_deaf.load(Ordering::Relaxed) {
                 continue;
             }
             let to = self.relay.publisher.lock().unwrap().unwrap();
@@ -87,7 +87,7 @@ impl Path {
 }
 
 /// Passes on what the publisher sends. Of each of the first sessions the daemon gets some packets of records; the acks of the
-/// later ones are lost, and then the session is. What it has sent on top arrives when the next session has begun.
+/// later ones are lost, and then the session is. The packets sent on top arrive when the next session has begun.
 fn pass_on(relay: &Arc<Relay>) -> u32 {
     let (mut path, thread) = Path::open(relay);
     let mut threads = vec![thread];
@@ -99,12 +99,12 @@ fn pass_on(relay: &Arc<Relay>) -> u32 {
     let mut old = None;
     while let Some((header, packet, from)) = next(&relay.front, &relay.over) {
         *relay.publisher.lock().unwrap() = Some(from);
-        if header.kind == Kind::Data && old == Some(header.session) {
+        if header.kind == PacketKind::Data && old == Some(header.session) {
             let before: &(Arc<Path>, Vec<u8>) = held.first().unwrap();
             held.push((Arc::clone(&before.0), packet));
             continue;
         }
-        if header.kind == Kind::Data {
+        if header.kind == PacketKind::Data {
             for (path, packet) in held.drain(..) {
                 path.up.send(&packet).unwrap();
                 late += 1;

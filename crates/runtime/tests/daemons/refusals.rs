@@ -81,7 +81,7 @@ fn map(name: &str, value: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(name.to_owned(), value.to_owned())])
 }
 
-/// What is the same before and after a change that is refused.
+/// The state that is the same before and after a change that is refused.
 #[derive(Debug, PartialEq)]
 struct State {
     specs: Vec<HandlerSpec>,
@@ -172,7 +172,7 @@ fn impossible(rng: &mut fastrand::Rng, specs: &[HandlerSpec]) -> (ChangeRequest,
         }
         15 => (ChangeRequest::Remove { handler: "none".into() }, "no handler `none`"),
         16 => {
-            // What could be made of it is not made either.
+            // The handlers that could be made of it are not made either.
             let mut wanted: Vec<HandlerSpec> = specs.iter().filter(|spec| spec.name != "tens").cloned().collect();
             wanted.extend([
                 sql("tens", "SELECT n1, number FROM all WHERE grp = 1", place),

@@ -10,7 +10,7 @@ pub enum DropCause {
     QueueFull,
     /// The daemon had no buffer for them.
     NoBuffer,
-    /// What its query made of them is longer than a record can be.
+    /// The result of its query is longer than a record can be.
     TooLong,
     /// The query does not fit their format, or nothing converts that to one that the subscriber accepts.
     Unreadable,
@@ -94,7 +94,8 @@ impl std::fmt::Display for DropCause {
     }
 }
 
-/// What a query does with a record that it cannot compute: one with a division by zero, an overflow, a CAST that cannot be done.
+/// The policy of a query for a record that it cannot compute: one with a division by zero, an overflow, a CAST that
+/// cannot be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowErrors {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_data_follows_it_and_other_control_does_not() {
+    fn control_that_ends_data_follows_it_and_other_control_does_not() {
         let stream = |number| Follows::Origin(Origin::Stream(number));
         let class = |request| ControlMessage::Request(request).class();
         assert_eq!(class(Request::Finish { id: 1, stream: 7 }), TrafficClass::Exchange(stream(7)));

@@ -88,7 +88,7 @@ fn mailbox_messages_come_back() {
 }
 
 #[test]
-fn what_a_mailbox_request_leaves_out_is_the_default() {
+fn fields_left_out_of_a_mailbox_request_are_the_default() {
     let short = br#"{"request":"create_mailbox","id":1,"name":"a","colour":"red"}"#;
     let implementation = Implementation::Rings;
     let name = || "a".to_owned();
@@ -114,7 +114,7 @@ fn what_a_mailbox_request_leaves_out_is_the_default() {
 }
 
 #[test]
-fn what_was_written_before_mailboxes_still_reads() {
+fn messages_from_before_mailboxes_still_read() {
     let old: [(&[u8], ControlMessage); 4] = [
         (
             br#"{"request":"subscribe","id":2,"subscription":1,"sql":"SELECT * FROM a","wait":true}"#,

@@ -1,4 +1,4 @@
-//! What the messages are made of: the words for ways, sides and policies, the names of formats, refusals.
+//! The parts of the messages: the words for ways, sides and policies, the names of formats, refusals.
 
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ pub struct Publication {
     pub first: u64,
 }
 
-/// What is going on at a stream when a subscription to it begins. The daemon keeps no records: what passed before does not come.
+/// The activity of a stream when a subscription to it begins. The daemon keeps no records: what passed before does not come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// Sessions that publish it now. Of a stream that a handler makes, the contexts where it has something to make it of; absent while
@@ -97,7 +97,7 @@ pub enum Side {
     Read,
 }
 
-/// What happens when a subscriber's queue in the daemon is full.
+/// The policy when a subscriber's queue in the daemon is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
@@ -164,7 +164,7 @@ impl std::str::FromStr for FormatName {
     }
 }
 
-/// What happens to records that no conversion makes readable for a subscription.
+/// The policy for records that no conversion makes readable for a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreadable {
@@ -201,9 +201,9 @@ impl std::str::FromStr for Unreadable {
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind of refusal it is, for programs.
+    /// The kind of refusal, for programs.
     pub code: RefusalCode,
-    /// What is wrong, where, and what would correct it, for people.
+    /// The error, its place, and its remedy, for people.
     pub message: String,
 }
 

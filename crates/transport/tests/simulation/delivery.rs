@@ -8,8 +8,8 @@ use crossdock_sim::{Link, Rng, check};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::{Follows, Limits, MAX_SUPER_BYTES, TrafficClass};
 
-/// Spoils a datagram as far as the header shows it. What flips deeper down is for UDP's checksum to find: packets have none
-/// of their own.
+/// Spoils a datagram as far as the header shows it. A bit that flips deeper down is for UDP's checksum to find: packets
+/// have none of their own.
 fn spoil_header(rng: &mut Rng, bytes: &mut Vec<u8>) {
     match rng.u8(..4) {
         0 => bytes[0] ^= 1 << rng.u8(..8),
@@ -257,7 +257,7 @@ fn dropping_the_oldest_loses_exactly_what_it_says() {
         dropped.sort_unstable();
         assert_eq!(missing, dropped);
         let most = world.client.peer().most_backlog_bytes;
-        // What was sent cannot be dropped any more: a window of it, and the queue with one unit on top.
+        // A sent record cannot be dropped any more: a window of it, and the queue with one unit on top.
         let window = world.server.peer().window * 1472;
         assert!(most <= 50_000 + window + 2 * MAX_SUPER_BYTES as u64, "{most} bytes");
     });

@@ -1,4 +1,4 @@
-//! What reliability costs: nothing is sent again for nothing, acks are few, and a path is used.
+//! The cost of reliability: nothing is sent again for nothing, acks are few, and a path is used.
 
 use crate::host::HostPlan;
 use crate::traffic::{SinkPlan, SourcePlan};
@@ -45,8 +45,8 @@ fn without_loss_nothing_is_sent_twice() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again_and_hardly_more() {
-    check("what_is_lost_is_sent_again_and_hardly_more", 20, |seed| {
+fn lost_packets_are_sent_again_and_hardly_any_other() {
+    check("lost_packets_are_sent_again_and_hardly_any_other", 20, |seed| {
         let mut rng = Rng::with_seed(seed);
         let loss = [0.001, 0.01, 0.1, 0.3][rng.usize(..4)];
         let source = if loss < 0.2 { bulk(40_000) } else { bulk(10_000) };

@@ -1,14 +1,14 @@
 //! A host of the simulation: a socket, sessions over it, and an application behind each. A small model of what a client
 //! and the daemon do with this crate.
 
-use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, Source, SourcePlan, Unit};
+use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, SourcePlan, TrafficSource, Unit};
 use crossdock_sim::{Frame, Network, Rng};
 use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, units};
 use crossdock_transport::handshake::Close;
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::{Arrival, Arriving};
 use crossdock_transport::session::ShortPacket;
-use crossdock_transport::{Dialler, HEADER_BYTES, Header, Hello, Kind, Limits, Session, Welcome};
+use crossdock_transport::{Dialler, HEADER_BYTES, Header, Hello, Limits, PacketKind, Session, Welcome};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ impl HostPlan {
     }
 }
 
-/// What a host counted.
+/// The counts of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     /// Bytes that are no packet, by reason.
@@ -71,7 +71,7 @@ impl Counters {
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) session: Session<Outgoing, Packets>,
-    pub(crate) source: Source,
+    pub(crate) source: TrafficSource,
     pub(crate) sink: Sink,
     /// When it was found dead, in ns.
     pub(crate) dead_ns: Option<u64>,
@@ -182,8 +182,8 @@ impl Host {
 
     fn run(&mut self, network: &mut Network, from: SocketAddr, packets: Packets, now_ns: u64) {
         match packets.header.kind {
-            Kind::Hello if self.accepts => return self.hello(network, from, &packets, now_ns),
-            Kind::Welcome => return self.welcome(from, &packets, now_ns),
+            PacketKind::Hello if self.accepts => return self.hello(network, from, &packets, now_ns),
+            PacketKind::Welcome => return self.welcome(from, &packets, now_ns),
             _ => {}
         }
         let peer = self.peers.get_mut(&packets.header.session);
@@ -194,14 +194,16 @@ impl Host {
         let (counters, is_short) = (&mut self.counters, self.plan.short > 0.0 && self.rng.f64() < self.plan.short);
         let payload = &packets.frame[packets.spans[0].range()];
         match packets.header.kind {
-            Kind::Data | Kind::Control | Kind::Message => peer.arrive(packets, is_short, now_ns, counters),
-            Kind::Ack => {
+            PacketKind::Data | PacketKind::Control | PacketKind::Message => {
+                peer.arrive(packets, is_short, now_ns, counters);
+            }
+            PacketKind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
                 counters.senseless += u64::from(refused);
             }
-            Kind::Close => peer.closed = Some(Close::decode(payload).reason),
-            Kind::Ping => peer.session.receiver.ack_soon(),
-            Kind::Hello | Kind::Welcome | Kind::Reset => counters.senseless += 1,
+            PacketKind::Close => peer.closed = Some(Close::decode(payload).reason),
+            PacketKind::Ping => peer.session.receiver.ack_soon(),
+            PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => counters.senseless += 1,
         }
         peer.session.heard(now_ns);
     }
@@ -249,7 +251,7 @@ impl Host {
         let peer = Peer {
             address,
             session: Session::new(theirs, bytes, window, self.plan.limits, now_ns),
-            source: Source::new(self.plan.source.clone(), self.rng.fork()),
+            source: TrafficSource::new(self.plan.source.clone(), self.rng.fork()),
             sink: Sink::new(self.plan.sink.clone(), bytes as usize, own),
             dead_ns: None,
             closed: None,
@@ -374,7 +376,7 @@ fn transmit_unit(
 ) {
     match unit {
         Outgoing::Data { packed, stream, .. } => {
-            let template = Header { stream: *stream, format: 77, ..Header::new(Kind::Data, peer_session) };
+            let template = Header { stream: *stream, format: 77, ..Header::new(PacketKind::Data, peer_session) };
             packed.write_headers(packets.clone(), &template, first_seq);
             network.send_super(from, to, packed.bytes(packets), packed.stride());
         }
@@ -392,8 +394,8 @@ fn transmit_unit(
 
 fn count(short: &ShortPacket, counters: &mut Counters) {
     match Header::read(short.bytes()).unwrap().kind {
-        Kind::Ack => counters.acks_sent += 1,
-        Kind::Ping => counters.pings_sent += 1,
+        PacketKind::Ack => counters.acks_sent += 1,
+        PacketKind::Ping => counters.pings_sent += 1,
         other => panic!("{other:?} is no short packet"),
     }
 }

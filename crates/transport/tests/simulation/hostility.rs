@@ -1,4 +1,4 @@
-//! What others send: packets of other sessions, acks for what was never sent, anything at all.
+//! The packets of others: packets of other sessions, acks for what was never sent, anything at all.
 
 use crate::host::HostPlan;
 use crate::traffic::{SinkPlan, SourcePlan};
@@ -6,7 +6,7 @@ use crate::world::World;
 use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{Header, Kind};
+use crossdock_transport::{Header, PacketKind};
 
 /// Two sides with much to send, on a path without faults.
 fn world(seed: u64, rng: &mut Rng) -> World {
@@ -20,14 +20,21 @@ fn world(seed: u64, rng: &mut Rng) -> World {
 fn ack_packet(session: u32, ack: &Ack) -> Vec<u8> {
     let mut payload = [0; MAX_ACK_BYTES];
     let len = ack.encode(&mut payload);
-    Header::new(Kind::Ack, session).packet(&payload[..len]).expect("short")
+    Header::new(PacketKind::Ack, session).packet(&payload[..len]).expect("short")
 }
 
 /// A packet of a session that does not exist, or that comes from the wrong side.
 fn stray(rng: &mut Rng, session: u32) -> Vec<u8> {
-    let kind = [Kind::Data, Kind::Control, Kind::Ack, Kind::Ping, Kind::Close, Kind::Welcome][rng.usize(..6)];
+    let kind = [
+        PacketKind::Data,
+        PacketKind::Control,
+        PacketKind::Ack,
+        PacketKind::Ping,
+        PacketKind::Close,
+        PacketKind::Welcome,
+    ][rng.usize(..6)];
     let header = Header { seq: rng.u64(..50), records: 1, ..Header::new(kind, session.wrapping_add(rng.u32(1..))) };
-    if kind == Kind::Ack {
+    if kind == PacketKind::Ack {
         return ack_packet(header.session, &Ack::new(rng.u64(..50), 1 << 40));
     }
     header.packet(&vec![7; rng.usize(..100)]).expect("short")

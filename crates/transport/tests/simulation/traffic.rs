@@ -1,10 +1,10 @@
-//! What the hosts send each other, and the judge of what arrives: every message carries its number.
+//! The messages of the hosts to each other, and the judge of what arrives: every message carries its number.
 
 use crossdock_sim::Rng;
 use crossdock_transport::credit::charge;
 use crossdock_transport::header::PayloadSpan;
 use crossdock_transport::{
-    ControlMessage, Cut, Follows, HEADER_BYTES, Header, Joiner, Kind, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin,
+    ControlMessage, Cut, Follows, HEADER_BYTES, Header, Joiner, MAX_MESSAGE_BYTES, MAX_SUPER_BYTES, Origin, PacketKind,
     Request, SuperPacket, TrafficClass,
 };
 use std::collections::{HashMap, VecDeque};
@@ -111,7 +111,7 @@ impl SourcePlan {
 }
 
 /// The application that sends.
-pub(crate) struct Source {
+pub(crate) struct TrafficSource {
     pub(crate) plan: SourcePlan,
     rng: Rng,
     /// The next record's number, and the next control message's.
@@ -124,9 +124,9 @@ pub(crate) struct Source {
     pub(crate) dropped: Vec<u64>,
 }
 
-impl Source {
-    pub(crate) fn new(plan: SourcePlan, rng: Rng) -> Source {
-        Source { plan, rng, next: 0, next_control: 0, ends: [0; 3], next_ns: 0, dropped: Vec::new() }
+impl TrafficSource {
+    pub(crate) fn new(plan: SourcePlan, rng: Rng) -> TrafficSource {
+        TrafficSource { plan, rng, next: 0, next_control: 0, ends: [0; 3], next_ns: 0, dropped: Vec::new() }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -165,7 +165,7 @@ impl Source {
         let first = self.next;
         let stream = (first % 3) as u32;
         let class = TrafficClass::Data(Origin::Stream(stream));
-        let template = Header { stream, format: 77, records: 1, ..Header::new(Kind::Data, 0) };
+        let template = Header { stream, format: 77, records: 1, ..Header::new(PacketKind::Data, 0) };
         // Some leave as one datagram, which IP fragments; the smallest queue of a path holds it.
         let fits = long <= 24 << 10;
         if long > packet_bytes {
@@ -219,7 +219,7 @@ impl Source {
         let request = Request::Announce { id: number as u32, stream: 0, name: places, format, publication: None };
         let payload = ControlMessage::from(request).encode();
         self.next_control += 1;
-        message(&payload.into(), packet_bytes, Header::new(Kind::Control, 0), number, class)
+        message(&payload.into(), packet_bytes, Header::new(PacketKind::Control, 0), number, class)
     }
 }
 
@@ -338,7 +338,7 @@ impl Sink {
         for span in &packets.spans[skip as usize..] {
             self.packet(packets, *span);
             let charge = charge(HEADER_BYTES + span.len as usize, self.packet_bytes, self.window);
-            if packets.header.kind != Kind::Control {
+            if packets.header.kind != PacketKind::Control {
                 self.waiting.push_back(charge);
                 self.waiting_units += u64::from(charge);
             }
@@ -374,7 +374,7 @@ impl Sink {
         if self.plan.unchecked {
             return;
         }
-        let is_control = packets.header.kind == Kind::Control;
+        let is_control = packets.header.kind == PacketKind::Control;
         self.control_packets += u64::from(is_control);
         let joiner = &mut self.joining[usize::from(is_control)];
         let joined = joiner.take(packets.header.piece, payload, MAX_MESSAGE_BYTES).expect("pieces as they were sent");

@@ -75,13 +75,13 @@ impl World {
         self.run(until_ns, |_| false);
     }
 
-    /// What the links towards the server and back have done.
+    /// The counts of the links towards the server and back.
     pub(crate) fn links(&self) -> (LinkStats, LinkStats) {
         let (client, server) = (self.client.address, self.server.address);
         (self.network.stats(client, server), self.network.stats(server, client))
     }
 
-    /// What happened, for a failing test's message.
+    /// The events, for a failing test's message.
     pub(crate) fn report(&self) -> String {
         let (up, down) = self.links();
         let mut text = format!(

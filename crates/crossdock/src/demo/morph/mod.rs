@@ -2,7 +2,7 @@
 //!
 //! A publisher sends the flights in version 1, passengers' names included. Its subscribers know version 3 only, and nothing leads
 //! there: their records wait in the daemon, which asks. A converter answers with two conversions: the first strips
-//! the names, the second computes what version 3 has. What waited is released, the rest converted as it comes, and each
+//! the names, the second computes what version 3 has. Waiting records are released, the rest converted as it comes, and each
 //! subscriber's rows are compared with a plain pass over the CSV, as `demo airline` does it.
 
 mod report;
@@ -78,18 +78,18 @@ const JOBS: [Job; 2] = [
     },
 ];
 
-/// What a subscriber got.
+/// The records of a subscriber.
 struct Received {
     sum: Sum,
     /// Records that waited in the daemon until the converter came.
     waited: u64,
-    /// What was dropped, which should be nothing.
+    /// The dropped records, which should be nothing.
     dropped: u64,
     /// From the first record published until the stream's end.
     time: Duration,
 }
 
-/// What the run came to.
+/// The results of the run.
 struct Results {
     received: Vec<Received>,
     /// From the question until both conversions were in force.
@@ -198,7 +198,7 @@ fn panicked<T>() -> Result<T, Trouble> {
     Err(Some("a thread panicked".to_owned()))
 }
 
-/// What the daemon says of it all, while the conversions are still there.
+/// The daemon's figures for all of it, while the conversions are still there.
 fn results(context: &ContextHandle, received: Vec<Received>, answered: Duration) -> Outcome<Results> {
     let stopped = |stopped| Failure::failed(format!("{stopped}"));
     let paths = context.paths().map_err(stopped)?;

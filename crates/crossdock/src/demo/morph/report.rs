@@ -1,4 +1,4 @@
-//! What `demo morph` came to, for people or as JSON, and whether it is right.
+//! The results of `demo morph`, for people or as JSON, and whether it is right.
 
 use crossdock_runtime::info::{PathInfo, PathStep};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::out;
 use crate::quantity::{bytes, count, counted, rate, seconds};
 use crate::table::{Side, Width, render, wrapped};
 
-/// What was replayed and received, and what should have been.
+/// The replayed and received records, and those that should have been.
 pub(super) struct Report<'a> {
     pub(super) replay: &'a Replay,
     pub(super) versions: &'a Versions,
@@ -55,7 +55,7 @@ struct SummaryLine {
     same: bool,
 }
 
-/// What is about to happen, for people.
+/// An introduction, for people.
 pub(super) fn introduce(replay: &Replay, versions: &Versions) -> Outcome {
     let Versions([first, second, third]) = versions;
     let text = format!(
@@ -87,7 +87,7 @@ impl Report<'_> {
         }
     }
 
-    /// What is not as it should be.
+    /// The values that are not as they should be.
     fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (job, received, expected) in self.rows() {

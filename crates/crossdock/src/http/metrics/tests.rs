@@ -61,7 +61,7 @@ fn exposed<T: Described>(report: &T, field: &Field<T>) -> f64 {
         value => value.number().unwrap(),
     };
     match (field.about.unit, field.about.kind) {
-        (_, Kind::Histogram(_)) => number,
+        (_, MetricKind::Histogram(_)) => number,
         (Unit::Ns | Unit::NsPerS, _) => number / 1e9,
         (Unit::AtMs, _) => number / 1e3,
         _ => number,
@@ -114,7 +114,7 @@ fn check<T: Described + Default + Serialize + DeserializeOwned>(report: &T, text
             }
             _ => assert!(lines.contains(&[title.into_owned(), shown]), "{name}: {lines:?}"),
         }
-        if !matches!(field.about.kind, Kind::Counter(_) | Kind::Gauge(_) | Kind::Histogram(_)) {
+        if !matches!(field.about.kind, MetricKind::Counter(_) | MetricKind::Gauge(_) | MetricKind::Histogram(_)) {
             continue;
         }
         let at = metrics.iter().position(|(of, _)| *of == name);

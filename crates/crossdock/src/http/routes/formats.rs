@@ -12,7 +12,7 @@ use crossdock_runtime::{ContextHandle, KeptConversion};
 use super::{answer, ask, ask_long, changed, error, lasting, read_body, read_path, refused};
 use crate::http::{ApiError, Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy, did_you_mean};
 
-/// What a conversion looks like.
+/// An example of a conversion.
 const A_CONVERSION: &str =
     r#"give a JSON object, such as {"stream":"A","from":{"version":1},"to":{"version":2},"conversion":""}"#;
 

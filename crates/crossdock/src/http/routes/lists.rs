@@ -1,4 +1,4 @@
-//! What the I/O contexts report of themselves, and `explain`.
+//! The lists that the I/O contexts report of themselves, and `explain`.
 
 use axum::body::Bytes;
 use axum::extract::State;

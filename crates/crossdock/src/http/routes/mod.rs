@@ -33,7 +33,7 @@ pub(super) const MAX_BODY_BYTES: usize = 256 << 10;
 pub(super) const MOST_CHANGES: usize = 4;
 static CHANGES: Semaphore = Semaphore::const_new(MOST_CHANGES);
 
-/// What stands at the document's head.
+/// The head of the document.
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
@@ -206,26 +206,26 @@ async fn answered<T>(question: JoinHandle<Result<T, Stopped>>) -> Result<T, Resp
     }
 }
 
-/// What a request's body says.
+/// The value of a request's body.
 fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>, wanted: &str) -> Result<T, Box<Response>> {
     let body = body.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))?;
     let read = serde_json::from_slice(&body);
     read.map_err(|why| Box::new(error(StatusCode::BAD_REQUEST, format!("the request is invalid: {why}"), wanted)))
 }
 
-/// What stands behind the `?` of a request.
+/// The values behind the `?` of a request.
 fn read_query<T>(query: Result<Query<T>, QueryRejection>, wanted: &str) -> Result<T, Box<Response>> {
     let read = query.map(|Query(query)| query);
     read.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))
 }
 
-/// What stands in a request's path.
+/// The values in a request's path.
 fn read_path<T>(path: Result<Path<T>, PathRejection>, wanted: &str) -> Result<T, Box<Response>> {
     let read = path.map(|Path(path)| path);
     read.map_err(|rejection| Box::new(error(rejection.status(), rejection.body_text(), wanted)))
 }
 
-/// What is to be known of what is kept where that does not outlive the daemon.
+/// The notice on state that is kept where that does not outlive the daemon.
 fn lasting(context: &ContextHandle) -> Option<String> {
     let note =
         "it lasts as long as this daemon: to have it outlive that, set `state_dir` in [morph] of the configuration";
@@ -277,7 +277,7 @@ mod tests {
     use std::sync::mpsc::Receiver;
     use std::sync::{Arc, Mutex};
 
-    /// What has not come after this long does not come at all.
+    /// A request that takes longer than this does not come at all.
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
     #[test]

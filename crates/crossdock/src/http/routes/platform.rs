@@ -17,9 +17,9 @@ use crate::http::{
     indented,
 };
 
-/// What a handler looks like.
+/// An example of a handler.
 const A_HANDLER: &str = r#"give a JSON object, such as {"name":"late","sql":"SELECT * FROM A WHERE dep_delay > 15"}"#;
-/// What may stand behind the `?` of a change.
+/// The options behind the `?` of a change.
 const OPTIONS: &str = "a change takes ?dry_run=true and ?discard_state=true";
 
 /// How a change is made.
@@ -206,7 +206,7 @@ pub(super) async fn move_handler(
     }
 }
 
-/// What is wanted: all handlers' specifications, by name
+/// The wanted state: all handlers' specifications, by name
 #[utoipa::path(
     get, path = "/v1/wanted", tag = "platform",
     responses(
@@ -239,7 +239,7 @@ pub(super) async fn set_wanted(
     }
 }
 
-/// What a change would do
+/// Changes of a plan that is not carried out
 #[utoipa::path(
     post, path = "/v1/plan", tag = "platform", request_body = ChangeRequest, params(ChangeOptions),
     responses(
@@ -258,7 +258,7 @@ pub(super) async fn plan(
     }
 }
 
-/// What happened on the platform, oldest first; the last thousand events are kept
+/// Events of the platform, oldest first; the last thousand events are kept
 #[utoipa::path(
     get, path = "/v1/events", tag = "platform", params(EventOptions),
     responses(
@@ -294,7 +294,7 @@ pub(super) async fn history(State(context): State<ContextHandle>) -> Response {
     answer(ask(context, |context| Ok(History { history: context.manager().history()? })).await)
 }
 
-/// What a request for a change says.
+/// The value of a request for a change.
 fn read<T: serde::de::DeserializeOwned>(
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,

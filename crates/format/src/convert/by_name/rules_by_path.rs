@@ -1,4 +1,4 @@
-//! What rules say of a path.
+//! The rules for a path.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub(super) fn holds(format: &Format, path: &str, is_field: bool) -> bool {
         || path.match_indices("[]").any(|(at, _)| path.get(..at).is_some_and(|name| in_list(name, format)))
 }
 
-/// What is wrong with a rule that speaks of a field which is not there.
+/// The error of a rule that speaks of a field which is not there.
 pub(super) fn stale(rule: &Rule, from: &Format, to: &Format) -> Option<PlanFlaw> {
     let (field, side) = match rule {
         Rule::Rename { from: field, .. } | Rule::Drop { field } if !holds(from, field, false) => (field, "source"),

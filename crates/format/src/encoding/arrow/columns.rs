@@ -266,7 +266,7 @@ impl Column {
         Some((index, &variants.columns.get(index)?.1, row))
     }
 
-    /// What is to be said of a value that [`Column::value`] has none for.
+    /// The error of a value that [`Column::value`] has none for.
     #[cold]
     pub(super) fn beyond(&self) -> EncodingError {
         match &self.values {

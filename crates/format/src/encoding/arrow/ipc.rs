@@ -21,9 +21,9 @@ use crate::format::Format;
 use crate::nesting::{MAX_NESTING, TOO_DEEP};
 use crate::record::Record;
 
-/// What a message starts with, in all but the oldest streams.
+/// The start of a message, in all but the oldest streams.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// What a file starts with, with its padding.
+/// The start of a file, with its padding.
 const MAGIC: [u8; 8] = *b"ARROW1\0\0";
 /// Where the first message of a file begins at the latest, in bytes: more than the widest alignment of any writer.
 const MAX_PADDING: u64 = 1024;
@@ -201,7 +201,7 @@ impl Messages {
         }
     }
 
-    /// What describes the next message, without its body; `None` at the end.
+    /// The description of the next message, without its body; `None` at the end.
     fn read_message(&mut self, input: &mut dyn BufRead) -> Result<Option<Vec<u8>>, EncodingError> {
         if self.ended || input.fill_buf()?.is_empty() {
             self.ended = true;

@@ -16,7 +16,7 @@
 //! digits behind the point, are refused, with the column's path; so are unions in lists and in unions, which are to be
 //! put into a struct.
 //!
-//! What a format says beyond Arrow's types (a `char[N]`'s room) stands in the schema's metadata under
+//! A property of a format beyond Arrow's types (a `char[N]`'s room) stands in the schema's metadata under
 //! [`METADATA_KEY`], from which [`import`] has the very same format back; others see Arrow's types. Times of day and
 //! durations have no field type: their numbers are read if [`Loss::IntegerType`] is allowed. Text that is no UTF-8 is
 //! refused when it is written, or has its wrong bytes replaced with [`Loss::InvalidText`]. NaN is a float like others.

@@ -22,7 +22,7 @@ pub(in crate::encoding) struct BatchReader {
     /// Indices of the columns that are read.
     projection: Vec<usize>,
     /// Where the values of each of them go.
-    targets: Vec<Target>,
+    targets: Vec<ColumnTarget>,
     columns: Vec<Column>,
     row: usize,
     rows: usize,
@@ -33,22 +33,22 @@ pub(in crate::encoding) struct BatchReader {
 }
 
 /// Where a column's values go, in the innermost open record.
-enum Target {
+enum ColumnTarget {
     Value {
         field: usize,
         ty: FieldType,
     },
     List {
         field: usize,
-        element: Box<Target>,
+        element: Box<ColumnTarget>,
     },
     /// The records that a list has as its elements: for each member, which column in the column it is.
-    Element(Vec<(usize, Target)>),
+    Element(Vec<(usize, ColumnTarget)>),
     /// The records of one nullable value that a list has as its elements, where the column has the value without a record.
-    Nullable(Box<Target>),
+    Nullable(Box<ColumnTarget>),
     Group {
         group: Group,
-        members: Vec<(usize, Target)>,
+        members: Vec<(usize, ColumnTarget)>,
     },
 }
 
@@ -143,7 +143,7 @@ fn members(
     path: usize,
     columns: &Fields,
     options: &EncodingOptions,
-) -> Result<Vec<(usize, Target)>, EncodingError> {
+) -> Result<Vec<(usize, ColumnTarget)>, EncodingError> {
     let name_of = |place| own_name(format, place, path);
     let mut targets = Vec::new();
     let mut taken = vec![false; places.len()];
@@ -195,7 +195,7 @@ fn may_be_missing(format: &Format, place: &Member) -> bool {
     }
 }
 
-/// What a member says of other versions.
+/// The statement of a member on other versions.
 fn evolution<'m>(format: &'m Format, place: &'m Member) -> Option<&'m Evolution> {
     match place {
         Member::Leaf(leaf) => format.fields().get(*leaf)?.evolution.as_deref(),
@@ -216,7 +216,7 @@ fn target(
     index: usize,
     column: &ArrowField,
     options: &EncodingOptions,
-) -> Result<Target, EncodingError> {
+) -> Result<ColumnTarget, EncodingError> {
     let found = column.data_type();
     let other = || {
         let own = field.ty;
@@ -224,7 +224,7 @@ fn target(
     };
     let Some(of) = field.element() else {
         return if goes_into(found, field.ty, options) {
-            Ok(Target::Value { field: index, ty: field.ty })
+            Ok(ColumnTarget::Value { field: index, ty: field.ty })
         } else {
             Err(other())
         };
@@ -249,14 +249,14 @@ fn target(
                     None => return Err(other()),
                 },
             };
-            Target::Nullable(Box::new(target))
+            ColumnTarget::Nullable(Box::new(target))
         }
         (_, DataType::Struct(columns)) => {
-            Target::Element(members(of.format(), of.format().tree(), 0, columns, options)?)
+            ColumnTarget::Element(members(of.format(), of.format().tree(), 0, columns, options)?)
         }
         _ => return Err(other()),
     };
-    Ok(Target::List { field: index, element: Box::new(element) })
+    Ok(ColumnTarget::List { field: index, element: Box::new(element) })
 }
 
 /// Whether a column is of records of one value of that name.
@@ -269,7 +269,7 @@ fn group_target(
     group: &Group,
     column: &ArrowField,
     options: &EncodingOptions,
-) -> Result<Target, EncodingError> {
+) -> Result<ColumnTarget, EncodingError> {
     let columns = match column.data_type() {
         DataType::Struct(columns) => columns.clone(),
         DataType::Union(variants, _) if group.union.is_some() => variants_of(variants),
@@ -279,7 +279,7 @@ fn group_target(
         }
     };
     let members = members(format, &group.members, group.path.len() + 1, &columns, options)?;
-    Ok(Target::Group { group: group.clone(), members })
+    Ok(ColumnTarget::Group { group: group.clone(), members })
 }
 
 /// Puts values into a record.
@@ -289,23 +289,23 @@ struct Writer<'a> {
     rounding: Rounding,
 }
 
-impl Target {
+impl ColumnTarget {
     /// The field that it is, if it is one.
     fn field(&self) -> Option<usize> {
         match self {
-            Target::Value { field, .. } | Target::List { field, .. } => Some(*field),
-            Target::Group { .. } | Target::Element(_) | Target::Nullable(_) => None,
+            ColumnTarget::Value { field, .. } | ColumnTarget::List { field, .. } => Some(*field),
+            ColumnTarget::Group { .. } | ColumnTarget::Element(_) | ColumnTarget::Nullable(_) => None,
         }
     }
 }
 
 impl Writer<'_> {
-    fn fill(&mut self, target: &Target, column: &Column, row: usize) -> Result<(), EncodingError> {
+    fn fill(&mut self, target: &ColumnTarget, column: &Column, row: usize) -> Result<(), EncodingError> {
         match target {
-            Target::Value { field, ty } => self.value(*field, *ty, column, row),
+            ColumnTarget::Value { field, ty } => self.value(*field, *ty, column, row),
             // Unset is null, or missing.
             _ if column.is_null(row) => Ok(()),
-            Target::Group { group, members } => {
+            ColumnTarget::Group { group, members } => {
                 if let Some((variant, column, row)) = column.variant(row) {
                     let target = members.iter().find(|(index, _)| *index == variant);
                     return target.map_or(Ok(()), |(_, target)| self.fill(target, column, row));
@@ -316,13 +316,13 @@ impl Writer<'_> {
                 self.builder.set_group_present(group);
                 self.members(members, column, row)
             }
-            Target::List { field, element } => self.list(*field, element, column, row),
-            Target::Element(members) => self.members(members, column, row),
-            Target::Nullable(value) => self.fill(value, column, row),
+            ColumnTarget::List { field, element } => self.list(*field, element, column, row),
+            ColumnTarget::Element(members) => self.members(members, column, row),
+            ColumnTarget::Nullable(value) => self.fill(value, column, row),
         }
     }
 
-    fn members(&mut self, members: &[(usize, Target)], column: &Column, row: usize) -> Result<(), EncodingError> {
+    fn members(&mut self, members: &[(usize, ColumnTarget)], column: &Column, row: usize) -> Result<(), EncodingError> {
         for (index, target) in members {
             if let Some(column) = column.members().get(*index) {
                 self.fill(target, column, row)?;
@@ -331,7 +331,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn list(&mut self, field: usize, element: &Target, column: &Column, row: usize) -> Result<(), EncodingError> {
+    fn list(&mut self, field: usize, element: &ColumnTarget, column: &Column, row: usize) -> Result<(), EncodingError> {
         let Some((elements, range)) = column.list(row) else { return Ok(()) };
         self.builder.begin_list(field)?;
         for (place, row) in range.enumerate() {
@@ -340,19 +340,19 @@ impl Writer<'_> {
                 let name = writer.builder.format().fields().get(field).map_or("", |field| field.name.as_str());
                 error.in_field(format!("{name}[{place}]"))
             };
-            if elements.is_null(row) && !matches!(element, Target::Nullable(_)) {
+            if elements.is_null(row) && !matches!(element, ColumnTarget::Nullable(_)) {
                 let expected = "an element; a schema takes null elements where it has `record { value TYPE null }[]` for \
                                 the list";
                 let error = EncodingError::value("null", expected);
                 return Err(at(self, error));
             }
             match element {
-                Target::Value { ty, .. } => {
+                ColumnTarget::Value { ty, .. } => {
                     if let Err(error) = self.push(*ty, elements, row) {
                         return Err(at(self, error));
                     }
                 }
-                Target::List { field, element } => self.list(*field, element, elements, row)?,
+                ColumnTarget::List { field, element } => self.list(*field, element, elements, row)?,
                 target => {
                     self.builder.begin_element()?;
                     self.fill(target, elements, row)?;
@@ -443,11 +443,12 @@ fn checked_text(bytes: &[u8]) -> Result<&[u8], EncodingError> {
 /// Of a union's variants there is one.
 fn check_variants(
     group: &Group,
-    members: &[(usize, Target)],
+    members: &[(usize, ColumnTarget)],
     column: &Column,
     row: usize,
 ) -> Result<(), EncodingError> {
-    let there = |(index, _): &&(usize, Target)| column.members().get(*index).is_some_and(|column| !column.is_null(row));
+    let there =
+        |(index, _): &&(usize, ColumnTarget)| column.members().get(*index).is_some_and(|column| !column.is_null(row));
     match members.iter().filter(there).count() {
         1 => Ok(()),
         0 if group.nullable => Ok(()),

@@ -39,7 +39,7 @@ pub fn export(format: &Format, options: &EncodingOptions) -> ArrowSchema {
 pub(super) fn export_with(format: &Format, enums: Enums) -> ArrowSchema {
     let specs = format.specs();
     let columns = fields(&specs, enums, false);
-    // What comes back has the fields, laid out as Crossdock does: a foreign layout is of its own bytes only.
+    // The format that comes back has the fields, laid out as Crossdock does: a foreign layout is of its own bytes only.
     let description = if format.is_foreign() { Format::natural(specs).ok() } else { Some(format.clone()) };
     let metadata = description.map(|format| (METADATA_KEY.to_owned(), format.describe()));
     ArrowSchema::new_with_metadata(columns, metadata.into_iter().collect::<HashMap<_, _>>())

@@ -8,7 +8,7 @@ use super::ipc::broken;
 use crate::encoding::EncodingError;
 use crate::encoding::zstandard::unpack;
 
-/// What buffers begin at multiples of, in bytes, as Arrow recommends.
+/// The multiple at which buffers begin, in bytes, as Arrow recommends.
 const ALIGNMENT: usize = 64;
 
 /// Whether a batch is packed with what the library does not unpack here.

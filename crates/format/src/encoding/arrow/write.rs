@@ -13,7 +13,7 @@ use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema as ArrowSchema
 
 use super::schema::export;
 use super::{BATCH_BYTES, BATCH_ROWS};
-use crate::element::{Group, Member as Place};
+use crate::element::{Group, Member as TreeMember};
 use crate::encoding::{EncodingError, EncodingOptions, Loss};
 use crate::field::FieldType;
 use crate::format::Format;
@@ -35,11 +35,11 @@ pub(in crate::encoding) struct BatchWriter {
 
 /// A column, and what of a record goes into it.
 struct Member {
-    source: Source,
+    source: MemberSource,
     column: Column,
 }
 
-enum Source {
+enum MemberSource {
     Value(usize),
     Group(Group),
 }
@@ -108,7 +108,7 @@ impl BatchWriter {
         self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES
     }
 
-    /// What was gathered, if anything was.
+    /// The gathered records, if anything was.
     pub(in crate::encoding) fn take(&mut self) -> Result<Option<RecordBatch>, EncodingError> {
         if self.rows == 0 {
             return Ok(None);
@@ -128,21 +128,21 @@ impl BatchWriter {
 }
 
 /// The columns of a format's fields, or of those in a nested record, which the schema has in the same order.
-fn members(format: &Format, places: &[Place], fields: &Fields) -> Vec<Member> {
-    let member = |(place, field): (&Place, &FieldRef)| match place {
-        Place::Leaf(leaf) => {
+fn members(format: &Format, places: &[TreeMember], fields: &Fields) -> Vec<Member> {
+    let member = |(place, field): (&TreeMember, &FieldRef)| match place {
+        TreeMember::Leaf(leaf) => {
             let of = format.fields().get(*leaf)?;
             let column = match of.element() {
                 None => Column::of(of.ty, field.data_type()),
                 Some(element) => Column::of_list(element.format(), element.is_record, field.data_type())?,
             };
-            Some(Member { source: Source::Value(*leaf), column })
+            Some(Member { source: MemberSource::Value(*leaf), column })
         }
-        Place::Group(group) => {
+        TreeMember::Group(group) => {
             let DataType::Struct(fields) = field.data_type() else { return None };
             let members = members(format, &group.members, fields);
             let column = Column::Struct { members, fields: fields.clone(), nulls: NullBufferBuilder::new(0) };
-            Some(Member { source: Source::Group(group.clone()), column })
+            Some(Member { source: MemberSource::Group(group.clone()), column })
         }
     };
     places.iter().zip(fields).filter_map(member).collect()
@@ -151,9 +151,9 @@ fn members(format: &Format, places: &[Place], fields: &Fields) -> Vec<Member> {
 fn push_record(members: &mut [Member], record: &Record<'_>) {
     for Member { source, column } in members {
         match source {
-            Source::Value(field) => column.push(record.get(*field)),
-            Source::Group(group) if record.group_is_null(group) => column.push_null(),
-            Source::Group(_) => {
+            MemberSource::Value(field) => column.push(record.get(*field)),
+            MemberSource::Group(group) if record.group_is_null(group) => column.push_null(),
+            MemberSource::Group(_) => {
                 if let Column::Struct { members, nulls, .. } = column {
                     nulls.append_non_null();
                     push_record(members, record);

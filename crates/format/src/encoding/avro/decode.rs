@@ -2,9 +2,9 @@
 
 use std::io::BufRead;
 
-use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, Step};
-use super::schema::{AvroSchema, Kind};
-use crate::builder::{Place, RecordBuilder, Run, ValueError, ValueProblem};
+use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, ValuePlan};
+use super::schema::{AvroSchema, AvroType};
+use crate::builder::{ByteRun, Place, RecordBuilder, ValueError, ValueProblem};
 use crate::encoding::error::refused;
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
@@ -23,7 +23,7 @@ pub struct AvroDecoder {
     most: usize,
 }
 
-/// What makes records of datums.
+/// The decoder that makes records of datums.
 #[derive(Debug)]
 pub(super) struct Table {
     schema: AvroSchema,
@@ -174,56 +174,56 @@ struct Reading<'p, 'b> {
     repairs_text: bool,
     reader: Reader<'b>,
     builder: &'p mut RecordBuilder,
-    /// The first value that does not fit. What follows it is read, so that the next datum is found.
+    /// The first value that does not fit. The bytes behind it are read, so that the next datum is found.
     wrong: Option<Wrong>,
 }
 
 impl<'b> Reading<'_, 'b> {
     #[inline]
-    fn steps(&mut self, steps: &[Step]) -> Result<(), Stop> {
+    fn steps(&mut self, steps: &[ValuePlan]) -> Result<(), Stop> {
         for step in steps {
             match step {
-                Step::Leaf(leaf) => self.leaf(leaf)?,
+                ValuePlan::Leaf(leaf) => self.leaf(leaf)?,
                 step => self.step(step)?,
             }
         }
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Stop> {
+    fn step(&mut self, step: &ValuePlan) -> Result<(), Stop> {
         match step {
-            Step::Leaf(leaf) => self.leaf(leaf),
-            Step::Skip(ty) => self.skip(*ty, MAX_NESTING),
-            Step::Refuse(ty, label) => {
+            ValuePlan::Leaf(leaf) => self.leaf(leaf),
+            ValuePlan::Skip(ty) => self.skip(*ty, MAX_NESTING),
+            ValuePlan::Refuse(ty, label) => {
                 self.note(*label, What::Type(self.schema.ty(*ty).kind.word()));
                 self.skip(*ty, MAX_NESTING)
             }
-            Step::Default(field) => {
+            ValuePlan::Default(field) => {
                 let outcome = self.builder.give_default(*field);
                 self.note_error(0, outcome);
                 Ok(())
             }
-            Step::Record(group, steps) => {
+            ValuePlan::Record(group, steps) => {
                 if let Some(group) = group {
                     let outcome = self.builder.put_group(group, false);
                     self.take(0, outcome);
                 }
                 self.steps(steps)
             }
-            Step::Null(Absent::Leaf(place)) => {
+            ValuePlan::Null(Absent::Leaf(place)) => {
                 let outcome = self.builder.put_null(*place);
                 self.take(0, outcome);
                 Ok(())
             }
-            Step::Null(Absent::Group(group)) => {
+            ValuePlan::Null(Absent::Group(group)) => {
                 let outcome = self.builder.put_group(group, true);
                 self.take(0, outcome);
                 Ok(())
             }
-            Step::Branches(branches, label) => {
+            ValuePlan::Branches(branches, label) => {
                 let branch = usize::try_from(self.long()?).ok().and_then(|branch| branches.get(branch));
                 match branch.ok_or(Stop::Bytes("a branch that its union does not have"))? {
-                    Step::Null(absent) => {
+                    ValuePlan::Null(absent) => {
                         let outcome = match absent {
                             Absent::Leaf(place) => self.builder.put_null(*place),
                             Absent::Group(group) => self.builder.put_group(group, true),
@@ -234,7 +234,7 @@ impl<'b> Reading<'_, 'b> {
                     branch => self.step(branch),
                 }
             }
-            Step::List(list) => self.list(list),
+            ValuePlan::List(list) => self.list(list),
         }
     }
 
@@ -281,7 +281,7 @@ impl<'b> Reading<'_, 'b> {
 
     /// Bytes behind their number.
     #[inline]
-    fn run(&mut self) -> Result<Run<'b>, Stop> {
+    fn run(&mut self) -> Result<ByteRun<'b>, Stop> {
         let len = u64::try_from(self.long()?).map_err(|_| Stop::Bytes("a length below zero"))?;
         Ok(self.reader.take(len)?)
     }
@@ -366,7 +366,7 @@ impl<'b> Reading<'_, 'b> {
     }
 
     #[inline]
-    fn put_run(&mut self, place: Place, label: u32, run: Run<'_>) {
+    fn put_run(&mut self, place: Place, label: u32, run: ByteRun<'_>) {
         let outcome = self.builder.put_run(place, run);
         self.take(label, outcome);
     }
@@ -379,7 +379,7 @@ impl<'b> Reading<'_, 'b> {
             true => self.put_run(place, label, run),
             false if self.repairs_text => {
                 let repaired = String::from_utf8_lossy(run.bytes);
-                self.put_run(place, label, Run::alone(repaired.as_bytes()));
+                self.put_run(place, label, ByteRun::alone(repaired.as_bytes()));
             }
             false => self.note(label, What::Text),
         }
@@ -432,33 +432,33 @@ impl<'b> Reading<'_, 'b> {
         let depth = depth.checked_sub(1).ok_or(Stop::Bytes(TOO_DEEP))?;
         let schema = self.schema;
         match &schema.ty(ty).kind {
-            Kind::Null => {}
-            Kind::Boolean => {
+            AvroType::Null => {}
+            AvroType::Boolean => {
                 self.reader.fixed::<1>()?;
             }
-            Kind::Int | Kind::Long | Kind::Enum(_) => {
+            AvroType::Int | AvroType::Long | AvroType::Enum(_) => {
                 self.long()?;
             }
-            Kind::Float => {
+            AvroType::Float => {
                 self.reader.fixed::<4>()?;
             }
-            Kind::Double => {
+            AvroType::Double => {
                 self.reader.fixed::<8>()?;
             }
-            Kind::Bytes | Kind::String => {
+            AvroType::Bytes | AvroType::String => {
                 self.run()?;
             }
-            Kind::Fixed(size) => {
+            AvroType::Fixed(size) => {
                 self.reader.take(*size as u64)?;
             }
-            Kind::Array(element) => self.skip_blocks(*element, false, depth)?,
-            Kind::Map(element) => self.skip_blocks(*element, true, depth)?,
-            Kind::Union(branches) => {
+            AvroType::Array(element) => self.skip_blocks(*element, false, depth)?,
+            AvroType::Map(element) => self.skip_blocks(*element, true, depth)?,
+            AvroType::Union(branches) => {
                 let branch = usize::try_from(self.long()?).ok().and_then(|branch| branches.get(branch));
                 let branch = *branch.ok_or(Stop::Bytes("a branch that its union does not have"))?;
                 self.skip(branch, depth)?;
             }
-            Kind::Record(fields) => {
+            AvroType::Record(fields) => {
                 for field in fields {
                     self.skip(field.ty, depth)?;
                 }

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use super::decode::big_endian;
-use super::schema::{AvroSchema, Kind, Logical};
+use super::schema::{AvroSchema, AvroType, Logical};
 use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
 use crate::text;
 
 impl AvroSchema {
-    /// What of the schema its format ([`AvroSchema::format`]) does not have, though readers by Avro's rules heed it: defaults of
-    /// unions of several types and of nullable records, of arrays and maps with elements, of enumerations in arrays and maps, and
-    /// those that are no value of their type. Each as a phrase, such as "the default of `a.b`".
+    /// The parts of the schema that its format ([`AvroSchema::format`]) does not have, though readers by Avro's rules
+    /// heed it: defaults of unions of several types and of nullable records, of arrays and maps with elements, of
+    /// enumerations in arrays and maps, and those that are no value of their type. Each as a phrase, such as "the
+    /// default of `a.b`".
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         let mut ignored = Vec::new();
@@ -30,7 +31,7 @@ impl AvroSchema {
 
     fn find_ignored(&self, ty: usize, path: &str, ignored: &mut Vec<String>) {
         match &self.ty(ty).kind {
-            Kind::Record(fields) => {
+            AvroType::Record(fields) => {
                 for field in fields.iter().filter(|field| field.note.is_none()) {
                     let path = join(path, &field.name);
                     let spec = self.spec(&field.name, field.ty, &path, 0);
@@ -40,20 +41,21 @@ impl AvroSchema {
                     self.find_ignored(field.ty, &path, ignored);
                 }
             }
-            Kind::Array(element) | Kind::Map(element) => {
+            AvroType::Array(element) | AvroType::Map(element) => {
                 let path = format!("{path}[]");
-                if matches!(self.ty(*element).kind, Kind::Enum(_)) && self.ty(*element).default.is_some() {
+                if matches!(self.ty(*element).kind, AvroType::Enum(_)) && self.ty(*element).default.is_some() {
                     ignored.push(format!("the default symbol of `{path}`"));
                 }
                 self.find_ignored(*element, &path, ignored);
             }
-            Kind::Union(branches) => branches.iter().for_each(|branch| self.find_ignored(*branch, path, ignored)),
+            AvroType::Union(branches) => branches.iter().for_each(|branch| self.find_ignored(*branch, path, ignored)),
             _ => {}
         }
     }
 
     /// A field with the default that the schema gives it, as far as fields have such: of a record that is always there, its fields
-    /// have it, but for those that have one of their own. What is ignored is added to `ignored`, by the path of its field.
+    /// have it, but for those that have one of their own. Each default that is ignored is added to `ignored`, by the
+    /// path of its field.
     pub(super) fn with_default(
         &self,
         spec: FieldSpec,
@@ -62,7 +64,7 @@ impl AvroSchema {
         (path, ignored): (&str, &mut Vec<String>),
     ) -> FieldSpec {
         let ty = self.not_null(ty);
-        if let (TypeSpec::Record(specs), Json::Object(values), false, Kind::Record(fields)) =
+        if let (TypeSpec::Record(specs), Json::Object(values), false, AvroType::Record(fields)) =
             (&spec.ty, default, spec.nullable, &self.ty(ty).kind)
         {
             let inner = specs.iter().zip(fields).map(|(spec, field)| {
@@ -76,7 +78,7 @@ impl AvroSchema {
             });
             return FieldSpec { ty: TypeSpec::Record(inner.collect()), ..spec };
         }
-        // What is no value of the type is as if it were not there, as with other readers.
+        // A default that is no value of the type is as if it were not there, as with other readers.
         let with = self.default_text(&spec.ty, ty, default).map(|value| spec.clone().with_default(value));
         with.filter(|with| Format::natural([with.clone()]).is_ok()).unwrap_or_else(|| {
             ignored.push(format!("the default of `{path}`"));
@@ -86,8 +88,8 @@ impl AvroSchema {
 
     /// The type of a value that may be null, where it is one type.
     fn not_null(&self, ty: usize) -> usize {
-        let Kind::Union(branches) = &self.ty(ty).kind else { return ty };
-        let mut others = branches.iter().filter(|branch| self.ty(**branch).kind != Kind::Null);
+        let AvroType::Union(branches) = &self.ty(ty).kind else { return ty };
+        let mut others = branches.iter().filter(|branch| self.ty(**branch).kind != AvroType::Null);
         match (others.next(), others.next()) {
             (Some(one), None) => *one,
             _ => ty,

@@ -1,7 +1,7 @@
 //! Records to datums.
 
-use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, Step};
-use super::schema::{AvroSchema, Kind};
+use super::plan::{Absent, Label, Leaf, List, Op, Plan, Purpose, ValuePlan};
+use super::schema::{AvroSchema, AvroType};
 use crate::encoding::reader::{push_varint, zigzag};
 use crate::encoding::{Encoder, EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::format::Format;
@@ -47,29 +47,30 @@ impl AvroEncoder {
     }
 
     #[inline]
-    fn steps(&self, steps: &[Step], record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn steps(&self, steps: &[ValuePlan], record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         steps.iter().try_for_each(|step| self.step(step, record, out))
     }
 
-    fn step(&self, step: &Step, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn step(&self, step: &ValuePlan, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         match step {
-            Step::Leaf(leaf) => self.leaf(leaf, record, out),
+            ValuePlan::Leaf(leaf) => self.leaf(leaf, record, out),
             // Plans for writing have no such steps.
-            Step::Default(_) | Step::Refuse(..) => Ok(()),
-            Step::Skip(ty) => {
+            ValuePlan::Default(_) | ValuePlan::Refuse(..) => Ok(()),
+            ValuePlan::Skip(ty) => {
                 // The plan was refused unless it may be null.
-                if let Kind::Union(branches) = &self.schema.ty(*ty).kind
-                    && let Some(null) = branches.iter().position(|branch| self.schema.ty(*branch).kind == Kind::Null)
+                if let AvroType::Union(branches) = &self.schema.ty(*ty).kind
+                    && let Some(null) =
+                        branches.iter().position(|branch| self.schema.ty(*branch).kind == AvroType::Null)
                 {
                     push_long(out, null as i64);
                 }
                 Ok(())
             }
-            Step::Record(_, steps) => self.steps(steps, record, out),
-            Step::Null(_) => Ok(()),
-            Step::Branches(branches, label) => {
+            ValuePlan::Record(_, steps) => self.steps(steps, record, out),
+            ValuePlan::Null(_) => Ok(()),
+            ValuePlan::Branches(branches, label) => {
                 let present = branches.iter().position(|branch| !is_absent(branch, record));
-                let index = present.or_else(|| branches.iter().position(|branch| matches!(branch, Step::Null(_))));
+                let index = present.or_else(|| branches.iter().position(|branch| matches!(branch, ValuePlan::Null(_))));
                 match index.and_then(|index| Some((index, branches.get(index)?))) {
                     Some((index, branch)) => {
                         push_long(out, index as i64);
@@ -78,7 +79,7 @@ impl AvroEncoder {
                     None => Err((*label, null_where_none_is())),
                 }
             }
-            Step::List(list) => self.list(list, record, out),
+            ValuePlan::List(list) => self.list(list, record, out),
         }
     }
 
@@ -215,14 +216,17 @@ fn is_sign(byte: u8, next: u8) -> bool {
 }
 
 /// Whether what a branch is for is not in the record.
-fn is_absent(step: &Step, record: &Record<'_>) -> bool {
+fn is_absent(step: &ValuePlan, record: &Record<'_>) -> bool {
     match step {
-        Step::Leaf(leaf) => record.is_null(leaf.place.index()),
-        Step::List(list) => record.is_null(list.field),
-        Step::Record(Some(group), _) => record.group_is_null(group),
-        Step::Record(None, steps) => steps.iter().all(|step| is_absent(step, record)),
-        Step::Branches(steps, _) => steps.iter().all(|step| is_absent(step, record)),
-        Step::Null(Absent::Leaf(_) | Absent::Group(_)) | Step::Skip(_) | Step::Default(_) | Step::Refuse(..) => true,
+        ValuePlan::Leaf(leaf) => record.is_null(leaf.place.index()),
+        ValuePlan::List(list) => record.is_null(list.field),
+        ValuePlan::Record(Some(group), _) => record.group_is_null(group),
+        ValuePlan::Record(None, steps) => steps.iter().all(|step| is_absent(step, record)),
+        ValuePlan::Branches(steps, _) => steps.iter().all(|step| is_absent(step, record)),
+        ValuePlan::Null(Absent::Leaf(_) | Absent::Group(_))
+        | ValuePlan::Skip(_)
+        | ValuePlan::Default(_)
+        | ValuePlan::Refuse(..) => true,
     }
 }
 

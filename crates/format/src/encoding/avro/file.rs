@@ -68,7 +68,7 @@ impl FromStr for AvroCodec {
     }
 }
 
-/// What stands at a file's start.
+/// The header at a file's start.
 #[derive(Clone, Debug)]
 struct Header {
     schema: AvroSchema,

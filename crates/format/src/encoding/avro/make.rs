@@ -17,7 +17,7 @@ impl AvroSchema {
     /// The schema that stands for a format (see the module's page).
     ///
     /// # Errors
-    /// What no schema can have: types that lie in each other too deep.
+    /// A format that no schema can have: types that lie in each other too deep.
     pub fn of(format: &Format) -> Result<Self, EncodingError> {
         let mut names = Identifiers::default();
         let record = names.of(CANONICAL_NAME);
@@ -73,7 +73,7 @@ fn field_json(
             field["aliases"] = aliases.into();
         }
     }
-    // What Avro's types say by themselves of this field; where that is not all, our notation says it.
+    // The meaning of this field in Avro's types by themselves; where that is not all, our notation says it.
     let alone = AvroSchema::parse(&json!({"type": "record", "name": "alone", "fields": [field]}).to_string())?;
     let found = alone.root_field().map(|found| alone.spec(&name, found, "", 0));
     if !matches!(found, Some(Ok(found)) if found == *spec) {

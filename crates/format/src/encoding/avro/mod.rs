@@ -30,9 +30,9 @@
 //!
 //! The schema that stands for a format ([`AvroSchema::of`]): `int` for integers of up to 31 bits, `long` for the others
 //! and for `u64` (what is beyond a `long` is an error of the record), `timestamp-nanos`, `string` for `char[N]`, `bytes`
-//! for decimals, and a record for each variant of a union. What a schema cannot say (that an `int` is a `u16`, a name
-//! with a blank) stands in an attribute of the field, `"crossdock": "flight u16"`, which [`AvroSchema::format`] reads
-//! back: so nothing is lost.
+//! for decimals, and a record for each variant of a union. A property that a schema cannot say (that an `int` is a
+//! `u16`, a name with a blank) stands in an attribute of the field, `"crossdock": "flight u16"`, which
+//! [`AvroSchema::format`] reads back: so nothing is lost.
 //!
 //! # Values
 //!

@@ -1,6 +1,6 @@
 //! A schema and a format together: for each type of the schema in its order, what is done with its value.
 
-use super::schema::{AvroField, AvroSchema, Kind, Logical, VALUE};
+use super::schema::{AvroField, AvroSchema, AvroType, Logical, VALUE};
 use crate::builder::Place;
 use crate::element::Group;
 use crate::encoding::{EncodingError, EncodingProblem};
@@ -11,10 +11,10 @@ use crate::shape::{Items, Named, Shape};
 /// Most steps that are looked for to make a plan.
 const MAX_WORK: usize = 1 << 18;
 
-/// What is done with a record's values, and how errors name them.
+/// The plan for a record's values, and how errors name them.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ValuePlan>,
     pub(super) labels: Vec<Label>,
     /// Those of the fields that lie in no list: Avro has a value for each.
     pub(super) places: Vec<Place>,
@@ -27,17 +27,17 @@ pub(super) struct Label {
     pub(super) field: Option<Field>,
 }
 
-/// What is done with a value of the schema.
+/// The plan for a value of the schema.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum ValuePlan {
     Leaf(Leaf),
     /// A value of this type that the format has no field for.
     Skip(usize),
     /// A branch of this type in a union, for a field that goes with other branches only: an error of the record.
     Refuse(usize, u32),
-    Record(Option<Box<Group>>, Vec<Step>),
+    Record(Option<Box<Group>>, Vec<ValuePlan>),
     /// A union: which of its branches is there, as a number, then that one.
-    Branches(Vec<Step>, u32),
+    Branches(Vec<ValuePlan>, u32),
     /// The branch of a union that is null: nothing, for this.
     Null(Absent),
     List(Box<List>),
@@ -61,11 +61,11 @@ pub(super) struct List {
     pub(super) field: usize,
     pub(super) is_record: bool,
     /// Of one element.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ValuePlan>,
     pub(super) label: u32,
 }
 
-/// What null stands for.
+/// The meaning of null.
 #[derive(Clone, Debug)]
 pub(super) enum Absent {
     Leaf(Place),
@@ -98,7 +98,7 @@ pub(super) enum Op {
     Decimal(Option<usize>),
 }
 
-/// What plans are for.
+/// The purpose of plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Read { ignore_unknown: bool },
@@ -106,7 +106,7 @@ pub(super) enum Purpose {
 }
 
 impl Plan {
-    /// What reads or writes records of this format by this schema.
+    /// The plan that reads or writes records of this format by this schema.
     pub(super) fn of(schema: &AvroSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
         // The layout that records are built in.
         let format = if purpose == Purpose::Write { format } else { format.natural_format() };
@@ -143,9 +143,9 @@ impl Compiler<'_> {
         members: &[Named],
         path: &str,
         format: &Format,
-    ) -> Result<Vec<Step>, EncodingError> {
+    ) -> Result<Vec<ValuePlan>, EncodingError> {
         let schema = self.schema;
-        let Kind::Record(fields) = &schema.ty(record).kind else {
+        let AvroType::Record(fields) = &schema.ty(record).kind else {
             return Err(EncodingError::schema("the schema has no record for it").in_field(path));
         };
         let mut found = vec![false; members.len()];
@@ -198,16 +198,22 @@ impl Compiler<'_> {
     }
 
     /// A field of the schema that the format lacks.
-    fn unknown(&self, field: &AvroField, name: &str, members: &[Named], path: &str) -> Result<Step, EncodingError> {
+    fn unknown(
+        &self,
+        field: &AvroField,
+        name: &str,
+        members: &[Named],
+        path: &str,
+    ) -> Result<ValuePlan, EncodingError> {
         let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match self.purpose {
-            Purpose::Read { ignore_unknown: true } => Ok(Step::Skip(field.ty)),
+            Purpose::Read { ignore_unknown: true } => Ok(ValuePlan::Skip(field.ty)),
             Purpose::Read { .. } => {
                 let known: Vec<&str> = members.iter().take(20).map(|member| member.name.as_str()).collect();
                 Err(EncodingError::new(EncodingProblem::Unknown { known: known.join(", ") }).in_field(path))
             }
             Purpose::Write => match self.null_branch(field.ty) {
-                Some(_) => Ok(Step::Skip(field.ty)),
+                Some(_) => Ok(ValuePlan::Skip(field.ty)),
                 None => Err(EncodingError::schema("the format lacks it, and every record has it").in_field(path)),
             },
         }
@@ -215,35 +221,41 @@ impl Compiler<'_> {
 
     fn null_branch(&self, ty: usize) -> Option<usize> {
         match &self.schema.ty(ty).kind {
-            Kind::Union(branches) => branches.iter().position(|branch| self.schema.ty(*branch).kind == Kind::Null),
+            AvroType::Union(branches) => {
+                branches.iter().position(|branch| self.schema.ty(*branch).kind == AvroType::Null)
+            }
             _ => None,
         }
     }
 
-    fn step(&mut self, ty: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+    fn step(&mut self, ty: usize, target: &Named, format: &Format) -> Result<ValuePlan, EncodingError> {
         self.work += 1;
         self.check_work(&target.path)?;
         let schema = self.schema;
         match (&schema.ty(ty).kind, &target.shape) {
-            (Kind::Union(branches), Shape::Union(group, variants)) => {
+            (AvroType::Union(branches), Shape::Union(group, variants)) => {
                 self.union(branches, target, (group, variants), format)
             }
-            (Kind::Union(branches), Shape::Leaf(_, field)) if branches.len() == 2 && field.ty != FieldType::List => {
+            (AvroType::Union(branches), Shape::Leaf(_, field))
+                if branches.len() == 2 && field.ty != FieldType::List =>
+            {
                 self.nullable_leaf(ty, branches, target, format)
             }
-            (Kind::Union(branches), _) => self.branches(branches, target, format),
+            (AvroType::Union(branches), _) => self.branches(branches, target, format),
             (_, Shape::Union(_, variants)) if self.is_read() => self.variant(ty, variants, target, format),
-            (Kind::Record(_), Shape::Record(group, members)) => {
+            (AvroType::Record(_), Shape::Record(group, members)) => {
                 let steps = self.fields(ty, members, &target.path, format)?;
                 let group = group.optional.is_some().then(|| Box::new(group.clone()));
-                Ok(Step::Record(group, steps))
+                Ok(ValuePlan::Record(group, steps))
             }
-            (Kind::Record(_), Shape::Leaf(..)) => match schema.wrapped(ty) {
+            (AvroType::Record(_), Shape::Leaf(..)) => match schema.wrapped(ty) {
                 Some(inner) => self.step(inner, target, format),
                 None => Err(self.mismatch(ty, target)),
             },
-            (Kind::Array(element) | Kind::Map(element), Shape::Leaf(index, field)) if field.ty == FieldType::List => {
-                let is_map = matches!(schema.ty(ty).kind, Kind::Map(_));
+            (AvroType::Array(element) | AvroType::Map(element), Shape::Leaf(index, field))
+                if field.ty == FieldType::List =>
+            {
+                let is_map = matches!(schema.ty(ty).kind, AvroType::Map(_));
                 self.list(ty, *element, is_map, *index, field, target)
             }
             (_, Shape::Leaf(..)) => self.leaf(ty, target, None, format),
@@ -263,7 +275,7 @@ impl Compiler<'_> {
     }
 
     /// A step, or nothing changed.
-    fn attempt(&mut self, ty: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+    fn attempt(&mut self, ty: usize, target: &Named, format: &Format) -> Result<ValuePlan, EncodingError> {
         let (labels, places) = (self.plan.labels.len(), self.plan.places.len());
         let step = self.step(ty, target, format);
         if step.is_err() {
@@ -275,7 +287,7 @@ impl Compiler<'_> {
 
     /// A union for a target that is none: which branch is there is known for each value only. For reading, at least one has to go
     /// with the target.
-    fn branches(&mut self, branches: &[usize], target: &Named, format: &Format) -> Result<Step, EncodingError> {
+    fn branches(&mut self, branches: &[usize], target: &Named, format: &Format) -> Result<ValuePlan, EncodingError> {
         let field = match &target.shape {
             Shape::Leaf(_, field) => Some(field),
             Shape::Record(..) | Shape::Union(..) => None,
@@ -284,11 +296,11 @@ impl Compiler<'_> {
         let mut steps = Vec::with_capacity(branches.len());
         let (mut any, mut refused) = (false, None);
         for branch in branches {
-            let is_null = self.schema.ty(*branch).kind == Kind::Null;
+            let is_null = self.schema.ty(*branch).kind == AvroType::Null;
             steps.push(match self.attempt_branch(*branch, target, format) {
                 Err(error) if self.is_read() && !is_null => {
                     refused.get_or_insert(error);
-                    Step::Refuse(*branch, label)
+                    ValuePlan::Refuse(*branch, label)
                 }
                 step => {
                     any |= !is_null;
@@ -298,13 +310,13 @@ impl Compiler<'_> {
         }
         match refused.filter(|_| !any) {
             Some(error) => Err(error),
-            None => Ok(Step::Branches(steps, label)),
+            None => Ok(ValuePlan::Branches(steps, label)),
         }
     }
 
-    fn attempt_branch(&mut self, branch: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+    fn attempt_branch(&mut self, branch: usize, target: &Named, format: &Format) -> Result<ValuePlan, EncodingError> {
         match self.schema.ty(branch).kind {
-            Kind::Null => self.branch(branch, target, format),
+            AvroType::Null => self.branch(branch, target, format),
             _ => self.attempt(branch, target, format),
         }
     }
@@ -317,7 +329,7 @@ impl Compiler<'_> {
         variants: &[Named],
         target: &Named,
         format: &Format,
-    ) -> Result<Step, EncodingError> {
+    ) -> Result<ValuePlan, EncodingError> {
         let name = self.schema.variant_name(ty);
         let is_alias = |variant: &&Named| {
             let evolution = variant.evolution.as_ref().filter(|_| self.is_read());
@@ -345,11 +357,11 @@ impl Compiler<'_> {
     }
 
     /// A branch of a union whose value is the target's, whichever it is.
-    fn branch(&mut self, branch: usize, target: &Named, format: &Format) -> Result<Step, EncodingError> {
-        if self.schema.ty(branch).kind != Kind::Null {
+    fn branch(&mut self, branch: usize, target: &Named, format: &Format) -> Result<ValuePlan, EncodingError> {
+        if self.schema.ty(branch).kind != AvroType::Null {
             return self.step(branch, target, format);
         }
-        Ok(Step::Null(match &target.shape {
+        Ok(ValuePlan::Null(match &target.shape {
             Shape::Leaf(index, _) => Absent::Leaf(self.place(*index, target, format)?),
             Shape::Record(group, _) | Shape::Union(group, _) => Absent::Group(Box::new(group.clone())),
         }))
@@ -361,11 +373,13 @@ impl Compiler<'_> {
         branches: &[usize],
         target: &Named,
         format: &Format,
-    ) -> Result<Step, EncodingError> {
+    ) -> Result<ValuePlan, EncodingError> {
         let null = self.null_branch(ty);
         let other = null.and_then(|null| branches.get(1 - null)).copied();
         match (null, other) {
-            (Some(null), Some(other)) if !matches!(self.schema.ty(other).kind, Kind::Null | Kind::Record(_)) => {
+            (Some(null), Some(other))
+                if !matches!(self.schema.ty(other).kind, AvroType::Null | AvroType::Record(_)) =>
+            {
                 self.leaf(other, target, u8::try_from(null).ok(), format)
             }
             _ => self.branches(branches, target, format),
@@ -378,12 +392,12 @@ impl Compiler<'_> {
         target: &Named,
         (group, variants): (&Group, &[Named]),
         format: &Format,
-    ) -> Result<Step, EncodingError> {
+    ) -> Result<ValuePlan, EncodingError> {
         let label = self.label(&target.path, None);
         let mut steps = Vec::with_capacity(branches.len());
         for branch in branches {
-            if self.schema.ty(*branch).kind == Kind::Null {
-                steps.push(Step::Null(Absent::Group(Box::new(group.clone()))));
+            if self.schema.ty(*branch).kind == AvroType::Null {
+                steps.push(ValuePlan::Null(Absent::Group(Box::new(group.clone()))));
                 continue;
             }
             steps.push(self.variant(*branch, variants, target, format)?);
@@ -392,7 +406,7 @@ impl Compiler<'_> {
             let message = "the schema's union has no branch for some of the format's variants";
             return Err(EncodingError::schema(message).in_field(&target.path));
         }
-        Ok(Step::Branches(steps, label))
+        Ok(ValuePlan::Branches(steps, label))
     }
 
     fn list(
@@ -403,13 +417,13 @@ impl Compiler<'_> {
         field: usize,
         target: &Field,
         named: &Named,
-    ) -> Result<Step, EncodingError> {
+    ) -> Result<ValuePlan, EncodingError> {
         let Some(own) = target.element() else {
             return Err(self.mismatch(ty, named));
         };
         let (items, format) = (Items::of(own, &named.path), own.format());
         let label = self.label(&named.path, Some(target));
-        let is_element_record = matches!(self.schema.ty(element).kind, Kind::Record(_));
+        let is_element_record = matches!(self.schema.ty(element).kind, AvroType::Record(_));
         let (is_record, steps) = match (&items, is_map) {
             (Items::Record(members), true) => match &members[..] {
                 [key, value] => (true, vec![self.key(key, format)?, self.step(element, value, format)?]),
@@ -424,16 +438,16 @@ impl Compiler<'_> {
             },
             (Items::Scalar(value), false) => (false, vec![self.step(element, value, format)?]),
         };
-        Ok(Step::List(Box::new(List { field, is_record, steps, label })))
+        Ok(ValuePlan::List(Box::new(List { field, is_record, steps, label })))
     }
 
     /// A map's keys are text.
-    fn key(&mut self, target: &Named, format: &Format) -> Result<Step, EncodingError> {
+    fn key(&mut self, target: &Named, format: &Format) -> Result<ValuePlan, EncodingError> {
         match &target.shape {
             Shape::Leaf(index, field) if field.ty.is_text() => {
                 let label = self.label(&target.path, Some(field));
                 let place = self.place(*index, target, format)?;
-                Ok(Step::Leaf(Leaf { op: Op::Text, place, null: None, label }))
+                Ok(ValuePlan::Leaf(Leaf { op: Op::Text, place, null: None, label }))
             }
             _ => Err(EncodingError::schema("the keys of Avro's maps are text").in_field(&target.path)),
         }
@@ -445,7 +459,13 @@ impl Compiler<'_> {
         Ok(if format == self.root { place.promised() } else { place })
     }
 
-    fn leaf(&mut self, ty: usize, target: &Named, null: Option<u8>, format: &Format) -> Result<Step, EncodingError> {
+    fn leaf(
+        &mut self,
+        ty: usize,
+        target: &Named,
+        null: Option<u8>,
+        format: &Format,
+    ) -> Result<ValuePlan, EncodingError> {
         let Shape::Leaf(index, field) = &target.shape else {
             return Err(self.mismatch(ty, target));
         };
@@ -455,44 +475,48 @@ impl Compiler<'_> {
         let place = self.place(*index, target, format)?;
         self.plan.places.push(place);
         let label = self.label(&target.path, Some(field));
-        Ok(Step::Leaf(Leaf { op, place, null, label }))
+        Ok(ValuePlan::Leaf(Leaf { op, place, null, label }))
     }
 
     fn op(&self, ty: usize, field: &Field) -> Option<Op> {
         let found = self.schema.ty(ty);
         let integer = |(least, most): (i128, i128)| {
-            // What is beyond `long` is never found.
+            // A bound beyond `long` is never found.
             let clamp = |bound: i128| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
             Op::Integer(clamp(least), clamp(most))
         };
         let is_read = self.is_read();
         Some(match (&found.kind, found.logical, field.ty) {
             (_, Logical::Timestamp(unit), FieldType::Timestamp) => Op::Time(unit),
-            (Kind::Fixed(size), Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. })
+            (AvroType::Fixed(size), Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. })
                 if scale == own =>
             {
                 Op::Decimal(Some(*size))
             }
-            (Kind::Bytes, Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. }) if scale == own => {
+            (AvroType::Bytes, Logical::Decimal { scale, .. }, FieldType::Decimal { scale: own, .. })
+                if scale == own =>
+            {
                 Op::Decimal(None)
             }
             (_, Logical::Decimal { .. }, FieldType::Decimal { .. }) => return None,
-            (Kind::Boolean, _, FieldType::Bool) => Op::Bool,
-            (Kind::Int, _, FieldType::I32) => Op::Int32,
-            (Kind::Long, _, FieldType::I64) => Op::Int64,
-            (Kind::Int | Kind::Long, _, FieldType::Enum { bytes, signed }) => integer(enum_range(bytes, signed)),
-            (Kind::Int | Kind::Long, _, FieldType::F32) if is_read => Op::IntegerToF32,
-            (Kind::Int | Kind::Long, _, FieldType::F64) if is_read => Op::IntegerToF64,
-            (Kind::Int | Kind::Long, _, ty) => integer(ty.integer_range()?),
-            (Kind::Float, _, FieldType::F32) => Op::Float,
-            (Kind::Float, _, FieldType::F64) => Op::Widen,
-            (Kind::Double, _, FieldType::F64) => Op::Double,
-            (Kind::String, _, FieldType::String | FieldType::Char(_)) => Op::Text,
-            (Kind::Bytes, _, FieldType::String | FieldType::Char(_)) if is_read => Op::Text,
-            (Kind::Bytes, _, FieldType::Bytes) => Op::Bytes,
-            (Kind::String, _, FieldType::Bytes) if is_read => Op::Bytes,
-            (Kind::Fixed(size), _, FieldType::Bytes) => Op::Fixed(*size),
-            (Kind::Enum(symbols), _, FieldType::Enum { .. }) => {
+            (AvroType::Boolean, _, FieldType::Bool) => Op::Bool,
+            (AvroType::Int, _, FieldType::I32) => Op::Int32,
+            (AvroType::Long, _, FieldType::I64) => Op::Int64,
+            (AvroType::Int | AvroType::Long, _, FieldType::Enum { bytes, signed }) => {
+                integer(enum_range(bytes, signed))
+            }
+            (AvroType::Int | AvroType::Long, _, FieldType::F32) if is_read => Op::IntegerToF32,
+            (AvroType::Int | AvroType::Long, _, FieldType::F64) if is_read => Op::IntegerToF64,
+            (AvroType::Int | AvroType::Long, _, ty) => integer(ty.integer_range()?),
+            (AvroType::Float, _, FieldType::F32) => Op::Float,
+            (AvroType::Float, _, FieldType::F64) => Op::Widen,
+            (AvroType::Double, _, FieldType::F64) => Op::Double,
+            (AvroType::String, _, FieldType::String | FieldType::Char(_)) => Op::Text,
+            (AvroType::Bytes, _, FieldType::String | FieldType::Char(_)) if is_read => Op::Text,
+            (AvroType::Bytes, _, FieldType::Bytes) => Op::Bytes,
+            (AvroType::String, _, FieldType::Bytes) if is_read => Op::Bytes,
+            (AvroType::Fixed(size), _, FieldType::Bytes) => Op::Fixed(*size),
+            (AvroType::Enum(symbols), _, FieldType::Enum { .. }) => {
                 let enumeration = field.enumeration()?;
                 let unknown = field.unknown_number().filter(|_| is_read);
                 Op::Symbols(symbols.iter().map(|symbol| enumeration.number(symbol).or(unknown)).collect())
@@ -513,11 +537,11 @@ impl Compiler<'_> {
 }
 
 /// Gives what a member comes to its defaults, as far as it is there.
-fn defaults(member: &Named, steps: &mut Vec<Step>) {
+fn defaults(member: &Named, steps: &mut Vec<ValuePlan>) {
     match &member.shape {
         // Those that are never null have theirs without that.
         Shape::Leaf(index, field) if member.nullable && field.default_text().is_some() => {
-            steps.push(Step::Default(*index));
+            steps.push(ValuePlan::Default(*index));
         }
         Shape::Record(_, members) if !member.nullable => members.iter().for_each(|member| defaults(member, steps)),
         _ => {}
@@ -532,20 +556,20 @@ fn own_name(field: &AvroField) -> String {
 }
 
 /// Whether a value of a type without a name is one of a field's type, or can be promoted to it (Avro 1.12, "Schema Resolution").
-fn promotes(from: &Kind, to: FieldType) -> bool {
+fn promotes(from: &AvroType, to: FieldType) -> bool {
     match from {
-        Kind::Boolean => to == FieldType::Bool,
-        Kind::Int => matches!(to, FieldType::I32 | FieldType::I64 | FieldType::F32 | FieldType::F64),
-        Kind::Long => matches!(to, FieldType::I64 | FieldType::F32 | FieldType::F64),
-        Kind::Float => matches!(to, FieldType::F32 | FieldType::F64),
-        Kind::Double => to == FieldType::F64,
-        Kind::Bytes | Kind::String => matches!(to, FieldType::Bytes | FieldType::String),
-        Kind::Null
-        | Kind::Fixed(_)
-        | Kind::Enum(_)
-        | Kind::Array(_)
-        | Kind::Map(_)
-        | Kind::Union(_)
-        | Kind::Record(_) => false,
+        AvroType::Boolean => to == FieldType::Bool,
+        AvroType::Int => matches!(to, FieldType::I32 | FieldType::I64 | FieldType::F32 | FieldType::F64),
+        AvroType::Long => matches!(to, FieldType::I64 | FieldType::F32 | FieldType::F64),
+        AvroType::Float => matches!(to, FieldType::F32 | FieldType::F64),
+        AvroType::Double => to == FieldType::F64,
+        AvroType::Bytes | AvroType::String => matches!(to, FieldType::Bytes | FieldType::String),
+        AvroType::Null
+        | AvroType::Fixed(_)
+        | AvroType::Enum(_)
+        | AvroType::Array(_)
+        | AvroType::Map(_)
+        | AvroType::Union(_)
+        | AvroType::Record(_) => false,
     }
 }

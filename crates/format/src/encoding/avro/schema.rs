@@ -35,11 +35,11 @@ pub struct AvroSchema {
 /// A type of a schema; others are named by their index.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Type {
-    pub(super) kind: Kind,
+    pub(super) kind: AvroType,
     pub(super) logical: Logical,
     /// The full name, of records, enumerations and fixed types.
     pub(super) name: String,
-    /// What our attribute says.
+    /// The value of our attribute.
     pub(super) note: Option<String>,
     /// Of an enumeration: the symbol for those that a reader lacks.
     pub(super) default: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Type {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Kind {
+pub(super) enum AvroType {
     Null,
     Boolean,
     Int,
@@ -70,13 +70,13 @@ pub(super) struct AvroField {
     pub(super) name: String,
     pub(super) ty: usize,
     pub(super) note: Option<String>,
-    /// What a reader has where a writer has no such field.
+    /// The value of a reader where a writer has no such field.
     pub(super) default: Option<Json>,
     /// Names that it had.
     pub(super) aliases: Vec<String>,
 }
 
-/// What a type's values stand for, where that is something else.
+/// The meaning of a type's values, where that is something else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Logical {
     None,
@@ -88,7 +88,7 @@ pub(super) enum Logical {
     },
 }
 
-impl Kind {
+impl AvroType {
     /// The word that schemas have for it.
     pub(super) fn word(&self) -> &'static str {
         match self {
@@ -131,7 +131,7 @@ impl AvroSchema {
             .map_err(|error| EncodingError::schema(format!("the schema is no JSON: {error}")))?;
         let mut parser = Parser::default();
         let root = parser.ty(&tree, "", "", 0)?;
-        if !matches!(parser.types.get(root).map(|ty| &ty.kind), Some(Kind::Record(_))) {
+        if !matches!(parser.types.get(root).map(|ty| &ty.kind), Some(AvroType::Record(_))) {
             let message = "the schema's own type is no record, which alone is a format".to_owned();
             return Err(EncodingError::schema(message));
         }
@@ -163,7 +163,7 @@ impl AvroSchema {
     /// The type of the only field of the records, of a schema that is made for one field.
     pub(super) fn root_field(&self) -> Option<usize> {
         match &self.ty(self.root).kind {
-            Kind::Record(fields) => fields.first().map(|field| field.ty),
+            AvroType::Record(fields) => fields.first().map(|field| field.ty),
             _ => None,
         }
     }
@@ -184,15 +184,15 @@ impl AvroSchema {
         known: &mut HashMap<usize, usize>,
     ) -> Result<usize, EncodingError> {
         let fields = match &self.ty(ty).kind {
-            Kind::Array(of) | Kind::Map(of) => return self.measure(*of, path, open, known),
-            Kind::Union(branches) => {
+            AvroType::Array(of) | AvroType::Map(of) => return self.measure(*of, path, open, known),
+            AvroType::Union(branches) => {
                 let mut sum = branches.len();
                 for branch in branches {
                     sum = sum.saturating_add(self.measure(*branch, path, open, known)?);
                 }
                 return Ok(sum);
             }
-            Kind::Record(fields) => fields,
+            AvroType::Record(fields) => fields,
             _ => return Ok(0),
         };
         if let Some(fields) = known.get(&ty) {
@@ -223,7 +223,7 @@ impl AvroSchema {
     }
 
     fn record_specs(&self, record: usize, path: &str, depth: usize) -> Result<Vec<FieldSpec>, EncodingError> {
-        let Kind::Record(fields) = &self.ty(record).kind else {
+        let AvroType::Record(fields) = &self.ty(record).kind else {
             return Ok(Vec::new());
         };
         fields.iter().map(|field| self.field_spec(field, path, depth)).collect()
@@ -254,26 +254,26 @@ impl AvroSchema {
         match (&found.kind, found.logical) {
             (_, Logical::Timestamp(_)) => scalar(FieldType::Timestamp),
             (_, Logical::Decimal { precision, scale }) => scalar(decimal_of(precision, scale)),
-            (Kind::Boolean, _) => scalar(FieldType::Bool),
-            (Kind::Int, _) => scalar(FieldType::I32),
-            (Kind::Long, _) => scalar(FieldType::I64),
-            (Kind::Float, _) => scalar(FieldType::F32),
-            (Kind::Double, _) => scalar(FieldType::F64),
-            (Kind::Bytes | Kind::Fixed(_), _) => scalar(FieldType::Bytes),
-            (Kind::String, _) => scalar(FieldType::String),
-            (Kind::Enum(symbols), _) => {
+            (AvroType::Boolean, _) => scalar(FieldType::Bool),
+            (AvroType::Int, _) => scalar(FieldType::I32),
+            (AvroType::Long, _) => scalar(FieldType::I64),
+            (AvroType::Float, _) => scalar(FieldType::F32),
+            (AvroType::Double, _) => scalar(FieldType::F64),
+            (AvroType::Bytes | AvroType::Fixed(_), _) => scalar(FieldType::Bytes),
+            (AvroType::String, _) => scalar(FieldType::String),
+            (AvroType::Enum(symbols), _) => {
                 let spec = spec(TypeSpec::enumeration(symbols.iter().cloned().zip(0..)));
                 let unknown = found.default.as_ref().filter(|default| symbols.contains(default));
                 Ok(unknown.into_iter().fold(spec, FieldSpec::with_unknown))
             }
-            (Kind::Array(element), _) => Ok(spec(TypeSpec::list(self.element(*element, path, depth + 1)?))),
-            (Kind::Map(element), _) => {
+            (AvroType::Array(element), _) => Ok(spec(TypeSpec::list(self.element(*element, path, depth + 1)?))),
+            (AvroType::Map(element), _) => {
                 let value = self.spec(VALUE, *element, path, depth + 2)?;
                 Ok(spec(TypeSpec::list(TypeSpec::Record(vec![FieldSpec::new("key", FieldType::String), value]))))
             }
-            (Kind::Record(_), _) => Ok(spec(TypeSpec::Record(self.record_specs(ty, path, depth + 1)?))),
-            (Kind::Union(branches), _) => self.union(name, branches, path, depth),
-            (Kind::Null, _) => {
+            (AvroType::Record(_), _) => Ok(spec(TypeSpec::Record(self.record_specs(ty, path, depth + 1)?))),
+            (AvroType::Union(branches), _) => self.union(name, branches, path, depth),
+            (AvroType::Null, _) => {
                 Err(EncodingError::schema("it is always null: a format has no such fields").in_field(path))
             }
         }
@@ -282,12 +282,12 @@ impl AvroSchema {
     /// Elements are never null: those that are become records of one field that may be.
     fn element(&self, ty: usize, path: &str, depth: usize) -> Result<TypeSpec, EncodingError> {
         let spec = self.spec(VALUE, ty, path, depth)?;
-        let is_union = matches!(self.ty(ty).kind, Kind::Union(_));
+        let is_union = matches!(self.ty(ty).kind, AvroType::Union(_));
         Ok(if is_union { TypeSpec::Record(vec![spec]) } else { spec.ty })
     }
 
     fn union(&self, name: &str, branches: &[usize], path: &str, depth: usize) -> Result<FieldSpec, EncodingError> {
-        let is_null = |branch: &usize| self.ty(*branch).kind == Kind::Null;
+        let is_null = |branch: &usize| self.ty(*branch).kind == AvroType::Null;
         let nullable = branches.iter().any(is_null);
         let others: Vec<usize> = branches.iter().copied().filter(|branch| !is_null(branch)).collect();
         match &others[..] {
@@ -324,7 +324,7 @@ impl AvroSchema {
     /// The type of the value that a record stands for: one whose only field is called so.
     pub(super) fn wrapped(&self, ty: usize) -> Option<usize> {
         match &self.ty(ty).kind {
-            Kind::Record(fields) => match &fields[..] {
+            AvroType::Record(fields) => match &fields[..] {
                 [field] if field.name == VALUE => Some(field.ty),
                 _ => None,
             },
@@ -349,7 +349,7 @@ fn with_aliases(mut spec: FieldSpec, aliases: &[String]) -> FieldSpec {
     spec
 }
 
-/// What a note in our notation says a field is.
+/// The field of a note in our notation.
 fn noted(note: &str, path: &str) -> Result<FieldSpec, EncodingError> {
     let format = Format::parse_schema(note)
         .map_err(|error| EncodingError::schema(format!("its attribute `{NOTE}`: {error}")).in_field(path))?;
@@ -394,14 +394,14 @@ impl Parser {
         }
     }
 
-    fn add(&mut self, kind: Kind) -> usize {
+    fn add(&mut self, kind: AvroType) -> usize {
         let (name, aliases) = (String::new(), Vec::new());
         self.types.push(Type { kind, logical: Logical::None, name, note: None, default: None, aliases });
         self.types.len() - 1
     }
 
     fn named(&mut self, word: &str, namespace: &str, path: &str) -> Result<usize, EncodingError> {
-        if let Some(kind) = Kind::primitive(word) {
+        if let Some(kind) = AvroType::primitive(word) {
             return Ok(self.add(kind));
         }
         let full = full_name(word, namespace);
@@ -421,12 +421,12 @@ impl Parser {
         let mut types = Vec::with_capacity(branches.len());
         for branch in branches {
             let ty = self.ty(branch, namespace, path, depth + 1)?;
-            if matches!(self.types[ty].kind, Kind::Union(_)) {
+            if matches!(self.types[ty].kind, AvroType::Union(_)) {
                 return Err(EncodingError::schema("a union lies in a union, which Avro does not have").in_field(path));
             }
             types.push(ty);
         }
-        Ok(self.add(Kind::Union(types)))
+        Ok(self.add(AvroType::Union(types)))
     }
 
     fn object(
@@ -445,17 +445,17 @@ impl Parser {
         let index = match word {
             "array" => {
                 let element = self.ty(attribute("items")?, namespace, path, depth + 1)?;
-                self.add(Kind::Array(element))
+                self.add(AvroType::Array(element))
             }
             "map" => {
                 let element = self.ty(attribute("values")?, namespace, path, depth + 1)?;
-                self.add(Kind::Map(element))
+                self.add(AvroType::Map(element))
             }
             "record" | "error" => return self.record(object, namespace, path, depth),
             "enum" => {
                 let symbols = attribute("symbols")?.as_array().ok_or_else(|| refuse("symbols are no list".into()))?;
                 let symbols = symbols.iter().take(MAX_BRANCHES).filter_map(Json::as_str).map(str::to_owned).collect();
-                let index = self.add(Kind::Enum(symbols));
+                let index = self.add(AvroType::Enum(symbols));
                 self.name(index, object, namespace, path)?;
                 self.types[index].default = object.get("default").and_then(Json::as_str).map(str::to_owned);
                 index
@@ -463,11 +463,11 @@ impl Parser {
             "fixed" => {
                 let size = attribute("size")?.as_u64().filter(|size| *size <= crate::MAX_RECORD_BYTES as u64);
                 let size = size.ok_or_else(|| refuse("a fixed type has no size that it can have".into()))?;
-                let index = self.add(Kind::Fixed(size as usize));
+                let index = self.add(AvroType::Fixed(size as usize));
                 self.name(index, object, namespace, path)?;
                 index
             }
-            word => match Kind::primitive(word) {
+            word => match AvroType::primitive(word) {
                 Some(kind) => self.add(kind),
                 None => return self.named(word, namespace, path),
             },
@@ -484,7 +484,7 @@ impl Parser {
         depth: usize,
     ) -> Result<usize, EncodingError> {
         let refuse = |message: String| EncodingError::schema(message).in_field(path);
-        let index = self.add(Kind::Record(Vec::new()));
+        let index = self.add(AvroType::Record(Vec::new()));
         // Before its fields, which may speak of it.
         self.name(index, object, namespace, path)?;
         self.types[index].note = object.get(NOTE).and_then(Json::as_str).map(str::to_owned);
@@ -507,7 +507,7 @@ impl Parser {
             let aliases = aliases.filter_map(Json::as_str).map(str::to_owned).collect();
             fields.push(AvroField { name: name.to_owned(), ty, note, default, aliases });
         }
-        self.types[index].kind = Kind::Record(fields);
+        self.types[index].kind = AvroType::Record(fields);
         Ok(index)
     }
 
@@ -545,13 +545,13 @@ fn full_name(name: &str, namespace: &str) -> String {
 }
 
 /// A logical type that we know, on a type that it goes with; others are as if they were not there, as Avro has it.
-fn logical(object: &Map<String, Json>, kind: &Kind) -> Logical {
+fn logical(object: &Map<String, Json>, kind: &AvroType) -> Logical {
     let number = |name: &str| object.get(name).and_then(Json::as_u64);
     match (object.get("logicalType").and_then(Json::as_str).unwrap_or_default(), kind) {
-        ("timestamp-millis", Kind::Long) => Logical::Timestamp(1_000_000),
-        ("timestamp-micros", Kind::Long) => Logical::Timestamp(1_000),
-        ("timestamp-nanos", Kind::Long) => Logical::Timestamp(1),
-        ("decimal", Kind::Bytes | Kind::Fixed(_)) => {
+        ("timestamp-millis", AvroType::Long) => Logical::Timestamp(1_000_000),
+        ("timestamp-micros", AvroType::Long) => Logical::Timestamp(1_000),
+        ("timestamp-nanos", AvroType::Long) => Logical::Timestamp(1),
+        ("decimal", AvroType::Bytes | AvroType::Fixed(_)) => {
             let scale = number("scale").unwrap_or(0);
             match (number("precision"), u8::try_from(scale)) {
                 (Some(precision @ 1..=38), Ok(scale)) if u64::from(scale) <= precision => {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::Dialect;
-use super::shape::{Element, Entry, Members, Target};
+use super::shape::{Element, Entry, MemberShape, Members};
 use crate::encoding::{EncodingError, EncodingOptions, EncodingProblem, Loss};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
@@ -58,9 +58,9 @@ impl<D: Dialect> ItemEncoder<D> {
     fn entry(&self, entry: &Entry, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), EncodingError> {
         match &entry.target {
             target if is_null(target, record) => D::push_null(out),
-            Target::Leaf(index, field) => return self.leaf(entry, field, record.get(*index), out),
-            Target::Group(group, members) => return self.members(members, group.union.is_some(), record, out),
-            Target::List(index, element) => {
+            MemberShape::Leaf(index, field) => return self.leaf(entry, field, record.get(*index), out),
+            MemberShape::Group(group, members) => return self.members(members, group.union.is_some(), record, out),
+            MemberShape::List(index, element) => {
                 let Value::List(list) = record.get(*index) else {
                     return Ok(());
                 };
@@ -102,10 +102,10 @@ impl<D: Dialect> ItemEncoder<D> {
     }
 }
 
-fn is_null(target: &Target, record: &Record<'_>) -> bool {
+fn is_null(target: &MemberShape, record: &Record<'_>) -> bool {
     match target {
-        Target::Leaf(index, _) | Target::List(index, _) => record.is_null(*index),
-        Target::Group(group, _) => record.group_is_null(group),
+        MemberShape::Leaf(index, _) | MemberShape::List(index, _) => record.is_null(*index),
+        MemberShape::Group(group, _) => record.group_is_null(group),
     }
 }
 
@@ -116,9 +116,9 @@ fn decimal_in(members: &Members) -> Option<&str> {
 
 fn decimal_in_entry(entry: &Entry) -> Option<&str> {
     match &entry.target {
-        Target::Leaf(_, field) => matches!(field.ty, FieldType::Decimal { .. }).then_some(entry.path.as_str()),
-        Target::Group(_, members) => decimal_in(members),
-        Target::List(_, element) => match &**element {
+        MemberShape::Leaf(_, field) => matches!(field.ty, FieldType::Decimal { .. }).then_some(entry.path.as_str()),
+        MemberShape::Group(_, members) => decimal_in(members),
+        MemberShape::List(_, element) => match &**element {
             Element::Scalar(entry) => decimal_in_entry(entry),
             Element::Record(members) => decimal_in(members),
         },

@@ -18,13 +18,13 @@ pub(super) use encode::ItemEncoder;
 
 use super::Encoding;
 use super::reader::Reader;
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::tokens::Flaw;
 
 /// Something else where a piece of text or bytes was due.
 const NO_PIECE: Flaw = Flaw::Found("pieces that are neither text nor bytes");
 
-/// What the first bytes of a value say, with those that they count.
+/// The meaning of the first bytes of a value, with those that they count.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Head<'a> {
     Null,
@@ -32,8 +32,8 @@ pub(super) enum Head<'a> {
     Int(i128),
     Float(f64),
     /// UTF-8, if the writer kept its promise.
-    Text(Run<'a>),
-    Bytes(Run<'a>),
+    Text(ByteRun<'a>),
+    Bytes(ByteRun<'a>),
     /// This number of values; without a number, those up to a [`Head::Break`].
     Array(Option<u64>),
     /// This number of names and values, as above.
@@ -47,7 +47,7 @@ pub(super) enum Head<'a> {
     },
     /// A time in nanoseconds since 1970.
     Time(i128),
-    /// What no field can hold.
+    /// A value that no field can hold.
     Other(&'static str),
 }
 

@@ -11,7 +11,7 @@ use crate::tokens::Flaw;
 pub(super) struct Scan {
     /// Bytes that have been looked at.
     at: usize,
-    /// What is open.
+    /// The open containers.
     open: Vec<Open>,
 }
 

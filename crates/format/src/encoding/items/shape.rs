@@ -15,11 +15,11 @@ pub(super) struct Members {
 pub(super) struct Entry {
     pub(super) name: Vec<u8>,
     pub(super) path: String,
-    pub(super) target: Target,
+    pub(super) target: MemberShape,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(super) enum MemberShape {
     Leaf(usize, Field),
     Group(Box<Group>, Members),
     List(usize, Box<Element>),
@@ -50,12 +50,12 @@ impl Entry {
                         Items::Scalar(named) => Element::Scalar(Entry::of(&named)),
                         Items::Record(members) => Element::Record(Members::named(&members)),
                     };
-                    Target::List(*index, Box::new(element))
+                    MemberShape::List(*index, Box::new(element))
                 }
-                _ => Target::Leaf(*index, field.clone()),
+                _ => MemberShape::Leaf(*index, field.clone()),
             },
             Shape::Record(group, members) | Shape::Union(group, members) => {
-                Target::Group(Box::new(group.clone()), Members::named(members))
+                MemberShape::Group(Box::new(group.clone()), Members::named(members))
             }
         };
         Self { name: named.name.clone().into_bytes(), path: named.path.clone(), target }

@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 
 use super::{Dialect, Head, NO_PIECE};
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::encoding::reader::Reader;
 use crate::scan::Needle;
 use crate::tokens::{Flaw, Number, Open, Token, Tokens};
 
-/// What CBOR says that a number is seconds, that bytes are an integer (a positive one, a negative one), that an array is a
+/// The tags of CBOR: that a number is seconds, that bytes are an integer (a positive one, a negative one), that an array is a
 /// decimal.
 const TAG_SECONDS: u64 = 1;
 const TAG_POSITIVE: u64 = 2;
@@ -67,7 +67,7 @@ fn gather<D: Dialect>(reader: &mut Reader<'_>, pieces: &mut Vec<u8>) -> Result<(
 }
 
 /// Bytes, behind a tag that may say that they are an integer.
-fn of_bytes(tag: Option<u64>, bytes: Run<'_>) -> Token<'_> {
+fn of_bytes(tag: Option<u64>, bytes: ByteRun<'_>) -> Token<'_> {
     let value = match tag {
         Some(tag @ (TAG_POSITIVE | TAG_NEGATIVE)) => big(bytes.bytes, tag == TAG_NEGATIVE),
         _ => None,
@@ -152,7 +152,7 @@ impl<'a, D: Dialect> Tokens for ItemTokens<'a, '_, D> {
             Head::Break => return Err(Flaw::Found("an end of nothing")),
             Head::Pieces { is_text } => {
                 gather::<D>(reader, pieces)?;
-                let run = Run::alone(pieces);
+                let run = ByteRun::alone(pieces);
                 if is_text { Token::Text(run) } else { of_bytes(tag, run) }
             }
             Head::Time(nanoseconds) => Token::Time(nanoseconds),

@@ -54,8 +54,8 @@ impl ParquetDecoder {
         Self { format: format.clone(), options: options.clone(), file: None }
     }
 
-    /// A decoder of a file, to records of this format, or else of the format that the file says. What it is given to
-    /// read from as a [`Decoder`] is not looked at.
+    /// A decoder of a file, to records of this format, or else of the format that the file says. The input that it is
+    /// given to read from as a [`Decoder`] is not looked at.
     ///
     /// # Errors
     /// It is no Parquet file, or its columns do not go into the format.
@@ -225,7 +225,7 @@ impl OpenFile {
     }
 }
 
-/// Refuses a file whose schema nests too deep. What is no Parquet file is left to the library.
+/// Refuses a file whose schema nests too deep. A file that is no Parquet file is left to the library.
 fn check_nesting(source: &Chunks) -> Result<(), EncodingError> {
     let Some(end) = source.len().checked_sub(FOOT_BYTES) else { return Ok(()) };
     let foot = source.get_bytes(end, FOOT_BYTES as usize).map_err(|error| EncodingError::syntax(error.to_string()))?;

@@ -29,7 +29,7 @@ pub(super) fn are_sound(page: &Page, column: &ColumnDescriptor) -> bool {
     values.and_then(|values| (0..sequences).try_fold(values, |bytes, _| behind_sequence(bytes, most))).is_some()
 }
 
-/// What is behind the levels of a page's values; `most` is the greatest level.
+/// The bytes behind the levels of a page's values; `most` is the greatest level.
 fn behind_levels<'a>(bytes: &'a [u8], most: i16, encoding: &Encoding, values: u32) -> Option<&'a [u8]> {
     if most <= 0 {
         return Some(bytes);
@@ -43,7 +43,7 @@ fn behind_levels<'a>(bytes: &'a [u8], most: i16, encoding: &Encoding, values: u3
     bytes.get(u32::from_le_bytes(*length) as usize..)
 }
 
-/// What is behind a sequence of up to `most` integers coded as differences (DELTA_BINARY_PACKED).
+/// The bytes behind a sequence of up to `most` integers coded as differences (DELTA_BINARY_PACKED).
 fn behind_sequence(mut bytes: &[u8], most: u64) -> Option<&[u8]> {
     let (block, parts, count) = (varint(&mut bytes)?, varint(&mut bytes)?, varint(&mut bytes)?);
     let _first = varint(&mut bytes)?;

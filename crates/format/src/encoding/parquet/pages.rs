@@ -8,7 +8,7 @@ use std::io::{self, Read};
 
 use super::thrift::{I32, STRUCT, Thrift, broken};
 
-/// What the pages of a column take at most, in bytes.
+/// The most that the pages of a column take, in bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Largest {
     /// The longest page once unpacked.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused() {
+    fn bytes_that_are_no_header_are_refused() {
         // Nothing; no lengths; a negative length; a page beyond the chunk; a list without end; structs without end.
         for bytes in [
             &[0xff; 4][..],

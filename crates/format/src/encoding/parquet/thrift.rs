@@ -1,5 +1,5 @@
-//! Thrift's compact protocol, as far as it takes to find some values and to pass over all others. What the library would take
-//! otherwise is refused.
+//! Thrift's compact protocol, as far as it takes to find some values and to pass over all others. Input that the
+//! library would take otherwise is refused.
 
 use std::io::{self, Read};
 

@@ -3,10 +3,10 @@
 use std::io::BufRead;
 
 use super::nested::Marks;
-use super::plan::{Label, MessagePlan, Number, Op, Plan, Purpose, Range, Step};
+use super::plan::{FieldPlan, Label, MessagePlan, Number, Op, Plan, Purpose, Range};
 use super::schema::ProtobufSchema;
 use super::wire::{self, Flaw, Wire};
-use crate::builder::{Place, RecordBuilder, Run, ValueError, ValueProblem};
+use crate::builder::{ByteRun, Place, RecordBuilder, ValueError, ValueProblem};
 use crate::encoding::error::refused;
 use crate::encoding::reader::{ReadFlaw, Reader, unzigzag};
 use crate::encoding::window::{Attempt, Window};
@@ -31,7 +31,7 @@ pub(super) struct Table {
     repairs_text: bool,
 }
 
-/// What is wrong with a message, without allocating: messages that are refused may be many.
+/// The error of a message, without allocating: messages that are refused may be many.
 #[derive(Debug)]
 pub(super) struct Wrong {
     /// The label of the field, where it is known.
@@ -215,7 +215,7 @@ impl Table {
     pub(super) fn value(
         &self,
         builder: &mut RecordBuilder,
-        step: &Step,
+        step: &FieldPlan,
         tag: u32,
         reader: &mut Reader<'_>,
     ) -> Result<(), What> {
@@ -253,12 +253,12 @@ impl Table {
     }
 
     #[cold]
-    fn put_wrong_text(&self, builder: &mut RecordBuilder, place: Place, run: Run<'_>) -> Result<(), What> {
+    fn put_wrong_text(&self, builder: &mut RecordBuilder, place: Place, run: ByteRun<'_>) -> Result<(), What> {
         if !self.repairs_text {
             return Err(What::Text);
         }
         let repaired = String::from_utf8_lossy(run.bytes);
-        builder.put_run(place, Run::alone(repaired.as_bytes()))?;
+        builder.put_run(place, ByteRun::alone(repaired.as_bytes()))?;
         Ok(())
     }
 }

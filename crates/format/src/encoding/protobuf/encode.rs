@@ -1,6 +1,6 @@
 //! Records to messages.
 
-use super::plan::{Label, ListPlan, MessagePlan, Nested, Number, Op, Plan, Purpose, Step};
+use super::plan::{FieldPlan, Label, ListPlan, MessagePlan, Nested, Number, Op, Plan, Purpose};
 use super::schema::{Presence, ProtobufSchema};
 use super::wire::{self, Wire};
 use crate::encoding::reader::{push_varint, zigzag};
@@ -74,7 +74,7 @@ impl ProtobufEncoder {
 
     /// Appends a single value behind its tag, or nothing.
     #[inline]
-    fn field(&self, step: &Step, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodingProblem> {
+    fn field(&self, step: &FieldPlan, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodingProblem> {
         let is_implicit = step.presence == Presence::Implicit;
         match value {
             Value::Null if step.presence != Presence::Required => return Ok(()),
@@ -91,7 +91,7 @@ impl ProtobufEncoder {
 
     /// Appends a value that is not null.
     #[inline]
-    fn value(&self, step: &Step, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodingProblem> {
+    fn value(&self, step: &FieldPlan, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodingProblem> {
         let bits = match value {
             Value::Bool(value) => u64::from(value),
             Value::Int(value) | Value::Enum { number: value, .. } => value as u64,
@@ -160,7 +160,7 @@ impl ProtobufEncoder {
         }
     }
 
-    fn nested(&self, step: &Step, index: u32, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn nested(&self, step: &FieldPlan, index: u32, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         match self.plan.nested.get(index as usize) {
             Some(Nested::Message { group, plan }) => {
                 let is_null = match group {
@@ -199,7 +199,7 @@ impl ProtobufEncoder {
     /// Appends what a message or group has in it, and what marks its end.
     fn body(
         &self,
-        step: &Step,
+        step: &FieldPlan,
         out: &mut Vec<u8>,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
@@ -274,9 +274,9 @@ fn is_default(value: Value<'_>) -> bool {
     }
 }
 
-/// What a field that must be there holds for a null.
+/// The value for a null of a field that must be there.
 #[cold]
-fn push_default(step: &Step, out: &mut Vec<u8>) {
+fn push_default(step: &FieldPlan, out: &mut Vec<u8>) {
     push_varint(out, step.tag.into());
     let zeros = match Wire::of(step.tag) {
         Some(Wire::Fixed64) => 8,

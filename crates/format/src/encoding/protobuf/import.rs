@@ -10,7 +10,7 @@ use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
 use super::nesting;
-use super::schema::{Enumerated, Kind, Message, NOTE, OneOf, Presence, ProtoField, ProtobufSchema};
+use super::schema::{Enumerated, Message, NOTE, OneOf, Presence, ProtoField, ProtoType, ProtobufSchema};
 use crate::encoding::EncodingError;
 use crate::encoding::guard::guarded;
 use crate::format::Format;
@@ -170,7 +170,7 @@ struct Importer {
     schema: ProtobufSchema,
     messages: HashMap<String, usize>,
     enums: HashMap<String, usize>,
-    /// What comments say, by file and place in it.
+    /// The text of comments, by file and place in it.
     notes: HashMap<(String, Vec<i32>), String>,
     noted_files: Vec<String>,
     /// Types whose fields are being taken, each because of a field of the one before it. A list instead of recursion, for
@@ -248,7 +248,7 @@ impl Importer {
         let presence = match field.cardinality() {
             Cardinality::Required => Presence::Required,
             Cardinality::Repeated => Presence::Repeated { packed: field.is_packed() },
-            // What is not there in a map is the default.
+            // A field that is not there in a map is the default.
             Cardinality::Optional if is_in_map && kind.field_type().is_some() => Presence::Implicit,
             Cardinality::Optional if field.supports_presence() => Presence::Optional,
             Cardinality::Optional => Presence::Implicit,
@@ -259,27 +259,27 @@ impl Importer {
         Ok(ProtoField { number, name, kind, presence, oneof, default, note })
     }
 
-    fn kind(&mut self, field: &FieldDescriptor) -> Result<Kind, EncodingError> {
+    fn kind(&mut self, field: &FieldDescriptor) -> Result<ProtoType, EncodingError> {
         Ok(match field.kind() {
-            Reflected::Double => Kind::Double,
-            Reflected::Float => Kind::Float,
-            Reflected::Int32 => Kind::Int32,
-            Reflected::Int64 => Kind::Int64,
-            Reflected::Uint32 => Kind::Uint32,
-            Reflected::Uint64 => Kind::Uint64,
-            Reflected::Sint32 => Kind::Sint32,
-            Reflected::Sint64 => Kind::Sint64,
-            Reflected::Fixed32 => Kind::Fixed32,
-            Reflected::Fixed64 => Kind::Fixed64,
-            Reflected::Sfixed32 => Kind::Sfixed32,
-            Reflected::Sfixed64 => Kind::Sfixed64,
-            Reflected::Bool => Kind::Bool,
-            Reflected::String => Kind::String,
-            Reflected::Bytes => Kind::Bytes,
-            Reflected::Message(message) if message.full_name() == TIMESTAMP => Kind::Timestamp,
-            Reflected::Message(message) if field.is_group() => Kind::Group(self.message(&message)?),
-            Reflected::Message(message) => Kind::Message(self.message(&message)?),
-            Reflected::Enum(enumeration) => Kind::Enum(self.enumeration(&enumeration)),
+            Reflected::Double => ProtoType::Double,
+            Reflected::Float => ProtoType::Float,
+            Reflected::Int32 => ProtoType::Int32,
+            Reflected::Int64 => ProtoType::Int64,
+            Reflected::Uint32 => ProtoType::Uint32,
+            Reflected::Uint64 => ProtoType::Uint64,
+            Reflected::Sint32 => ProtoType::Sint32,
+            Reflected::Sint64 => ProtoType::Sint64,
+            Reflected::Fixed32 => ProtoType::Fixed32,
+            Reflected::Fixed64 => ProtoType::Fixed64,
+            Reflected::Sfixed32 => ProtoType::Sfixed32,
+            Reflected::Sfixed64 => ProtoType::Sfixed64,
+            Reflected::Bool => ProtoType::Bool,
+            Reflected::String => ProtoType::String,
+            Reflected::Bytes => ProtoType::Bytes,
+            Reflected::Message(message) if message.full_name() == TIMESTAMP => ProtoType::Timestamp,
+            Reflected::Message(message) if field.is_group() => ProtoType::Group(self.message(&message)?),
+            Reflected::Message(message) => ProtoType::Message(self.message(&message)?),
+            Reflected::Enum(enumeration) => ProtoType::Enum(self.enumeration(&enumeration)),
         })
     }
 
@@ -313,7 +313,7 @@ impl Importer {
         }
     }
 
-    /// What a generated file notes of the field of the format behind something.
+    /// A generated file's note on the field of the format behind something.
     fn note(&self, file: &FileDescriptor, path: &[i32], name: &str) -> Result<Option<FieldSpec>, EncodingError> {
         let Some(note) = self.notes.get(&(file.name().to_owned(), path.to_vec())) else {
             return Ok(None);

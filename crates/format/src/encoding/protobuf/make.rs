@@ -1,6 +1,6 @@
 //! The message type that stands for a format.
 
-use super::schema::{Enumerated, Kind, Message, OneOf, Presence, ProtoField, ProtobufSchema, VALUE};
+use super::schema::{Enumerated, Message, OneOf, Presence, ProtoField, ProtoType, ProtobufSchema, VALUE};
 use crate::encoding::identifiers::Identifiers;
 use crate::field::FieldType;
 use crate::format::Format;
@@ -74,7 +74,7 @@ impl SchemaBuilder {
             let variant = FieldSpec { nullable: true, ..variant.clone() };
             self.field(fields, &variant, Some(oneof));
         }
-        // What the file says by itself: a union of this name, nullable, of such variants.
+        // The meaning of the file by itself: a union of this name, nullable, of such variants.
         let plain = self.schema.messages[fields.message].fields[first..].iter().map(|field| {
             let spec = field.note.clone().map_or_else(|| self.schema.plain_spec(field, "", 0), Ok);
             spec.map(|spec| FieldSpec { nullable: true, ..spec })
@@ -98,7 +98,7 @@ impl SchemaBuilder {
             }
             ty => {
                 let kind = self.kind(ty, &path);
-                let is_message = matches!(kind, Kind::Message(_) | Kind::Timestamp);
+                let is_message = matches!(kind, ProtoType::Message(_) | ProtoType::Timestamp);
                 let has_presence = spec.nullable || is_message || oneof.is_some();
                 (kind, if has_presence { Presence::Optional } else { Presence::Implicit })
             }
@@ -113,25 +113,25 @@ impl SchemaBuilder {
     }
 
     /// The kind of a value; of a list, a message that has it.
-    fn kind(&mut self, ty: &TypeSpec, path: &str) -> Kind {
+    fn kind(&mut self, ty: &TypeSpec, path: &str) -> ProtoType {
         match ty {
             TypeSpec::Scalar(ty) => scalar_kind(*ty),
             TypeSpec::Enum { symbols, .. } => self.enumeration(symbols, path),
             TypeSpec::Record(specs) => {
                 let name = self.names.of(path);
-                Kind::Message(self.message(&name, specs))
+                ProtoType::Message(self.message(&name, specs))
             }
             TypeSpec::Union(_) | TypeSpec::List { .. } => {
                 let name = self.names.of(path);
-                Kind::Message(self.message(&name, &[FieldSpec::new(VALUE, ty.clone())]))
+                ProtoType::Message(self.message(&name, &[FieldSpec::new(VALUE, ty.clone())]))
             }
         }
     }
 
-    fn enumeration(&mut self, symbols: &[(String, i64)], path: &str) -> Kind {
+    fn enumeration(&mut self, symbols: &[(String, i64)], path: &str) -> ProtoType {
         let is_small = symbols.iter().all(|(_, number)| i32::try_from(*number).is_ok());
         if symbols.is_empty() || !is_small {
-            return Kind::Sint64;
+            return ProtoType::Sint64;
         }
         let name = self.names.of(path);
         let mut own: Vec<(String, i64)> = Vec::new();
@@ -147,23 +147,23 @@ impl SchemaBuilder {
             None => own.insert(0, (self.names.of(&format!("{name}_unspecified")), 0)),
         }
         self.schema.enums.push(Enumerated { name, symbols: own });
-        Kind::Enum(self.schema.enums.len() - 1)
+        ProtoType::Enum(self.schema.enums.len() - 1)
     }
 }
 
-fn scalar_kind(ty: FieldType) -> Kind {
+fn scalar_kind(ty: FieldType) -> ProtoType {
     match ty {
-        FieldType::Bool => Kind::Bool,
-        FieldType::I8 | FieldType::I16 | FieldType::I32 => Kind::Sint32,
-        FieldType::I64 | FieldType::Enum { .. } => Kind::Sint64,
-        FieldType::U8 | FieldType::U16 | FieldType::U32 => Kind::Uint32,
-        FieldType::U64 => Kind::Uint64,
-        FieldType::F32 => Kind::Float,
-        FieldType::F64 => Kind::Double,
-        FieldType::Timestamp => Kind::Timestamp,
+        FieldType::Bool => ProtoType::Bool,
+        FieldType::I8 | FieldType::I16 | FieldType::I32 => ProtoType::Sint32,
+        FieldType::I64 | FieldType::Enum { .. } => ProtoType::Sint64,
+        FieldType::U8 | FieldType::U16 | FieldType::U32 => ProtoType::Uint32,
+        FieldType::U64 => ProtoType::Uint64,
+        FieldType::F32 => ProtoType::Float,
+        FieldType::F64 => ProtoType::Double,
+        FieldType::Timestamp => ProtoType::Timestamp,
         // A decimal's digits.
-        FieldType::Char(_) | FieldType::String | FieldType::Decimal { .. } => Kind::String,
+        FieldType::Char(_) | FieldType::String | FieldType::Decimal { .. } => ProtoType::String,
         // A list always comes with what its elements are: see `TypeSpec::List`.
-        FieldType::Bytes | FieldType::List => Kind::Bytes,
+        FieldType::Bytes | FieldType::List => ProtoType::Bytes,
     }
 }

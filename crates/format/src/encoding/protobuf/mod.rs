@@ -29,9 +29,9 @@
 //! The message type that stands for a format ([`ProtobufSchema::of`], printed by [`ProtobufSchema::to_proto`]) numbers
 //! the fields from 1 in their order, leaving out 19000 to 19999: `sint32` for `i8` to `i32`, `sint64`, `uint32` for
 //! `u8` to `u32`, `uint64`, `string` for `char[N]` and for decimals; `optional` where the field is nullable. A list that
-//! may be null, or lies in a list or a union, is a message whose only field is `repeated`. What a `.proto` cannot say
-//! (that a `uint32` is a `u16`, a name with a blank) stands in a comment, `// crossdock: flight u16`, which the import
-//! reads back: so nothing is lost.
+//! may be null, or lies in a list or a union, is a message whose only field is `repeated`. A property that a `.proto`
+//! cannot say (that a `uint32` is a `u16`, a name with a blank) stands in a comment, `// crossdock: flight u16`, which
+//! the import reads back: so nothing is lost.
 //!
 //! # Values
 //!

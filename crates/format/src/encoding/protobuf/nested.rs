@@ -1,12 +1,12 @@
 //! Messages in messages, lists, and fields where the last one counts.
 
 use super::decode::{Table, What, Wrong};
-use super::plan::{ListPlan, MAX_MARKS, MessagePlan, Nested, Op, Step};
+use super::plan::{FieldPlan, ListPlan, MAX_MARKS, MessagePlan, Nested, Op};
 use super::wire::{self, Flaw, Wire};
 use crate::builder::{RecordBuilder, ValueError};
 use crate::encoding::reader::Reader;
 
-/// What there was in a message so far.
+/// The fields so far in a message.
 #[derive(Default)]
 pub(super) struct Marks {
     seen: [u64; MAX_MARKS / 64],
@@ -55,7 +55,7 @@ impl Table {
         &self,
         builder: &mut RecordBuilder,
         plan: &MessagePlan,
-        step: &Step,
+        step: &FieldPlan,
         marks: &mut Marks,
     ) -> Result<(), Wrong> {
         let Some(oneof) = plan.oneofs.get(usize::from(step.oneof) - 1) else {
@@ -76,7 +76,7 @@ impl Table {
         &self,
         builder: &mut RecordBuilder,
         index: u32,
-        step: &Step,
+        step: &FieldPlan,
         (message, tag, reader): (&'m [u8], u32, &mut Reader<'m>),
         marks: &mut Marks,
     ) -> Result<(), Wrong> {
@@ -165,7 +165,7 @@ impl Table {
         builder.end_list().map_err(refuse)
     }
 
-    /// What stands behind one tag: an element, or several behind one length.
+    /// The elements behind one tag: an element, or several behind one length.
     fn elements(
         &self,
         builder: &mut RecordBuilder,
@@ -206,7 +206,7 @@ impl Table {
     fn single(
         &self,
         builder: &mut RecordBuilder,
-        element: &Step,
+        element: &FieldPlan,
         tag: u32,
         reader: &mut Reader<'_>,
     ) -> Result<(), Wrong> {
@@ -218,7 +218,7 @@ impl Table {
 }
 
 /// The bytes of a message behind its tag.
-fn content<'m>(step: &Step, tag: u32, reader: &mut Reader<'m>) -> Result<&'m [u8], What> {
+fn content<'m>(step: &FieldPlan, tag: u32, reader: &mut Reader<'m>) -> Result<&'m [u8], What> {
     if tag != step.tag {
         return Err(What::Wire { found: tag, expected: step.tag });
     }
@@ -230,7 +230,7 @@ fn content<'m>(step: &Step, tag: u32, reader: &mut Reader<'m>) -> Result<&'m [u8
 
 /// The bytes of all the parts of a message that there are in another.
 #[cold]
-fn gather(message: &[u8], step: &Step) -> Result<Vec<u8>, What> {
+fn gather(message: &[u8], step: &FieldPlan) -> Result<Vec<u8>, What> {
     let mut whole = Vec::new();
     let mut reader = Reader::new(message);
     while !reader.is_empty() {

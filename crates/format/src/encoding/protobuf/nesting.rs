@@ -24,8 +24,8 @@ const FILE: u32 = tag(1, Wire::Length);
 const MESSAGE: u32 = tag(4, Wire::Length);
 const INNER: u32 = tag(3, Wire::Length);
 
-/// Refuses a compiled set of files whose messages are declared in each other too deep. What is no such set is left to its
-/// parser.
+/// Refuses a compiled set of files whose messages are declared in each other too deep. Input that is no such set is
+/// left to its parser.
 pub(super) fn check_set(set: &[u8]) -> Result<(), String> {
     let mut open = vec![(FILE, Reader::new(set))];
     while let Some((wanted, reader)) = open.last_mut() {

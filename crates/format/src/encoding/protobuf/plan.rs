@@ -1,6 +1,6 @@
 //! A message type and a format together: for each field number, what is done with its value.
 
-use super::schema::{Kind, Message, Presence, ProtoField, ProtobufSchema, VALUE};
+use super::schema::{Message, Presence, ProtoField, ProtoType, ProtobufSchema, VALUE};
 use super::wire::{self, Wire};
 use crate::builder::Place;
 use crate::element::{Count, Group};
@@ -12,7 +12,7 @@ use crate::shape::{Items, Named, Shape};
 /// Most lists, nested messages and `oneof` fields that one message may have.
 pub(super) const MAX_MARKS: usize = 256;
 
-/// What is done with messages of a type, and how errors name the fields.
+/// The plan for messages of a type, and how errors name the fields.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) root: MessagePlan,
@@ -29,10 +29,10 @@ pub(super) struct Label {
     pub(super) loses_null: bool,
 }
 
-/// What is done with the fields of a message, ordered by their numbers.
+/// The plan for the fields of a message, ordered by their numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessagePlan {
-    pub(super) steps: Box<[Step]>,
+    pub(super) steps: Box<[FieldPlan]>,
     /// Fields that are zero where the message has nothing for them; lists that are empty.
     pub(super) zeros: Box<[Place]>,
     pub(super) oneofs: Box<[OneOfPlan]>,
@@ -49,7 +49,7 @@ pub(super) struct OneOfPlan {
 
 /// One field of a message, and where its values go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct FieldPlan {
     /// The tag that the field's values have.
     pub(super) tag: u32,
     pub(super) presence: Presence,
@@ -62,7 +62,7 @@ pub(super) struct Step {
     pub(super) oneof: u16,
 }
 
-/// What is not a single value.
+/// The plan for a field that is not a single value.
 #[derive(Clone, Debug)]
 pub(super) enum Nested {
     Message {
@@ -79,7 +79,7 @@ pub(super) enum Nested {
 pub(super) struct ListPlan {
     pub(super) field: usize,
     /// Of one element that stands alone.
-    pub(super) element: Step,
+    pub(super) element: FieldPlan,
     /// The tag of several behind one length, where that can be, and whether they are written so.
     pub(super) packed: Option<(u32, bool)>,
     /// Of the elements, where they are records.
@@ -139,7 +139,7 @@ pub(super) struct Range {
     pub(super) most: i64,
 }
 
-/// What plans are for.
+/// The purpose of plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Read { ignore_unknown: bool },
@@ -147,7 +147,7 @@ pub(super) enum Purpose {
 }
 
 impl Plan {
-    /// What reads or writes records of this format as messages of this type.
+    /// The plan that reads or writes records of this format as messages of this type.
     pub(super) fn of(schema: &ProtobufSchema, format: &Format, purpose: Purpose) -> Result<Self, EncodingError> {
         // The layout that records are built in.
         let format = if purpose == Purpose::Write { format } else { format.natural_format() };
@@ -186,7 +186,7 @@ struct Compiler<'a> {
 /// A message's plan, as it is made.
 #[derive(Default)]
 struct Parts {
-    steps: Vec<Step>,
+    steps: Vec<FieldPlan>,
     zeros: Vec<Place>,
     oneofs: Vec<OneOfPlan>,
     marks: usize,
@@ -314,7 +314,7 @@ impl Compiler<'_> {
         oneof: u16,
         format: &Format,
     ) -> Result<(), EncodingError> {
-        let is_zero = field.presence == Presence::Implicit && field.kind != Kind::Timestamp && oneof == 0;
+        let is_zero = field.presence == Presence::Implicit && field.kind != ProtoType::Timestamp && oneof == 0;
         let is_list = matches!(field.presence, Presence::Repeated { .. });
         let (index, own) = match &target.shape {
             Shape::Leaf(index, own) => (*index, Some(own)),
@@ -342,7 +342,7 @@ impl Compiler<'_> {
                 target.nullable && oneof == 0 && (is_zero || is_list || field.presence == Presence::Required);
         }
         let tag = wire::tag(field.number, wire);
-        parts.steps.push(Step { tag, presence: field.presence, op, place, label, mark, oneof });
+        parts.steps.push(FieldPlan { tag, presence: field.presence, op, place, label, mark, oneof });
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl Compiler<'_> {
                 };
                 Ok((self.nested(Nested::List(list), false), wire))
             }
-            (Shape::Leaf(index, own), Kind::Message(message)) if own.ty == FieldType::List => {
+            (Shape::Leaf(index, own), ProtoType::Message(message)) if own.ty == FieldType::List => {
                 match schema.wrapped(message) {
                     Some(inner) => {
                         let list = self.list(inner, (*index, own), target)?;
@@ -375,15 +375,15 @@ impl Compiler<'_> {
                 }
             }
             (Shape::Leaf(_, own), _) => op_of(field, own).ok_or_else(|| mismatch(field, target)),
-            (Shape::Record(group, members), Kind::Message(message) | Kind::Group(message)) if !is_list => {
+            (Shape::Record(group, members), ProtoType::Message(message) | ProtoType::Group(message)) if !is_list => {
                 let plan = self.message(&schema.messages[message], members, &target.path, format)?;
                 let group = group.optional.is_some().then(|| Box::new(group.clone()));
-                let is_group = matches!(field.kind, Kind::Group(_));
+                let is_group = matches!(field.kind, ProtoType::Group(_));
                 let wire = if is_group { Wire::Start } else { Wire::Length };
                 Ok((self.nested(Nested::Message { group, plan }, is_group), wire))
             }
             // A union where no `oneof` can be: a message that has one.
-            (Shape::Union(..), Kind::Message(message)) if !is_list => {
+            (Shape::Union(..), ProtoType::Message(message)) if !is_list => {
                 let inner = Named { name: VALUE.to_owned(), ..target.clone() };
                 let plan = self.message(&schema.messages[message], &[inner], &target.path, format)?;
                 Ok((self.nested(Nested::Message { group: None, plan }, false), Wire::Length))
@@ -404,7 +404,7 @@ impl Compiler<'_> {
         let (items, format) = (Items::of(element, &target.path), element.format());
         let label = self.label(&target.path, Some(own));
         let place = self.place(0, target, format)?;
-        let step = |op: Op, wire: Wire, label: u32| Step {
+        let step = |op: Op, wire: Wire, label: u32| FieldPlan {
             tag: wire::tag(field.number, wire),
             // An element is there, whatever it is.
             presence: Presence::Optional,
@@ -421,8 +421,8 @@ impl Compiler<'_> {
             _ => None,
         };
         match (&items, field.kind) {
-            (Items::Record(members), Kind::Message(message) | Kind::Group(message)) => {
-                let is_group = matches!(field.kind, Kind::Group(_));
+            (Items::Record(members), ProtoType::Message(message) | ProtoType::Group(message)) => {
+                let is_group = matches!(field.kind, ProtoType::Group(_));
                 let plan =
                     self.message(&self.schema.messages[message], members, &format!("{}[]", target.path), format)?;
                 let wire = if is_group { Wire::Start } else { Wire::Length };
@@ -449,16 +449,16 @@ impl Compiler<'_> {
 fn op_of(field: &ProtoField, own: &Field) -> Option<(Op, Wire)> {
     let ty = own.ty;
     let number = match field.kind {
-        Kind::Int32 | Kind::Enum(_) => Number::Int32,
-        Kind::Int64 => Number::Int64,
-        Kind::Uint32 => Number::Uint32,
-        Kind::Uint64 => Number::Uint64,
-        Kind::Sint32 => Number::Sint32,
-        Kind::Sint64 => Number::Sint64,
-        Kind::Fixed32 => Number::Fixed32,
-        Kind::Fixed64 => Number::Fixed64,
-        Kind::Sfixed32 => Number::Sfixed32,
-        Kind::Sfixed64 => Number::Sfixed64,
+        ProtoType::Int32 | ProtoType::Enum(_) => Number::Int32,
+        ProtoType::Int64 => Number::Int64,
+        ProtoType::Uint32 => Number::Uint32,
+        ProtoType::Uint64 => Number::Uint64,
+        ProtoType::Sint32 => Number::Sint32,
+        ProtoType::Sint64 => Number::Sint64,
+        ProtoType::Fixed32 => Number::Fixed32,
+        ProtoType::Fixed64 => Number::Fixed64,
+        ProtoType::Sfixed32 => Number::Sfixed32,
+        ProtoType::Sfixed64 => Number::Sfixed64,
         _ => return other_op_of(field, ty),
     };
     let (least, most) = match ty {
@@ -488,15 +488,15 @@ fn op_of(field: &ProtoField, own: &Field) -> Option<(Op, Wire)> {
 
 fn other_op_of(field: &ProtoField, ty: FieldType) -> Option<(Op, Wire)> {
     Some(match (field.kind, ty) {
-        (Kind::Bool, FieldType::Bool) => (Op::Bool, Wire::Varint),
-        (Kind::Float, FieldType::F32) => (Op::Fixed32, Wire::Fixed32),
-        (Kind::Float, FieldType::F64) => (Op::Widen, Wire::Fixed32),
-        (Kind::Double, FieldType::F64) => (Op::Fixed64, Wire::Fixed64),
-        (Kind::String, FieldType::String) => (Op::Text, Wire::Length),
-        (Kind::String, FieldType::Char(_)) => (Op::Char, Wire::Length),
-        (Kind::String, FieldType::Decimal { .. }) => (Op::Decimal, Wire::Length),
-        (Kind::Bytes, FieldType::Bytes) => (Op::Bytes, Wire::Length),
-        (Kind::Timestamp, FieldType::Timestamp) => (Op::Timestamp, Wire::Length),
+        (ProtoType::Bool, FieldType::Bool) => (Op::Bool, Wire::Varint),
+        (ProtoType::Float, FieldType::F32) => (Op::Fixed32, Wire::Fixed32),
+        (ProtoType::Float, FieldType::F64) => (Op::Widen, Wire::Fixed32),
+        (ProtoType::Double, FieldType::F64) => (Op::Fixed64, Wire::Fixed64),
+        (ProtoType::String, FieldType::String) => (Op::Text, Wire::Length),
+        (ProtoType::String, FieldType::Char(_)) => (Op::Char, Wire::Length),
+        (ProtoType::String, FieldType::Decimal { .. }) => (Op::Decimal, Wire::Length),
+        (ProtoType::Bytes, FieldType::Bytes) => (Op::Bytes, Wire::Length),
+        (ProtoType::Timestamp, FieldType::Timestamp) => (Op::Timestamp, Wire::Length),
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! What a message type says: fields with numbers and kinds, and what format it is.
+//! The content of a message type: fields with numbers and kinds, and what format it is.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use crate::field::FieldType;
 use crate::format::Format;
 use crate::spec::{FieldSpec, TypeSpec};
 
-/// What stands in a comment behind a field of a generated `.proto`, in front of the field in our notation.
+/// The start of a comment behind a field of a generated `.proto`, in front of the field in our notation.
 pub(super) const NOTE: &str = "crossdock:";
 /// The name of the only field of a message that stands for a list, where a list itself cannot stand.
 pub(super) use crate::element::VALUE;
@@ -51,13 +51,13 @@ pub(super) struct ProtoField {
     pub(super) number: u32,
     /// As the `.proto` has it.
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ProtoType,
     pub(super) presence: Presence,
     /// The group of fields that it is one of.
     pub(super) oneof: Option<usize>,
     /// The value that one which is not there has (proto2), as the format's field has defaults.
     pub(super) default: Option<String>,
-    /// What a comment says the format's field is.
+    /// The format's field in a comment.
     pub(super) note: Option<FieldSpec>,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Presence {
 
 /// The kinds of values that Protobuf has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ProtoType {
     Double,
     Float,
     Int32,
@@ -102,7 +102,7 @@ pub(super) enum Kind {
     Group(usize),
 }
 
-impl Kind {
+impl ProtoType {
     /// The word that `.proto` files have for it, of those that have one.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -157,7 +157,7 @@ fn too_deep(path: impl Into<String>) -> EncodingError {
     EncodingError::schema(why).in_field(path)
 }
 
-/// What to do about a message that no format can have.
+/// The remedy for a message that no format can have.
 const REMEDY: &str =
     "in the `.proto`, declare it as `bytes`, which keeps it as it is written, or leave it out, and it is passed over";
 
@@ -183,7 +183,7 @@ impl ProtobufSchema {
     pub fn to_proto(&self) -> String {
         let mut text = "syntax = \"proto3\";\n".to_owned();
         let mut fields = self.messages.iter().flat_map(|message| &message.fields);
-        if fields.any(|field| field.kind == Kind::Timestamp) {
+        if fields.any(|field| field.kind == ProtoType::Timestamp) {
             text.push_str("\nimport \"google/protobuf/timestamp.proto\";\n");
         }
         for message in &self.messages {
@@ -218,7 +218,7 @@ impl ProtobufSchema {
     }
 
     fn print(&self, field: &ProtoField, text: &mut String) {
-        let is_message = matches!(field.kind, Kind::Message(_) | Kind::Timestamp);
+        let is_message = matches!(field.kind, ProtoType::Message(_) | ProtoType::Timestamp);
         text.push_str(if field.oneof.is_some() { "    " } else { "  " });
         text.push_str(match field.presence {
             Presence::Repeated { .. } => "repeated ",
@@ -226,8 +226,8 @@ impl ProtobufSchema {
             _ => "",
         });
         let word = match field.kind {
-            Kind::Message(message) | Kind::Group(message) => last_part(&self.messages[message].name),
-            Kind::Enum(index) => last_part(&self.enums[index].name),
+            ProtoType::Message(message) | ProtoType::Group(message) => last_part(&self.messages[message].name),
+            ProtoType::Enum(index) => last_part(&self.enums[index].name),
             kind => kind.word(),
         };
         let _ = writeln!(text, "{word} {} = {};{}", field.name, field.number, note(field.note.as_ref()));
@@ -254,7 +254,9 @@ impl ProtobufSchema {
         let mut fields: usize = 0;
         for field in &self.messages[message].fields {
             fields += 1;
-            let (Kind::Message(inner) | Kind::Group(inner), None) = (field.kind, &field.note) else { continue };
+            let (ProtoType::Message(inner) | ProtoType::Group(inner), None) = (field.kind, &field.note) else {
+                continue;
+            };
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
             if open.contains(&inner) {
                 let name = &self.messages[inner].name;
@@ -325,8 +327,10 @@ impl ProtobufSchema {
     pub(super) fn plain_spec(&self, field: &ProtoField, path: &str, depth: usize) -> Result<FieldSpec, EncodingError> {
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
         let ty = match field.kind {
-            Kind::Message(message) | Kind::Group(message) => TypeSpec::Record(self.specs(message, &path, depth + 1)?),
-            Kind::Enum(index) => TypeSpec::enumeration(self.enums[index].symbols.iter().cloned()),
+            ProtoType::Message(message) | ProtoType::Group(message) => {
+                TypeSpec::Record(self.specs(message, &path, depth + 1)?)
+            }
+            ProtoType::Enum(index) => TypeSpec::enumeration(self.enums[index].symbols.iter().cloned()),
             kind => kind.field_type().map_or_else(|| TypeSpec::Record(Vec::new()), TypeSpec::Scalar),
         };
         Ok(match field.presence {

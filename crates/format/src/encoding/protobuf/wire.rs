@@ -54,7 +54,7 @@ pub(super) const fn number(tag: u32) -> u32 {
     tag >> WIRE_BITS
 }
 
-/// What can be wrong with a message's bytes; put into words where somebody asks.
+/// The errors of a message's bytes; put into words where somebody asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flaw {
     /// The message ends within a value, or a varint goes on and on.

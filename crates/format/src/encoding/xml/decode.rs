@@ -38,7 +38,7 @@ pub struct XmlDecoder {
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// What is around the records.
+/// The text around the records.
 #[derive(Debug)]
 struct Around {
     /// Name of the elements that are records; `None` for the children of the root.
@@ -225,8 +225,8 @@ impl Around {
     }
 }
 
-/// Skips a byte order mark, in however many pieces it comes; how many bytes there were of it. What is only its beginning is
-/// not text, and what follows it no document.
+/// Skips a byte order mark, in however many pieces it comes; how many bytes there were of it. Input that is only its
+/// beginning is not text, and what follows it no document.
 fn skip_byte_order_mark(input: &mut dyn BufRead) -> io::Result<u64> {
     let mut skipped = 0;
     for byte in BYTE_ORDER_MARK {

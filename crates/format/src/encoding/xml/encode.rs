@@ -1,7 +1,7 @@
 //! Records to elements.
 
 use super::{ITEM, is_char, is_name};
-use crate::element::{Element, ElementKind, Group, Member as Place};
+use crate::element::{Element, ElementKind, Group, Member as TreeMember};
 use crate::encoding::{Encoder, Encoding, EncodingError, EncodingOptions, Loss};
 use crate::field::{Field, FieldType};
 use crate::format::Format;
@@ -174,18 +174,18 @@ impl XmlEncoder {
 }
 
 /// A format's fields, or those in a nested record.
-fn members(format: &Format, places: &[Place], specs: &[FieldSpec]) -> Result<Vec<Member>, EncodingError> {
-    let member = |(place, spec): (&Place, &FieldSpec)| {
+fn members(format: &Format, places: &[TreeMember], specs: &[FieldSpec]) -> Result<Vec<Member>, EncodingError> {
+    let member = |(place, spec): (&TreeMember, &FieldSpec)| {
         if !is_name(&spec.name) {
             let message = format!("{} has no element of such a name; give it another in the query", Encoding::Xml);
             return Err(EncodingError::schema(message).in_field(&spec.name));
         }
         let what = match (place, &spec.ty) {
-            (Place::Leaf(leaf), _) => match format.fields().get(*leaf) {
+            (TreeMember::Leaf(leaf), _) => match format.fields().get(*leaf) {
                 Some(field) => leaf_of(*leaf, field, spec.nullable)?,
                 None => What::Value(*leaf, FieldType::Bytes),
             },
-            (Place::Group(group), TypeSpec::Record(inner) | TypeSpec::Union(inner)) => {
+            (TreeMember::Group(group), TypeSpec::Record(inner) | TypeSpec::Union(inner)) => {
                 let are_variants = group.union.is_some();
                 let inner: Vec<FieldSpec> = inner
                     .iter()
@@ -194,7 +194,7 @@ fn members(format: &Format, places: &[Place], specs: &[FieldSpec]) -> Result<Vec
                 let members = members(format, &group.members, &inner).map_err(|error| within(&spec.name, error))?;
                 What::Group(group.clone(), members)
             }
-            (Place::Group(group), _) => What::Group(group.clone(), Vec::new()),
+            (TreeMember::Group(group), _) => What::Group(group.clone(), Vec::new()),
         };
         Ok(Member { name: spec.name.clone(), what })
     };

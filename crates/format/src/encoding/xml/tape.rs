@@ -7,10 +7,10 @@ use quick_xml::reader::Reader;
 use quick_xml::{Error as XmlError, XmlVersion, escape};
 
 use super::decode::{Bounded, Flaw, too_deep};
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::text;
 
-// What a piece begins with, and what ends a name or a text: bytes that UTF-8 does not have.
+// The byte that a piece begins with, and what ends a name or a text: bytes that UTF-8 does not have.
 const ELEMENT: u8 = 0xf8;
 const NIL: u8 = 0xf9;
 const NOT_NIL: u8 = 0xfa;
@@ -39,15 +39,15 @@ pub(super) enum Piece<'a> {
     },
     Attribute {
         name: &'a [u8],
-        value: Run<'a>,
+        value: ByteRun<'a>,
     },
     /// All text up to the next element or end.
-    Text(Run<'a>),
+    Text(ByteRun<'a>),
     /// The end of an element.
     End,
 }
 
-/// What is left of a tape.
+/// The rest of a tape.
 #[derive(Clone, Copy)]
 pub(super) struct Pieces<'a> {
     rest: &'a [u8],
@@ -226,10 +226,10 @@ impl<'a> Pieces<'a> {
         Self { rest: whole.bytes.get(whole.bytes.len().saturating_sub(left)..).unwrap_or_default() }
     }
 
-    fn run(&mut self) -> Run<'a> {
+    fn run(&mut self) -> ByteRun<'a> {
         let ahead = self.rest;
         let (bytes, behind) = ahead.split_at(memchr(STOP, ahead).unwrap_or(ahead.len()));
         self.rest = behind.get(1..).unwrap_or_default();
-        Run { bytes, ahead }
+        ByteRun { bytes, ahead }
     }
 }

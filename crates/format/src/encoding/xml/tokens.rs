@@ -3,12 +3,12 @@
 use super::ITEM;
 use super::decode::{is_blank, local};
 use super::tape::{Piece, Pieces, Tape};
-use crate::builder::Run;
+use crate::builder::ByteRun;
 use crate::scan::Needle;
 use crate::tokens::{Flaw, Open, Token, Tokens};
 
-/// The tokens of a record. What an element or an attribute is depends on what is asked for: they are members of maps, and
-/// elements that have the same name and follow each other are a list.
+/// The tokens of a record. The meaning of an element or an attribute depends on what is asked for: they are members of
+/// maps, and elements that have the same name and follow each other are a list.
 pub(super) struct XmlTokens<'a, 's> {
     tape: &'a Tape,
     pieces: Pieces<'a>,
@@ -69,7 +69,7 @@ impl<'a, 's> XmlTokens<'a, 's> {
         ends
     }
 
-    /// What is in an element that is a list, and is none of the list's elements.
+    /// The content of an element that is a list, and is none of the list's elements.
     fn stray_in_list(&self) -> Option<Token<'a>> {
         let mut pieces = self.pieces;
         loop {
@@ -124,7 +124,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
             piece => return Ok(stray(piece)),
         };
         gathered.clear();
-        let mut text = Run::alone(&[]);
+        let mut text = ByteRun::alone(&[]);
         loop {
             match pieces.next() {
                 Piece::End => break,
@@ -141,7 +141,7 @@ impl<'a> Tokens for XmlTokens<'a, '_> {
             }
         }
         if !gathered.is_empty() {
-            text = Run::alone(gathered);
+            text = ByteRun::alone(gathered);
         }
         Ok(match is_nil {
             true if is_blank(text.bytes) => Token::Null,

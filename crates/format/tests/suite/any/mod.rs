@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 /// Numbers out of a seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Source(pub(crate) u64);
+pub(crate) struct RandomWords(pub(crate) u64);
 
-impl Source {
+impl RandomWords {
     pub(crate) fn next(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -66,12 +66,12 @@ fn scalar() -> impl Strategy<Value = TypeSpec> {
 
 /// Values out of a seed.
 struct Values {
-    source: Source,
+    source: RandomWords,
     /// Whether enumerations have numbers without a symbol.
     has_unknown: bool,
 }
 
-/// What the field at a place is called.
+/// The name of the field at a place.
 type Name = fn(usize) -> String;
 
 fn fields(ty: impl Strategy<Value = TypeSpec>, most: usize, name: Name) -> impl Strategy<Value = Vec<FieldSpec>> {
@@ -145,7 +145,7 @@ pub(crate) fn record(format: &Format, seed: u64) -> Vec<u8> {
 }
 
 fn made(format: &Format, seed: u64, has_unknown: bool) -> Vec<u8> {
-    let mut values = Values { source: Source(seed), has_unknown };
+    let mut values = Values { source: RandomWords(seed), has_unknown };
     let mut builder = RecordBuilder::new(format);
     fill(&mut builder, format, format.tree(), &format.specs(), &mut values);
     builder.finish().expect("all was set").to_vec()

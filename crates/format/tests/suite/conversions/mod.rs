@@ -3,7 +3,7 @@
 
 pub(crate) mod naive;
 
-use crate::any::Source;
+use crate::any::RandomWords;
 use crossdock_format::convert::{Rule, Rules, TimeUnit};
 use crossdock_format::{FieldSpec, FieldType, Format, TypeSpec};
 
@@ -20,7 +20,7 @@ pub(crate) struct Conversion {
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) nullable: bool,
-    /// What it is made from: a path in the layout that the source's field lies in.
+    /// Its source: a path in the layout that the source's field lies in.
     pub(crate) from: Option<String>,
     pub(crate) has_default: bool,
     pub(crate) unit: TimeUnit,
@@ -80,7 +80,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 struct Draw {
-    random: Source,
+    random: RandomWords,
     rules: Rules,
     letter: char,
     names: usize,
@@ -88,7 +88,7 @@ struct Draw {
 
 /// A conversion from a format; new names begin with the letter.
 pub(crate) fn conversion(from: &Format, seed: u64, letter: char) -> Conversion {
-    let mut draw = Draw { random: Source(seed), rules: Rules::none(), letter, names: 0 };
+    let mut draw = Draw { random: RandomWords(seed), rules: Rules::none(), letter, names: 0 };
     let at = At { from: String::new(), layout: String::new(), to: String::new() };
     let (nodes, _) = draw.members(&from.specs(), &at, false);
     let to = Format::natural(nodes.iter().map(Node::spec)).expect("names differ");
@@ -171,7 +171,7 @@ impl Draw {
         }
     }
 
-    /// What is made from a member of the source.
+    /// The node made from a member of the source.
     fn node(&mut self, spec: &FieldSpec, name: String, at: &At, is_variant: bool) -> Node {
         let (to, layout) = (join(&at.to, &name), join(&at.layout, &spec.name));
         let from = join(&at.from, &spec.name);
@@ -233,7 +233,7 @@ impl Draw {
         (Shape::Leaf(target), unit)
     }
 
-    /// What the source knows nothing of.
+    /// A node that the source knows nothing of.
     fn new_node(&mut self, name: String, at: &At, is_variant: bool) -> Node {
         let to = join(&at.to, &name);
         let nullable = !is_variant && self.one_in(2);

@@ -1,4 +1,4 @@
-//! What a conversion means, value by value, with a builder: nothing of it is shared with plans.
+//! The meaning of a conversion, value by value, with a builder: nothing of it is shared with plans.
 
 use super::{Conversion, Node, Shape};
 use crossdock_format::convert::TimeUnit;

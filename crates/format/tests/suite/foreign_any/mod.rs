@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crossdock_format::{Format, Member, RecordBuilder, Value};
 
-use crate::any::Source;
+use crate::any::RandomWords;
 
 /// A layout, with what its fields take.
 #[derive(Debug)]
@@ -18,11 +18,11 @@ pub(crate) struct Layout {
 #[derive(Clone, Debug)]
 struct Shape {
     nullable: bool,
-    kind: Kind,
+    kind: ValueRange,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum ValueRange {
     /// Derived from other fields: left out.
     Derived,
     /// From the least to the greatest, but for the one that stands for null.
@@ -57,9 +57,9 @@ enum Kind {
     },
 }
 
-/// What is being written: the text, and what of the bits of `flags` has been given out.
+/// The state of writing: the text, and the bits of `flags` that have been given out.
 struct Writer<'s> {
-    source: &'s mut Source,
+    source: &'s mut RandomWords,
     text: String,
     /// Whether there are slots.
     grows: bool,
@@ -70,7 +70,7 @@ struct Writer<'s> {
 }
 
 pub(crate) fn layout(seed: u64) -> Layout {
-    let mut source = Source(seed);
+    let mut source = RandomWords(seed);
     let has_pieces = source.below(3) == 0;
     let grows = source.below(3) > 0;
     let order = ["little", "big"][source.below(2) as usize];
@@ -90,16 +90,16 @@ pub(crate) fn layout(seed: u64) -> Layout {
         depth: 0,
     };
     writer.text += "head record { len u32 be; flags u16; kind u8 bits 0..4; spare u8 bits 4..8 }\nn u8\n";
-    let head = ["len", "flags", "kind", "spare"].map(|_| Shape { nullable: false, kind: Kind::Derived });
+    let head = ["len", "flags", "kind", "spare"].map(|_| Shape { nullable: false, kind: ValueRange::Derived });
     // Nobody sets these two of the fixed layouts, so the test does.
     let mut head = head.to_vec();
     if !grows {
-        head[0].kind = Kind::Number { least: 0, greatest: 1000, null: None };
+        head[0].kind = ValueRange::Number { least: 0, greatest: 1000, null: None };
     }
-    head[3].kind = Kind::Number { least: 0, greatest: 15, null: None };
+    head[3].kind = ValueRange::Number { least: 0, greatest: 15, null: None };
     let derived_or_given = |is_derived: bool| match is_derived {
-        true => Kind::Derived,
-        false => Kind::Number { least: 0, greatest: 9, null: None },
+        true => ValueRange::Derived,
+        false => ValueRange::Number { least: 0, greatest: 9, null: None },
     };
     let has_count = (grows || has_pieces) && writer.source.below(2) == 0;
     let mut fields = vec![];
@@ -111,15 +111,16 @@ pub(crate) fn layout(seed: u64) -> Layout {
     }
     if has_count {
         writer.text += "rest u24[] count n\n";
-        let element = Shape { nullable: false, kind: Kind::Number { least: 0, greatest: (1 << 24) - 1, null: None } };
+        let element =
+            Shape { nullable: false, kind: ValueRange::Number { least: 0, greatest: (1 << 24) - 1, null: None } };
         fields.push(Shape {
             nullable: false,
-            kind: Kind::List { element: element.into(), count: None, is_record: false },
+            kind: ValueRange::List { element: element.into(), count: None, is_record: false },
         });
     }
     head[1].kind = derived_or_given(writer.bits > 0);
     head[2].kind = derived_or_given(has_union);
-    fields.insert(0, Shape { nullable: false, kind: Kind::Record(head) });
+    fields.insert(0, Shape { nullable: false, kind: ValueRange::Record(head) });
     fields.insert(1, Shape { nullable: false, kind: derived_or_given(has_count) });
     let text = writer.text;
     let format = Format::parse_schema(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -141,7 +142,7 @@ impl Writer<'_> {
                 let _ = write!(self.text, "{ty} {place}");
                 let nullable = self.null_bit();
                 self.text.push('\n');
-                Shape { nullable, kind: Kind::Variable { is_text } }
+                Shape { nullable, kind: ValueRange::Variable { is_text } }
             }
             5 if may_vary => {
                 let mut shape = self.varint();
@@ -159,7 +160,7 @@ impl Writer<'_> {
                 let _ = write!(self.text, "{ty} {slot}");
                 let nullable = self.null_bit();
                 self.text.push('\n');
-                Shape { nullable, kind: Kind::Variable { is_text } }
+                Shape { nullable, kind: ValueRange::Variable { is_text } }
             }
             4 => {
                 // Two halves of the same bytes.
@@ -167,9 +168,11 @@ impl Writer<'_> {
                 let cut = 1 + self.source.below(14);
                 let _ = writeln!(self.text, "{name} record {{ a u16 bits 0..{cut}; b i16 bits {cut}..16 }}");
                 let (low, high) = (1_i128 << cut, 1_i128 << (15 - cut));
-                let part =
-                    |least, greatest| Shape { nullable: false, kind: Kind::Number { least, greatest, null: None } };
-                Shape { nullable: false, kind: Kind::Record(vec![part(0, low - 1), part(-high, high - 1)]) }
+                let part = |least, greatest| Shape {
+                    nullable: false,
+                    kind: ValueRange::Number { least, greatest, null: None },
+                };
+                Shape { nullable: false, kind: ValueRange::Record(vec![part(0, low - 1), part(-high, high - 1)]) }
             }
             _ => {
                 let mut shape = self.scalar();
@@ -208,7 +211,7 @@ impl Writer<'_> {
         self.depth -= 1;
         let nullable = self.null_bit();
         self.text.push('\n');
-        Shape { nullable, kind: Kind::Record(fields) }
+        Shape { nullable, kind: ValueRange::Record(fields) }
     }
 
     fn list(&mut self) -> Shape {
@@ -221,7 +224,7 @@ impl Writer<'_> {
             let fields = (0..1 + self.source.below(3)).map(|index| self.field(&format!("e{index}"))).collect();
             self.depth -= 1;
             self.text.push('}');
-            (Shape { nullable: false, kind: Kind::Record(fields) }, String::new())
+            (Shape { nullable: false, kind: ValueRange::Record(fields) }, String::new())
         } else {
             let mut shape = self.scalar();
             while shape.nullable || self.text[place..].contains("bits") {
@@ -255,7 +258,7 @@ impl Writer<'_> {
             Some(count) => write!(self.text, "[{count}]{tail}"),
         };
         self.text.push('\n');
-        Shape { nullable: false, kind: Kind::List { element: element.into(), count, is_record } }
+        Shape { nullable: false, kind: ValueRange::List { element: element.into(), count, is_record } }
     }
 
     /// A union on `head.kind`; its second variant has two values.
@@ -271,7 +274,7 @@ impl Writer<'_> {
         self.text += "}\n";
         // Where the record ends with its variant, there is one.
         let must_be = self.text.contains("size variant") || (self.has_pieces && !self.text.contains("length"));
-        Shape { nullable: !must_be, kind: Kind::Union(variants) }
+        Shape { nullable: !must_be, kind: ValueRange::Union(variants) }
     }
 
     fn scalar(&mut self) -> Shape {
@@ -281,10 +284,11 @@ impl Writer<'_> {
             0 => {
                 let size = [1_u8, 4][self.source.below(2) as usize];
                 let _ = write!(self.text, "bool size {size}");
-                shape(Kind::Bool)
+                shape(ValueRange::Bool)
             }
             1 => {
-                let (ty, kind) = [("f32", Kind::F32), ("f64", Kind::F64)][self.source.below(2) as usize].clone();
+                let (ty, kind) =
+                    [("f32", ValueRange::F32), ("f64", ValueRange::F64)][self.source.below(2) as usize].clone();
                 let null = ["", " null if = nan", " null if = 0.5"][self.source.below(3) as usize];
                 let _ = write!(self.text, "{ty}{order}{null}");
                 Shape { nullable: !null.is_empty(), kind }
@@ -293,7 +297,7 @@ impl Writer<'_> {
                 let (room, pads) = (1 + self.source.below(9) as usize, self.source.below(2) == 0);
                 let null = ["", " null if = \"-\""][self.source.below(2) as usize];
                 let _ = write!(self.text, "char[{room}]{}{null}", if pads { " pad space" } else { "" });
-                Shape { nullable: !null.is_empty(), kind: Kind::Text { room, pads } }
+                Shape { nullable: !null.is_empty(), kind: ValueRange::Text { room, pads } }
             }
             3 => {
                 let (unit, nanoseconds) =
@@ -301,16 +305,16 @@ impl Writer<'_> {
                 let size = 3 + self.source.below(6);
                 let _ = write!(self.text, "timestamp size {size} unit {unit}{order}");
                 let greatest = (1_i128 << (8 * size - 1).min(62)).min(i128::from(i64::MAX / nanoseconds));
-                shape(Kind::Stamp { unit: nanoseconds, greatest: greatest as i64 })
+                shape(ValueRange::Stamp { unit: nanoseconds, greatest: greatest as i64 })
             }
             4 => {
                 let bytes = [4_u8, 8, 16][self.source.below(3) as usize];
                 let _ = write!(self.text, "decimal({bytes}, scale 2){order}");
-                shape(Kind::Decimal { bits: 8 * u32::from(bytes) })
+                shape(ValueRange::Decimal { bits: 8 * u32::from(bytes) })
             }
             5 => {
                 let _ = write!(self.text, "enum i16 {{ A = 1, B = -2 }}{order}");
-                shape(Kind::Number { least: -3, greatest: 9, null: None })
+                shape(ValueRange::Number { least: -3, greatest: 9, null: None })
             }
             _ => self.number(order),
         }
@@ -331,7 +335,7 @@ impl Writer<'_> {
         if let Some(null) = null {
             let _ = write!(self.text, " null if = {null}");
         }
-        Shape { nullable: null.is_some(), kind: Kind::Number { least, greatest, null } }
+        Shape { nullable: null.is_some(), kind: ValueRange::Number { least, greatest, null } }
     }
 
     fn number(&mut self, order: &str) -> Shape {
@@ -347,41 +351,41 @@ impl Writer<'_> {
         if let Some(null) = null {
             let _ = write!(self.text, " null if = {null}");
         }
-        Shape { nullable: null.is_some(), kind: Kind::Number { least, greatest, null } }
+        Shape { nullable: null.is_some(), kind: ValueRange::Number { least, greatest, null } }
     }
 }
 
 impl Layout {
     /// Gives the builder's fields values out of the source.
-    pub(crate) fn fill(&self, builder: &mut RecordBuilder, source: &mut Source) {
+    pub(crate) fn fill(&self, builder: &mut RecordBuilder, source: &mut RandomWords) {
         let tree = self.format.tree();
         tree.iter().zip(&self.fields).for_each(|(member, shape)| fill(builder, member, shape, source));
     }
 }
 
-fn fill(builder: &mut RecordBuilder, member: &Member, shape: &Shape, source: &mut Source) {
+fn fill(builder: &mut RecordBuilder, member: &Member, shape: &Shape, source: &mut RandomWords) {
     if shape.nullable && source.below(3) == 0 {
         return;
     }
     there(builder, member, shape, source);
 }
 
-fn there(builder: &mut RecordBuilder, member: &Member, shape: &Shape, source: &mut Source) {
+fn there(builder: &mut RecordBuilder, member: &Member, shape: &Shape, source: &mut RandomWords) {
     match (member, &shape.kind) {
-        (Member::Group(group), Kind::Record(fields)) => {
+        (Member::Group(group), ValueRange::Record(fields)) => {
             builder.set_group_present(group);
             group.members.iter().zip(fields).for_each(|(member, shape)| fill(builder, member, shape, source));
         }
-        (Member::Group(group), Kind::Union(variants)) => {
+        (Member::Group(group), ValueRange::Union(variants)) => {
             let variant = source.below(variants.len() as u64) as usize;
             there(builder, &group.members[variant], &variants[variant], source);
         }
-        (Member::Leaf(_), Kind::Derived) => {}
-        (Member::Leaf(field), Kind::List { element, count, is_record }) => {
+        (Member::Leaf(_), ValueRange::Derived) => {}
+        (Member::Leaf(field), ValueRange::List { element, count, is_record }) => {
             builder.begin_list(*field).unwrap();
             for _ in 0..count.unwrap_or_else(|| source.below(4)) {
                 match (is_record, &element.kind) {
-                    (true, Kind::Record(fields)) => {
+                    (true, ValueRange::Record(fields)) => {
                         builder.begin_element().unwrap();
                         let tree = builder.format().tree().to_vec();
                         tree.iter().zip(fields).for_each(|(member, shape)| fill(builder, member, shape, source));
@@ -397,30 +401,30 @@ fn there(builder: &mut RecordBuilder, member: &Member, shape: &Shape, source: &m
     }
 }
 
-fn value(kind: &Kind, source: &mut Source, put: impl FnOnce(Value<'_>)) {
+fn value(kind: &ValueRange, source: &mut RandomWords, put: impl FnOnce(Value<'_>)) {
     let number = source.next();
     put(match kind {
-        Kind::Number { least, greatest, null } => {
+        ValueRange::Number { least, greatest, null } => {
             let value = least + i128::from(number) % (greatest - least + 1);
             let value = if Some(value) == *null { *least } else { value };
             i64::try_from(value).map_or(Value::Uint(value as u64), Value::Int)
         }
-        Kind::Decimal { bits } => {
+        ValueRange::Decimal { bits } => {
             let wide = i128::from(number) * i128::from(number as i64);
             Value::Decimal { unscaled: wide >> (128 - bits), scale: 2 }
         }
-        Kind::Bool => Value::Bool(number.is_multiple_of(2)),
-        Kind::F32 => Value::Float(f64::from(number as i16) / 64.0 + 1000.0),
-        Kind::F64 => Value::Float(number as f64 / 1e9 + 1000.0),
-        Kind::Stamp { unit, greatest } => Value::Timestamp((number >> 1) as i64 % greatest * unit),
-        Kind::Text { room, pads } => {
+        ValueRange::Bool => Value::Bool(number.is_multiple_of(2)),
+        ValueRange::F32 => Value::Float(f64::from(number as i16) / 64.0 + 1000.0),
+        ValueRange::F64 => Value::Float(number as f64 / 1e9 + 1000.0),
+        ValueRange::Stamp { unit, greatest } => Value::Timestamp((number >> 1) as i64 % greatest * unit),
+        ValueRange::Text { room, pads } => {
             let text = &b"ab c\0d  e"[..(number as usize % 10).min(*room)];
             let is_padding = |byte: &u8| *byte == 0 || (*pads && *byte == b' ');
             let end = text.iter().rposition(|byte| !is_padding(byte)).map_or(0, |at| at + 1);
             Value::Text(&text[..end])
         }
-        Kind::Variable { is_text: true } => Value::Text(&b"variable"[..number as usize % 9]),
-        Kind::Variable { .. } => Value::Bytes(&[0, 0xff, 3][..number as usize % 4]),
+        ValueRange::Variable { is_text: true } => Value::Text(&b"variable"[..number as usize % 9]),
+        ValueRange::Variable { .. } => Value::Bytes(&[0, 0xff, 3][..number as usize % 4]),
         other => unreachable!("{other:?}"),
     });
 }

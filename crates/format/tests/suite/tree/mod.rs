@@ -1,4 +1,4 @@
-//! What a record holds as a tree of named values, which libraries write, and with whose trees it is compared.
+//! The content of a record as a tree of named values, which libraries write, and with whose trees it is compared.
 
 use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;

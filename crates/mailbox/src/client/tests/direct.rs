@@ -115,7 +115,7 @@ fn a_writer_asks_for_more_up_to_the_bound_and_once_at_a_time() {
     assert!(port.pop().is_none());
     port.send(grant(1, 4096, 4096));
     port.send(Descriptor { op: down::DIRECT_MORE, ..Descriptor::default() });
-    // What it asked for in vain meanwhile.
+    // The request in vain meanwhile.
     put(&mut writer, b"one");
     put(&mut writer, b"one");
     assert_eq!(port.next().op, up::MORE);
@@ -245,7 +245,7 @@ fn a_reader_reads_what_was_put_before_it_is_notified_of_the_end() {
 }
 
 #[test]
-fn what_the_other_end_cannot_have_ends_the_mailbox_and_nothing_else() {
+fn entries_that_the_other_end_cannot_have_end_the_mailbox_and_nothing_else() {
     let wrong = [
         Descriptor { op: up::FREE, slot: 0, generation: 99, ..Descriptor::default() },
         Descriptor { op: up::FREE, slot: 7, generation: 107, ..Descriptor::default() },

@@ -1,4 +1,4 @@
-//! What a hostile daemon writes costs the client its attachment, and never its time or its memory.
+//! A fault that a hostile daemon writes costs the client its attachment, and never its time or its memory.
 
 use super::*;
 use crate::attach::{AttachError, Welcome};

@@ -176,7 +176,7 @@ fn refused(reason: Reason) -> Descriptor {
     Descriptor { op: down::REFUSED, target: reason.code(), ..Descriptor::default() }
 }
 
-/// What `look` gives at last. It has to, soon.
+/// The final result of `look`. It has to, soon.
 fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(20);
     loop {

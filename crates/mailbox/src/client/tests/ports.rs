@@ -47,7 +47,7 @@ fn a_put_goes_into_the_granted_bytes_and_names_its_slot() {
 fn a_larger_put_is_asked_for_once_and_what_comes_late_is_used() {
     let (attachment, fake) = attach();
     let (mut writer, mut port) = writer(&attachment, &fake);
-    // What is granted ahead is not known before the first of it: nothing is asked for.
+    // The number of buffers granted ahead is not known before the first grant: nothing is asked for.
     assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
     assert!(port.pop().is_none());
     port.send(grant(0, 0, 4096));

@@ -1,4 +1,4 @@
-//! What goes over the signal queues.
+//! The messages over the signal queues.
 
 use super::*;
 use crate::shared::{ConditionAddress, SIGNAL_SLOTS, SYNCS, SyncPool, up};
@@ -201,7 +201,7 @@ fn no_more_is_asked_for_than_there_are_slots() {
     assert_eq!(reader.try_begin_get().unwrap_err(), MailboxError::TooManyHeld { most });
     assert_eq!(attachment.writer(6, None).unwrap().try_begin_put(1).unwrap_err(), MailboxError::TooManyHeld { most });
     assert!(fake.pop().is_none());
-    // Who waits for a slot is woken by the drop of a message on another thread.
+    // A thread that waits for a slot is woken by the drop of a message on another thread.
     let last = held.pop();
     let waits = std::thread::spawn(move || reader.begin_get(Wait::Block).map(|message| message.len()));
     eventually(|| fake.arrivals.has_sleepers().then_some(()));

@@ -3,7 +3,7 @@
 use super::super::{MailboxOptions, Node, Reader, ReaderOptions, Writer};
 use super::caller::{Caller, fill};
 use super::control::Control;
-use super::header::{HEADER_BYTES, Header, Kind};
+use super::header::{HEADER_BYTES, Header, MessageKind};
 use super::{MOST_CALLERS, MOST_CALLS, OwnMailbox, reply_mailbox, request_mailbox};
 use crate::error::Error;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long the answer to a caller that says hello waits for room in the caller's new mailbox.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What takes callers in.
+/// The part of a service that takes callers in.
 pub(super) struct Admission {
     pub(super) node: Node,
     pub(super) name: String,
@@ -32,7 +32,7 @@ impl Admission {
                     let header = Header::parse(&message);
                     self.hellos.end_get(message);
                     match header {
-                        Some(Header { kind: Kind::Hello, number, .. }) => self.admit(number),
+                        Some(Header { kind: MessageKind::Hello, number, .. }) => self.admit(number),
                         _ => self.control.counts.malformed.add(),
                     }
                 }
@@ -61,7 +61,7 @@ impl Admission {
             Err(_) => None,
             Ok(opened) => opened,
         };
-        let answer = if opened.is_some() { Kind::Welcome } else { Kind::Full };
+        let answer = if opened.is_some() { MessageKind::Welcome } else { MessageKind::Full };
         let answered = put(&mut replies, Header::new(answer, number));
         match opened {
             Some((mailbox, requests)) if answered => self.control.admit(Caller::new(mailbox, requests, replies)),

@@ -2,7 +2,7 @@
 
 use super::super::{Message, Reader, Writer};
 use super::counts::Counts;
-use super::header::{HEADER_BYTES, Header, Kind, encode_lengths};
+use super::header::{HEADER_BYTES, Header, MessageKind, encode_lengths};
 use super::{MOST_CALLS, MOST_TEXT_BYTES, OwnMailbox, too_long};
 use crate::error::Error;
 use crate::shared::Inner;
@@ -99,16 +99,16 @@ impl Caller {
         };
         match header.kind {
             // Over packets a reader may be given a message again.
-            Kind::Request if header.number <= self.last => {
+            MessageKind::Request if header.number <= self.last => {
                 counts.repeated.add();
                 self.requests.end_get(message);
             }
-            Kind::Request if message.adjust(HEADER_BYTES, 0).is_ok() => {
+            MessageKind::Request if message.adjust(HEADER_BYTES, 0).is_ok() => {
                 self.last = header.number;
                 let until = Instant::now().checked_add(Duration::from_micros(header.deadline_us));
                 self.calls.push_back(Waiting { number: header.number, request: message, until });
             }
-            Kind::Cancel => {
+            MessageKind::Cancel => {
                 self.requests.end_get(message);
                 let before = self.calls.len();
                 self.calls.retain(|call| call.number != header.number);
@@ -142,20 +142,20 @@ impl Caller {
         self.requests.end_get(request);
         counts.calls.add();
         match outcome {
-            Ok(Ok(())) => self.reply(Kind::Reply, number, until, reply),
+            Ok(Ok(())) => self.reply(MessageKind::Reply, number, until, reply),
             Ok(Err(text)) => {
                 counts.failed.add();
-                self.reply(Kind::Failed, number, until, shortened(&text).as_bytes());
+                self.reply(MessageKind::Failed, number, until, shortened(&text).as_bytes());
             }
             Err(panic) => {
                 counts.failed.add();
-                self.reply(Kind::Panicked, number, until, shortened(words(&*panic)).as_bytes());
+                self.reply(MessageKind::Panicked, number, until, shortened(words(&*panic)).as_bytes());
             }
         }
         true
     }
 
-    fn reply(&mut self, kind: Kind, number: u64, until: Option<Instant>, body: &[u8]) {
+    fn reply(&mut self, kind: MessageKind, number: u64, until: Option<Instant>, body: &[u8]) {
         let header = Header::new(kind, number);
         match put_at_once(&mut self.replies, header, body) {
             Ok(true) => {}
@@ -186,9 +186,9 @@ impl Caller {
     /// A result that can never be put: its caller learns why, or is gone.
     fn not_put(&mut self, error: &Error, header: Header, until: Option<Instant>) {
         match too_long(error) {
-            Some((bytes, most)) if header.kind != Kind::TooLong => {
+            Some((bytes, most)) if header.kind != MessageKind::TooLong => {
                 let body = encode_lengths(bytes, most).to_vec();
-                let header = Header::new(Kind::TooLong, header.number);
+                let header = Header::new(MessageKind::TooLong, header.number);
                 self.owed = Some(Owed { header, body, until });
             }
             _ => self.is_gone = true,
@@ -220,7 +220,7 @@ fn shortened(text: &str) -> &str {
     end.and_then(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// What a procedure panicked with.
+/// The message of a procedure's panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with a value of another type than text")

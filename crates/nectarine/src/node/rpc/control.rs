@@ -1,4 +1,4 @@
-//! What a service's threads and its handle share.
+//! The state that a service's threads and its handle share.
 
 use super::caller::Caller;
 use super::counts::{Counts, ServiceCounts};
@@ -8,7 +8,7 @@ use crate::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a service's threads and its handle share.
+/// The state that a service's threads and its handle share.
 pub(super) struct Control {
     pub(super) counts: Counts,
     /// Callers that were admitted and are not gone.

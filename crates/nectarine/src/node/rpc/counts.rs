@@ -1,8 +1,8 @@
-//! What a service has done, in numbers.
+//! The counts of a service, in numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a service has done so far.
+/// The counts of a service so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServiceCounts {

@@ -4,12 +4,12 @@
 pub(super) const HEADER_BYTES: usize = 24;
 /// The version of the messages.
 const VERSION: u16 = 1;
-/// What a [`Kind::TooLong`] has behind its header: the result's length, and what fits.
+/// The lengths behind the header of a [`MessageKind::TooLong`]: the result's length, and what fits.
 const LENGTHS_BYTES: usize = 16;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     /// To a service's mailbox: a caller, by its number.
     Hello = 1,
     /// The answer to it: requests may be put.
@@ -24,31 +24,31 @@ pub(super) enum Kind {
     Reply,
     /// The procedure's error, in words.
     Failed,
-    /// What it panicked with.
+    /// The message of its panic.
     Panicked,
     /// It has a result that is longer than a message may be.
     TooLong,
 }
 
-impl Kind {
-    const ALL: [Kind; 9] = [
-        Kind::Hello,
-        Kind::Welcome,
-        Kind::Full,
-        Kind::Request,
-        Kind::Cancel,
-        Kind::Reply,
-        Kind::Failed,
-        Kind::Panicked,
-        Kind::TooLong,
+impl MessageKind {
+    const ALL: [MessageKind; 9] = [
+        MessageKind::Hello,
+        MessageKind::Welcome,
+        MessageKind::Full,
+        MessageKind::Request,
+        MessageKind::Cancel,
+        MessageKind::Reply,
+        MessageKind::Failed,
+        MessageKind::Panicked,
+        MessageKind::TooLong,
     ];
 
     /// Whether a message of this kind may have that number of bytes behind its header.
     fn may_have(self, bytes: usize) -> bool {
         match self {
-            Kind::Hello | Kind::Welcome | Kind::Full | Kind::Cancel => bytes == 0,
-            Kind::TooLong => bytes == LENGTHS_BYTES,
-            Kind::Request | Kind::Reply | Kind::Failed | Kind::Panicked => true,
+            MessageKind::Hello | MessageKind::Welcome | MessageKind::Full | MessageKind::Cancel => bytes == 0,
+            MessageKind::TooLong => bytes == LENGTHS_BYTES,
+            MessageKind::Request | MessageKind::Reply | MessageKind::Failed | MessageKind::Panicked => true,
         }
     }
 }
@@ -56,8 +56,8 @@ impl Kind {
 /// Version (`u16`), kind (`u16`), 4 bytes that are 0, number (`u64`) and deadline (`u64`), each with its lowest byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) kind: Kind,
-    /// The call's; a caller's for [`Kind::Hello`] and its answers.
+    pub(super) kind: MessageKind,
+    /// The call's; a caller's for [`MessageKind::Hello`] and its answers.
     pub(super) number: u64,
     /// Of a request: what is left until its deadline when it is put, in µs.
     pub(super) deadline_us: u64,
@@ -65,7 +65,7 @@ pub(super) struct Header {
 
 impl Header {
     /// Of any kind but a request.
-    pub(super) fn new(kind: Kind, number: u64) -> Header {
+    pub(super) fn new(kind: MessageKind, number: u64) -> Header {
         Header { kind, number, deadline_us: 0 }
     }
 
@@ -78,8 +78,8 @@ impl Header {
         bytes
     }
 
-    /// Of a message as it has come; `None` if it is none of this version's. What follows a request's, result's or error's header is
-    /// anything.
+    /// Of a message as it has come; `None` if it is none of this version's. The rest behind a request's, result's or
+    /// error's header is anything.
     pub(super) fn parse(message: &[u8]) -> Option<Header> {
         let words: [u64; 3] = {
             // Copied first: it may lie in memory that others write.
@@ -91,14 +91,14 @@ impl Header {
         if first & 0xffff != u64::from(VERSION) {
             return None;
         }
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == first >> 16)?;
-        let has_deadline = kind == Kind::Request || deadline_us == 0;
+        let kind = MessageKind::ALL.into_iter().find(|kind| *kind as u64 == first >> 16)?;
+        let has_deadline = kind == MessageKind::Request || deadline_us == 0;
         let fits = has_deadline && kind.may_have(message.len() - HEADER_BYTES);
         fits.then_some(Header { kind, number, deadline_us })
     }
 }
 
-/// What follows the header of [`Kind::TooLong`].
+/// The lengths behind the header of [`MessageKind::TooLong`].
 pub(super) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
     let mut lengths = [0; LENGTHS_BYTES];
     for (place, length) in lengths.chunks_exact_mut(8).zip([bytes, most]) {
@@ -107,7 +107,7 @@ pub(super) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
     lengths
 }
 
-/// What [`encode_lengths`] made.
+/// The lengths of [`encode_lengths`].
 pub(super) fn parse_lengths(body: &[u8]) -> Option<(usize, usize)> {
     let (bytes, most) = body.split_at_checked(8)?;
     let length = |word: &[u8]| usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok();
@@ -119,10 +119,10 @@ mod tests {
     use super::*;
     use crossdock_sim::{Rng, check};
 
-    fn sample(kind: Kind) -> Vec<u8> {
-        let deadline_us = if kind == Kind::Request { 1_000_000 } else { 0 };
+    fn sample(kind: MessageKind) -> Vec<u8> {
+        let deadline_us = if kind == MessageKind::Request { 1_000_000 } else { 0 };
         let mut message = Header { kind, number: 0x0102_0304_0506_0708, deadline_us }.encode().to_vec();
-        if kind == Kind::TooLong {
+        if kind == MessageKind::TooLong {
             message.extend(encode_lengths(70_000, 65_448));
         }
         message
@@ -130,23 +130,23 @@ mod tests {
 
     #[test]
     fn every_kind_is_read_as_it_was_written() {
-        for kind in Kind::ALL {
+        for kind in MessageKind::ALL {
             let message = sample(kind);
             let header = Header::parse(&message).unwrap();
             assert_eq!((header.kind, header.number), (kind, 0x0102_0304_0506_0708));
             assert_eq!(header.encode(), message[..HEADER_BYTES]);
         }
-        let request = sample(Kind::Request);
+        let request = sample(MessageKind::Request);
         assert_eq!(request, [1, 0, 4, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 0x40, 0x42, 15, 0, 0, 0, 0, 0]);
-        assert_eq!(parse_lengths(&sample(Kind::TooLong)[HEADER_BYTES..]), Some((70_000, 65_448)));
+        assert_eq!(parse_lengths(&sample(MessageKind::TooLong)[HEADER_BYTES..]), Some((70_000, 65_448)));
         for short in [&[][..], &[1; 7], &[1; 15], &[1; 17]] {
             assert_eq!(parse_lengths(short), None);
         }
     }
 
     #[test]
-    fn what_is_no_message_of_a_call_is_refused() {
-        for kind in Kind::ALL {
+    fn bytes_that_are_no_message_of_a_call_are_refused() {
+        for kind in MessageKind::ALL {
             let message = sample(kind);
             for len in 0..HEADER_BYTES {
                 assert_eq!(Header::parse(&message[..len]), None, "{kind:?} of {len} bytes");
@@ -159,9 +159,10 @@ mod tests {
             for (at, byte) in [(0, 0), (0, 2), (1, 1), (2, 0), (2, 10), (3, 1), (4, 1), (7, 255)] {
                 assert_eq!(changed(at, byte), None, "{kind:?} with {byte} at {at}");
             }
-            assert_eq!(changed(23, 1).is_some(), kind == Kind::Request, "a deadline is a request's");
+            assert_eq!(changed(23, 1).is_some(), kind == MessageKind::Request, "a deadline is a request's");
             let longer = [&message[..], &[0]].concat();
-            let has_body = matches!(kind, Kind::Request | Kind::Reply | Kind::Failed | Kind::Panicked);
+            let has_body =
+                matches!(kind, MessageKind::Request | MessageKind::Reply | MessageKind::Failed | MessageKind::Panicked);
             assert_eq!(Header::parse(&longer).is_some(), has_body, "{kind:?} with more behind it");
         }
     }
@@ -170,7 +171,7 @@ mod tests {
     fn any_bytes_are_parsed_or_refused() {
         check("any_bytes_are_parsed_or_refused", 2000, |seed| {
             let mut rng = Rng::with_seed(seed);
-            let kind = Kind::ALL[rng.usize(..Kind::ALL.len())];
+            let kind = MessageKind::ALL[rng.usize(..MessageKind::ALL.len())];
             let mut message = sample(kind);
             for _ in 0..rng.u32(..4) {
                 let at = rng.usize(..message.len());

@@ -2,7 +2,7 @@
 
 use super::super::{MailboxOptions, Message, Node, Put, Reader, ReaderOptions, Writer};
 use super::caller::fill;
-use super::header::{HEADER_BYTES, Header, Kind, parse_lengths};
+use super::header::{HEADER_BYTES, Header, MessageKind, parse_lengths};
 use super::waiting::{Awaited, Waiting};
 use super::{
     CallError, MOST_CALLS, OwnMailbox, check_name, micros, reply_mailbox, request_mailbox, service_mailbox, too_long,
@@ -62,12 +62,14 @@ impl Procedure {
         let mut replies = node.reader_with(&mailbox.name, ReaderOptions { ahead })?;
         let wait = Wait::at_most(session.settings.connect_timeout);
         let mut hello = service.begin_put_by(HEADER_BYTES, wait)?.ok_or(CallError::DeadlinePassed)?;
-        fill(&mut hello, Header::new(Kind::Hello, caller), &[]);
+        fill(&mut hello, Header::new(MessageKind::Hello, caller), &[]);
         service.end_put(hello)?;
         let answer = replies.begin_get_by(wait)?.ok_or(CallError::DeadlinePassed)?;
         match Header::parse(&answer) {
-            Some(header) if header == Header::new(Kind::Welcome, caller) => {}
-            Some(Header { kind: Kind::Full, .. }) => return Err(CallError::TooManyCallers { name: name.to_owned() }),
+            Some(header) if header == Header::new(MessageKind::Welcome, caller) => {}
+            Some(Header { kind: MessageKind::Full, .. }) => {
+                return Err(CallError::TooManyCallers { name: name.to_owned() });
+            }
             _ => return Err(Error::Malformed("the service's answer is none".to_owned()).into()),
         }
         replies.end_get(answer);
@@ -203,9 +205,9 @@ impl Line {
         let put = waited.and_then(|()| placing.put.transpose());
         let sent = put.and_then(|put| {
             let Some(mut put) = put else { return Ok(false) };
-            // What is left of it: there may have been no room for a while.
+            // The rest of it: there may have been no room for a while.
             let left = deadline.saturating_sub(now.elapsed());
-            let header = Header { kind: Kind::Request, number, deadline_us: micros(left) };
+            let header = Header { kind: MessageKind::Request, number, deadline_us: micros(left) };
             fill(&mut put, header, request);
             self.inbox.requests.end_put(put).map(|()| true)
         });
@@ -250,7 +252,7 @@ impl Line {
             // Without room, or a service, it has its deadline.
             let requests = &mut self.inbox.requests;
             if let Ok(Some(mut put)) = requests.begin_put_by(HEADER_BYTES, Wait::Until(Instant::now())) {
-                fill(&mut put, Header::new(Kind::Cancel, number), &[]);
+                fill(&mut put, Header::new(MessageKind::Cancel, number), &[]);
                 let _sent = requests.end_put(put);
             }
         }
@@ -317,15 +319,21 @@ impl Inbox {
         let Some((header, place)) = call else { return self.replies.end_get(message) };
         let text = || String::from_utf8_lossy(&message).into_owned();
         *place = match header.kind {
-            Kind::Reply if header.number == self.wanted => {
+            MessageKind::Reply if header.number == self.wanted => {
                 *place = Some(Ok(Reply(Bytes::InPlace(message))));
                 return;
             }
-            Kind::Reply => Some(Ok(Reply(Bytes::Copied(message.to_vec())))),
-            Kind::Failed => Some(Err(CallError::Failed(text()))),
-            Kind::Panicked => Some(Err(CallError::Panicked(text()))),
-            Kind::TooLong => parse_lengths(&message).map(|(bytes, most)| Err(CallError::ReplyTooLong { bytes, most })),
-            Kind::Hello | Kind::Welcome | Kind::Full | Kind::Request | Kind::Cancel => None,
+            MessageKind::Reply => Some(Ok(Reply(Bytes::Copied(message.to_vec())))),
+            MessageKind::Failed => Some(Err(CallError::Failed(text()))),
+            MessageKind::Panicked => Some(Err(CallError::Panicked(text()))),
+            MessageKind::TooLong => {
+                parse_lengths(&message).map(|(bytes, most)| Err(CallError::ReplyTooLong { bytes, most }))
+            }
+            MessageKind::Hello
+            | MessageKind::Welcome
+            | MessageKind::Full
+            | MessageKind::Request
+            | MessageKind::Cancel => None,
         };
         self.replies.end_get(message);
     }
@@ -339,7 +347,7 @@ impl Awaited for Inbox {
             return true;
         }
         if let (Ok(()), Err(error)) = (&state, self.requests.check()) {
-            // What was put before the service went has come by now.
+            // A reply that was put before the service went has come by now.
             state = self.take_replies().and(Err(error));
         }
         if let Err(error) = state {

@@ -59,7 +59,7 @@ impl Service {
         &self.name
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     #[must_use]
     pub fn counts(&self) -> ServiceCounts {
         self.control.counts()

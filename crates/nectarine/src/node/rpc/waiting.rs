@@ -9,7 +9,7 @@ use crossdock_mailbox::client::{Attachment, MailboxError, Wait};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a thread waits for.
+/// The condition that a thread waits for.
 pub(super) trait Awaited {
     /// Takes what has come, and waits for nobody; whether there is anything to do now.
     fn take_in(&mut self) -> bool;
@@ -32,7 +32,7 @@ impl Waiting {
         }
     }
 
-    /// What makes this thread look again.
+    /// The handle that makes this thread look again.
     pub(super) fn wakener(&self) -> Wakener {
         Wakener(match &self.0 {
             Carried::Memory(attachment) => Carried::Memory(attachment.clone()),

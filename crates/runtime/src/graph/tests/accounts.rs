@@ -10,7 +10,7 @@ const WIDER: u64 = 8;
 /// Handlers that are delicate panic at records whose number this divides.
 const BAD: u64 = 499;
 
-/// What a handler saw, over all of its instances.
+/// The records that a handler saw, over all of its instances.
 #[derive(Default)]
 struct Seen {
     /// The first record of the first batch that came to it.
@@ -280,7 +280,7 @@ fn random_losses(seed: u64, changes: usize) -> BTreeMap<String, u64> {
         of_node.into_iter().for_each(|(why, records)| *losses.entry(why).or_default() += records);
     }
     end(&mut books, &there, seed);
-    // What is left behind by nobody is given back: no buffer is held once all are gone.
+    // A buffer left behind by nobody is given back: no buffer is held once all are gone.
     while !there.is_empty() {
         for at in (0..there.len()).rev() {
             if at < there.len() {

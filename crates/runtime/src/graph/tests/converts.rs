@@ -142,7 +142,7 @@ fn routes_that_change_under_traffic_lose_double_and_reorder_nothing() {
     }
 }
 
-/// What a chain makes is many times as long as what comes, and there are hardly any buffers.
+/// The output of a chain is many times as long as its input, and there are hardly any buffers.
 #[test]
 fn a_session_that_blocks_loses_nothing_behind_a_conversion() {
     for (seed, times) in [(1, 1), (2, 40), (3, 100)] {
@@ -212,9 +212,10 @@ fn offer_many(world: &mut World, format: u64, batches: usize) -> u64 {
     world.next[0] - before
 }
 
-/// What waits is held to its bounds in bytes, for a session and for all; the oldest goes, and no publisher is held back.
+/// The waiting records are held to their bounds in bytes, for a session and for all; the oldest goes, and no publisher
+/// is held back.
 #[test]
-fn what_waits_for_a_conversion_is_bounded_in_bytes() {
+fn records_that_wait_for_a_conversion_are_bounded_in_bytes() {
     let (mut world, _overlay) = World::new(1, 1, 64);
     let (bytes, total_bytes) = (8 << 10, 12 << 10);
     world.graphs[0].0.limit_holding(HoldLimits { bytes, total_bytes, longest_ns: 1 << 20 });
@@ -242,9 +243,9 @@ fn what_waits_for_a_conversion_is_bounded_in_bytes() {
     assert_eq!((world.sessions.wrong, world.graphs[0].1.buffers_in_use()), (0, 0));
 }
 
-/// What has waited too long goes, and the end behind it comes; what is younger stays.
+/// A record that has waited too long goes, and the end behind it comes; what is younger stays.
 #[test]
-fn what_waits_for_a_conversion_is_bounded_in_time() {
+fn records_that_wait_for_a_conversion_are_bounded_in_time() {
     let (mut world, _overlay) = World::new(1, 1, 64);
     let (bytes, total_bytes, longest_ns) = (u64::MAX, u64::MAX, 1_000_000);
     world.graphs[0].0.limit_holding(HoldLimits { bytes, total_bytes, longest_ns });
@@ -274,7 +275,8 @@ fn what_waits_for_a_conversion_is_bounded_in_time() {
     assert_eq!((world.sessions.count(0), converts(&world)), (direct + young, 0));
 }
 
-/// What came while there was a route goes by it, however long it waits for its session; what came later waits for another.
+/// A record that came while there was a route goes by it, however long it waits for its session; what came later waits
+/// for another.
 #[test]
 fn records_of_a_removed_route_are_still_converted() {
     let (mut world, _overlay) = World::new(1, 1, 8);
@@ -306,7 +308,7 @@ fn records_of_a_removed_route_are_still_converted() {
 
 /// Records that a session refuses are lost to it; what came while there was a route is not.
 #[test]
-fn what_nothing_converts_is_refused_by_the_policy() {
+fn records_without_a_conversion_are_refused_by_the_policy() {
     let (mut world, _overlay) = World::new(1, 1, 64);
     let policy = SchedulingPolicy { drops: true, ..SchedulingPolicy::default() };
     let gauges = accept(&mut world, 0, policy);

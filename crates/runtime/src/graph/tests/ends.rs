@@ -5,7 +5,7 @@ use super::moves::Turns;
 use super::*;
 use crate::graph::bounds::TooManyQueues;
 
-/// What is there of a stream that a handler makes.
+/// The part of a stream that a handler makes.
 struct Made {
     id: NodeId,
     reads: Vec<u32>,

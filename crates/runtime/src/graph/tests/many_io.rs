@@ -7,7 +7,7 @@ use super::*;
 /// The position of the publisher's context in a record's number.
 const SOURCE: u32 = 40;
 
-/// What comes next of each publisher, by its context.
+/// The next number of each publisher, by its context.
 type NextOf = BTreeMap<u64, u64>;
 
 /// Notes a record; whether it is the one that had to come. The first of a publisher may be any.

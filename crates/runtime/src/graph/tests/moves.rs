@@ -74,7 +74,7 @@ fn an_order_for_a_node_that_moves_follows_it() {
     assert_eq!(world.graphs[2].0.node(id).unwrap().instances.len(), 2);
 }
 
-/// What names a node that is not there is answered with that node: a change, an order, and what has come to a context.
+/// A request for a node that is not there is answered with that node: a change, an order, and what has come to a context.
 #[test]
 fn an_unknown_node_is_an_error() {
     let (mut world, mut overlay, id) = world_with(2, 64, (1, &[0]), SchedulingPolicy::default());

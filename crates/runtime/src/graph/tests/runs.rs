@@ -105,7 +105,7 @@ fn a_run_on_a_c_core_takes_no_longer_than_a_slice_or_one_record() {
 
 /// The next version of a handler may take longer than the one before.
 #[test]
-fn what_a_record_takes_is_not_known_after_a_swap() {
+fn the_time_of_a_record_is_not_known_after_a_swap() {
     let (mut world, mut overlay, _, runs) = slow(0, SchedulingPolicy::default());
     while runs.lock().unwrap().iter().sum::<usize>() < BATCH {
         run(&mut world, RunTime::Slice(SLICE_NS), 1);
@@ -123,7 +123,7 @@ fn what_a_record_takes_is_not_known_after_a_swap() {
     assert!(runs.len() >= 3 && runs.iter().all(|records| *records == 1), "{runs:?}");
 }
 
-/// What has been done of a batch counts before the rest of it is done.
+/// The finished part of a batch counts before the rest of it is done.
 #[test]
 fn a_batch_in_work_counts_towards_the_budget_and_the_limit() {
     let budget = |budget_ns| SchedulingPolicy { budget_ns, ..SchedulingPolicy::default() };

@@ -21,7 +21,7 @@ fn take(node: &mut Node, ns_per_record: f32) {
 
 /// A node waits for room while its queue is full, and so is the edge that leads to it.
 #[test]
-fn what_waits_for_a_node_and_on_its_way_there_is_within_the_node_s_bound() {
+fn batches_waiting_for_a_node_or_on_their_way_are_within_its_bound() {
     const QUEUE: usize = 4;
     let (mut world, mut overlay) = World::new(3, 1, QUEUE);
     let mut nodes = Vec::new();
@@ -132,7 +132,7 @@ fn a_context_that_is_behind_samples_what_allows_it_at_once() {
     }
 }
 
-/// What waits since nobody takes what is made of it does not make its context behind.
+/// A batch that waits since nobody takes its output does not make its context behind.
 #[test]
 fn a_context_is_not_behind_where_its_output_is_full() {
     let (mut world, mut overlay) = World::new(2, 1, 4);
@@ -215,7 +215,7 @@ fn a_node_under_a_limit_gets_its_share_of_the_time() {
     assert!(gauges.records_in.get() - before > 50_000);
 }
 
-/// What was made for subscriptions leaves soon, however long the context may work before the next has its turn.
+/// The output for subscriptions leaves soon, however long the context may work before the next has its turn.
 #[test]
 fn a_turn_ends_early_where_something_is_to_be_delivered() {
     let (mut world, mut overlay) = World::new(1, 1, 64);

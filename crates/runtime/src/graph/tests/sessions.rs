@@ -108,7 +108,7 @@ fn a_panic_in_a_query_takes_its_node_only() {
     assert!(!world.blocked[0]);
 }
 
-/// What waits for a session that goes is given back, and its publishers go on.
+/// A record that waits for a session that goes is given back, and its publishers go on.
 #[test]
 fn a_session_that_goes_leaves_nothing_behind() {
     let (mut world, _overlay) = World::new(1, 1, 64);
@@ -129,7 +129,7 @@ fn a_session_that_goes_leaves_nothing_behind() {
 
 /// A few records in a large buffer that have to wait go into a small one, and come out as they were.
 #[test]
-fn what_waits_for_a_session_holds_no_more_memory_than_its_records() {
+fn records_that_wait_for_a_session_hold_no_more_memory_than_their_bytes() {
     let (mut world, _overlay) = World::new(1, 1, 64);
     world.graphs[0].1 = Workspace::new(Pool::new(PoolConfig { classes: vec![(512, 64), (64 << 10, 8)] }).unwrap());
     world.pool = Pool::new(PoolConfig { classes: vec![(64 << 10, 64)] }).unwrap();

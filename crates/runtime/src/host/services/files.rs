@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_configured_is_refused_and_a_missing_directory_is_said_at_the_start() {
+    fn an_unconfigured_directory_is_refused_and_a_missing_one_reported_at_the_start() {
         let mut files = Files::open(&ServicesConfig::default()).unwrap();
         assert!(files.read(b"a", &mut []).unwrap_err().contains("[services]"));
         assert!(files.dump(b"a", &mut []).unwrap_err().contains("[services]"));

@@ -20,7 +20,7 @@ use crate::managers::rule;
 use crate::managers::spec::HandlerSpec;
 use crate::platform::start::Seat;
 use crate::refusal::Stopped;
-use crossdock_control::admission::{Need, Place};
+use crossdock_control::admission::{ContextChoice, Need};
 use crossdock_control::load::{Capacity, Context as ControlContext, Contexts, ContextsError, Cost, Flow, Load};
 use crossdock_control::plan::scope::Scope;
 use crossdock_control::plan::{self as control, Action, Note, Refusal, State};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// One step of a plan.
-pub(super) enum Step {
+pub(super) enum PlanStep {
     Deploy { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, at: ContextIndex },
     Swap { spec: HandlerSpec, reads: Vec<String>, compiled: Compiled, need: Need, keeps_state: bool },
     SetParameters { spec: HandlerSpec, values: Vec<(u64, ParameterValues)>, costs: Vec<Cost>, need: Need },
@@ -40,20 +40,20 @@ pub(super) enum Step {
     Remove { handler: String },
 }
 
-impl Step {
+impl PlanStep {
     /// The handler that it is about, what that is to read, and where it is to go, as far as the step says so.
     pub(super) fn about(&self) -> (&str, &[String], Option<ContextIndex>) {
         match self {
-            Step::Deploy { spec, reads, at, .. } => (&spec.name, reads, Some(*at)),
-            Step::Swap { spec, reads, .. } => (&spec.name, reads, None),
-            Step::SetParameters { spec, .. } | Step::Respecify { spec, .. } => (&spec.name, &[], None),
-            Step::Move { handler, to, .. } => (handler, &[], Some(*to)),
-            Step::Remove { handler } => (handler, &[], None),
+            PlanStep::Deploy { spec, reads, at, .. } => (&spec.name, reads, Some(*at)),
+            PlanStep::Swap { spec, reads, .. } => (&spec.name, reads, None),
+            PlanStep::SetParameters { spec, .. } | PlanStep::Respecify { spec, .. } => (&spec.name, &[], None),
+            PlanStep::Move { handler, to, .. } => (handler, &[], Some(*to)),
+            PlanStep::Remove { handler } => (handler, &[], None),
         }
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 pub(super) struct Applied {
     pub(super) info: AppliedInfo,
     /// The change of the graph, if contexts have not completed it yet.
@@ -62,7 +62,7 @@ pub(super) struct Applied {
     pub(super) orders: BTreeSet<u64>,
 }
 
-/// What carrying out a plan's steps has left to wait for.
+/// The work that the steps of a plan leave to wait for.
 #[derive(Default)]
 struct Carried {
     change: Option<u64>,
@@ -95,7 +95,7 @@ pub(super) enum Failed {
 /// A plan with everything that is needed to carry it out.
 #[derive(Default)]
 struct Prepared {
-    steps: Vec<Step>,
+    steps: Vec<PlanStep>,
     report: PlanInfo,
     /// The handlers that change, as asked for.
     wanted: WantedSpecs,
@@ -112,7 +112,7 @@ impl Prepared {
         }
     }
 
-    fn step(&mut self, change: &str, handler: &str, what: String, step: Step) {
+    fn step(&mut self, change: &str, handler: &str, what: String, step: PlanStep) {
         self.report.changes.push(ChangeInfo { change: change.to_owned(), handler: handler.to_owned(), what });
         self.steps.push(step);
     }
@@ -166,7 +166,7 @@ impl Managers {
     /// Reserves what steps need, writes to disk what is `wanted`, and carries the steps out. Returns the report with it.
     fn keep_and_carry_out(
         &mut self,
-        steps: Vec<Step>,
+        steps: Vec<PlanStep>,
         wanted: Option<&WantedSpecs>,
         mut report: PlanInfo,
     ) -> Result<(Carried, PlanInfo), NotMade> {
@@ -199,7 +199,7 @@ impl Managers {
             }
             Err(failed) => {
                 self.give_back(&reserved);
-                // What is there is what is kept.
+                // The kept state equals the present one.
                 if !former.is_empty()
                     && let Err(why) = self.kept.undo(former)
                 {
@@ -277,7 +277,7 @@ impl Managers {
     fn prepare(&mut self, change: &ChangeRequest, discard_state: bool) -> Prepared {
         match self.prepare_in(change, discard_state, false) {
             Ok(prepared) => prepared,
-            // What would make room is looked for among all handlers.
+            // A move that would make room is looked for among all handlers.
             Err(NoRoom) => self.prepare_in(change, discard_state, true).unwrap_or_default(),
         }
     }
@@ -333,7 +333,7 @@ impl Managers {
     /// Adds to handlers' needs the reservations of the paths that they will lie on.
     fn reserve_paths_of(&self, planned: &mut BTreeMap<String, PlannedHandler>, scope: &Scope) {
         if !scope.reserves {
-            // What the paths of others reserve stays as it is.
+            // The reservations of others' paths stay unchanged.
             let others = planned.iter_mut().filter(|(name, _)| !scope.affected.contains(*name));
             for (there, handler) in others.filter_map(|(name, handler)| Some((self.handlers.get(name)?, handler))) {
                 handler.wanted.need.reserve = there.need.reserve;
@@ -430,7 +430,7 @@ impl Managers {
                 gives: formats(outputs(entries).iter().map(Format::id).collect()),
                 replica_of: spec.replicas.then(|| spec.asked_name().to_owned()),
             },
-            place: spec.place.clone().map_or(Place::Auto, Place::Named),
+            place: spec.place.clone().map_or(ContextChoice::Auto, ContextChoice::Named),
             need,
             leaving: leaving(entries, &costs, &need),
             state: entries.iter().find_map(|entry| entry.state.clone()),
@@ -489,7 +489,7 @@ impl Managers {
         }
     }
 
-    /// What a handler takes: it may be more than it was predicted to.
+    /// The load of a handler: it may be more than it was predicted to.
     fn load_of(&self, name: &str, there: &Deployed) -> Load {
         let time_ns_per_s = there.need.load.time_ns_per_s.max(self.monitor.handler(name).busy_ns_per_s);
         Load { time_ns_per_s, ..there.need.load }
@@ -508,7 +508,7 @@ impl Managers {
             let at = change.after.as_ref().and_then(|after| self.watch.find(&after.context)).unwrap_or(self.home());
             let at_name = self.watch.name(at);
             if change.action == Action::Remove {
-                prepared.step("remove", &name, change.why, Step::Remove { handler: name.clone() });
+                prepared.step("remove", &name, change.why, PlanStep::Remove { handler: name.clone() });
                 continue;
             }
             let becomes = planned.get_mut(&name);
@@ -529,26 +529,26 @@ impl Managers {
             let (kind, what, step) = match (change.action, compiled, values) {
                 (Action::Move { from }, ..) => {
                     let what = format!("from {from} to {at_name}: {}", change.why);
-                    ("move", what, Step::Move { handler: name.clone(), spec, to: at })
+                    ("move", what, PlanStep::Move { handler: name.clone(), spec, to: at })
                 }
                 (Action::Deploy, Some(compiled), _) => {
                     let what = format!("at {at_name}: {}", change.why);
-                    ("deploy", what, Step::Deploy { spec, reads, compiled, need, at })
+                    ("deploy", what, PlanStep::Deploy { spec, reads, compiled, need, at })
                 }
                 (Action::Swap(state), Some(compiled), _) => {
                     let version = becomes.wanted.definition.version;
                     let what = format!("to version {version} at {at_name}; {}; {}", state_text(state), change.why);
                     let keeps_state = state != State::Discarded;
-                    ("swap", what, Step::Swap { spec, reads, compiled, need, keeps_state })
+                    ("swap", what, PlanStep::Swap { spec, reads, compiled, need, keeps_state })
                 }
                 (Action::SetParameters, _, Some(values)) => {
                     let what = format!("to {}", parameters_text(&spec.parameters));
                     let costs = std::mem::take(&mut becomes.estimates);
-                    ("set_parameters", what, Step::SetParameters { spec, values, costs, need })
+                    ("set_parameters", what, PlanStep::SetParameters { spec, values, costs, need })
                 }
-                // What else changes comes with the next version.
+                // Any other change comes with the next version.
                 _ if becomes.is_done => continue,
-                _ => ("respecify", change.why, Step::Respecify { spec, need }),
+                _ => ("respecify", change.why, PlanStep::Respecify { spec, need }),
             };
             becomes.is_done |= kind != "move";
             prepared.step(kind, &name, what, step);
@@ -557,7 +557,7 @@ impl Managers {
         note_provisional(prepared);
     }
 
-    /// What is to be said about the handlers that a plan touches.
+    /// The notes on the handlers that a plan touches.
     fn notes_of(&self, plan: &control::Plan, planned: &BTreeMap<String, PlannedHandler>) -> BTreeSet<String> {
         let touched: BTreeSet<&str> = plan.changes.iter().map(|change| change.handler.as_str()).collect();
         let notes = plan.notes.iter().filter(|note| touched.contains(note_handler(note)));
@@ -581,14 +581,14 @@ impl Managers {
                     "respecify",
                     &name,
                     what,
-                    Step::Respecify { spec: becomes.spec, need: becomes.wanted.need },
+                    PlanStep::Respecify { spec: becomes.spec, need: becomes.wanted.need },
                 );
             }
         }
     }
 }
 
-/// What becomes of a handler's state.
+/// The treatment of a handler's state.
 fn state_text(state: State) -> &'static str {
     match state {
         State::None => "it has no state",
@@ -606,7 +606,7 @@ pub(super) fn checked(contexts: Result<Contexts, ContextsError>) -> Contexts {
 /// Says which handlers were measured on records that are not their streams'.
 fn note_provisional(prepared: &mut Prepared) {
     let waiting = prepared.steps.iter().filter_map(|step| match step {
-        Step::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
+        PlanStep::Deploy { spec, need, compiled, .. } if need.is_provisional && !compiled.entries.is_empty() => {
             Some(spec.asked_name())
         }
         _ => None,
@@ -627,7 +627,7 @@ struct PlannedHandler {
     compiled: Option<Compiled>,
     /// Present if only its parameters' values change.
     values: Option<Vec<(u64, ParameterValues)>>,
-    /// What its entries count with.
+    /// The costs of its entries.
     costs: Vec<Cost>,
     /// The estimates of its entries with these values.
     estimates: Vec<Cost>,

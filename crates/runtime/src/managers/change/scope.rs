@@ -69,7 +69,7 @@ impl Managers {
                 None => {
                     let known = catalog.iter().flat_map(|catalog| catalog.known_names());
                     let known = known.chain(self.joined.made()).chain(new());
-                    // What it makes itself is not what it reads.
+                    // Its own output is not its input.
                     reads(spec, &self.compiler.natives, known.filter(|name| *name != spec.derived()))
                 }
             };
@@ -131,14 +131,14 @@ impl Managers {
         }
     }
 
-    /// What handlers take has been measured anew.
+    /// The loads of handlers have been measured anew.
     pub(in crate::managers) fn recount(&mut self) {
         let takes: Vec<_> = self.handlers.iter().map(|(name, there)| (name.clone(), self.takes(name, there))).collect();
         takes.into_iter().for_each(|(name, takes)| self.ledger.set(&name, takes));
         debug_assert!(self.handlers.iter().all(|(name, there)| self.joined.links(name) == Some(&links(there))));
     }
 
-    /// What a handler takes of its context's headroom, and the context.
+    /// The share of a handler in its context's headroom, and the context.
     fn takes(&self, name: &str, there: &Deployed) -> Option<(usize, crossdock_control::load::Load)> {
         let at = usize::from(self.overlay.placed(there.node)?.at.0);
         Some((at, self.load_of(name, there).max(there.need.reserve)))

@@ -1,7 +1,7 @@
 //! Carries out the steps of a plan as one change of the graph, fits handlers to new formats, and restarts failed
 //! handlers.
 
-use super::{Carried, Failed, Step, instances, instances_of, parameters_text};
+use super::{Carried, Failed, PlanStep, instances, instances_of, parameters_text};
 use crate::graph::bounds::TooManyQueues;
 use crate::graph::node::{Instance, Node};
 use crate::graph::{ContextIndex, NodeId};
@@ -40,7 +40,7 @@ fn new_reads(there: &Deployed, reads: &[String]) -> Vec<String> {
     reads.iter().filter(|name| !there.reads.iter().any(|(known, _)| known == *name)).cloned().collect()
 }
 
-/// What is noted of a handler once the graph has changed.
+/// The record of a handler once the graph has changed.
 enum Done {
     Deployed { deployed: Box<Deployed> },
     Swapped { spec: HandlerSpec, compiled: Compiled, need: Need, reads: Vec<(String, u32)>, gone: Vec<u32>, limit: u64 },
@@ -86,7 +86,7 @@ impl Edits {
 
 impl Managers {
     /// Carries steps out: the graph changes as a whole, and what else they are about follows.
-    pub(super) fn carry_out(&mut self, steps: Vec<Step>, reserved: &mut Reserved) -> Result<Carried, Failed> {
+    pub(super) fn carry_out(&mut self, steps: Vec<PlanStep>, reserved: &mut Reserved) -> Result<Carried, Failed> {
         let mut edits = Edits { contexts: self.contexts(), ..Edits::default() };
         let done: Result<Vec<Done>, String> =
             steps.into_iter().map(|step| self.edit(step, reserved, &mut edits)).collect();
@@ -124,7 +124,7 @@ impl Managers {
         why.map_or(Ok(carried), |why| Err(Failed::Partly(why)))
     }
 
-    /// What was reserved for a step that was not carried out is to be given back.
+    /// The reservation for a step that was not carried out is to be given back.
     fn reserve_again(&self, done: Done, reserved: &mut Reserved) {
         let (name, reads, makes) = match done {
             Done::Deployed { deployed } => (deployed.spec.name, deployed.reads, deployed.makes),
@@ -171,13 +171,13 @@ impl Managers {
         Ok(changed)
     }
 
-    /// What a step edits of the graph, and what follows once it has changed.
+    /// The edits of a step in the graph, and what follows once it has changed.
     ///
     /// # Errors
     /// It is about a handler that is not there, or for which nothing is reserved.
-    fn edit(&mut self, step: Step, reserved: &mut Reserved, edits: &mut Edits) -> Result<Done, String> {
+    fn edit(&mut self, step: PlanStep, reserved: &mut Reserved, edits: &mut Edits) -> Result<Done, String> {
         Ok(match step {
-            Step::Deploy { spec, reads, mut compiled, need, at } => {
+            PlanStep::Deploy { spec, reads, mut compiled, need, at } => {
                 let (numbers, makes) = reserved.remove(&spec.name).ok_or_else(|| unknown(&spec.name))?;
                 let id = self.overlay.next_id(&edits.nodes);
                 edits.nodes.push(id);
@@ -192,7 +192,7 @@ impl Managers {
                 edits.others.push(Edit::Observe { stream: makes, is_observed: true });
                 Done::Deployed { deployed }
             }
-            Step::Swap { spec, reads, mut compiled, need, keeps_state } => {
+            PlanStep::Swap { spec, reads, mut compiled, need, keeps_state } => {
                 let (numbers, _) = reserved.remove(&spec.name).ok_or_else(|| unknown(&spec.name))?;
                 let (there, at) = self.placed(&spec.name)?;
                 let node = there.node;
@@ -211,9 +211,9 @@ impl Managers {
                 }
                 Done::Swapped { spec, compiled, need, reads, gone, limit }
             }
-            Step::SetParameters { spec, values, costs, need } => Done::Parameters { spec, values, costs, need },
-            Step::Respecify { spec, need } => Done::Respecified { spec, need },
-            Step::Move { handler, spec, to } => {
+            PlanStep::SetParameters { spec, values, costs, need } => Done::Parameters { spec, values, costs, need },
+            PlanStep::Respecify { spec, need } => Done::Respecified { spec, need },
+            PlanStep::Move { handler, spec, to } => {
                 let (there, from) = self.placed(&handler)?;
                 let (node, from) = (there.node, self.watch.name(from).to_owned());
                 if let Edit::Change { at, .. } = edits.of(node) {
@@ -221,7 +221,7 @@ impl Managers {
                 }
                 Done::Moved { handler, spec, from, to }
             }
-            Step::Remove { handler } => {
+            PlanStep::Remove { handler } => {
                 let (there, _) = self.placed(&handler)?;
                 edits.changes.remove(&there.node);
                 edits.others.push(Edit::Remove { id: there.node });
@@ -357,13 +357,13 @@ impl Managers {
     ///
     /// # Errors
     /// A stream that is to be made is published already, its policy refuses a format, or a table is full.
-    pub(super) fn reserve(&mut self, steps: &[Step]) -> Result<Reserved, String> {
+    pub(super) fn reserve(&mut self, steps: &[PlanStep]) -> Result<Reserved, String> {
         let mut reserved = Reserved::new();
         self.awaited_formats.clear();
         for step in steps {
             let (spec, reads, compiled) = match step {
-                Step::Deploy { spec, reads, compiled, .. } => (spec, reads.clone(), compiled),
-                Step::Swap { spec, reads, compiled, .. } => match self.handlers.get(&spec.name) {
+                PlanStep::Deploy { spec, reads, compiled, .. } => (spec, reads.clone(), compiled),
+                PlanStep::Swap { spec, reads, compiled, .. } => match self.handlers.get(&spec.name) {
                     Some(there) => (spec, new_reads(there, reads), compiled),
                     None => continue,
                 },
@@ -424,7 +424,7 @@ impl Managers {
         if is_ending || self.overlay.is_made(number) {
             return;
         }
-        // What has come of it reaches its subscribers before they hear of its end, and before its number is given again. At a
+        // The output of it reaches its subscribers before they hear of its end, and before its number is given again. At a
         // context that does not answer this comes before what follows all the same.
         for io in self.io.iter().filter(|io| self.watch.lost(io.at).is_some()) {
             let _ = io.inbox.post(move |context| context.end_derived(number));

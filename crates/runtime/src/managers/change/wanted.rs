@@ -1,4 +1,4 @@
-//! What a change request makes of the handlers that it names; and what runs of these, where a handler has replicas.
+//! The handlers that a change request makes of those that it names; and the running ones, where a handler has replicas.
 
 use super::Prepared;
 use crate::managers::Managers;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) type WantedSpecs = BTreeMap<String, Option<HandlerSpec>>;
 
 impl Managers {
-    /// What runs of a handler: itself, or its replicas.
+    /// The running handlers of one: itself, or its replicas.
     pub(in crate::managers) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a String, &'a Deployed)> {
         let replicas = HandlerSpec::replica_name(name, "");
         let is_replica = {
@@ -44,7 +44,7 @@ impl Managers {
         })
     }
 
-    /// What a change makes of the handlers that it names.
+    /// The handlers that a change makes of those that it names.
     pub(super) fn want(&self, change: &ChangeRequest) -> Result<WantedSpecs, String> {
         let one = |name: &str, spec: Option<HandlerSpec>| BTreeMap::from([(name.to_owned(), spec)]);
         Ok(match change {
@@ -91,7 +91,7 @@ impl Managers {
         })
     }
 
-    /// What is to run of the handlers that change: each, or its replicas; nothing for what no longer runs.
+    /// The nodes of the handlers that change: each, or its replicas; nothing for what no longer runs.
     pub(super) fn nodes(&self, prepared: &mut Prepared, discard_state: bool) -> WantedSpecs {
         let mut nodes = BTreeMap::new();
         let (mut refusals, names) = (Vec::new(), || self.io.iter().map(|io| self.watch.name(io.at)));

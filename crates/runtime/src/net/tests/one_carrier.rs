@@ -1,4 +1,4 @@
-//! What only one of the carriers has to do, or does in another way.
+//! The duties of only one of the carriers, or does in another way.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
+/// The packets that a peer receives, in order, if packets of one, two and three records wait (the second is droppable) before
 /// `control` is sent. The first packet is left out.
 fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
     let mut rig = R::new();
@@ -22,7 +22,7 @@ fn order_of<R: Rig>(control: &[(&str, TrafficClass)]) -> Vec<String> {
 /// Control by its text, records by their number.
 pub(super) fn name_of(packet: &Received) -> String {
     match packet.kind {
-        Kind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
+        PacketKind::Control => String::from_utf8(packet.payload.clone()).unwrap(),
         _ => packet.records.to_string(),
     }
 }

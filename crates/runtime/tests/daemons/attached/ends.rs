@@ -34,7 +34,7 @@ fn a_killed_client_leaves_everything_behind_it_to_the_others() {
         let of_child = context.clients().unwrap().into_iter().find(|c| c.pid == child.pid()).unwrap();
         assert!(of_child.buffers_held > 64 && of_child.bytes_held > 3 << 20, "{of_child:?}");
         assert_eq!((of_child.publishes.as_slice(), of_child.subscriptions), (&["held".to_owned()][..], 2));
-        // What the survivor publishes waits for the child too, which reads nothing.
+        // The survivor's records wait for the child too, which reads nothing.
         survivor.publish(1, 0, 1000).unwrap();
         child.kill();
         await_that("the child's end", || context.clients().unwrap().len() == 1);
@@ -106,7 +106,7 @@ fn a_restarted_daemon_is_attached_to_again() {
 }
 
 #[test]
-fn what_was_published_before_the_end_reaches_its_subscribers() {
+fn records_published_before_the_end_reach_their_subscribers() {
     const COUNT: u64 = 200;
     let (context, _) = start(|_| {});
     context.declare_stream("N", &numbers()).unwrap().unwrap();
@@ -131,7 +131,7 @@ fn what_was_published_before_the_end_reaches_its_subscribers() {
 fn a_client_that_asks_to_go_goes() {
     let (context, _) = start(|_| {});
     let mut session = Session::attach(&context);
-    let header = crossdock_transport::Header::new(crossdock_transport::Kind::Control, 0);
+    let header = crossdock_transport::Header::new(crossdock_transport::PacketKind::Control, 0);
     let request = crossdock_transport::ControlMessage::Request(crossdock_transport::Request::Terminate);
     session.send(header, &request.encode()).unwrap();
     await_that("the end", || session.attachment.is_gone());

@@ -1,11 +1,11 @@
-//! What is used up says so, each in its own words.
+//! Each resource that is used up is reported in its own words.
 
 use super::session::{Session, numbers, patience, payloads, start};
 use crossdock_mailbox::attach::AttachError;
 use crossdock_mailbox::client::{Attachment, MailboxError};
 use crossdock_runtime::{Allowed, ContextHandle};
 use crossdock_transport::control::{Implementation, Overflow, RefusalCode, Side};
-use crossdock_transport::{ControlMessage, FormatName, Header, Kind, Request, Unreadable};
+use crossdock_transport::{ControlMessage, FormatName, Header, PacketKind, Request, Unreadable};
 
 fn refused(context: &ContextHandle) -> String {
     match Attachment::connect(context.attach_addr().unwrap()).unwrap_err() {
@@ -80,7 +80,7 @@ fn no_more_memory_than_there_may_be() {
         assert!(matches!(error, None | Some(MailboxError::NoBuffers)), "{error:?}");
         let error = writer.begin_put((16 << 20) + 1, patience()).unwrap_err();
         assert!(matches!(error, MailboxError::TooLong { .. }), "{error}");
-        // What is given back can be had again.
+        // A resource that is given back can be had again.
         drop(held);
         let put = writer.begin_put(1 << 20, patience()).unwrap();
         drop(put);
@@ -95,6 +95,10 @@ fn no_more_memory_than_there_may_be() {
     let error = writer.begin_put(5 << 20, patience()).unwrap_err();
     assert!(matches!(error, MailboxError::Quota), "{error}");
 }
+
+/// Kinds of packets that a session over shared memory has no use for, or not in this place.
+const STRAY: [PacketKind; 5] =
+    [PacketKind::Hello, PacketKind::Ack, PacketKind::Ping, PacketKind::Message, PacketKind::Close];
 
 /// One packet of a session that may say anything: its bytes, from the header on.
 fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
@@ -141,12 +145,11 @@ fn any_packet(random: &mut fastrand::Rng) -> Vec<u8> {
         Request::Terminate,
     ];
     let (kind, payload) = match random.u32(0..10) {
-        0..6 => (Kind::Control, ControlMessage::Request(requests[random.usize(..requests.len())].clone()).encode()),
-        6..9 => (Kind::Data, payloads(0, random.u64(1..50), 4000).swap_remove(0).0),
-        _ => (
-            [Kind::Hello, Kind::Ack, Kind::Ping, Kind::Message, Kind::Close][random.usize(0..5)],
-            vec![0; random.usize(0..100)],
-        ),
+        0..6 => {
+            (PacketKind::Control, ControlMessage::Request(requests[random.usize(..requests.len())].clone()).encode())
+        }
+        6..9 => (PacketKind::Data, payloads(0, random.u64(1..50), 4000).swap_remove(0).0),
+        _ => (STRAY[random.usize(0..5)], vec![0; random.usize(0..100)]),
     };
     let header = Header {
         stream: random.u32(0..3),

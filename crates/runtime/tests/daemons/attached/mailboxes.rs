@@ -155,7 +155,7 @@ fn an_embedder_brings_tasks_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_words() {
+fn impossible_requests_are_refused_in_words() {
     let (context, addr) = start(|c| c.nodes = vec![("east".into(), "192.0.2.1:7440".parse().unwrap())]);
     let (mut one, mut two) = (Session::attach(&context), Session::attach(&context));
     one.create("a", Implementation::Rings);

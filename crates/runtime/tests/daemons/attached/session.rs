@@ -4,7 +4,7 @@ use crossdock_format::{FieldSpec, FieldType, Format, Record, RecordBuilder, Valu
 use crossdock_mailbox::client::{Attachment, MailboxError, Message, Reader, Wait, Writer};
 use crossdock_runtime::{ContextConfig, ContextHandle};
 use crossdock_transport::control::{Implementation, Overflow, Side};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Kind, Notice, Reply, Request};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Notice, PacketKind, Reply, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub(crate) fn numbers_in(format: &Format, payload: &[u8]) -> Vec<u64> {
     found
 }
 
-/// What came over a session.
+/// An arrival over a session.
 #[derive(Debug)]
 pub(crate) enum Came {
     /// Records of a subscription: its number as the descriptor says it, the header, and the message.
@@ -130,8 +130,8 @@ impl Session {
         let header = Header::read(&message).unwrap();
         let payload = &message[HEADER_BYTES..][..header.payload_bytes.into()];
         match header.kind {
-            Kind::Control => Ok(Came::Control(ControlMessage::decode(payload).unwrap())),
-            Kind::Data => Ok(Came::Data(message.label().into(), header, message)),
+            PacketKind::Control => Ok(Came::Control(ControlMessage::decode(payload).unwrap())),
+            PacketKind::Data => Ok(Came::Data(message.label().into(), header, message)),
             other => panic!("{other:?}"),
         }
     }
@@ -140,7 +140,7 @@ impl Session {
     pub(crate) fn ask(&mut self, request: impl FnOnce(u32) -> Request) -> Result<Reply, MailboxError> {
         self.id += 1;
         let request = ControlMessage::Request(request(self.id));
-        self.send(Header::new(Kind::Control, 0), &request.encode())?;
+        self.send(Header::new(PacketKind::Control, 0), &request.encode())?;
         loop {
             match self.receive()? {
                 Came::Control(ControlMessage::Reply(reply)) => return Ok(reply),
@@ -233,7 +233,7 @@ impl Session {
     pub(crate) fn publish(&mut self, stream: u32, from: u64, to: u64) -> Result<(), MailboxError> {
         let format = numbers().id().0;
         for (payload, records) in payloads(from, to, 60_000) {
-            self.send(Header { stream, format, records, ..Header::new(Kind::Data, 0) }, &payload)?;
+            self.send(Header { stream, format, records, ..Header::new(PacketKind::Data, 0) }, &payload)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::session::{Came, Session, await_that, numbers, payloads, start};
 use crossdock_format::{Format, Record, Value};
 use crossdock_nectarine::{Event, Publisher, Records, Subscriber, Transport};
 use crossdock_transport::control::{Implementation, Overflow};
-use crossdock_transport::{Header, Kind};
+use crossdock_transport::{Header, PacketKind};
 use std::time::Duration;
 
 /// The numbers in records.
@@ -144,7 +144,7 @@ fn a_slow_attached_subscriber_that_blocks_holds_attached_publishers_and_loses_no
         });
         await_that("a publisher that is held back", || context.streams().unwrap()[0].blocked > 0);
         let backlog = context.subscriptions().unwrap()[0].backlog_bytes;
-        // What it had been granted before comes on top: eight super-packets.
+        // The credit that it had been granted before comes on top: eight super-packets.
         assert!(backlog < (2 << 20), "{backlog}");
         let (found, dropped) = slow.collect(1, &format);
         let wanted = (0..COUNT).filter(|n| !sql.contains("WHERE") || n % 10 < 9).collect::<Vec<_>>();
@@ -186,7 +186,7 @@ fn a_subscriber_that_takes_no_records_is_answered_and_loses_none() {
             publisher.finish(1);
         });
         await_that("the publisher is held back", || context.streams().unwrap()[0].blocked > 0);
-        // What was delivered stays in its hands; more records wait in the daemon, and the answers pass them.
+        // A delivered record stays in its hands; more records wait in the daemon, and the answers pass them.
         for number in 0..100 {
             slow.announce(7 + number, &format!("other{number}"));
         }
@@ -232,21 +232,24 @@ fn an_attached_publisher_whose_records_are_none_is_disconnected() {
     };
     let mut liar = Session::attach(&context);
     liar.announce(1, "N");
-    liar.send(Header { stream: 1, format: numbers().id().0, records: 3, ..Header::new(Kind::Data, 0) }, &[0xff; 64])
-        .unwrap();
+    liar.send(
+        Header { stream: 1, format: numbers().id().0, records: 3, ..Header::new(PacketKind::Data, 0) },
+        &[0xff; 64],
+    )
+    .unwrap();
     assert!(away(liar).contains("an invalid record"));
     // A header that claims more than there is.
     let mut liar = Session::attach(&context);
     let mut put = liar.writer.begin_put(40, super::session::patience()).unwrap();
-    let header = Header { payload_bytes: 9, ..Header::new(Kind::Control, 0) };
+    let header = Header { payload_bytes: 9, ..Header::new(PacketKind::Control, 0) };
     put[..32].copy_from_slice(&header.to_bytes());
     liar.writer.end_put(put).unwrap();
     assert!(away(liar).contains("claims 9 payload bytes"));
-    // What was not announced, and what is no request, is counted.
+    // A stream that was not announced, and what is no request, is counted.
     let mut odd = Session::attach(&context);
-    odd.send(Header { stream: 7, ..Header::new(Kind::Data, 0) }, &[0; 8]).unwrap();
-    odd.send(Header::new(Kind::Control, 0), b"{\"request\":\"dance\"}").unwrap();
-    odd.send(Header::new(Kind::Hello, 0), b"").unwrap();
+    odd.send(Header { stream: 7, ..Header::new(PacketKind::Data, 0) }, &[0; 8]).unwrap();
+    odd.send(Header::new(PacketKind::Control, 0), b"{\"request\":\"dance\"}").unwrap();
+    odd.send(Header::new(PacketKind::Hello, 0), b"").unwrap();
     await_that("the counts", || {
         let dropped = context.context().unwrap().dropped;
         ["packet_unannounced_stream", "control_malformed", "packet_unexpected"]
@@ -287,7 +290,7 @@ fn an_attached_publisher_of_invalid_records_is_disconnected_and_its_readers_are_
     // With only such a reader no packet is read in the daemon.
     let builder = Subscriber::builder(&addr).sql("SELECT * FROM N").transport(Transport::Shm);
     let mut reader = builder.connect().unwrap();
-    let numbered = Header { stream: 1, format: numbers().id().0, ..Header::new(Kind::Data, 0) };
+    let numbered = Header { stream: 1, format: numbers().id().0, ..Header::new(PacketKind::Data, 0) };
     // A header that names other records than there are, and bytes that are no record.
     let (one, _) = payloads(0, 1, 1 << 10).remove(0);
     let (mut sent, mut found) = (0, Vec::new());

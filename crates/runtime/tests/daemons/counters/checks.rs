@@ -4,7 +4,7 @@ use super::model::Range;
 use super::world::World;
 use crossdock_runtime::ContextHandle;
 use crossdock_runtime::info::{
-    ClientInfo, ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, Kind, MailboxInfo,
+    ClientInfo, ContextInfo, ControlInfo, Described, Field, HandlerContextInfo, HandlerInfo, MailboxInfo, MetricKind,
     StreamInfo, SubscriptionInfo, Value,
 };
 use crossdock_transport::MAX_SUPER_BYTES;
@@ -37,7 +37,7 @@ impl Reports {
     }
 }
 
-/// What a counter should say.
+/// The expected value of a counter.
 pub(crate) enum Expected {
     /// This, or between these.
     Number(Range),
@@ -57,7 +57,7 @@ impl From<Range> for Expected {
     }
 }
 
-/// What a counter of a report should say, by the world and all that the daemon says.
+/// The expected value of a counter of a report, by the world and all that the daemon says.
 pub(crate) type Model<T> = fn(&World, &Reports, &T) -> Expected;
 
 /// A report whose counters have models.
@@ -72,7 +72,8 @@ pub(crate) trait Modelled: Described {
 
 /// Whether a field is a counter.
 fn is_counter<T: Described + Default>(field: &Field<T>) -> bool {
-    let is_metric = matches!(field.about.kind, Kind::Counter(_) | Kind::Gauge(_) | Kind::Histogram(_));
+    let is_metric =
+        matches!(field.about.kind, MetricKind::Counter(_) | MetricKind::Gauge(_) | MetricKind::Histogram(_));
     let parts = matches!((field.value)(&T::default()), Value::ByReason(_) | Value::Histogram(_));
     is_metric || field.is_number || parts
 }
@@ -107,7 +108,7 @@ pub(crate) fn compare(world: &World, reports: &Reports) -> Vec<String> {
     wrong
 }
 
-/// What is there and should not be, or the other way round.
+/// The objects that are there and should not be, or the other way round.
 fn others(world: &World, reports: &Reports) -> Vec<String> {
     let of = |what: &str, found: Vec<String>, wanted: Vec<String>| {
         let (found, wanted): (BTreeSet<_>, BTreeSet<_>) = (found.into_iter().collect(), wanted.into_iter().collect());
@@ -178,7 +179,7 @@ impl Seen {
         for report in list {
             for field in T::FIELDS {
                 let Some(value) = (field.value)(report).number() else { continue };
-                if matches!(field.about.kind, Kind::Counter(_)) {
+                if matches!(field.about.kind, MetricKind::Counter(_)) {
                     let before = self.0.insert((report.name(), field.name), value).unwrap_or_default();
                     if value < before {
                         wrong.push(format!("{} {} fell from {before} to {value}", report.name(), field.name));

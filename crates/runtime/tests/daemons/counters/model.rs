@@ -1,4 +1,4 @@
-//! What the queries make of rows, as this test computes it, and ranges of counts.
+//! The outcome of rows in the queries, as this test computes it, and ranges of counts.
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use crossdock_nectarine::DropCause;
@@ -92,7 +92,7 @@ pub(crate) fn row(builder: &mut RecordBuilder, n: u64, rng: &mut Rng) -> Row {
 pub(crate) struct Query {
     select: &'static str,
     condition: &'static str,
-    /// What becomes of a row: it passes, it does not, or it has a row error.
+    /// The outcome of a row: it passes, it does not, or it has a row error.
     pub(crate) of: fn(&Row) -> Result<bool, DropCause>,
 }
 
@@ -135,7 +135,7 @@ impl Query {
         }
     }
 
-    /// What becomes of rows.
+    /// The outcome of rows.
     pub(crate) fn outcome<'a>(&self, rows: impl IntoIterator<Item = &'a Row>) -> Outcome {
         let mut outcome = Outcome::default();
         for row in rows {
@@ -154,7 +154,7 @@ impl Query {
     }
 }
 
-/// What becomes of some rows.
+/// The outcome of some rows.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) rows: u64,

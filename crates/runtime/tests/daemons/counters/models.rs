@@ -34,7 +34,7 @@ impl Subscribing {
         }
     }
 
-    /// What did not reach the subscriber, as far as this is the model's.
+    /// The losses of the subscriber, as far as this is the model's.
     fn losses(&self, world: &World) -> BTreeMap<DropCause, Range> {
         let errors = self.outcome(world).errors.into_iter().map(|(cause, records)| (cause, self.perhaps(records)));
         let lost = (self.overflow != Overflow::Block).then(|| (DropCause::QueueFull, self.lost().into()));
@@ -70,7 +70,7 @@ fn subscriber<'w>(world: &'w World, info: &SubscriptionInfo) -> &'w Subscribing 
     world.subscribers.iter().find(|of| of.id == info.id).unwrap()
 }
 
-/// What the subscriptions to a stream did, those that have ended and those that are there.
+/// The counts of the subscriptions to a stream, those that have ended and those that are there.
 fn totals(world: &World, reports: &Reports, name: &str) -> Totals {
     let there = reports.subscriptions.iter().filter(|info| info.stream == name);
     there.fold(world.streams[name].ended, |mut all, info| {
@@ -392,7 +392,7 @@ impl Modelled for HandlerContextInfo {
             Expected::from(world.gone(&info.name).bytes_out + at(reports, info).map(|of| of.bytes_out).sum::<u64>())
         }),
         ("batch_latency", |_, _, info| Expected::from(Range::at_least(info.batches_in))),
-        // What one handler made for the next at the same context has waited in no queue.
+        // A batch that one handler made for the next at the same context has waited in no queue.
         ("batch_wait", |_, _, info| Expected::from(Range::new(0, info.batches_in))),
         // I/O contexts also keep some to receive into.
         ("buffers_in_use", |_, reports, info| {

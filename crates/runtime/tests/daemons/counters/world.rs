@@ -38,7 +38,7 @@ pub(crate) struct Stream {
     has_fields: bool,
 }
 
-/// What subscriptions did.
+/// The counts of subscriptions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) queried: Range,
@@ -72,7 +72,7 @@ pub(crate) struct Subscribing {
     pub(crate) received: u64,
     /// As the daemon has reported it to the subscriber.
     pub(crate) dropped: BTreeMap<DropCause, u64>,
-    /// What the daemon said last.
+    /// The daemon's last report.
     pub(crate) info: SubscriptionInfo,
 }
 
@@ -81,7 +81,7 @@ struct Ended {
     stream: String,
     /// The row that was its first, if records came meanwhile.
     since: Option<usize>,
-    /// What the daemon said last.
+    /// The daemon's last report.
     info: SubscriptionInfo,
     query: &'static Query,
 }
@@ -129,7 +129,7 @@ pub(crate) struct World {
     pub(crate) subscribers: Vec<Subscribing>,
     ended: Vec<Ended>,
     pub(crate) handlers: Vec<Deployed>,
-    /// What was counted of the handlers that have gone, by their contexts.
+    /// The counts of the handlers that have gone, by their contexts.
     gone: BTreeMap<&'static str, Gone>,
     /// Records of the streams that have gone, and what the subscriptions to them did.
     pub(crate) gone_records: u64,
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// What was counted at a context of handlers that have gone.
+    /// The counts at a context of handlers that have gone.
     pub(crate) fn gone(&self, context: &str) -> Gone {
         self.gone.get(context).copied().unwrap_or_default()
     }
@@ -287,14 +287,14 @@ impl World {
             let range = |exact: u64| Range::new(exact, most(exact));
             stream.ended.add(Totals {
                 queried: range(info.records_in),
-                // What had joined the queue may have been dropped since.
+                // A record that had joined the queue may have been dropped since.
                 out: since.map_or(info.records_out.into(), |_| Range::new(0, most(0))),
                 unsent: since.map_or(query.unsent(&info), |_| Range::new(0, most(0))),
                 row_errors: range(info.row_errors),
                 dropped: range(info.dropped),
             });
             if since.is_some() {
-                // What was still on its way finds nothing that reads it, perhaps.
+                // A record that was still on its way finds nothing that reads it, perhaps.
                 stream.unclaimed = stream.settled.1 + (stream.rows.len() - stream.settled.0) as u64;
             }
         }
@@ -470,7 +470,7 @@ impl World {
         }
     }
 
-    /// What holds at any time.
+    /// The invariants.
     fn look(&mut self) {
         let reports = Reports::of(&self.context);
         for of in &mut self.subscribers {

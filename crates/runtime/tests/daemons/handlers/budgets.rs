@@ -86,8 +86,8 @@ impl Handler for Late {
     }
 }
 
-/// What a handler takes at work is what counts, for it and for others. On probation it may not take far more than it was
-/// estimated at.
+/// The load of a handler at work is the one that counts, for it and for others. On probation it may not take far more
+/// than it was estimated at.
 #[test]
 fn a_handler_counts_with_what_it_takes_at_work() {
     let (context, addr) = start(|_| {});

@@ -152,7 +152,7 @@ fn a_handler_that_does_not_return_has_its_context_replaced_and_its_queue_taken_o
     let events = context.manager().events(0).unwrap();
     let replaced = events.iter().find(|event| event.kind == "replaced").unwrap();
     assert_eq!((replaced.handler.as_deref(), replaced.context.as_deref()), (Some("bad"), Some("g-core-0")));
-    // What comes later is lost to a handler that has failed; this is the batch that it did not return from.
+    // A later record is lost to a handler that has failed; this is the batch that it did not return from.
     let records: u64 = replaced.text.split("with the ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(
         replaced.text.contains("within 200ms (`stuck_after`)") && (1..=info.dropped[0].1).contains(&records),
@@ -233,8 +233,8 @@ fn how_long_a_handler_may_stay_at_a_record_is_its_own_setting() {
             std::thread::park_timeout(Duration::from_millis(1));
         }
     }
-    type Kind = (&'static str, fn(u64));
-    let kinds: [Kind; 2] =
+    type NamedWork = (&'static str, fn(u64));
+    let kinds: [NamedWork; 2] =
         [("patient", |number| stay(number, &LET_GO_PATIENT)), ("hasty", |number| stay(number, &LET_GO_HASTY))];
     for (name, work) in kinds {
         context.manager().add_native(each(name, work)).unwrap();

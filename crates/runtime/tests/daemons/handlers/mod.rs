@@ -19,7 +19,7 @@ mod faults;
 mod replicas;
 mod resources;
 
-/// What has not come after this long does not come at all.
+/// An answer that takes longer than this does not come at all.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Shm];
@@ -113,7 +113,8 @@ fn follow(subscriber: &mut Subscriber, mut take: impl FnMut(u64)) {
     }
 }
 
-/// What the handlers of these tests are said to have to keep up with: little, so that all are let in, however fast the test is.
+/// The rate that the handlers of these tests are said to have to keep up with: little, so that all are let in, however
+/// fast the test is.
 const PEAK: Option<u64> = Some(10_000);
 
 fn sql(name: &str, sql: &str) -> HandlerSpec {
@@ -140,7 +141,7 @@ fn change(context: &ContextHandle, change: ChangeRequest) {
 }
 
 #[test]
-fn what_a_chain_of_handlers_makes_is_subscribed_to_wherever_they_run() {
+fn the_output_of_a_chain_of_handlers_is_subscribed_to_wherever_they_run() {
     for way in TRANSPORTS {
         for place in PLACES {
             let (context, addr) = start(|_| {});
@@ -261,7 +262,7 @@ fn a_stream_that_is_published_is_made_by_no_handler_and_stays_as_it_is() {
     assert!(refused.refusals[0].contains("which has publishers"), "{refused:?}");
     publish(&mut publisher, 0, 10);
     publisher.finish().unwrap();
-    // What a handler makes nobody publishes, as long as it is there.
+    // The output stream of a handler has no publisher, as long as it is there.
     change(&context, ChangeRequest::Deploy(sql("made", "SELECT * FROM N")));
     let publishing = Publisher::builder(&addr).stream("made").format(&numbers()).connect();
     assert!(publishing.is_err_and(|error| error.to_string().contains("produced by handler `made`")));
@@ -287,7 +288,7 @@ fn the_streams_of_handlers_that_are_gone_are_forgotten_once_nobody_reads_them() 
             std::thread::yield_now();
         }
     }
-    // What was declared stays.
+    // A declared stream stays.
     context.declare_stream("kept", &numbers()).unwrap().unwrap();
     change(&context, ChangeRequest::Deploy(sql("kept", "SELECT * FROM N")));
     change(&context, ChangeRequest::Remove { handler: "kept".into() });
@@ -413,7 +414,7 @@ fn changes_at_once_are_made_one_after_the_other() {
     context.stop().unwrap();
 }
 
-/// What many subscribers make of a backlog takes more buffers than there are: it waits, and is not dropped.
+/// The output of many subscribers from a backlog takes more buffers than there are: it waits, and is not dropped.
 #[test]
 fn a_derived_stream_waits_while_buffers_are_short() {
     // So few that each subscriber can have one or two.

@@ -155,7 +155,7 @@ fn each_replica_works_on_what_is_published_at_its_context_and_all_change_at_once
 }
 
 #[test]
-fn what_replicas_cannot_be_is_refused_with_the_reason() {
+fn impossible_replicas_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let (context, addr) = start_io(2, directory.path());
     let _publishers = publishers(&addr);

@@ -1,4 +1,4 @@
-//! What handlers are given of time, buffers and bandwidth, and what they do where it is short.
+//! The resources of handlers: time, buffers and bandwidth, and what they do where it is short.
 
 use super::*;
 use crossdock_nectarine::{Publisher, Subscriber, Transport};
@@ -34,7 +34,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
     assert_eq!(capacities[..3], [Some(1_000_000), Some(1_000_000), Some(10_000_000)]);
     let left = bandwidths[2].headroom_bytes_per_s.unwrap();
     assert!((1..8_000_000 - 1_000_000).contains(&left), "{left}");
-    // What the device receives and sends is not there for handlers. Of nothing there is 0.8 MB/s.
+    // The device's own bandwidth is not there for handlers. Of nothing there is 0.8 MB/s.
     let mut next = 1000;
     loop {
         publish(publisher, next, next + 1000);
@@ -53,7 +53,7 @@ fn a_handler_goes_where_there_is_bandwidth_for_what_it_makes() {
     context.stop().unwrap();
 }
 
-/// What a path reserves is kept for each handler on the way, and for nobody else; all three resources bind.
+/// The reservation of a path is kept for each handler on the way, and for nobody else; all three resources bind.
 #[test]
 fn reservations_hold_for_handlers_and_for_their_paths() {
     let (context, addr) = start(|config| config.platform.bandwidth_mbit_per_s = Some(8000));
@@ -114,7 +114,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
 }
 
-/// A handler with a rule. What is kept for it lets it be changed where there is nothing left.
+/// A handler with a rule. The reserve that is kept for it lets it be changed where there is nothing left.
 fn few(text: &str, overload: &[(&str, &str)]) -> HandlerSpec {
     HandlerSpec {
         place: Some("g-core-0".into()),

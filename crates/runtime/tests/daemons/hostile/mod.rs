@@ -10,7 +10,9 @@ use crossdock_runtime::{ContextConfig, ContextHandle, ContextKind, ContextSpec};
 use crossdock_transport::control::Side;
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Piece, Reply, Request, VERSION, Welcome};
+use crossdock_transport::{
+    ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Piece, Reply, Request, VERSION, Welcome,
+};
 use raw::{Raw, subscribe};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +35,7 @@ fn format() -> Format {
     Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
 }
 
-/// What the context has counted of `reason`.
+/// The context's count of `reason`.
 fn dropped(context: &ContextHandle, reason: &str) -> u64 {
     let info = context.context().unwrap();
     info.dropped.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
@@ -54,7 +56,7 @@ fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
 }
 
 #[test]
-fn what_is_no_packet_is_counted_by_reason_and_dropped() {
+fn datagrams_that_are_no_packet_are_counted_by_reason_and_dropped() {
     let (context, addr) = start();
     let mut publisher =
         Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format()).connect().unwrap();
@@ -62,7 +64,7 @@ fn what_is_no_packet_is_counted_by_reason_and_dropped() {
 
     let mut raw = Raw::connect(&addr);
     raw.greet().unwrap();
-    let good = Header::new(Kind::Ping, raw.session).packet(b"12345678").unwrap();
+    let good = Header::new(PacketKind::Ping, raw.session).packet(b"12345678").unwrap();
     raw.socket.send(&good[..31]).unwrap();
     await_dropped(&context, "packet_short", 1);
     let changed = |at: usize, to: u8| {
@@ -78,23 +80,23 @@ fn what_is_no_packet_is_counted_by_reason_and_dropped() {
     await_dropped(&context, "packet_length", 1);
     raw.socket.send(&changed(4, good[4] ^ 1)).unwrap();
     await_dropped(&context, "unknown_session", 1);
-    raw.send(Kind::Hello, 0, 0, 0, b"short");
+    raw.send(PacketKind::Hello, 0, 0, 0, b"short");
     await_dropped(&context, "packet_payload", 1);
-    raw.send(Kind::Welcome, 0, 0, 0, b"");
+    raw.send(PacketKind::Welcome, 0, 0, 0, b"");
     await_dropped(&context, "packet_unexpected", 1);
-    raw.send(Kind::Control, 0, 0, 0, b"{\"request\":\"dance\"}");
+    raw.send(PacketKind::Control, 0, 0, 0, b"{\"request\":\"dance\"}");
     await_dropped(&context, "control_malformed", 1);
-    raw.send(Kind::Data, 5, 6, 1, b"12345678");
+    raw.send(PacketKind::Data, 5, 6, 1, b"12345678");
     await_dropped(&context, "packet_unannounced_stream", 1);
     let mut ack = [0; MAX_ACK_BYTES];
     let len = Ack::new(1_000_000, 2_000_000).encode(&mut ack);
-    raw.send(Kind::Ack, 0, 0, 0, &ack[..len]);
+    raw.send(PacketKind::Ack, 0, 0, 0, &ack[..len]);
     await_dropped(&context, "ack_of_unsent", 1);
     raw.seq = 1 << 40;
-    raw.send(Kind::Data, 5, 6, 1, b"12345678");
+    raw.send(PacketKind::Data, 5, 6, 1, b"12345678");
     await_dropped(&context, "packet_beyond_credit", 1);
     raw.seq = 0;
-    raw.send(Kind::Data, 5, 6, 1, b"12345678");
+    raw.send(PacketKind::Data, 5, 6, 1, b"12345678");
     await_dropped(&context, "packet_duplicate", 1);
 
     // A session's number from another address is not that session.
@@ -126,7 +128,7 @@ fn a_client_of_another_wire_version_is_refused_in_that_version_with_both_named()
     let len = raw.socket.recv(&mut packet).unwrap();
     assert_eq!(std::mem::replace(&mut packet[0], VERSION), VERSION + 1);
     let header = Header::read(&packet[..len]).unwrap();
-    assert_eq!((header.kind, header.session), (Kind::Close, 77));
+    assert_eq!((header.kind, header.session), (PacketKind::Close, 77));
     let reason = Close::decode(&packet[HEADER_BYTES..len]).reason;
     assert!(reason.contains(&format!("version {VERSION} of the wire format")), "{reason}");
     assert!(reason.contains(&format!("version {}", VERSION + 1)), "{reason}");
@@ -153,9 +155,9 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     let record = row.finish().unwrap();
     // The credit, once all that was sent is taken: asked often enough that none is lost on the way.
     let credit = |raw: &mut Raw| {
-        raw.send(Kind::Ping, 0, 0, 0, b"");
+        raw.send(PacketKind::Ping, 0, 0, 0, b"");
         loop {
-            let ack = Ack::decode(&raw.receive(|kind| kind == Kind::Ack).1).unwrap();
+            let ack = Ack::decode(&raw.receive(|kind| kind == PacketKind::Ack).1).unwrap();
             if ack.next_seq == raw.seq {
                 return ack.data_limit;
             }
@@ -163,7 +165,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     };
     let (mut sent, mut limit) = (0, 1);
     while sent < limit {
-        raw.send(Kind::Data, 1, format.id().0, 1, record);
+        raw.send(PacketKind::Data, 1, format.id().0, 1, record);
         sent += 1;
         if sent % 16 == 0 || sent == limit {
             // Where none is left, the subscriber may still have taken some.
@@ -192,7 +194,7 @@ fn requests_are_carried_out_while_a_stopped_subscriber_withholds_all_credit() {
     let refused = || dropped(&context, "packet_beyond_credit");
     while refused() == 0 {
         assert!(sent < 100_000, "the publisher is not held back");
-        raw.send(Kind::Data, 1, format.id().0, 1, record);
+        raw.send(PacketKind::Data, 1, format.id().0, 1, record);
         sent += 1;
         await_that("the record is taken or refused", || taken() + refused() >= sent);
     }
@@ -209,8 +211,8 @@ fn a_publisher_whose_records_are_none_is_disconnected_with_the_reason() {
         Request::Announce { id: 1, stream: 1, name: "A".into(), format: format.describe(), publication: None };
     assert!(matches!(raw.ask(announce), Reply::Announced { id: 1, .. }));
     let mut subscriber = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
-    raw.send(Kind::Data, 1, format.id().0, 1, &[0xff; 64]);
-    let (_, payload) = raw.receive(|kind| kind == Kind::Close);
+    raw.send(PacketKind::Data, 1, format.id().0, 1, &[0xff; 64]);
+    let (_, payload) = raw.receive(|kind| kind == PacketKind::Close);
     let close = Close::decode(&payload);
     assert!(!close.again && close.reason.contains("an invalid record"), "{close:?}");
     await_dropped(&context, "record_malformed", 1);
@@ -224,8 +226,8 @@ fn a_publisher_whose_records_are_none_is_disconnected_with_the_reason() {
 fn a_long_record_that_is_none_leaves_no_format() {
     let (context, addr) = start();
     let mut raw = announced(&addr);
-    raw.send_piece(Kind::Data, Piece::First, &[&128_u64.to_le_bytes()[..], &[0xff; 64]].concat());
-    raw.send_piece(Kind::Data, Piece::Last, &[0xff; 64]);
+    raw.send_piece(PacketKind::Data, Piece::First, &[&128_u64.to_le_bytes()[..], &[0xff; 64]].concat());
+    raw.send_piece(PacketKind::Data, Piece::Last, &[0xff; 64]);
     let close = raw.close();
     assert!(close.contains("an invalid record"), "{close}");
     await_that("the stream is forgotten with its only format", || context.streams().unwrap().is_empty());
@@ -339,7 +341,7 @@ fn pieces_that_are_none_end_their_session_with_the_reason() {
         (vec![(Piece::First, first(1 << 40))], "1099511627776 bytes, and at most"),
     ];
     let mut count = 0;
-    for kind in [Kind::Control, Kind::Data, Kind::Message] {
+    for kind in [PacketKind::Control, PacketKind::Data, PacketKind::Message] {
         for (sent, reason) in &pieces {
             let mut raw = announced(&addr);
             sent.iter().for_each(|(piece, payload)| raw.send_piece(kind, *piece, payload));
@@ -353,19 +355,21 @@ fn pieces_that_are_none_end_their_session_with_the_reason() {
     await_that("all sessions have ended", || context.context().unwrap().sessions == 0);
 }
 
-/// A daemon that was started again does not know its clients' sessions. What asks for no answer gets none, so that two sides never
-/// answer one another.
+/// A daemon that was started again does not know its clients' sessions. A packet that asks for no answer gets none, so
+/// that two sides never answer one another.
 #[test]
 fn packets_of_an_unknown_session_get_a_reset_if_they_ask_for_an_answer() {
     let (context, addr) = start_with(|_| {});
     let raw = Raw::connect(&addr);
-    for (session, kind) in (1..).zip([Kind::Ack, Kind::Close, Kind::Reset, Kind::Welcome, Kind::Ping]) {
+    for (session, kind) in
+        (1..).zip([PacketKind::Ack, PacketKind::Close, PacketKind::Reset, PacketKind::Welcome, PacketKind::Ping])
+    {
         raw.socket.send(&Header::new(kind, session).packet(&[]).unwrap()).unwrap();
     }
     for session in [5, 6] {
         let (header, payload) = raw.receive(|_| true);
-        assert_eq!((header.kind, header.session, payload.len()), (Kind::Reset, session, 0));
-        raw.socket.send(&Header::new(Kind::Ping, 6).packet(&[]).unwrap()).unwrap();
+        assert_eq!((header.kind, header.session, payload.len()), (PacketKind::Reset, session, 0));
+        raw.socket.send(&Header::new(PacketKind::Ping, 6).packet(&[]).unwrap()).unwrap();
     }
     context.stop().unwrap();
 }
@@ -381,13 +385,13 @@ fn a_record_that_is_begun_and_not_ended_holds_memory_only_for_a_while() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for raw in &mut begun {
-                raw.send_piece(Kind::Data, Piece::First, &first(4 << 20));
+                raw.send_piece(PacketKind::Data, Piece::First, &first(4 << 20));
             }
             // They are there, and say so.
             while !is_over.load(Ordering::Relaxed) {
                 for raw in &mut begun {
                     // One that was disconnected has nobody to speak to.
-                    let ping = Header::new(Kind::Ping, raw.session).packet(&[]).unwrap();
+                    let ping = Header::new(PacketKind::Ping, raw.session).packet(&[]).unwrap();
                     let _ = raw.socket.send(&ping);
                 }
                 std::thread::yield_now();
@@ -410,8 +414,8 @@ fn a_record_that_is_begun_and_not_ended_holds_memory_only_for_a_while() {
 #[test]
 fn packets_of_any_kind_ahead_of_a_hole_leave_buffers_to_others() {
     let (context, addr) = start_with(|c| (c.buffer_bytes, c.idle_timeout_ms) = (8 << 20, 600_000));
-    let mut sessions: Vec<(Kind, Raw)> = Vec::new();
-    for kind in [Kind::Control, Kind::Message].repeat(8) {
+    let mut sessions: Vec<(PacketKind, Raw)> = Vec::new();
+    for kind in [PacketKind::Control, PacketKind::Message].repeat(8) {
         let mut raw = Raw::connect(&addr);
         raw.greet().unwrap();
         sessions.push((kind, raw));
@@ -453,7 +457,7 @@ fn a_repeated_hello_finds_its_session_and_a_new_one_replaces_it() {
     assert_eq!((raw.session, context.context().unwrap().sessions), (first, 1));
     let hello = Hello { nonce: 2, session: 78, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true };
     raw.socket.send(&hello.packet()).unwrap();
-    let (_, payload) = raw.receive(|kind| kind == Kind::Welcome);
+    let (_, payload) = raw.receive(|kind| kind == PacketKind::Welcome);
     assert_ne!(Welcome::decode(&payload).unwrap().session, first);
     assert_eq!(context.context().unwrap().sessions, 1);
 }
@@ -577,13 +581,13 @@ fn is_disconnected_for_asking(addr: &str) -> bool {
     // As fast as the daemon gives credit for it, and never an ack for what it answers.
     for _ in 0..20_000 {
         for _ in 0..16 {
-            raw.send(Kind::Control, 0, 0, 0, &message);
+            raw.send(PacketKind::Control, 0, 0, 0, &message);
         }
         while let Ok(len) = raw.socket.recv(&mut packet) {
             let header = Header::read(&packet[..len]).unwrap();
             match header.kind {
-                Kind::Ack => raw.seq = Ack::decode(&packet[HEADER_BYTES..len]).unwrap().next_seq,
-                Kind::Close => {
+                PacketKind::Ack => raw.seq = Ack::decode(&packet[HEADER_BYTES..len]).unwrap().next_seq,
+                PacketKind::Close => {
                     let close = Close::decode(&packet[HEADER_BYTES..len]);
                     return close.reason.contains("bytes of replies are unread");
                 }

@@ -2,7 +2,7 @@
 
 use super::format;
 use crossdock_transport::handshake::Close;
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Piece, Reply, Request, Welcome};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Piece, Reply, Request, Welcome};
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -30,15 +30,15 @@ impl Raw {
     pub(crate) fn greet(&mut self) -> Result<(), Close> {
         let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 16 * 1472, uses_mailboxes: true };
         self.socket.send(&hello.packet()).unwrap();
-        let (header, payload) = self.receive(|kind| matches!(kind, Kind::Welcome | Kind::Close));
-        if header.kind == Kind::Close {
+        let (header, payload) = self.receive(|kind| matches!(kind, PacketKind::Welcome | PacketKind::Close));
+        if header.kind == PacketKind::Close {
             return Err(Close::decode(&payload));
         }
         (self.session, self.next) = (Welcome::decode(&payload).unwrap().session, 0);
         Ok(())
     }
 
-    pub(crate) fn receive(&self, wanted: impl Fn(Kind) -> bool) -> (Header, Vec<u8>) {
+    pub(crate) fn receive(&self, wanted: impl Fn(PacketKind) -> bool) -> (Header, Vec<u8>) {
         let mut packet = [0; 65_536];
         loop {
             let len = self.socket.recv(&mut packet).unwrap();
@@ -49,14 +49,14 @@ impl Raw {
         }
     }
 
-    pub(crate) fn send(&mut self, kind: Kind, stream: u32, format: u64, records: u16, payload: &[u8]) {
+    pub(crate) fn send(&mut self, kind: PacketKind, stream: u32, format: u64, records: u16, payload: &[u8]) {
         let header = Header { seq: self.seq, stream, format, records, ..Header::new(kind, self.session) };
-        self.seq += u64::from(matches!(kind, Kind::Data | Kind::Control));
+        self.seq += u64::from(matches!(kind, PacketKind::Data | PacketKind::Control));
         self.socket.send(&header.packet(payload).unwrap()).unwrap();
     }
 
     /// A piece of a message, in the place of the packet that comes next.
-    pub(crate) fn send_piece(&mut self, kind: Kind, piece: Piece, payload: &[u8]) {
+    pub(crate) fn send_piece(&mut self, kind: PacketKind, piece: Piece, payload: &[u8]) {
         let header = Header {
             seq: self.seq,
             piece,
@@ -71,13 +71,13 @@ impl Raw {
 
     /// The reason for which the daemon has ended the session.
     pub(crate) fn close(&self) -> String {
-        Close::decode(&self.receive(|kind| kind == Kind::Close).1).reason
+        Close::decode(&self.receive(|kind| kind == PacketKind::Close).1).reason
     }
 
     pub(crate) fn ask(&mut self, request: Request) -> Reply {
-        self.send(Kind::Control, 0, 0, 0, &ControlMessage::Request(request).encode());
+        self.send(PacketKind::Control, 0, 0, 0, &ControlMessage::Request(request).encode());
         loop {
-            let (header, payload) = self.receive(|kind| kind == Kind::Control);
+            let (header, payload) = self.receive(|kind| kind == PacketKind::Control);
             // Nothing acknowledges what came before, so it may come again.
             if header.seq < self.next {
                 continue;

@@ -45,13 +45,13 @@ fn one_address_cannot_take_all_streams_and_mailboxes() {
                 assert!(fits == reason.is_none() && fits != is_named, "{id}: {reason:?}");
             }
             if fits {
-                session.send(Kind::Data, id, format().id().0, 1, record);
+                session.send(PacketKind::Data, id, format().id().0, 1, record);
             }
         }
     }
-    // What is there already may be published all the same.
+    // A stream that is there already may be published all the same.
     assert_eq!(refused(sessions[3].ask(announce(50, "hostile 1".to_owned()))), None);
-    sessions.iter_mut().for_each(|session| session.send(Kind::Close, 0, 0, 0, &[]));
+    sessions.iter_mut().for_each(|session| session.send(PacketKind::Close, 0, 0, 0, &[]));
     let mut again = Raw::connect(&addr);
     again.greet().unwrap();
     assert!(refused(again.ask(announce(1, "one more".to_owned()))).is_some());
@@ -110,8 +110,8 @@ fn one_address_cannot_take_all_sessions_and_subscriptions() {
     other.greet().unwrap();
     subscribed(other.ask(subscribe(1, "SELECT * FROM A"))).unwrap();
     Subscriber::builder(&addr).transport(Transport::Shm).sql("SELECT * FROM A").connect().unwrap();
-    // Who leaves makes room for others of its origin.
-    sessions[0].send(Kind::Close, 0, 0, 0, &[]);
+    // A client that leaves makes room for others of its origin.
+    sessions[0].send(PacketKind::Close, 0, 0, 0, &[]);
     await_that("room for another session", || Raw::connect(&addr).greet().is_ok());
     context.stop().unwrap();
 }

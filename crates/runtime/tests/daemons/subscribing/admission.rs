@@ -1,4 +1,4 @@
-//! What does not fit in the time that the core has left is refused by its figures.
+//! A query that does not fit in the time that the core has left is refused by its figures.
 
 use super::{await_that, start};
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};

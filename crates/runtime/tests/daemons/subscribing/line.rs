@@ -5,7 +5,7 @@ use crossdock_mailbox::client::{Attachment, Reader, Wait, Writer};
 use crossdock_mailbox::{Pool, PoolConfig};
 use crossdock_runtime::ContextHandle;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
-use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, Kind, Request, Welcome};
+use crossdock_transport::{ControlMessage, HEADER_BYTES, Header, Hello, PacketKind, Request, Welcome};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long a test waits for what must come: only a broken build waits so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came.
+/// An arrival.
 #[derive(Debug)]
 pub(crate) enum Came {
     Control(ControlMessage),
@@ -30,7 +30,7 @@ pub(crate) struct Packets {
     seq: u64,
     next: u64,
     came: VecDeque<Vec<u8>>,
-    /// What is to leave as one super-packet, of packets of this length.
+    /// The packets that are to leave as one super-packet, of packets of this length.
     leaving: Vec<u8>,
     stride: usize,
 }
@@ -64,7 +64,7 @@ impl Line {
         );
         packets.flush();
         let packet = packets.receive();
-        assert_eq!(Header::read(&packet).unwrap().kind, Kind::Welcome);
+        assert_eq!(Header::read(&packet).unwrap().kind, PacketKind::Welcome);
         packets.session = Welcome::decode(&packet[HEADER_BYTES..]).unwrap().session;
         Line::Packets(packets)
     }
@@ -83,20 +83,20 @@ impl Line {
     }
 
     pub(crate) fn ask(&mut self, request: Request) {
-        self.send(Header::new(Kind::Control, 0), &ControlMessage::Request(request).encode());
+        self.send(Header::new(PacketKind::Control, 0), &ControlMessage::Request(request).encode());
     }
 
     pub(crate) fn publish(&mut self, stream: u32, format: u64, records: u16, payload: &[u8]) {
-        self.send(Header { stream, format, records, ..Header::new(Kind::Data, 0) }, payload);
+        self.send(Header { stream, format, records, ..Header::new(PacketKind::Data, 0) }, payload);
     }
 
     /// The end, without waiting for anything that is owed.
     pub(crate) fn close(mut self) {
-        self.send(Header::new(Kind::Close, 0), &[]);
+        self.send(Header::new(PacketKind::Close, 0), &[]);
         self.flush();
     }
 
-    /// What was sent leaves, if it has not already: over packets, as few super-packets as it fits in.
+    /// A sent packet leaves, if it has not already: over packets, as few super-packets as it fits in.
     pub(crate) fn flush(&mut self) {
         if let Line::Packets(packets) = self {
             packets.flush();
@@ -111,11 +111,11 @@ impl Line {
                 let message = reader.begin_get(Wait::at_most(PATIENCE)).unwrap();
                 let header = Header::read(&message).unwrap();
                 let came = match header.kind {
-                    Kind::Control => {
+                    PacketKind::Control => {
                         let payload = &message[HEADER_BYTES..][..header.payload_bytes.into()];
                         Came::Control(ControlMessage::decode(payload).unwrap())
                     }
-                    Kind::Data => Came::Records(message.label().into(), header.records.into()),
+                    PacketKind::Data => Came::Records(message.label().into(), header.records.into()),
                     other => panic!("{other:?}"),
                 };
                 reader.end_get(message);
@@ -128,7 +128,7 @@ impl Line {
 impl Packets {
     fn send(&mut self, header: Header, payload: &[u8]) {
         let header = Header { seq: self.seq, session: self.session, ..header };
-        self.seq += u64::from(matches!(header.kind, Kind::Data | Kind::Control));
+        self.seq += u64::from(matches!(header.kind, PacketKind::Data | PacketKind::Control));
         self.leave(&header.packet(payload).unwrap());
     }
 
@@ -169,7 +169,7 @@ impl Packets {
         loop {
             let packet = self.receive();
             let header = Header::read(&packet).unwrap();
-            if !matches!(header.kind, Kind::Control | Kind::Data) {
+            if !matches!(header.kind, PacketKind::Control | PacketKind::Data) {
                 continue;
             }
             let is_next = header.seq == self.next;
@@ -178,12 +178,12 @@ impl Packets {
             ack.control_limit = self.next + 64;
             let mut payload = [0; MAX_ACK_BYTES];
             let len = ack.encode(&mut payload);
-            self.send(Header::new(Kind::Ack, 0), &payload[..len]);
+            self.send(Header::new(PacketKind::Ack, 0), &payload[..len]);
             self.flush();
             match header.kind {
                 // Sent again, or ahead of one that is: it comes again.
                 _ if !is_next => {}
-                Kind::Control => return Came::Control(ControlMessage::decode(&packet[HEADER_BYTES..]).unwrap()),
+                PacketKind::Control => return Came::Control(ControlMessage::decode(&packet[HEADER_BYTES..]).unwrap()),
                 _ => return Came::Records(header.stream, header.records.into()),
             }
         }

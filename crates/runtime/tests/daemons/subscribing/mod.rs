@@ -65,14 +65,14 @@ const QUERIES: [(&str, &str, bool, u64); 4] = [
     ("SELECT grp", "", true, 10),
 ];
 
-/// What a daemon that did one request after the other would make of what a session sends.
+/// The model of a daemon that does one request of a session after the other.
 #[derive(Default)]
 struct Model {
     /// Subscriptions: by number, the query, and the request that is not answered yet.
     subscriptions: BTreeMap<u32, (usize, Option<u32>)>,
     /// Formats of the stream, in the order in which they were announced.
     formats: Vec<usize>,
-    /// What is answered, in order: the request, and whether it is refused, and how.
+    /// The answers, in order: the request, and whether it is refused, and how.
     answers: Vec<(u32, Option<RefusalCode>)>,
     /// Records by the subscription's number.
     records: BTreeMap<u32, u64>,
