@@ -22,7 +22,7 @@ struct Slot {
     state: State,
     /// Counts the slot's lives, so that a descriptor of an earlier one is found out.
     generation: u16,
-    /// Whether it holds a granted buffer of which there is a message already: see [`Slots::share`].
+    /// Whether a message of its granted buffer exists already: see [`Slots::share`].
     is_shared: bool,
     /// How many messages were delivered before this one.
     order: u32,

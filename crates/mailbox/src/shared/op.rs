@@ -62,8 +62,8 @@ pub(crate) mod down {
     /// The mailbox is gone; `target` is the [`super::Reason`].
     pub(crate) const CLOSED: u8 = 4;
     /// Direct rings, in a block that begins at `offset` of the shared segment. To a writer: it may use them from now on, and may
-    /// come to have `len` slots, of which it gives back what is beyond `slot` once it uses them no more. To a reader: its writer
-    /// does. Bit 0 of `target`: who publishes makes the fences itself.
+    /// come to have `len` slots; once it uses them no more it gives back those beyond `slot`. To a reader: its writer does. Bit 0
+    /// of `target`: who publishes makes the fences itself.
     pub(crate) const DIRECT: u8 = 5;
     /// To a reader: the writer puts nothing more into the direct rings.
     pub(crate) const DIRECT_END: u8 = 6;

@@ -95,7 +95,7 @@ fn places(entries: &[RawDescriptor]) -> Vec<u32> {
     entries.iter().filter(|entry| entry.0 == GRANT).map(|entry| entry.4).collect()
 }
 
-/// What the writer has been granted since, none of which may be a buffer that it has already.
+/// What the writer has been granted since: no buffer that it has already.
 #[track_caller]
 fn assert_granted_apart(two: &mut Two) {
     let had = places(&two.granted);

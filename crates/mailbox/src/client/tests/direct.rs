@@ -63,7 +63,7 @@ fn a_writer_puts_slots_directly_and_takes_them_back_whole() {
 }
 
 #[test]
-fn a_writer_takes_back_what_the_core_returns_from_the_reader() {
+fn a_writer_reclaims_what_the_core_returns_from_the_reader() {
     let (attachment, fake) = attach();
     let (mut writer, _port) = writer(&attachment, &fake);
     let (mut forward, _) = block(&fake).for_reader().unwrap();
