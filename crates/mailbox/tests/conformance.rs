@@ -308,7 +308,7 @@ fn messages_dropped_by_any_thread_come_home(pair: &mut Pair) {
         pair.reader.does("drop 0");
     }
     if pair.setting.is_direct {
-        // What came back to the writer itself it finds when it next needs one.
+        // A slot that came back to the writer itself is found when it next needs one.
         pair.writer.does("begin-put m 0 70000 block");
         pair.writer.does("drop 0");
     }

@@ -242,7 +242,7 @@ mod tests {
             first.expect_next(100);
             second.expect_lost(1);
             second.expect_next(100);
-            // What other requests wait for has come as well.
+            // The planner's answer that other requests wait for has come as well.
             inboxes[0].wait_for_routes("N".to_owned()).unwrap();
             for (client, reply) in [(first, "Done"), (second, "Refused")] {
                 client.send(Request::Unsubscribe { id: 2, subscription: 1 });

@@ -5,7 +5,7 @@ use crate::receiver::MAX_ACK_DELAY_NS;
 
 /// The shortest probe time-out: well above the delay of a delayed ack and a scheduler's hiccup.
 pub(crate) const MIN_PTO_NS: u64 = 30_000_000;
-/// What the variation counts for at least: on a steady path it goes to nothing, and the peer is a process that may have to
+/// The least that the variation counts for: on a steady path it goes to nothing, and the peer is a process that may have to
 /// wait for its turn.
 const MIN_MARGIN_NS: u64 = 8_000_000;
 /// The longest.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overtaken_counts_as_lost_after_nine_eighths_of_a_round_trip() {
+    fn an_overtaken_packet_counts_as_lost_after_nine_eighths_of_a_round_trip() {
         let mut rtt = Rtt::default();
         assert_eq!(rtt.overtaken_ns(3), INITIAL_PTO_NS);
         (0..100).for_each(|_| rtt.sample(80_000_000, 0));

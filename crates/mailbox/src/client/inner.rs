@@ -151,7 +151,7 @@ fn check_file(file: &OwnedFd, wanted: FileType, wrong: &str) -> std::io::Result<
     Ok(fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?)
 }
 
-/// What lies in the control segment and the core's page.
+/// The parts in the control segment and the core's page.
 struct Parts {
     bell: CoreBell,
     conditions: Vec<HostCondition>,

@@ -630,7 +630,7 @@ impl RingsWriter {
         self.port.push(Descriptor { op: up::DIRECT_END, ..Descriptor::default() });
         failpoint!("direct.writer.after_end");
         left.into_iter().for_each(|entry| self.port.push(entry));
-        // What was granted so that the mailbox holds its bound.
+        // Slots that were granted so that the mailbox holds its bound.
         let extra = self.cached.len().saturating_sub(usual_ahead);
         for granted in self.cached.drain(..extra) {
             self.port.push(granted.into_entry(up::FREE));

@@ -1,11 +1,12 @@
 //! Direct rings between two clients of one domain, for a mailbox that one writes and the other reads: the core opens them, watches
 //! them and cleans up, and no message passes it.
 //!
-//! **What goes over them** are the slots of the writer's port: buffers that the core granted to it, and that stay the writer's in
+//! **Their entries** name the slots of the writer's port: buffers that the core granted to it, and that stay the writer's in
 //! the core's tables wherever they go between the two, until the writer itself gives them up or leaves. So a slot may be put over the
-//! writer's ring to the core as well at any time. What the reader drops goes back to the writer, who knows whether it was lent; of
-//! what the reader enqueues, and of what is taken from the ring in its place, the core makes messages with claims of their own
-//! on the buffers ([`Slots::share`]). Both name what anybody in the domain may have written: no buffer is freed by it, or granted.
+//! writer's ring to the core as well at any time. A slot that the reader drops goes back to the writer, who knows
+//! whether it was lent; of what the reader enqueues, and of what is taken from the ring in its place, the core makes
+//! messages with claims of their own on the buffers ([`Slots::share`]). Both name what anybody in the domain may have
+//! written: no buffer is freed by it, or granted.
 //!
 //! **To the direct rings and back** without loss or reordering: the writer says on its ring to the core from which entry on, and
 //! the core says it to the reader behind all that was put before. Once a message comes to the mailbox otherwise (a task's, or one
@@ -32,7 +33,7 @@ use crate::shared::{
 use counts::MOST_COUNTED;
 use slab::Slab;
 
-/// What a port has to do with direct rings.
+/// The part of a port in direct rings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DirectPort {
     /// Those that it uses or may still use.
@@ -98,7 +99,7 @@ pub(super) struct Direct {
     noted: Option<u32>,
     /// The reader is done, or gone, and what it got is counted in the mailbox's own numbers.
     is_folded: bool,
-    /// What the writer was to have ahead before.
+    /// The writer's number of buffers ahead before.
     usual_ahead: u32,
 }
 
@@ -133,7 +134,7 @@ fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
         || mailbox.bytes.saturating_add(passed.bytes) >= mailbox.bound_bytes
 }
 
-/// What a reader that leaves had not taken from its direct ring.
+/// The messages that a leaving reader had not taken from its direct ring.
 pub(super) struct Unread {
     /// How many of the messages that its port was handed come before these.
     pub(super) before: usize,
@@ -485,7 +486,7 @@ impl HostInterface {
     /// The reader has ended all that it got over direct rings that are over.
     fn take_done(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
-        // What it moved on or dropped before lies in its rings to the core.
+        // A message that it moved on or dropped before lies in its rings to the core.
         self.finish_ring(client, port);
         self.finish_ring(client, SIGNALS);
         let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return };
@@ -553,8 +554,8 @@ impl HostInterface {
         }
     }
 
-    /// A port is closed, or its client is gone: takes its slots, if they may be in use elsewhere. What a reader's had not taken of the
-    /// direct rings is in the mailbox no more, and is put there ([`HostInterface::put_unread`]).
+    /// A port is closed, or its client is gone: takes its slots, if they may be in use elsewhere. Each message that a
+    /// reader had not taken of the direct rings is in the mailbox no more, and is put there ([`HostInterface::put_unread`]).
     pub(super) fn leave_direct(&mut self, port: &mut Port) -> Unread {
         let Some(pair) = port.direct.pair.take() else { return Unread::NOTHING };
         // Unless the client is gone.
@@ -630,12 +631,12 @@ impl HostInterface {
         }
     }
 
-    /// What the writer put and no reader took, in order. The slots are the writer's until it names them as left.
+    /// The messages that the writer put and no reader took, in order. The slots are the writer's until it names them as left.
     fn take_unread(&mut self, pair: u32) -> Vec<Message> {
         let mut messages = Vec::new();
         for _ in 0..DIRECT_ENTRIES {
             let direct = self.directs.get_mut(pair as usize);
-            // What the writer put before it began lies in its ring to the core still.
+            // An entry that the writer put before it began lies in its ring to the core still.
             let Some(direct) = direct.filter(|direct| direct.stage != Stage::Offered) else { break };
             let Some(entry) = direct.forward.pop() else { break };
             // One that cannot be is the writer's own fault, or the reader's.

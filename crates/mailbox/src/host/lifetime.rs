@@ -681,7 +681,7 @@ impl HostInterface {
         delivered.into_iter().rev().for_each(|message| self.put_back(message));
     }
 
-    /// What a client has open under a number: the mailbox, for one side.
+    /// The mailbox that a client has open under a number, for one side.
     pub fn opened(&self, client: ClientKey, number: u16) -> Option<(MailboxKey, Side)> {
         let open = self.client(client)?.opened(number).ok()?;
         Some((open.mailbox, open.side))

@@ -41,7 +41,7 @@ impl Home {
     pub(crate) const HEAP: Home = Home { client: u16::MAX, port: u16::MAX, life: 0 };
 }
 
-/// What a message is, in one cache line.
+/// The area of a message, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Span {

@@ -161,7 +161,7 @@ pub(super) enum Taken {
     Signal(Signal),
     /// Where it called the core to direct rings.
     Calls(Calls),
-    /// What no client passes over its lane.
+    /// An entry that no client passes over its lane.
     Astray,
 }
 

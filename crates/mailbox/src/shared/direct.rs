@@ -84,7 +84,7 @@ impl<'a> DirectBlock<'a> {
         RingWriter::new(self.segment, self.at + DirectLayout::RETURNED, DIRECT_ENTRIES)
     }
 
-    /// What says whether the reader sleeps, and what says it of the writer.
+    /// The flag that says whether the reader sleeps, and that of the writer.
     pub(crate) fn flags(&self) -> Option<[SleepFlag; 2]> {
         let flag = |at: usize| {
             let words = Words::new(self.segment, self.at + at, 2)?;

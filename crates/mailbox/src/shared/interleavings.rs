@@ -537,8 +537,8 @@ fn calls_to_the_core_are_taken_with_what_was_done_before() {
     });
 }
 
-/// What the core, in place of a reader that left, finds in the ring before it and after the writer has learnt that it is wanted
-/// back: each message once, in order, and none stays where nobody looks.
+/// The entries that the core, in place of a reader that left, finds in the ring before it and after the writer has
+/// learnt that it is wanted back: each message once, in order, and none stays where nobody looks.
 #[test]
 fn a_writer_that_is_wanted_back_leaves_nothing_behind() {
     check(None, Some(3), |order| {

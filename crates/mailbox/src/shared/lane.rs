@@ -28,7 +28,7 @@ pub(crate) const LANE_WORDS: usize = 8;
 /// The port of an entry that is void: its port was closed before it was taken.
 const VOID: u16 = u16::MAX - 1;
 
-/// What the core is called for, at a port with direct rings.
+/// The reason for calling the core, at a port with direct rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
     /// The client at the other end sleeps, and has something to see.
@@ -166,8 +166,8 @@ impl CoreLane {
         true
     }
 
-    /// What was passed for a port that is closed is for nobody, if it was not taken; whoever sees it lets it go. Nor is what the client
-    /// called for there.
+    /// An entry that was passed for a port that is closed is for nobody, if it was not taken; whoever sees it lets it
+    /// go. Nor is what the client called for there.
     pub(crate) fn void(&mut self, port: u16) {
         for call in [Call::Wake, Call::Done] {
             self.words.word(call as usize).fetch_and(!bit_of(port), Ordering::Relaxed);

@@ -95,7 +95,7 @@ fn places(entries: &[RawDescriptor]) -> Vec<u32> {
     entries.iter().filter(|entry| entry.0 == GRANT).map(|entry| entry.4).collect()
 }
 
-/// What the writer has been granted since: no buffer that it has already.
+/// The slots that the writer has been granted since: no buffer that it has already.
 #[track_caller]
 fn assert_granted_apart(two: &mut Two) {
     let had = places(&two.granted);
@@ -105,7 +105,7 @@ fn assert_granted_apart(two: &mut Two) {
 }
 
 #[test]
-fn what_the_writer_has_in_hand_is_granted_to_nobody_whatever_the_reader_says() {
+fn slots_in_the_writer_s_hand_are_granted_to_nobody_whatever_the_reader_says() {
     // It drops what was never put.
     let mut two = Two::new();
     let of = two.granted[0];
@@ -158,7 +158,7 @@ fn read_all(two: &mut Two) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_a_reader_that_leaves_had_not_read_comes_where_it_belongs() {
+fn messages_that_a_leaving_reader_had_not_read_come_where_they_belong() {
     for (is_ended, is_killed) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut two = Two::new();
         let granted = two.granted.clone();
@@ -178,7 +178,7 @@ fn what_a_reader_that_leaves_had_not_read_comes_where_it_belongs() {
         }
         let mut due = vec![b"direct 1".to_vec(), b"direct 2".to_vec(), b"task 1".to_vec(), b"task 2".to_vec()];
         if is_killed {
-            // What it was handed died with it; a fifth comes behind.
+            // The messages that it was handed died with it; a fifth comes behind.
             two.world.host.detach(two.keys[1]);
             two.world.host.put_bytes(mailbox, b"task 3").unwrap();
             due.truncate(2);
@@ -207,7 +207,7 @@ fn what_a_reader_that_leaves_had_not_read_comes_where_it_belongs() {
 
 /// Delivered over the core before the direct rings, and not read either.
 #[test]
-fn what_came_before_direct_rings_stays_before_what_came_over_them() {
+fn messages_from_before_direct_rings_stay_before_those_that_came_over_them() {
     let mut two = Two::before(|world, writer, port, grant| {
         put(writer, port, grant, b"first");
         world.quiet_turn();
@@ -225,7 +225,7 @@ fn what_came_before_direct_rings_stays_before_what_came_over_them() {
 }
 
 #[test]
-fn what_was_with_a_reader_that_leaves_is_counted_at_once() {
+fn messages_with_a_leaving_reader_are_counted_at_once() {
     let mut two = Two::new();
     let granted = two.granted.clone();
     for grant in &granted[..3] {
@@ -248,7 +248,7 @@ fn what_was_with_a_reader_that_leaves_is_counted_at_once() {
 }
 
 #[test]
-fn what_the_reader_drops_goes_back_to_the_writer() {
+fn slots_that_the_reader_drops_go_back_to_the_writer() {
     let mut two = Two::new();
     let of = two.granted[0];
     let dropped = two.put(of, b"dropped");
@@ -266,7 +266,7 @@ fn what_the_reader_drops_goes_back_to_the_writer() {
 
 /// As messages in a mailbox that the core has: a slow reader of one keeps its writer from no other.
 #[test]
-fn what_a_writer_has_for_the_bound_of_direct_rings_leaves_it_its_quota() {
+fn slots_for_the_bound_of_direct_rings_leave_the_writer_its_quota() {
     // The session's buffers, those of two mailboxes, and not all that the bound of the one needs.
     let mut two = Two::with(&HostConfig { client_bytes: 1280 << 10, bound_messages: 1000, ..config() });
     let (mut granted, mut all) = (two.granted.clone(), 0);
@@ -289,7 +289,7 @@ fn what_a_writer_has_for_the_bound_of_direct_rings_leaves_it_its_quota() {
 }
 
 #[test]
-fn what_a_writer_that_left_has_in_direct_rings_counts_to_the_reader() {
+fn slots_of_a_writer_that_left_in_direct_rings_count_to_the_reader() {
     let mut two = Two::new();
     let granted = two.granted.clone();
     two.put(granted[0], b"left");
@@ -306,7 +306,7 @@ fn what_a_writer_that_left_has_in_direct_rings_counts_to_the_reader() {
 
 /// The mailbox goes back to the core, so that the writer gives the buffer up.
 #[test]
-fn what_the_reader_moves_on_keeps_its_bytes_until_all_have_given_it_up() {
+fn messages_that_the_reader_moves_on_keep_their_bytes_until_all_have_given_them_up() {
     let mut two = Two::new();
     two.world.create("next", Implementation::Rings, 8);
     let (to, _) = two.world.open(&mut two.reader, two.keys[1], "next", Side::Write);
@@ -340,8 +340,8 @@ fn what_the_reader_moves_on_keeps_its_bytes_until_all_have_given_it_up() {
 }
 
 #[test]
-fn what_one_end_cannot_have_ends_the_mailbox_for_it_and_nobody_is_detached() {
-    // What the reader was never given, as it may have been named by the writer.
+fn entries_that_one_end_cannot_have_end_the_mailbox_for_it_and_nobody_is_detached() {
+    // An area that the reader was never given, as it may have been named by the writer.
     for wrong in [(0, 1, 0, 1), (0, 0, 0, 5000), (9, 0, 0, 1)] {
         let mut two = Two::new();
         two.world.create("next", Implementation::Rings, 8);
@@ -410,9 +410,9 @@ fn markers_out_of_turn_end_their_client() {
 
 /// A writer that keeps the rules, step by step, and what it has.
 struct HonestWriter {
-    /// What it was granted and has not given up.
+    /// The slots that it was granted and has not given up.
     held: Vec<RawDescriptor>,
-    /// What it put over the direct rings: the core's once it is named as left.
+    /// The slots that it put over the direct rings: the core's once it is named as left.
     lent: Vec<RawDescriptor>,
     is_direct: bool,
 }

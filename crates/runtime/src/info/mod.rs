@@ -227,7 +227,7 @@ reports! {
         pub is_missing: bool,
         /// The conversions on the path; none if the format is accepted unchanged.
         pub steps: Vec<PathStep>,
-        /// What runs, in order: the steps, merged where possible.
+        /// The running parts, in order: the steps, merged where possible.
         pub parts: Vec<String>,
         /// Its estimated cost for a record, moved bytes included, in ns.
         pub ns_per_record: f64,

@@ -77,7 +77,7 @@ impl ManagerHandle {
         view.map(|view| Arc::clone(&view.contexts[at].1)).unwrap_or_default()
     }
 
-    /// What changed on the platform since the daemon's start.
+    /// The changes on the platform since the daemon's start.
     #[must_use]
     pub fn control(&self) -> ControlInfo {
         self.views.control()

@@ -87,7 +87,7 @@ pub(crate) struct Parts {
 pub(crate) struct Managers {
     io: Vec<IoHandle>,
     home: ContextIndex,
-    /// What need not be led anywhere any more, perhaps.
+    /// The flows that need not be led anywhere any more, perhaps.
     disconnected: BTreeSet<Flow>,
     catalog: CatalogHandle,
     overlay: Overlay,

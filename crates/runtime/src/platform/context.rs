@@ -41,7 +41,7 @@ struct Running {
     served: Served,
 }
 
-/// What a thread serves. It outlives the thread, so that another one can go on with it.
+/// The work of a thread. It outlives the thread, so that another one can go on with it.
 #[derive(Debug)]
 enum Served {
     CCores(Arc<CCores>),

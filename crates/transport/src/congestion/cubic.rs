@@ -8,7 +8,7 @@ pub(crate) const MIN_BYTES: u64 = 16_384;
 /// Its ceiling, in bytes; the receiver's credit is the tighter bound everywhere but on long fat paths.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
-/// What is left of the window after a loss (beta), in tenths.
+/// The rest of the window after a loss (beta), in tenths.
 const LEFT_TENTHS: u64 = 7;
 /// The line's growth in a round trip until it has regained what the loss took (alpha), in segments: 3 (1 - beta) / (1 + beta).
 const LINE: (u64, u64) = (9, 17);
@@ -44,7 +44,7 @@ struct Stage {
     prior_bytes: u64,
     /// How long it has lasted, but for the time when the window was not used up (RFC 9438, 5.8), in ns.
     lasted_ns: u64,
-    /// What Reno would have reached (`W_est`).
+    /// The growth of Reno (`W_est`).
     line: Growing,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Cubic {
     window: Growing,
     /// Slow start ends here.
     threshold_bytes: u64,
-    /// What a packet counts for, in bytes.
+    /// The share of a packet, in bytes.
     segment_bytes: u64,
     /// Where the last loss came, or somewhat lower if the window had shrunk since the one before (`W_max`), in bytes.
     plateau_bytes: u64,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_regained_before_the_next_loss_is_left_to_others() {
+    fn a_share_not_regained_before_the_next_loss_is_left_to_others() {
         let mut cubic = at(1000);
         cubic.lost();
         assert_eq!(cubic.plateau_bytes, 1000 * SEGMENT_BYTES);

@@ -13,21 +13,21 @@ const INITIAL_BYTES: u64 = 65_536;
 /// Paths whose shortest round trip is at least this long are paced, in ns. Shorter ones are a machine or a rack, where a timer would
 /// cost more than a burst does, and where a longer round trip shows a process that had to wait for its turn.
 const PACED_RTT_NS: u64 = 2_000_000;
-/// What may leave at once on a paced path, as time at its rate, in ns: as coarse as timers are.
+/// The burst that may leave at once on a paced path, as time at its rate, in ns: as coarse as timers are.
 const BURST_NS: u64 = 1_000_000;
 /// The same in packets, on a path so slow that it would be fewer: each burst costs a timer and an ack. RFC 9002 allows ten.
 const BURST_PACKETS: u64 = 4;
 /// How late a timer may come without loss of pace, in ns: what it is late by leaves at once as well, and a small queue must hold both.
 const LATE_NS: u64 = BURST_NS / 2;
 
-/// What decides.
+/// The controller that decides.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
     reason = "nearly every session has the large one, and an ack should not follow a pointer"
 )]
 enum Control {
-    /// What the path is found to take.
+    /// The found rate of the path.
     Cubic(Cubic, SlowStart),
     /// A rate in bytes a second: the path is known to take it, whatever is lost.
     Rate(u64),
@@ -67,10 +67,10 @@ impl Moment {
     }
 }
 
-/// What an ack says.
+/// The content of an ack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
-    /// What was acknowledged whose transmission came after the last decrease, in bytes.
+    /// The acknowledged bytes whose transmission came after the last decrease, in bytes.
     pub(crate) bytes: u64,
     /// The newest transmission that was acknowledged, and the number of the next.
     pub(crate) newest_tx: u64,
@@ -132,8 +132,8 @@ impl Congestion {
         self.clear_ns = self.clear_ns.max(at.now_ns.saturating_sub(LATE_NS)).saturating_add(takes_ns);
     }
 
-    /// What leaves in which time, in bytes and ns: more than the window in a round trip, so that it is the window that holds back; but
-    /// no more after a loss, so that the queue that overflowed drains.
+    /// The bytes that leave, and the time for them in ns: more than the window in a round trip, so that it is the window
+    /// that holds back; but no more after a loss, so that the queue that overflowed drains.
     fn pace(&self, rtt_ns: u64) -> (u64, u64) {
         match &self.control {
             Control::Cubic(window, _) if window.is_in_slow_start() => (window.bytes() * 2, rtt_ns),
@@ -198,8 +198,8 @@ impl Congestion {
         }
     }
 
-    /// What was lost, was lost while nothing came through for several time-outs: persistent congestion (RFC 9002, 7.6). What was sent
-    /// before transmission `next_tx` says nothing new.
+    /// Packets were lost while nothing came through for several time-outs: persistent congestion (RFC 9002, 7.6). A
+    /// packet sent before transmission `next_tx` says nothing new.
     pub(crate) fn collapsed(&mut self, next_tx: u64) {
         self.recovery_tx = next_tx;
         if let Control::Cubic(window, _) = &mut self.control {

@@ -10,7 +10,7 @@ const LONGER_NS: std::ops::RangeInclusive<u64> = 4_000_000..=16_000_000;
 const SAMPLES: u32 = 8;
 /// Round trips of slower growth, after which slow start ends.
 const SLOWER_ROUNDS: u32 = 5;
-/// What growth is divided by in them.
+/// The divisor of growth in them.
 const SLOWER: u64 = 4;
 
 /// How slow start goes on.

@@ -31,7 +31,7 @@ fn credit_bounds_what_is_sent_even_within_a_unit() {
     assert_eq!((released, sender.is_idle(), sender.backlog_bytes()), (vec![1], true, 0));
 }
 
-/// What leaves, as payloads with the numbers of their packets.
+/// The units that leave, as payloads with the numbers of their packets.
 fn sent_payloads(sender: &mut Sender<u32>) -> Vec<(u32, Range<u32>, u64)> {
     let mut sent = Vec::new();
     while let Some(t) = sender.poll() {
@@ -140,7 +140,7 @@ fn a_hole_is_sent_again_once() {
 }
 
 #[test]
-fn what_is_taken_back_is_sent_again() {
+fn withdrawn_packets_are_sent_again() {
     let mut sender = Sender::new(1472, 6);
     sender.enqueue(0, 6, 600, STREAM, true);
     send_all(&mut sender, 0);
@@ -181,7 +181,7 @@ fn after_one_round_trip(packets: u32, rtt_ns: u64) -> Sender<u32> {
 }
 
 #[test]
-fn what_one_packet_has_overtaken_is_lost_after_nine_eighths_of_a_round_trip() {
+fn a_packet_that_one_has_overtaken_is_lost_after_nine_eighths_of_a_round_trip() {
     const RTT_NS: u64 = 1_600_000;
     let mut sender = after_one_round_trip(4, RTT_NS);
     // Packets 1 to 4 are in flight; the third came, and only two were overtaken by too few.
@@ -300,7 +300,7 @@ fn only_the_newest_packet_measures_the_round_trip() {
 }
 
 #[test]
-fn what_is_lost_again_is_noticed_without_a_time_out() {
+fn packets_lost_again_are_noticed_without_a_time_out() {
     let mut sender = Sender::new(1472, 100);
     sender.enqueue(0, 5, 500, STREAM, true);
     send_all(&mut sender, 0);

@@ -37,7 +37,7 @@ fn packets_per_s(world: &mut World, from_ns: u64, to_ns: u64) -> f64 {
     (first(world) - before) as f64 / ((to_ns - from_ns) as f64 / 1e9)
 }
 
-/// What RFC 9438 gives in packets a second: its average window at this loss (section 5), or Reno's where that is larger.
+/// The packets a second by RFC 9438: its average window at this loss (section 5), or Reno's where that is larger.
 fn model(loss: f64, rtt_s: f64) -> f64 {
     const BETA: f64 = 0.7;
     let cubic = (0.4 * (3.0 + BETA) / (4.0 * (1.0 - BETA))).powf(0.25) * rtt_s.powf(0.75) / loss.powf(0.75);

@@ -189,7 +189,7 @@ fn long_messages_go_over_the_core_in_their_order() {
 
 /// It waits at one port, while a thread of its own may poll the other.
 #[test]
-fn who_waits_for_several_ports_sleeps_only_at_those_that_it_looks_at() {
+fn a_thread_that_waits_for_several_ports_sleeps_only_at_those_that_it_looks_at() {
     let (attachment, fake) = attach();
     let (mut reader, _port) = reader(&attachment, &fake);
     let mut other_port = fake.port(4);

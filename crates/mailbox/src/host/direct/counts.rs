@@ -11,7 +11,7 @@ use slab::Slab;
 /// The most that one pair of rings adds to the numbers of its mailbox, whatever its clients say.
 pub(super) const MOST_COUNTED: u64 = 1 << 40;
 
-/// What went over direct rings so far, as their clients say.
+/// The counts of direct rings so far, as their clients say.
 #[derive(Clone, Copy, Default)]
 pub(in crate::host) struct Passed {
     pub(in crate::host) puts: u64,
@@ -27,14 +27,14 @@ pub(in crate::host) struct Passed {
 }
 
 impl Direct {
-    /// What the mailbox does not count for itself.
+    /// The counts that the mailbox does not have itself.
     pub(in crate::host) fn passed(&self) -> Passed {
         let written = self.written();
         if self.is_folded {
             return Passed { waits: written.waits, ..Passed::default() };
         }
         let read = self.read();
-        // What the core took is counted where it went.
+        // A message that the core took is counted where it went.
         let puts = written.puts.saturating_sub(self.taken.0);
         let put_bytes = written.put_bytes.saturating_sub(self.taken.1);
         Passed {
@@ -47,14 +47,14 @@ impl Direct {
         }
     }
 
-    /// What the writer says that it did.
+    /// The writer's own counts.
     pub(super) fn written(&self) -> Passed {
         let said = |which| self.put.get(which).min(MOST_COUNTED);
         let (puts, put_bytes) = (said(DirectCounts::MESSAGES), said(DirectCounts::BYTES));
         Passed { puts, put_bytes, waits: said(DirectCounts::THIRD), ..Passed::default() }
     }
 
-    /// What the reader says that it did.
+    /// The reader's own counts.
     pub(super) fn read(&self) -> Passed {
         let said = |which| self.got.get(which).min(MOST_COUNTED);
         let gets = said(DirectCounts::MESSAGES) + self.dropped.0;
@@ -63,14 +63,14 @@ impl Direct {
     }
 }
 
-/// What went over a mailbox's direct rings, if it has any now.
+/// The counts of a mailbox's direct rings, if it has any now.
 pub(in crate::host) fn passed_of(directs: &Slab<Direct>, mailbox: &Mailbox) -> Passed {
     let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
     direct.map(Direct::passed).unwrap_or_default()
 }
 
 impl HostInterface {
-    /// Counts what a reader got over direct rings that it uses no more. What it had not ended went with it.
+    /// Counts what a reader got over direct rings that it uses no more. The messages that it had not ended went with it.
     pub(super) fn fold_direct(&mut self, pair: u32) {
         let Some(direct) = self.directs.get_mut(pair as usize) else { return };
         if std::mem::replace(&mut direct.is_folded, true) {
@@ -88,7 +88,7 @@ impl HostInterface {
         self.count_loss(mailbox, reason, handed.saturating_sub(gets).min(SLOTS as u64));
     }
 
-    /// What a side did over direct rings is its client's from here on: it uses them no more.
+    /// The counts of a side over direct rings are its client's from here on: it uses them no more.
     pub(super) fn count_side(&mut self, pair: u32, side: Side) {
         let Some(direct) = self.directs.get(pair as usize) else { return };
         match side {
@@ -108,7 +108,7 @@ impl HostInterface {
         }
     }
 
-    /// What went over a client's direct rings so far: as their writer, and as their reader.
+    /// The counts of a client's direct rings so far: as their writer, and as their reader.
     pub(in crate::host) fn passed_by(&self, client: &Client) -> [Passed; 2] {
         let mut sums = [Passed::default(); 2];
         for port in client.ports.iter().flatten() {
