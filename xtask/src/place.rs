@@ -51,22 +51,15 @@ impl CargoWorkspace {
         self.packages().find(|known| *known == name).or_else(|| self.packages().find(|known| *known == long))
     }
 
-    /// The programs of a package's integration tests, each to be run where and as `cargo test` does it. `selection` is that
-    /// `cargo test …`, whose programs are built where they are missing.
-    pub(crate) fn integration_tests(&self, package: &str, selection: &[&str]) -> Result<Vec<TestProgram>, String> {
-        let shown = selection.join(" ");
-        let out = self.cargo(selection).args(["--no-run", "--message-format", "json"]).output();
-        let out = out.map_err(|e| format!("cargo {shown} did not start: {e}"))?;
-        if !out.status.success() {
-            return Err(format!("cargo {shown} --no-run failed: {}", String::from_utf8_lossy(&out.stderr).trim()));
-        }
-        let manifest = self.metadata["packages"].as_array().into_iter().flatten();
+    /// The programs of a package's integration tests among those that `cargo test --no-run --message-format json` has named in
+    /// `messages`, each to be run where and as `cargo test` does it.
+    pub(crate) fn integration_tests(&self, package: &str, messages: &str) -> Result<Vec<TestProgram>, String> {
+        let packages = self.metadata["packages"].as_array().into_iter().flatten();
         let manifest =
-            manifest.filter(|known| known["name"] == package).find_map(|known| known["manifest_path"].as_str());
+            packages.filter(|known| known["name"] == package).find_map(|known| known["manifest_path"].as_str());
         let manifest = manifest.ok_or_else(|| format!("the workspace has no package `{package}`"))?;
         let folder = Path::new(manifest).parent().ok_or_else(|| format!("{manifest} is in no folder"))?;
-        let messages = out.stdout.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
-        let artifacts = messages.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let tests = artifacts.filter(|made| made["manifest_path"] == manifest && made["target"]["kind"][0] == "test");
         let programs: Vec<TestProgram> = tests
             .filter_map(|made| {
@@ -75,7 +68,7 @@ impl CargoWorkspace {
                 Some(TestProgram { name: made["target"]["name"].as_str()?.to_owned(), command })
             })
             .collect();
-        if programs.is_empty() { Err(format!("cargo {shown} built no test of `{package}`")) } else { Ok(programs) }
+        if programs.is_empty() { Err(format!("cargo named no test program of `{package}`")) } else { Ok(programs) }
     }
 
     /// A path as it reads from the root, for messages.

@@ -126,13 +126,20 @@ fn one(steps: &mut Steps<'_>, krate: &str, quick: bool, filter: &[OsString]) {
 /// A crate's tests over real sockets once more, with daemons that have three I/O contexts: the programs that the step before has
 /// built with this `cargo test …`. Cargo is not asked to run them: for fewer targets it compiles the dependencies in another way.
 fn three_contexts(steps: &mut Steps<'_>, krate: &str, selection: &[&str]) {
-    let programs = match steps.place.integration_tests(krate, selection) {
+    let name = format!("with three I/O contexts: {krate}");
+    let mut list = steps.place.cargo(selection);
+    list.args(["--no-run", "--message-format", "json"]);
+    let programs = steps.call(&name, list).and_then(|call| match call.ok() {
+        true => steps.place.integration_tests(krate, &call.output()),
+        false => Err(call.report(steps.place)),
+    });
+    let programs = match programs {
         Ok(programs) => programs,
-        Err(why) => return steps.step(&format!("with three I/O contexts: {krate}"), |_| Outcome::Failed(why)),
+        Err(why) => return steps.step(&name, |_| Outcome::Failed(why)),
     };
     for mut program in programs {
         program.command.env("CROSSDOCK_TEST_IO_CONTEXTS", "3").env(THOROUGH, "1");
-        cargo_test(steps, &format!("with three I/O contexts: {krate} {}", program.name), program.command);
+        cargo_test(steps, &format!("{name} {}", program.name), program.command);
     }
 }
 

@@ -227,7 +227,7 @@ pub(super) fn sink(addr: &str, cpu: usize) -> Result<(), Error> {
         }
     }
     say(&json!({"messages": messages, "sum": sum}));
-    Ok(())
+    wait_for_go()
 }
 
 /// Allocates a sync (the same place again each time), has the core write it, reads it.

@@ -291,7 +291,9 @@ impl ReaderLink {
     #[cold]
     pub(crate) fn is_done(&self, dropped: u32) -> bool {
         let dropped = dropped.wrapping_sub(self.dropped_before);
-        self.is_over && !self.forward.is_ready() && self.forward.position() == self.gets + u64::from(dropped)
+        // `dropped` wraps.
+        let gone = (self.gets as u32).wrapping_add(dropped);
+        self.is_over && !self.forward.is_ready() && self.forward.position() as u32 == gone
     }
 }
 

@@ -191,8 +191,10 @@ impl Granted {
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, len: u32) -> &mut [u8] {
         // SAFETY: as in `capacity`. The range was checked to lie in the shared segment, which is mapped to be written, for as long as
-        // the table is kept; a slot is handed out once, so this value, borrowed mutably, is the only way to it.
-        // Nor does the daemon grant the buffer to others before this process gives the slot up: see `host::direct`.
+        // the table is kept; a slot is handed out once, so this value, borrowed mutably, is the only way to it that this process
+        // or the daemon makes: that grants the buffer to others only after this process has given the slot up (`host::direct`).
+        // Over direct rings another process of the domain can name these bytes as a message's: it is trusted not to, as it is
+        // trusted not to write to them (the module's page).
         unsafe {
             let slip = &*self.0.as_ref().slip.get();
             std::slice::from_raw_parts_mut(slip.data.as_ptr(), slip.len.min(len) as usize)
@@ -367,7 +369,8 @@ impl HeldMut {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let slip = self.0.slip();
         // SAFETY: as in `Held::bytes`; only `Granted::hold` makes a `HeldMut`, so the range is in the shared segment, which is
-        // mapped to be written; a slot is handed out once, so this value, borrowed mutably, is the only way to it.
+        // mapped to be written; a slot is handed out once, so this value, borrowed mutably, is the only way to it (but see
+        // `Granted::bytes_mut` on direct rings).
         unsafe { std::slice::from_raw_parts_mut(slip.data.as_ptr(), slip.len as usize) }
     }
 

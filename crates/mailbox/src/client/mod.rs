@@ -13,7 +13,8 @@
 //!
 //! **Trust.** A [`Put`] and a [`Message`] of a mailbox are bytes of the protection domain's shared segment, in place. The
 //! processes of a domain are declared to trust one another: one that breaks the rules can change bytes that another one is
-//! reading, and a program that parses them while they change is in the same danger as one whose own thread did it. A
+//! reading, and a program that parses them while they change is in the same danger as one whose own thread did it. Over
+//! direct rings such a process can also name bytes as a message that this one is writing in a [`Put`]. A
 //! message from another domain or from the network lies in a segment that no client can write. The daemon trusts nobody.
 //!
 //! **The return of a slot.** Ending a put or a get gives the slot back through its port. Dropping a [`Put`] or

@@ -127,8 +127,8 @@ pub(super) fn is_full(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
 #[cold]
 fn is_full_directly(directs: &Slab<Direct>, mailbox: &Mailbox) -> bool {
     let direct = mailbox.direct.and_then(|pair| directs.get(pair as usize));
-    // Others that wait for room would not learn of it. The rest in them is soon gone.
-    let Some(direct) = direct.filter(|direct| !direct.is_recalled) else { return false };
+    // Others that wait for room would not learn of it: nothing more comes over these, and the rest in them is soon gone.
+    let Some(direct) = direct.filter(|direct| !direct.is_recalled && !direct.is_ended) else { return false };
     let passed = direct.passed();
     mailbox.depth.saturating_add(passed.depth) >= mailbox.bound_messages
         || mailbox.bytes.saturating_add(passed.bytes) >= mailbox.bound_bytes
@@ -486,15 +486,24 @@ impl HostInterface {
     /// The reader has ended all that it got over direct rings that are over.
     fn take_done(&mut self, client: u32, port: u16) {
         let key = PortKey { client, port };
+        // Not for a call that has no reason: what follows may take all that the rings hold.
+        if self.over_for(key).is_none() {
+            return;
+        }
         // A message that it moved on or dropped before lies in its rings to the core.
         self.finish_ring(client, port);
         self.finish_ring(client, SIGNALS);
-        let Some(pair) = self.clients.port_at(key).and_then(|port| port.direct.pair) else { return };
-        let is_over = |direct: &Direct| direct.reader == key && direct.is_ended && direct.stage == Stage::On;
-        if self.directs.get(pair as usize).is_some_and(is_over) {
+        if let Some(pair) = self.over_for(key) {
             self.count_side(pair, Side::Read);
             self.finish_direct(pair);
         }
+    }
+
+    /// The direct rings of a reader's port that are over, and that it has not called done.
+    fn over_for(&self, key: PortKey) -> Option<u32> {
+        let pair = self.clients.at(key.client)?.ports.get(usize::from(key.port))?.as_deref()?.direct.pair?;
+        let is_over = |direct: &&Direct| direct.reader == key && direct.is_ended && direct.stage == Stage::On;
+        self.directs.get(pair as usize).filter(is_over).map(|_| pair)
     }
 
     /// Wants the writer of a mailbox back on its ring to the core, with the reader still there: from here on messages come to the

@@ -22,8 +22,6 @@ struct Slot {
     state: State,
     /// Counts the slot's lives, so that a descriptor of an earlier one is found out.
     generation: u16,
-    /// Whether a message of its granted buffer exists already: see [`Slots::share`].
-    is_shared: bool,
     /// How many messages were delivered before this one.
     order: u32,
     /// The buffer, as a message that covers what was handed out; none in an empty slot.
@@ -77,7 +75,7 @@ pub(crate) struct Given {
 impl Slots {
     /// `count` slots, whose generations start at `generation`.
     pub(crate) fn new(count: u16, generation: u16) -> Slots {
-        let slot = || Slot { state: State::Empty, generation, is_shared: false, order: 0, message: None };
+        let slot = || Slot { state: State::Empty, generation, order: 0, message: None };
         Slots {
             slots: std::iter::repeat_with(slot).take(count.into()).collect(),
             empty: (0..count).rev().collect(),
@@ -126,7 +124,6 @@ impl Slots {
         let Span { start: offset, len, first, end, .. } = *message.0;
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = state;
-        slot.is_shared = false;
         slot.message = Some(message);
         self.bytes += u64::from(end - first);
         Ok(Descriptor { op: 0, slot: number, generation: slot.generation, target: 0, offset, len })
@@ -203,14 +200,15 @@ impl Slots {
     /// As [`Slots::take`]; or it holds no buffer to write to, or was shared before.
     pub(crate) fn share(&mut self, from: &Descriptor) -> Result<Span, ProtocolViolation> {
         let slot = self.slots.get_mut(from.slot as usize).ok_or(ProtocolViolation::NoSlot(from.slot))?;
-        let held = slot.message.as_ref().filter(|_| slot.generation == from.generation && !slot.is_shared);
-        let span = *held.filter(|_| slot.state == State::Granted).ok_or(ProtocolViolation::NotHeld(from.slot))?.0;
+        let is_meant = slot.generation == from.generation && slot.state == State::Granted;
+        let held = slot.message.as_mut().filter(|message| is_meant && !message.0.is_shared);
+        let span = &mut *held.ok_or(ProtocolViolation::NotHeld(from.slot))?.0;
         let end = u64::from(from.offset) + u64::from(from.len);
         if from.offset < span.first || end > u64::from(span.end) {
             return Err(ProtocolViolation::Outside { slot: from.slot, offset: from.offset, len: from.len });
         }
-        slot.is_shared = true;
-        Ok(Span { start: from.offset, len: from.len, ..span })
+        span.is_shared = true;
+        Ok(Span { start: from.offset, len: from.len, ..*span })
     }
 
     /// Messages that were ever delivered.
