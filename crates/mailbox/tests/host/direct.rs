@@ -599,3 +599,21 @@ proptest! {
         prop_assert_eq!(two.world.in_use(), (0, 0));
     }
 }
+
+/// Its reader ends them without a word to the core, which would leave the next writer waiting.
+#[test]
+fn messages_of_a_writer_that_left_keep_no_other_from_writing() {
+    let mut two = Two::with(&HostConfig { bound_messages: 2, ..config() });
+    for (of, text) in two.granted.clone().into_iter().zip([b"one", b"two"]) {
+        two.put(of, text);
+    }
+    assert_eq!(two.put, 2);
+    two.world.host.close(two.keys[0], two.numbers[0]).unwrap();
+    let (mut next, key) = two.world.attach(0);
+    let (_, port) = two.world.open(&mut next, key, "m", Side::Write);
+    two.world.quiet_turn();
+    let came = next.pop(port).map(|entry| entry.0);
+    assert_eq!(came, Some(GRANT));
+    two.world.host.detach(key);
+    two.end();
+}
