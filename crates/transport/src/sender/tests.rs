@@ -357,3 +357,41 @@ fn a_long_path_is_sent_to_at_a_pace() {
     assert_eq!(sender.stats().timeouts, 0);
     assert!(now_ns < 40_000_000, "a window takes no longer than a round trip: {now_ns}");
 }
+
+#[test]
+fn the_window_of_a_long_path_does_not_outgrow_its_use() {
+    const RTT_NS: u64 = 50_000_000;
+    const PACKET_BYTES: u64 = 1400;
+    let mut sender = Sender::new(1472, 1 << 20);
+    // Each ack comes a round trip after its packets: until when everything below a number has arrived.
+    let (mut acks, mut now_ns, mut acked) = (VecDeque::new(), 0, 0);
+    let mut run = |sender: &mut Sender<u32>, until_ns: u64, acks_come: bool| {
+        let mut sent_bytes = 0;
+        while now_ns < until_ns {
+            let sent = send_all(sender, now_ns).len() as u64;
+            sent_bytes += sent * PACKET_BYTES;
+            if sent > 0 {
+                acks.push_back((now_ns + RTT_NS, sender.stats().packets));
+            }
+            let next_ack = acks.front().copied().filter(|_| acks_come);
+            now_ns = next_ack.map(|ack| ack.0).into_iter().chain(sender.deadline_ns()).min().unwrap_or(until_ns);
+            now_ns = now_ns.min(until_ns);
+            if let Some((_, packets)) = next_ack.filter(|ack| ack.0 <= now_ns) {
+                acks.pop_front();
+                acked = packets;
+                sender.on_ack(&Ack::new(acked, 1 << 20), now_ns, |_| {}).unwrap();
+            }
+            sender.on_timer(now_ns);
+        }
+        sent_bytes
+    };
+    // A unit of 64 packets in each round trip, all of it at once: 90 KB.
+    for round in 1..=200 {
+        sender.enqueue(0, 64, 64 * PACKET_BYTES, STREAM, true);
+        run(&mut sender, round * RTT_NS, true);
+    }
+    (0..100).for_each(|unit| sender.enqueue(unit, 64, 64 * PACKET_BYTES, STREAM, true));
+    let burst_bytes = run(&mut sender, 201 * RTT_NS - 1, false);
+    assert!((80_000..250_000).contains(&burst_bytes), "{burst_bytes} bytes leave before an ack");
+    assert_eq!((sender.stats().resent, sender.stats().timeouts), (0, 0));
+}
