@@ -395,3 +395,27 @@ fn the_window_of_a_long_path_does_not_outgrow_its_use() {
     assert!((80_000..250_000).contains(&burst_bytes), "{burst_bytes} bytes leave before an ack");
     assert_eq!((sender.stats().resent, sender.stats().timeouts), (0, 0));
 }
+
+#[test]
+fn an_ack_that_comes_after_its_probe_withdraws_no_decrease() {
+    const RTT_NS: u64 = 1_000_000;
+    let mut sender = after_one_round_trip(10, RTT_NS);
+    // Packet 1 of 1 to 10 is lost indeed, and the window shrinks.
+    let mut now_ns = 2 * RTT_NS;
+    sender.on_ack(&Ack::new(1, 1000).with_ranges([2..11]), now_ns, |_| {}).unwrap();
+    assert_eq!(send_all(&mut sender, now_ns), [(1, true)]);
+    now_ns += RTT_NS;
+    sender.on_ack(&Ack::new(11, 1000), now_ns, |_| {}).unwrap();
+    assert!(sender.is_idle());
+    // The peer is slow to answer, so two packets of the next unit are sent again although they have arrived.
+    sender.enqueue(1, 4, 4000, STREAM, true);
+    send_all(&mut sender, now_ns);
+    now_ns = sender.deadline_ns().unwrap();
+    sender.on_timer(now_ns);
+    assert_eq!(send_all(&mut sender, now_ns), [(11, true), (12, true)]);
+    sender.on_ack(&Ack::new(12, 1000).with_ranges([13..14]), now_ns + 1000, |_| {}).unwrap();
+    sender.on_ack(&Ack::new(15, 1000), now_ns + 2000, |_| {}).unwrap();
+    assert!(sender.is_idle());
+    sender.enqueue(2, 64, 64_000, STREAM, true);
+    assert_eq!(send_all(&mut sender, now_ns + 2000).len(), 65_536 * 7 / 10 / 1000, "a window after a loss");
+}
