@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use values::{
     allowed, auto_or_attach, auto_or_packet, domains, none_or_cpu, none_or_mbit, none_or_nice, off_or_path,
-    perhaps_name, within,
+    perhaps_name, within, zero_or_rate,
 };
 
 /// Settings of a context. The bounds add up to its memory: all buffers (`buffer_bytes`), a few KiB a session for what
@@ -33,9 +33,9 @@ pub struct ContextConfig {
     /// Credit of a session: bytes that a publisher may send ahead.
     #[serde(deserialize_with = "within::<_, u32, 16_384, 1_073_741_824>")]
     pub window_bytes: u32,
-    /// The rate at which each session over the network is sent to, in bytes a second, whatever is lost; 0: what congestion control
-    /// finds.
-    #[serde(deserialize_with = "within::<_, u64, 0, 1_000_000_000_000>")]
+    /// The rate at which each session over the network is sent to, in bytes a second, whatever is lost: 10,000 or more; 0: what
+    /// congestion control finds.
+    #[serde(deserialize_with = "zero_or_rate")]
     pub pace_bytes_per_s: u64,
     /// Bound on sessions.
     #[serde(deserialize_with = "within::<_, u32, 1, 65_536>")]
@@ -448,6 +448,7 @@ impl Default for ContextConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::de::value::{self, MapDeserializer};
 
     #[test]
     fn contexts_are_named_by_kind_and_number_past_the_names_that_were_given() {
@@ -470,6 +471,21 @@ mod tests {
         assert_eq!(names(&config).map(|names| names.last().cloned()), Ok(Some("g-core-62".to_owned())));
         config.platform.contexts.push(context(None, c));
         assert!(names(&config).is_err_and(|why| why.contains("the bound is 63")));
+    }
+
+    #[test]
+    fn a_stated_rate_is_none_or_enough_for_several_packets() {
+        let rate = |rate: i64| {
+            let keys = MapDeserializer::<_, value::Error>::new([("pace_bytes_per_s", rate)].into_iter());
+            ContextConfig::deserialize(keys).map(|config| config.pace_bytes_per_s).map_err(|why| why.to_string())
+        };
+        for accepted in [0, 10_000, 20_000_000, 1_000_000_000_000] {
+            assert_eq!(rate(accepted), Ok(accepted.cast_unsigned()));
+        }
+        for refused in [-1, 1, 9_999, 1_000_000_000_001] {
+            let why = rate(refused).unwrap_err();
+            assert!(why.contains("expected 0 or an integer from 10000 to 1000000000000"), "{refused}: {why}");
+        }
     }
 
     #[test]

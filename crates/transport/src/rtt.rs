@@ -29,19 +29,19 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Takes a sample; `ack_delay_ns` is what the peer says it held the ack back.
+    /// Takes a sample; `ack_delay_ns` is the time for which the peer says that it delayed the ack.
     ///
-    /// A peer that overstates its delay makes the estimate short, and gets what it has got already sent again: that is its own
-    /// bandwidth, which the congestion window bounds.
+    /// The delay cannot bring the estimate below the shortest round trip, from which no more than [`MAX_ACK_DELAY_NS`] is subtracted
+    /// (RFC 9002, 5.3). A peer that overstates its delay makes the estimate short by that much, and a long path stays paced.
     pub(crate) fn sample(&mut self, measured_ns: u64, ack_delay_ns: u64) {
-        let net_ns = measured_ns.saturating_sub(ack_delay_ns);
+        let least_ns = measured_ns.saturating_sub(ack_delay_ns.min(MAX_ACK_DELAY_NS));
+        self.minimum_ns = if self.sampled { self.minimum_ns.min(least_ns) } else { least_ns };
+        let net_ns = measured_ns.saturating_sub(ack_delay_ns).max(self.minimum_ns);
         self.latest_ns = net_ns;
         if !self.sampled {
-            (self.smoothed_ns, self.variation_ns, self.minimum_ns) = (measured_ns, measured_ns / 2, net_ns);
-            self.sampled = true;
+            (self.smoothed_ns, self.variation_ns, self.sampled) = (measured_ns, measured_ns / 2, true);
             return;
         }
-        self.minimum_ns = self.minimum_ns.min(net_ns);
         self.variation_ns = (3 * (self.variation_ns / 4)).saturating_add(self.smoothed_ns.abs_diff(net_ns) / 4);
         self.smoothed_ns = (7 * (self.smoothed_ns / 8)).saturating_add(net_ns / 8);
     }
@@ -136,6 +136,33 @@ mod tests {
         }
         assert!(rtt.smoothed_ns().abs_diff(60_000_000) < 100);
         assert!(rtt.pto_ns(0) > 60_000_000 + 2 * MAX_ACK_DELAY_NS);
+    }
+
+    #[test]
+    fn an_overstated_delay_shortens_the_estimate_by_the_allowed_delay_at_most() {
+        const RTT_NS: u64 = 50_000_000;
+        for first_delay_ns in [0, RTT_NS, u64::MAX] {
+            let mut rtt = Rtt::default();
+            rtt.sample(RTT_NS, first_delay_ns);
+            for delay_ns in [RTT_NS - 1, RTT_NS, u64::MAX].repeat(100) {
+                rtt.sample(RTT_NS, delay_ns);
+            }
+            let least_ns = RTT_NS - MAX_ACK_DELAY_NS;
+            assert_eq!((rtt.minimum_ns(), rtt.latest_ns()), (least_ns, least_ns));
+            assert!(rtt.smoothed_ns().abs_diff(least_ns) < 100, "{}", rtt.smoothed_ns());
+        }
+    }
+
+    #[test]
+    fn a_short_path_is_known_as_such_although_its_acks_are_delayed() {
+        const RTT_NS: u64 = 50_000;
+        let mut rtt = Rtt::default();
+        (0..100).for_each(|_| rtt.sample(RTT_NS + MAX_ACK_DELAY_NS, MAX_ACK_DELAY_NS));
+        assert_eq!(rtt.minimum_ns(), RTT_NS);
+        assert!(rtt.smoothed_ns().abs_diff(RTT_NS) < 100, "{}", rtt.smoothed_ns());
+        // The ack that was sent first is lost, and the next one comes after a second; the path is as short as before.
+        rtt.sample(RTT_NS - 1000 + 1_000_000_000, 1_000_000_000);
+        assert_eq!((rtt.minimum_ns(), rtt.latest_ns()), (RTT_NS, RTT_NS));
     }
 
     #[test]

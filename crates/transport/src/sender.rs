@@ -70,7 +70,7 @@ pub struct SenderStats {
 struct AckOutcome {
     /// Whether anything was acknowledged for the first time.
     any: bool,
-    /// How many packets of it had counted as lost by mistake.
+    /// How many packets of it the congestion control had counted as lost by mistake.
     late_packets: u64,
     /// Whether some of it was within the time-out.
     in_time: bool,
@@ -446,7 +446,7 @@ impl<P> Sender<P> {
             unit.lost &= !fresh;
             outcome.any = true;
             let late = unit.late(fresh, now_ns, self.rtt.minimum_ns() / 4);
-            outcome.late_packets += u64::from((given_up | late).count_ones());
+            outcome.late_packets += u64::from(((given_up | late) & unit.counted).count_ones());
             let old = recovery_tx.checked_sub(1).map_or(0, |tx| unit.sent_up_to(fresh, tx));
             outcome.bytes += u64::from((fresh & !old).count_ones()) * unit.packet_bytes;
             let again = fresh & unit.again;
@@ -488,6 +488,7 @@ impl<P> Sender<P> {
         if packet != 0 {
             self.lost_units += usize::from(unit.lost == 0);
             unit.acked &= !packet;
+            unit.counted &= !packet;
             unit.lost |= packet;
         }
     }
@@ -514,6 +515,7 @@ impl<P> Sender<P> {
             if lost != 0 {
                 self.lost_units += usize::from(unit.lost == 0);
                 unit.lost |= lost;
+                unit.counted |= lost;
                 self.flight_bytes -= u64::from(lost.count_ones()) * unit.packet_bytes;
                 newest_lost = newest_lost.max(Some(unit.newest_tx(lost)));
                 lost_packets += u64::from(lost.count_ones());
@@ -559,6 +561,7 @@ impl<P> Sender<P> {
             let start = outstanding.trailing_zeros();
             let again = outstanding & mask(start + PROBE_PACKETS) & !mask(start);
             unit.lost = again;
+            unit.counted &= !again;
             self.lost_units += 1;
             self.flight_bytes -= u64::from(again.count_ones()) * unit.packet_bytes;
         }

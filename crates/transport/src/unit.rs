@@ -44,6 +44,7 @@ impl<P> Queued<P> {
             acked: 0,
             lost: 0,
             again: 0,
+            counted: 0,
             first_tx: u64::MAX,
             resends: Vec::new(),
         }
@@ -75,6 +76,8 @@ pub(crate) struct Unit<P> {
     pub(crate) lost: u64,
     /// Bit i: packet i was sent again.
     pub(crate) again: u64,
+    /// Bit i: packet i was sent again because it counts as lost with the congestion control, and not as a probe since.
+    pub(crate) counted: u64,
     /// Packet i was sent as transmission `first_tx + i`, unless `resends` has another for it.
     pub(crate) first_tx: u64,
     /// The last transmission of each packet, once one was sent again: its number, and when it was. Empty until then.

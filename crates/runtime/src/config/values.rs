@@ -38,6 +38,17 @@ where
     within::<D, T, LEAST, MOST>(deserializer).map(Some)
 }
 
+/// The rate of a session in bytes a second: 0 for none, or enough for several packets, so that no session stalls.
+///
+/// # Errors
+/// It is something else; the text says what is expected.
+pub fn zero_or_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match Scalar::deserialize(deserializer)? {
+        Scalar::Number(rate @ (0 | 10_000..=1_000_000_000_000)) => u64::try_from(rate).map_err(de::Error::custom),
+        _ => Err(de::Error::custom("expected 0 or an integer from 10000 to 1000000000000")),
+    }
+}
+
 /// The size of a packet in bytes; none for `auto`.
 ///
 /// # Errors

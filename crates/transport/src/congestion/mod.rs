@@ -43,7 +43,8 @@ pub(crate) struct Congestion {
     lost_packets: u64,
     /// Whether nothing has been acknowledged that was sent after it.
     recovers: bool,
-    /// Whether the window held something back since the last ack: one that is not used up does not grow.
+    /// Whether the window held something back since the last ack, or the pace while it was at least half full: one that is not
+    /// used up does not grow.
     limited: bool,
     /// When the path is clear of what was sent, at the pace that holds, in ns.
     clear_ns: u64,
@@ -112,6 +113,7 @@ impl Congestion {
         } else {
             u32::from(at.flight_bytes == 0).min(wanted)
         };
+        self.limited |= admitted < wanted;
         if admitted > 0 && (at.is_paced() || matches!(self.control, Control::Rate(_))) {
             if at.now_ns < self.clear_ns {
                 self.held_until_ns = Some(self.clear_ns);
@@ -120,8 +122,9 @@ impl Congestion {
             let (pace_bytes, in_ns) = self.pace(at.rtt_ns);
             let burst = pace_bytes.saturating_mul(BURST_NS) / in_ns / packet_bytes;
             admitted = admitted.min(u32::try_from(burst.max(BURST_PACKETS)).unwrap_or(u32::MAX));
+            // Without the pace the window would be used up soon (RFC 9002, 7.8); one that is half empty may never be.
+            self.limited |= admitted < wanted && at.flight_bytes >= window_bytes / 2;
         }
-        self.limited |= admitted < wanted;
         admitted
     }
 

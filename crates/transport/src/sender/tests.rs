@@ -357,3 +357,65 @@ fn a_long_path_is_sent_to_at_a_pace() {
     assert_eq!(sender.stats().timeouts, 0);
     assert!(now_ns < 40_000_000, "a window takes no longer than a round trip: {now_ns}");
 }
+
+#[test]
+fn the_window_of_a_long_path_does_not_outgrow_its_use() {
+    const RTT_NS: u64 = 50_000_000;
+    const PACKET_BYTES: u64 = 1400;
+    let mut sender = Sender::new(1472, 1 << 20);
+    // Each ack comes a round trip after its packets: until when everything below a number has arrived.
+    let (mut acks, mut now_ns, mut acked) = (VecDeque::new(), 0, 0);
+    let mut run = |sender: &mut Sender<u32>, until_ns: u64, acks_come: bool| {
+        let mut sent_bytes = 0;
+        while now_ns < until_ns {
+            let sent = send_all(sender, now_ns).len() as u64;
+            sent_bytes += sent * PACKET_BYTES;
+            if sent > 0 {
+                acks.push_back((now_ns + RTT_NS, sender.stats().packets));
+            }
+            let next_ack = acks.front().copied().filter(|_| acks_come);
+            now_ns = next_ack.map(|ack| ack.0).into_iter().chain(sender.deadline_ns()).min().unwrap_or(until_ns);
+            now_ns = now_ns.min(until_ns);
+            if let Some((_, packets)) = next_ack.filter(|ack| ack.0 <= now_ns) {
+                acks.pop_front();
+                acked = packets;
+                sender.on_ack(&Ack::new(acked, 1 << 20), now_ns, |_| {}).unwrap();
+            }
+            sender.on_timer(now_ns);
+        }
+        sent_bytes
+    };
+    // A unit of 64 packets in each round trip, all of it at once: 90 KB.
+    for round in 1..=200 {
+        sender.enqueue(0, 64, 64 * PACKET_BYTES, STREAM, true);
+        run(&mut sender, round * RTT_NS, true);
+    }
+    (0..100).for_each(|unit| sender.enqueue(unit, 64, 64 * PACKET_BYTES, STREAM, true));
+    let burst_bytes = run(&mut sender, 201 * RTT_NS - 1, false);
+    assert!((80_000..250_000).contains(&burst_bytes), "{burst_bytes} bytes leave before an ack");
+    assert_eq!((sender.stats().resent, sender.stats().timeouts), (0, 0));
+}
+
+#[test]
+fn an_ack_that_comes_after_its_probe_withdraws_no_decrease() {
+    const RTT_NS: u64 = 1_000_000;
+    let mut sender = after_one_round_trip(10, RTT_NS);
+    // Packet 1 of 1 to 10 is lost indeed, and the window shrinks.
+    let mut now_ns = 2 * RTT_NS;
+    sender.on_ack(&Ack::new(1, 1000).with_ranges([2..11]), now_ns, |_| {}).unwrap();
+    assert_eq!(send_all(&mut sender, now_ns), [(1, true)]);
+    now_ns += RTT_NS;
+    sender.on_ack(&Ack::new(11, 1000), now_ns, |_| {}).unwrap();
+    assert!(sender.is_idle());
+    // The peer is slow to answer, so two packets of the next unit are sent again although they have arrived.
+    sender.enqueue(1, 4, 4000, STREAM, true);
+    send_all(&mut sender, now_ns);
+    now_ns = sender.deadline_ns().unwrap();
+    sender.on_timer(now_ns);
+    assert_eq!(send_all(&mut sender, now_ns), [(11, true), (12, true)]);
+    sender.on_ack(&Ack::new(12, 1000).with_ranges([13..14]), now_ns + 1000, |_| {}).unwrap();
+    sender.on_ack(&Ack::new(15, 1000), now_ns + 2000, |_| {}).unwrap();
+    assert!(sender.is_idle());
+    sender.enqueue(2, 64, 64_000, STREAM, true);
+    assert_eq!(send_all(&mut sender, now_ns + 2000).len(), 65_536 * 7 / 10 / 1000, "a window after a loss");
+}

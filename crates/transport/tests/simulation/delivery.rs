@@ -6,7 +6,8 @@ use crate::world::World;
 use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
-use crossdock_transport::{Follows, Limits, MAX_SUPER_BYTES, TrafficClass};
+use crossdock_transport::header::walk;
+use crossdock_transport::{Follows, HEADER_BYTES, Limits, MAX_SUPER_BYTES, TrafficClass, VERSION};
 
 /// Spoils a datagram as far as the header shows it. A bit that flips deeper down is for UDP's checksum to find: packets
 /// have none of their own.
@@ -14,7 +15,7 @@ fn spoil_header(rng: &mut Rng, bytes: &mut Vec<u8>) {
     match rng.u8(..4) {
         0 => bytes[0] ^= 1 << rng.u8(..8),
         // An unknown kind: a flip lower down makes another kind that is known.
-        1 => bytes[1] ^= 8 << rng.u8(..5),
+        1 => bytes[1] ^= 16 << rng.u8(..4),
         // A claim of 32 KiB and more, which no packet here has.
         2 => bytes[3] |= 0x80,
         _ => {
@@ -80,29 +81,58 @@ fn patience_ns(world: &World, links: [&Link; 2]) -> u64 {
     20 * SECOND + packets * 4 * (round_trip_ns + 50 * MS)
 }
 
+/// Runs the world of `seed` to its end.
+fn every_message_arrives(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let (up, down) = (any_link(&mut rng), any_link(&mut rng));
+    let mut world = any_world(seed);
+    world.finish(patience_ns(&world, [&up, &down]));
+    world.settle();
+    let (up, down) = world.links();
+    for (host, path) in [(&world.client, down), (&world.server, up)] {
+        assert_eq!(host.counters.beyond, 0, "credit was exceeded: {}", world.report());
+        assert_eq!(host.counters.refused_total(), path.corrupted, "{}", world.report());
+        assert_eq!(host.counters.senseless, 0, "{}", world.report());
+        let peer = host.peer();
+        assert!(peer.dead_ns.is_none() && peer.closed.is_none(), "{}", world.report());
+        assert_eq!((peer.session.receiver.held(), peer.sink.waiting_units), (0, 0), "{}", world.report());
+        assert_eq!(peer.session.sender.backlog_bytes(), 0, "{}", world.report());
+        let other = if host.address == world.client.address { &world.server } else { &world.client };
+        let taken = other.peer().session.receiver.delivered();
+        assert_eq!(peer.session.sender.spent(), taken, "both sides count alike: {}", world.report());
+        let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
+        assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
+    }
+}
+
 #[test]
 fn every_message_arrives_once_and_in_order() {
-    check("every_message_arrives_once_and_in_order", 700, |seed| {
+    check("every_message_arrives_once_and_in_order", 700, every_message_arrives);
+}
+
+#[test]
+fn a_hello_that_is_spoiled_is_refused() {
+    // In this world the flip of a bit in the kind of a hello once made a reset, which is a known kind.
+    every_message_arrives(0x0031_9822_4a54_8f3d);
+}
+
+#[test]
+fn a_spoiled_header_is_refused_whatever_its_kind() {
+    check("a_spoiled_header_is_refused_whatever_its_kind", 2000, |seed| {
         let mut rng = Rng::with_seed(seed);
-        let (up, down) = (any_link(&mut rng), any_link(&mut rng));
-        let mut world = any_world(seed);
-        world.finish(patience_ns(&world, [&up, &down]));
-        world.settle();
-        let (up, down) = world.links();
-        for (host, path) in [(&world.client, down), (&world.server, up)] {
-            assert_eq!(host.counters.beyond, 0, "credit was exceeded: {}", world.report());
-            assert_eq!(host.counters.refused_total(), path.corrupted, "{}", world.report());
-            assert_eq!(host.counters.senseless, 0, "{}", world.report());
-            let peer = host.peer();
-            assert!(peer.dead_ns.is_none() && peer.closed.is_none(), "{}", world.report());
-            assert_eq!((peer.session.receiver.held(), peer.sink.waiting_units), (0, 0), "{}", world.report());
-            assert_eq!(peer.session.sender.backlog_bytes(), 0, "{}", world.report());
-            let other = if host.address == world.client.address { &world.server } else { &world.client };
-            let taken = other.peer().session.receiver.delivered();
-            assert_eq!(peer.session.sender.spent(), taken, "both sides count alike: {}", world.report());
-            let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
-            assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
-        }
+        let payload_bytes = rng.u16(..2000);
+        let mut packet = vec![0; HEADER_BYTES + usize::from(payload_bytes)];
+        (packet[0], packet[1]) = (VERSION, rng.u8(1..=9));
+        packet[2..4].copy_from_slice(&payload_bytes.to_le_bytes());
+        let refusals = |packet: &[u8]| {
+            let mut refused = 0;
+            walk(packet, 0, &mut Vec::new(), &mut Vec::new(), |_| refused += 1);
+            refused
+        };
+        assert_eq!(refusals(&packet), 0);
+        let whole = packet.clone();
+        spoil_header(&mut rng, &mut packet);
+        assert_eq!(refusals(&packet), 1, "{:?} of {:?}", &packet[..packet.len().min(4)], &whole[..4]);
     });
 }
 

@@ -37,9 +37,9 @@ fn without_loss_nothing_is_sent_twice() {
         let stats = world.client.peer().session.sender.stats();
         assert_eq!((stats.resent, stats.timeouts), (0, 0), "{}", world.report());
         assert_eq!(world.server.counters.duplicates, 0, "{}", world.report());
-        // A few for the pace of a long path while it is found, one in eight packets at most where it is bulk from the start.
+        // On a long path where credit keeps the window small, bursts of four packets and the ends of units have an ack each.
         let acks = world.server.counters.acks_sent;
-        let most = if delay_ns < 2 * MS { stats.packets / 8 } else { stats.packets / 4 };
+        let most = if delay_ns < 2 * MS { stats.packets / 8 } else { stats.packets / 3 };
         assert!(!bulk || acks <= 2 + most, "{}", world.report());
     });
 }
