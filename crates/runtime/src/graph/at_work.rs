@@ -21,7 +21,7 @@ pub(super) struct Panics {
     /// How many changes of ports and of nodes are to panic next, for tests.
     #[cfg(test)]
     pub(super) wanted_in_changes: [u32; 2],
-    /// The number of routes until one panics, itself included, for tests.
+    /// How many routes do not panic next, and then how many do, for tests.
     #[cfg(test)]
-    pub(super) wanted_in_routes: u32,
+    pub(super) wanted_in_routes: [u32; 2],
 }

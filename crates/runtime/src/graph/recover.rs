@@ -138,18 +138,20 @@ impl Graph {
         }
     }
 
-    /// The `at`-th of the next routes of sessions panics, counted from 1.
+    /// Behind the next `good` routes of sessions, `bad` ones panic.
     #[cfg(test)]
-    pub(crate) fn panic_in_routes(&mut self, at: u32) {
-        self.panics.wanted_in_routes = at;
+    pub(crate) fn panic_in_routes(&mut self, good: u32, bad: u32) {
+        self.panics.wanted_in_routes = [good, bad];
     }
 
     /// Panics if a test wants that.
     #[cfg(test)]
     pub(super) fn panic_in_route_if_wanted(&mut self) {
-        let before = self.panics.wanted_in_routes;
-        self.panics.wanted_in_routes = before.saturating_sub(1);
-        if before == 1 {
+        let [good, bad] = &mut self.panics.wanted_in_routes;
+        if *good > 0 {
+            *good -= 1;
+        } else if *bad > 0 {
+            *bad -= 1;
             resume_unwind(Box::new("as the test wants"));
         }
     }
