@@ -131,9 +131,7 @@ impl Graph {
     /// Panics if a test wants that, before anything of a turn is done.
     #[cfg(test)]
     pub(super) fn panic_in_turn_if_wanted(&self) {
-        let wanted = &self.gauges.wanted_panics;
-        if wanted.get() > 0 {
-            wanted.set(wanted.get() - 1);
+        if self.gauges.wanted_panics.takes_one() {
             resume_unwind(Box::new("as the test wants"));
         }
     }
