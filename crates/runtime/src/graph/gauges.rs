@@ -345,6 +345,12 @@ pub(crate) struct ContextGauges {
     /// How many of its next turns are to panic, for tests.
     #[cfg(test)]
     pub(crate) wanted_panics: Gauge,
+    /// How many of its next recoveries from a panic are to panic, for tests.
+    #[cfg(test)]
+    pub(crate) wanted_bad_recoveries: Gauge,
+    /// How many of its next streams are to panic as their planning is resumed, for tests.
+    #[cfg(test)]
+    pub(crate) wanted_bad_resumptions: Gauge,
     /// How many next threads of it the system is to refuse, for tests.
     #[cfg(test)]
     pub(crate) wanted_refusals: Gauge,

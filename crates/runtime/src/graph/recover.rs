@@ -76,21 +76,31 @@ impl Graph {
         self.gauges.panics.add(1);
         let turns = self.gauges.turns.get();
         let in_a_row = if self.panics.turns == turns { self.panics.in_a_row + 1 } else { 1 };
-        (self.panics.in_a_row, self.panics.turns) = (in_a_row, turns);
+        (self.panics.in_a_row, self.panics.turns, self.panics.is_recovering) = (in_a_row, turns, true);
         ws.builder = BatchBuilder::default();
         ws.selection = Default::default();
         self.put_back();
+        #[cfg(test)]
+        if self.gauges.wanted_bad_recoveries.takes_one() {
+            resume_unwind(panic);
+        }
         self.relist();
         let at_work = self.give_up();
         if let Some((number, report)) = self.orders.owed.take() {
             self.report(number, report);
         }
         self.resume_changes();
+        self.panics.is_recovering = false;
         if in_a_row > MOST_PANICS {
             self.panics.in_a_row = 0;
             resume_unwind(panic);
         }
         at_work.map(|(node, _)| node)
+    }
+
+    /// Whether it has all of its nodes and ports: each recovery from a panic is complete.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.panics.is_recovering
     }
 
     /// The batch in work is lost: the records, and its node's handler with its state. The node, and the number of records.

@@ -415,6 +415,23 @@ mod tests {
         }
     }
 
+    /// Nobody knows what the graph has lost.
+    #[test]
+    fn no_thread_goes_on_with_a_graph_whose_recovery_has_panicked() {
+        for kind in [ContextKind::CCore, ContextKind::GCore] {
+            let (context, _) = daemon_with(kind);
+            let place = context.manager().contexts().unwrap()[1].name.clone();
+            let gauges = context.manager().gauges(1);
+            gauges.wanted_bad_recoveries.set(1);
+            gauges.wanted_panics.set(1);
+            let _ = deploy_at(&context, "first", &place);
+            until(|| context.has_ended() || is_reported_of(&place, &context, "restarted"));
+            let why = context.manager().contexts().unwrap()[1].lost.clone();
+            assert!(why.is_some_and(|why| why.contains("restart the daemon")) && context.has_ended());
+            context.stop().unwrap();
+        }
+    }
+
     /// Nothing but a new start helps there, and others go on meanwhile.
     #[test]
     fn an_io_context_whose_thread_has_ended_blocks_only_what_it_takes_part_in() {

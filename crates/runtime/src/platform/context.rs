@@ -59,7 +59,7 @@ pub(crate) enum Ended {
     Restarted,
     /// The system has refused another one; it is asked again.
     Waits,
-    /// No other goes on with them: there were too many, or there is none to be had.
+    /// No other goes on with them: there were too many, there is none to be had, or their graphs are not whole.
     Over,
 }
 
@@ -77,6 +77,14 @@ impl Served {
             Served::GCore(core) => core.start(Arc::clone(stop)),
         }
     }
+
+    /// Whether another thread can go on with what one that has ended has left.
+    fn is_whole(&self) -> bool {
+        match self {
+            Served::CCores(cores) => cores.state().graphs.iter().all(|(graph, _)| graph.is_whole()),
+            Served::GCore(core) => core.seat().graph.is_whole(),
+        }
+    }
 }
 
 impl Running {
@@ -90,7 +98,7 @@ impl Running {
         let ended = *self.ended.get_or_insert(now);
         self.restarts.retain(|then| now.duration_since(*then) < RESTARTS_WITHIN);
         let has_tried = now.duration_since(ended) >= RESTARTS_WITHIN;
-        if self.is_over || has_tried || self.restarts.len() >= MAX_RESTARTS {
+        if self.is_over || has_tried || self.restarts.len() >= MAX_RESTARTS || !self.served.is_whole() {
             self.is_over = true;
             return Ended::Over;
         }
