@@ -146,6 +146,14 @@ impl Graph {
         }
     }
 
+    /// Panics if a test wants that, as the planning of a stream is resumed.
+    #[cfg(test)]
+    pub(crate) fn panic_in_resuming_if_wanted(&self) {
+        if self.gauges.wanted_bad_resumptions.takes_one() {
+            resume_unwind(Box::new("as the test wants"));
+        }
+    }
+
     /// Behind the next `good` routes of sessions, `bad` ones panic.
     #[cfg(test)]
     pub(crate) fn panic_in_routes(&mut self, good: u32, bad: u32) {

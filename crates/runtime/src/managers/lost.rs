@@ -310,6 +310,23 @@ mod tests {
         context.stop().unwrap();
     }
 
+    /// It does so at each of more streams than steps in a row may panic.
+    #[test]
+    fn an_io_context_goes_on_after_panics_as_it_resumes_planning() {
+        let (context, format) = daemon();
+        for number in 0..20 {
+            context.declare_stream(&format!("S{number}"), &format).unwrap().unwrap();
+        }
+        let (inboxes, _) = context.inside();
+        inboxes[1].run(|context| context.graph.gauges().wanted_bad_resumptions.set(u64::MAX)).unwrap();
+        inboxes[1].post(|_| panic!("as the test wants")).unwrap();
+        until(|| context.manager().contexts().unwrap()[2].panics == 22 || context.has_ended());
+        assert_eq!((lost(&context), context.streams().unwrap().len()), (None, 21));
+        assert_eq!(context.manager().contexts().unwrap()[2].panics, 22);
+        until(|| deploy(&context, "everywhere", true).is_ok());
+        context.stop().unwrap();
+    }
+
     /// The caller gets an error, and other changes go on.
     #[test]
     fn a_panic_in_a_change_is_the_callers_error() {

@@ -116,21 +116,29 @@ impl Context {
     }
 
     /// After a panic, which may have taken routes that were about to be installed, or left some of them to be: they are planned once
-    /// more, and given up if there is a panic again before all of them are installed. What else waits for formats goes on.
-    pub(crate) fn resume_planning(&mut self) {
-        let idle = self.streams.keyed().filter(|(_, stream)| !stream.is_planned());
+    /// more, and given up if there is a panic again before all of them are installed. Others that wait for formats go on. It is done
+    /// for the streams from one key on.
+    pub(crate) fn resume_planning(&mut self, from: usize) {
+        let idle = self.streams.keyed().filter(|(key, stream)| *key >= from && !stream.is_planned());
         for stream_key in idle.map(|(key, _)| key).collect::<Vec<usize>>() {
-            if !self.has_lost_routes(stream_key) {
-                self.take_formats(stream_key, Plans::default());
-                continue;
-            }
-            let Some(stream) = self.streams.get_mut(stream_key) else { continue };
-            if std::mem::replace(&mut stream.morphing_mut().is_retried, true) {
-                self.give_up_routes(stream_key, Panicked);
-                self.take_formats(stream_key, Plans::default());
-            } else {
-                self.replan(stream_key);
-            }
+            self.resuming = Some(stream_key);
+            #[cfg(test)]
+            self.graph.panic_in_resuming_if_wanted();
+            self.resume_routes(stream_key);
+        }
+        self.resuming = None;
+    }
+
+    fn resume_routes(&mut self, stream_key: usize) {
+        if !self.has_lost_routes(stream_key) {
+            return self.take_formats(stream_key, Plans::default());
+        }
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        if std::mem::replace(&mut stream.morphing_mut().is_retried, true) {
+            self.give_up_routes(stream_key, Panicked);
+            self.take_formats(stream_key, Plans::default());
+        } else {
+            self.replan(stream_key);
         }
     }
 
