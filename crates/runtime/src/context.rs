@@ -119,6 +119,10 @@ pub(crate) struct Context {
     pub(crate) planner: Planner,
     /// Whose packet or message is in work.
     pub(crate) in_work: Option<InWork>,
+    /// After a panic: the first stream whose planning is to be resumed at the end of a turn.
+    resumes_from: Option<usize>,
+    /// The stream whose planning is being resumed.
+    pub(crate) resuming: Option<usize>,
 }
 
 /// A peer, whose packet or message is in work.
@@ -158,6 +162,8 @@ impl Context {
             levels: Levels::default(),
             departures: Departures::default(),
             in_work: None,
+            resumes_from: None,
+            resuming: None,
             inbox: ContextInbox::new(parts.inbox, parts.commands, parts.inboxes),
             config,
         }
@@ -191,11 +197,14 @@ impl Context {
             self.egress();
         }
         self.end_turn(came != Came::Nothing || more, turn_clock);
-        if came != Came::More && !more && !self.morph.has_left() {
+        if came != Came::More && !more && !self.morph.has_left() && self.resumes_from.is_none() {
             self.idle();
         }
         // Now that all of it went without a panic.
         self.graph.gauges().turns.add(1);
+        if let Some(stream) = self.resumes_from.take() {
+            self.resume_planning(stream);
+        }
         true
     }
 
@@ -206,8 +215,8 @@ impl Context {
         let at_work = self.graph.recover(panic, &mut self.workspace);
         self.net.recover();
         self.subscriptions.recover();
-        // As a step of its own, since it may panic too.
-        let _ = self.inbox.own().post(Context::resume_planning);
+        // Later, since it may panic too; a stream at which it has done so is left out then.
+        self.resumes_from = Some(self.resuming.take().map_or(0, |stream| stream + 1));
         if let Some(key) = at_work.and_then(NodeId::subscription) {
             self.fail_query(key);
         }

@@ -87,6 +87,8 @@ mod tests {
     use super::*;
     use crate::config::ContextConfig;
     use crate::handle::ContextHandle;
+    use crate::inbox::Inbox;
+    use crate::morph::Accept;
     use crossdock_format::Format;
     use crossdock_transport::control::RowErrors;
     use crossdock_transport::{ControlMessage, FormatName, HEADER_BYTES, Header, Hello, PacketKind, Request, Welcome};
@@ -154,10 +156,10 @@ mod tests {
             }
         }
 
-        fn expect_lost(&mut self, id: u32) {
+        fn expect_lost(&mut self, id: u32, why: &str) {
             let lost = self.reply();
             let Reply::Refused { id: refused, refusal } = lost else { panic!("{lost:?}") };
-            assert_eq!((refused, refusal.message.as_str()), (id, "the request failed because of a bug in the daemon"));
+            assert_eq!((refused, refusal.message), (id, format!("{why} failed because of a bug in the daemon")));
         }
 
         /// The answer to a request that was sent behind another one.
@@ -203,7 +205,7 @@ mod tests {
             });
             begun.unwrap();
             client.send(Request::CountSubscriptions { id: 100 + id, stream: 1 });
-            client.expect_lost(id);
+            client.expect_lost(id, "the request");
             client.expect_next(100 + id);
         }
         // The control thread goes on as well.
@@ -211,45 +213,105 @@ mod tests {
         daemon.stop().unwrap();
     }
 
-    /// Two subscriptions get their routes at once, and the context panics at the second: it is refused, and both sessions go on.
+    /// Two clients subscribe, as if routes were being planned meanwhile, so that both get theirs at once next: of these, `bad`
+    /// panic from the second one on.
+    fn subscribe_both(inbox: &Inbox, key: usize, clients: &mut [Client; 2], bad: u32) {
+        // Not before what has left is planned for.
+        let begin = move |context: &mut Context| {
+            let (has_left, stream) = (context.morph.has_left(), context.streams.get_mut(key).unwrap());
+            let is_idle = !has_left && !stream.is_planned() && !stream.needs_routes();
+            stream.note_planned(is_idle || stream.is_planned());
+            is_idle
+        };
+        while !inbox.run(begin).unwrap() {
+            std::thread::yield_now();
+        }
+        for (before, client) in clients.iter_mut().enumerate() {
+            client.send(Client::subscribe(1));
+            client.send(Request::CountSubscriptions { id: 100, stream: 1 });
+            while inbox.run(|context| context.subscriptions.len()).unwrap() == before {
+                std::thread::yield_now();
+            }
+        }
+        let replan = move |context: &mut Context| {
+            context.graph.panic_in_routes(1, bad);
+            context.streams.get_mut(key).unwrap().note_planned(false);
+            context.replan(key);
+        };
+        inbox.run(replan).unwrap();
+    }
+
+    /// Two subscriptions get their routes at once, and the context panics at the second. It gets them with a second plan; with
+    /// another panic it is refused. Both sessions go on.
     #[test]
-    fn a_subscription_whose_routes_are_lost_by_a_panic_is_refused_and_its_session_goes_on() {
+    fn a_subscription_whose_routes_are_lost_by_panics_is_refused_and_its_session_goes_on() {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
         let mut clients = [7, 8].map(|number| Client::connect(daemon.local_addr(), number));
         let (inboxes, catalog) = daemon.inside();
         let format = Format::parse_schema("n i64").unwrap();
         let key = catalog.run(move |catalog| catalog.declare("N", &format)).unwrap().unwrap() as usize;
-        for _ in 0..2 {
-            // As if routes were being planned, so that both are planned next.
-            inboxes[0].run(move |context| context.streams.get_mut(key).unwrap().note_planned(true)).unwrap();
-            for (before, client) in clients.iter_mut().enumerate() {
-                client.send(Client::subscribe(1));
-                client.send(Request::CountSubscriptions { id: 100, stream: 1 });
-                while inboxes[0].run(|context| context.subscriptions.len()).unwrap() == before {
-                    std::thread::yield_now();
-                }
-            }
-            let replan = move |context: &mut Context| {
-                context.graph.panic_in_routes(2);
-                context.streams.get_mut(key).unwrap().note_planned(false);
-                context.replan(key);
-            };
-            inboxes[0].run(replan).unwrap();
+        for bad in [1, 2, 2] {
+            subscribe_both(&inboxes[0], key, &mut clients, bad);
             let [first, second] = &mut clients;
-            let stands = first.reply();
-            assert!(matches!(stands, Reply::Subscribed { id: 1, .. }), "{stands:?}");
+            let stands = |client: &mut Client| {
+                let stands = client.reply();
+                assert!(matches!(stands, Reply::Subscribed { id: 1, .. }), "{stands:?}");
+            };
+            stands(first);
             first.expect_next(100);
-            second.expect_lost(1);
+            match bad {
+                1 => stands(second),
+                _ => second.expect_lost(1, "planning"),
+            }
             second.expect_next(100);
             // The planner's answer that other requests wait for has come as well.
             inboxes[0].wait_for_routes("N".to_owned()).unwrap();
-            for (client, reply) in [(first, "Done"), (second, "Refused")] {
+            let of_second = if bad == 1 { "Done" } else { "Refused" };
+            for (client, reply) in [(first, "Done"), (second, of_second)] {
                 client.send(Request::Unsubscribe { id: 2, subscription: 1 });
                 let ended = client.reply();
                 assert!(format!("{ended:?}").starts_with(reply), "{ended:?}");
             }
         }
+        daemon.stop().unwrap();
+    }
+
+    /// The context panics as a new format's routes are installed: no record of it comes before all are, or until a second
+    /// panic ends that.
+    #[test]
+    fn subscriptions_that_stand_get_the_routes_that_a_panic_left() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let daemon = ContextHandle::start(ContextConfig { listen, ..ContextConfig::default() }).unwrap();
+        let mut clients = [7, 8].map(|number| Client::connect(daemon.local_addr(), number));
+        let (inboxes, catalog) = daemon.inside();
+        let declare = |schema: &str| {
+            let format = Format::parse_schema(schema).unwrap();
+            catalog.run(move |catalog| catalog.declare("N", &format)).unwrap().unwrap() as usize
+        };
+        let key = declare("n i64");
+        subscribe_both(&inboxes[0], key, &mut clients, 0);
+        for client in &mut clients {
+            let stands = client.reply();
+            assert!(matches!(stands, Reply::Subscribed { id: 1, .. }), "{stands:?}");
+        }
+        let routes = move |context: &mut Context| {
+            let stream = context.streams.get(key).unwrap();
+            let accepts = stream.subscriptions().iter().map(|key| context.subscriptions.accept(*key).unwrap());
+            accepts.map(Accept::known_routes).collect::<Vec<usize>>()
+        };
+        for (schema, bad, after) in [("n i64\nm i64", 1, 2), ("n i64\nk i64", 2, 2)] {
+            inboxes[0].run(move |context| context.graph.panic_in_routes(0, bad)).unwrap();
+            declare(schema);
+            inboxes[0].wait_for_routes("N".to_owned()).unwrap();
+            assert_eq!(inboxes[0].run(routes).unwrap(), [after; 2], "{schema}");
+        }
+        // With the next change there is another try.
+        inboxes[0].run(move |context| context.replan(key)).unwrap();
+        while inboxes[0].run(routes).unwrap() != [3; 2] {
+            std::thread::yield_now();
+        }
+        assert_eq!(inboxes[0].run(|context| context.graph.gauges().panics.get()).unwrap(), 3);
         daemon.stop().unwrap();
     }
 

@@ -18,10 +18,12 @@ pub(super) struct Panics {
     pub(super) in_a_row: u32,
     /// The turns that the context had made by the last.
     pub(super) turns: u64,
+    /// Whether the graph was being put in order after the last. If it is and no thread does, that has panicked as well.
+    pub(super) is_recovering: bool,
     /// How many changes of ports and of nodes are to panic next, for tests.
     #[cfg(test)]
     pub(super) wanted_in_changes: [u32; 2],
-    /// The number of routes until one panics, itself included, for tests.
+    /// How many routes do not panic next, and then how many do, for tests.
     #[cfg(test)]
-    pub(super) wanted_in_routes: u32,
+    pub(super) wanted_in_routes: [u32; 2],
 }

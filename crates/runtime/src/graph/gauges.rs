@@ -28,6 +28,14 @@ impl Gauge {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// One less, if there is one.
+    #[cfg(test)]
+    pub(crate) fn takes_one(&self) -> bool {
+        let has_one = self.get() > 0;
+        self.set(self.get() - u64::from(has_one));
+        has_one
+    }
 }
 
 /// Ranges of a histogram of times that is exposed: up to 2^`FIRST_POWER` ns (1 µs), each twice as long, up to 2^33 ns (8.6 s).
@@ -337,6 +345,15 @@ pub(crate) struct ContextGauges {
     /// How many of its next turns are to panic, for tests.
     #[cfg(test)]
     pub(crate) wanted_panics: Gauge,
+    /// How many of its next recoveries from a panic are to panic, for tests.
+    #[cfg(test)]
+    pub(crate) wanted_bad_recoveries: Gauge,
+    /// How many of its next streams are to panic as their planning is resumed, for tests.
+    #[cfg(test)]
+    pub(crate) wanted_bad_resumptions: Gauge,
+    /// How many next threads of it the system is to refuse, for tests.
+    #[cfg(test)]
+    pub(crate) wanted_refusals: Gauge,
 }
 
 #[cfg(test)]

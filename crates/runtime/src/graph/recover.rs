@@ -76,21 +76,31 @@ impl Graph {
         self.gauges.panics.add(1);
         let turns = self.gauges.turns.get();
         let in_a_row = if self.panics.turns == turns { self.panics.in_a_row + 1 } else { 1 };
-        (self.panics.in_a_row, self.panics.turns) = (in_a_row, turns);
+        (self.panics.in_a_row, self.panics.turns, self.panics.is_recovering) = (in_a_row, turns, true);
         ws.builder = BatchBuilder::default();
         ws.selection = Default::default();
         self.put_back();
+        #[cfg(test)]
+        if self.gauges.wanted_bad_recoveries.takes_one() {
+            resume_unwind(panic);
+        }
         self.relist();
         let at_work = self.give_up();
         if let Some((number, report)) = self.orders.owed.take() {
             self.report(number, report);
         }
         self.resume_changes();
+        self.panics.is_recovering = false;
         if in_a_row > MOST_PANICS {
             self.panics.in_a_row = 0;
             resume_unwind(panic);
         }
         at_work.map(|(node, _)| node)
+    }
+
+    /// Whether it has all of its nodes and ports: each recovery from a panic is complete.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.panics.is_recovering
     }
 
     /// The batch in work is lost: the records, and its node's handler with its state. The node, and the number of records.
@@ -131,25 +141,33 @@ impl Graph {
     /// Panics if a test wants that, before anything of a turn is done.
     #[cfg(test)]
     pub(super) fn panic_in_turn_if_wanted(&self) {
-        let wanted = &self.gauges.wanted_panics;
-        if wanted.get() > 0 {
-            wanted.set(wanted.get() - 1);
+        if self.gauges.wanted_panics.takes_one() {
             resume_unwind(Box::new("as the test wants"));
         }
     }
 
-    /// The `at`-th of the next routes of sessions panics, counted from 1.
+    /// Panics if a test wants that, as the planning of a stream is resumed.
     #[cfg(test)]
-    pub(crate) fn panic_in_routes(&mut self, at: u32) {
-        self.panics.wanted_in_routes = at;
+    pub(crate) fn panic_in_resuming_if_wanted(&self) {
+        if self.gauges.wanted_bad_resumptions.takes_one() {
+            resume_unwind(Box::new("as the test wants"));
+        }
+    }
+
+    /// Behind the next `good` routes of sessions, `bad` ones panic.
+    #[cfg(test)]
+    pub(crate) fn panic_in_routes(&mut self, good: u32, bad: u32) {
+        self.panics.wanted_in_routes = [good, bad];
     }
 
     /// Panics if a test wants that.
     #[cfg(test)]
     pub(super) fn panic_in_route_if_wanted(&mut self) {
-        let before = self.panics.wanted_in_routes;
-        self.panics.wanted_in_routes = before.saturating_sub(1);
-        if before == 1 {
+        let [good, bad] = &mut self.panics.wanted_in_routes;
+        if *good > 0 {
+            *good -= 1;
+        } else if *bad > 0 {
+            *bad -= 1;
             resume_unwind(Box::new("as the test wants"));
         }
     }

@@ -70,6 +70,10 @@ impl Managers {
     pub(super) fn lost_text(&self, at: ContextIndex) -> Option<String> {
         let why = match self.watch.lost(at)? {
             Lost::Ended => "its thread has ended, which is a mistake of Crossdock's: restart the daemon".to_owned(),
+            Lost::Waits => {
+                "its thread has ended, which is a mistake of Crossdock's, and the system refuses another one for now"
+                    .to_owned()
+            }
             Lost::Stuck(node) => {
                 let handler = self.handlers.iter().find(|(_, there)| Some(there.node) == node).map(|(name, _)| name);
                 let from = handler.map_or_else(|| "a step".to_owned(), |name| format!("handler `{name}`"));
@@ -193,10 +197,20 @@ mod tests {
     }
 
     fn deploy(context: &ContextHandle, name: &str, replicas: bool) -> Result<AppliedInfo, PlanInfo> {
-        let place = (!replicas).then(|| "c-core-1".into());
-        let (sql, peak_msgs_per_s) = (Some("SELECT * FROM N".into()), Some(1000));
-        let spec = HandlerSpec { name: name.into(), sql, replicas, place, peak_msgs_per_s, ..HandlerSpec::default() };
+        deploy_as(context, HandlerSpec { replicas, place: (!replicas).then(|| "c-core-1".into()), ..handler(name) })
+    }
+
+    fn deploy_at(context: &ContextHandle, name: &str, place: &str) -> Result<AppliedInfo, PlanInfo> {
+        deploy_as(context, HandlerSpec { place: Some(place.into()), ..handler(name) })
+    }
+
+    fn deploy_as(context: &ContextHandle, spec: HandlerSpec) -> Result<AppliedInfo, PlanInfo> {
         context.manager().change(ChangeRequest::Deploy(spec), false).unwrap()
+    }
+
+    fn handler(name: &str) -> HandlerSpec {
+        let (sql, peak_msgs_per_s) = (Some("SELECT * FROM N".into()), Some(1000));
+        HandlerSpec { name: name.into(), sql, peak_msgs_per_s, ..HandlerSpec::default() }
     }
 
     fn until(mut is_it: impl FnMut() -> bool) {
@@ -296,6 +310,23 @@ mod tests {
         context.stop().unwrap();
     }
 
+    /// It does so at each of more streams than steps in a row may panic.
+    #[test]
+    fn an_io_context_goes_on_after_panics_as_it_resumes_planning() {
+        let (context, format) = daemon();
+        for number in 0..20 {
+            context.declare_stream(&format!("S{number}"), &format).unwrap().unwrap();
+        }
+        let (inboxes, _) = context.inside();
+        inboxes[1].run(|context| context.graph.gauges().wanted_bad_resumptions.set(u64::MAX)).unwrap();
+        inboxes[1].post(|_| panic!("as the test wants")).unwrap();
+        until(|| context.manager().contexts().unwrap()[2].panics == 22 || context.has_ended());
+        assert_eq!((lost(&context), context.streams().unwrap().len()), (None, 21));
+        assert_eq!(context.manager().contexts().unwrap()[2].panics, 22);
+        until(|| deploy(&context, "everywhere", true).is_ok());
+        context.stop().unwrap();
+    }
+
     /// The caller gets an error, and other changes go on.
     #[test]
     fn a_panic_in_a_change_is_the_callers_error() {
@@ -349,6 +380,71 @@ mod tests {
             until(|| context.manager().contexts().unwrap()[1].lost.is_some());
             let refused = deploy("later", "N").unwrap_err();
             assert!(refused.refusals[0].contains("its thread has ended"), "{refused:?}");
+            context.stop().unwrap();
+        }
+    }
+
+    /// The verdict is on the thread, not on each context.
+    #[test]
+    fn contexts_of_one_thread_end_together() {
+        let start = |cpu| {
+            let mut config =
+                ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+            let core = ContextSpec { cpu: Some(cpu), ..ContextSpec::new(ContextKind::CCore) };
+            config.platform.contexts = vec![core.clone(), core];
+            ContextHandle::start(config).ok()
+        };
+        // The test may not have each of the machine's.
+        let context = (0..1024).find_map(start).unwrap();
+        context.declare_stream("N", &Format::parse_schema("n i64").unwrap()).unwrap().unwrap();
+        context.manager().gauges(1).wanted_panics.set(4 * 17);
+        let _ = deploy(&context, "first", false);
+        until(|| context.has_ended());
+        let contexts = context.manager().contexts().unwrap();
+        for context in &contexts[1..] {
+            assert!(context.lost.as_deref().is_some_and(|why| why.contains("restart the daemon")), "{context:?}");
+        }
+        let events = context.manager().events(0).unwrap();
+        for name in ["c-core-1", "c-core-2"] {
+            let times =
+                |kind: &str| events.iter().filter(|e| e.kind == kind && e.context.as_deref() == Some(name)).count();
+            assert_eq!((times("restarted"), times("lost"), times("returned")), (3, 1, 0), "{name}");
+        }
+        context.stop().unwrap();
+    }
+
+    /// As it may be for a moment where there are many threads or little memory.
+    #[test]
+    fn a_thread_that_the_system_refuses_is_asked_for_again() {
+        for kind in [ContextKind::CCore, ContextKind::GCore] {
+            let (context, _) = daemon_with(kind);
+            let place = context.manager().contexts().unwrap()[1].name.clone();
+            let gauges = context.manager().gauges(1).clone();
+            gauges.wanted_refusals.set(7);
+            gauges.wanted_panics.set(17);
+            // It reaches the context, which then has a turn.
+            let _ = deploy_at(&context, "first", &place);
+            until(|| is_reported_of(&place, &context, "returned") || context.has_ended());
+            assert!(is_reported_of(&place, &context, "lost") && is_reported_of(&place, &context, "restarted"));
+            assert_eq!((gauges.wanted_refusals.get(), context.has_ended()), (0, false));
+            until(|| deploy_at(&context, "second", &place).is_ok());
+            context.stop().unwrap();
+        }
+    }
+
+    /// Nobody knows what the graph has lost.
+    #[test]
+    fn no_thread_goes_on_with_a_graph_whose_recovery_has_panicked() {
+        for kind in [ContextKind::CCore, ContextKind::GCore] {
+            let (context, _) = daemon_with(kind);
+            let place = context.manager().contexts().unwrap()[1].name.clone();
+            let gauges = context.manager().gauges(1);
+            gauges.wanted_bad_recoveries.set(1);
+            gauges.wanted_panics.set(1);
+            let _ = deploy_at(&context, "first", &place);
+            until(|| context.has_ended() || is_reported_of(&place, &context, "restarted"));
+            let why = context.manager().contexts().unwrap()[1].lost.clone();
+            assert!(why.is_some_and(|why| why.contains("restart the daemon")) && context.has_ended());
             context.stop().unwrap();
         }
     }

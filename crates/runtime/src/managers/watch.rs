@@ -2,10 +2,10 @@
 
 use crate::graph::gauges::ContextGauges;
 use crate::graph::{ContextIndex, NodeId};
-use crate::platform::context::Threads;
+use crate::platform::context::{Ended, Threads};
 use crate::platform::start::Seat;
 use crossdock_device::{CpuTime, nap};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,9 +18,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const BRIEF: Duration = Duration::from_millis(20);
 /// How long a context may take to answer, beside the time after which a handler counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the thread of a context may be started anew within [`RESTARTS_WITHIN`], after it has ended.
-const MAX_RESTARTS: usize = 3;
-const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 /// Threads that may be in handlers that do not return; a g-core that would be one more is not replaced. As many may be
 /// in handlers that are measured.
 pub(super) const MAX_ABANDONED: usize = 16;
@@ -41,6 +38,8 @@ pub(crate) struct GivenUp {
 pub(crate) enum Lost {
     /// Its thread has not come back from a step for a while; from this node's handler, where it is in one.
     Stuck(Option<NodeId>),
+    /// Its thread has ended, and the system refuses another one, for now.
+    Waits,
     /// Its thread has ended, and no other goes on with its graph.
     Ended,
 }
@@ -100,8 +99,7 @@ pub(crate) struct Watch {
     /// Panics of each context that were seen, and contexts that have had others since the last check.
     panics: Vec<u64>,
     pub(crate) panicked: Vec<ContextIndex>,
-    /// When the threads of each context were started anew, and the contexts whose threads were since the last check.
-    restarts: Vec<VecDeque<Instant>>,
+    /// Contexts whose threads were started anew since the last check.
     pub(crate) restarted: Vec<ContextIndex>,
     /// Whether a context is without a thread.
     ended: Arc<AtomicBool>,
@@ -117,7 +115,6 @@ impl Watch {
         let seen = seats.iter().map(|_| Seen::default()).collect();
         let (io_ended, panics) = (io_ended.into_iter().collect(), vec![0; seats.len()]);
         let (given_up, turned, panicked, restarted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (restarts, ended) = (vec![VecDeque::new(); seats.len()], Arc::default());
         Watch {
             seats,
             threads,
@@ -128,9 +125,8 @@ impl Watch {
             turned,
             panics,
             panicked,
-            restarts,
             restarted,
-            ended,
+            ended: Arc::default(),
         }
     }
 
@@ -162,6 +158,7 @@ impl Watch {
     /// Finds the contexts that do not come back from a step, or on a g-core from a record. A g-core that is in a handler
     /// is given another thread; any other context is lost until it comes back.
     pub(crate) fn look(&mut self) {
+        let ended = self.threads.go_on(&self.seats);
         for at in 0..self.seats.len() {
             let gauges = Arc::clone(&self.seats[at].gauges);
             let (turns, limit) = (gauges.turns.get(), self.limit(&gauges));
@@ -170,14 +167,16 @@ impl Watch {
             if std::mem::replace(&mut self.panics[at], panics) != panics {
                 self.panicked.push(ContextIndex(at as u8));
             }
-            let is_ended = self.has_ended(at);
-            let has_restarted = is_ended && self.restart(at);
+            let ended = self.io_ended(at).or_else(|| ended.iter().find(|(of, _)| *of == at).map(|(_, ended)| *ended));
             let seen = &mut self.seen[at];
-            if is_ended && !has_restarted {
+            if ended == Some(Ended::Over) {
                 self.set_lost(at, Some(Lost::Ended));
                 self.ended.store(true, Ordering::Release);
-            } else if has_restarted || (turns, records) != (seen.turns, seen.records) || gauges.asleep.get() > 0 {
+            } else if ended == Some(Ended::Waits) {
+                self.set_lost(at, Some(Lost::Waits));
+            } else if ended.is_some() || (turns, records) != (seen.turns, seen.records) || gauges.asleep.get() > 0 {
                 *seen = Seen { turns, records, lost: seen.lost, ..Seen::default() };
+                self.restarted.extend(ended.map(|_| ContextIndex(at as u8)));
                 self.set_lost(at, None);
             } else if seen.look(&gauges) >= limit && !self.replace(at, limit) {
                 let node = (gauges.running.get() as u32).checked_sub(1).map(NodeId);
@@ -186,31 +185,10 @@ impl Watch {
         }
     }
 
-    /// Whether the thread of a context has ended.
-    fn has_ended(&self, at: usize) -> bool {
-        match self.io_ended.get(&ContextIndex(at as u8)) {
-            Some(has_ended) => has_ended.load(Ordering::Acquire),
-            None => self.threads.has_ended(at),
-        }
-    }
-
-    /// Starts another thread for a context whose thread has ended, unless that has happened too often or the context has sessions,
-    /// which ended with its thread.
-    fn restart(&mut self, at: usize) -> bool {
-        if self.io_ended.contains_key(&ContextIndex(at as u8)) || self.seen[at].lost == Some(Lost::Ended) {
-            return false;
-        }
-        let (now, restarts) = (Instant::now(), &mut self.restarts[at]);
-        restarts.retain(|then| now.duration_since(*then) < RESTARTS_WITHIN);
-        if restarts.len() >= MAX_RESTARTS {
-            return false;
-        }
-        restarts.push_back(now);
-        // That of the thread that has ended says nothing about the next.
-        self.seats[at].gauges.thread.set(0);
-        let has_restarted = self.threads.restart(at).is_ok();
-        self.restarted.extend(has_restarted.then_some(ContextIndex(at as u8)));
-        has_restarted
+    /// An I/O context whose thread has ended has lost its sessions with it.
+    fn io_ended(&self, at: usize) -> Option<Ended> {
+        let has_ended = self.io_ended.get(&ContextIndex(at as u8))?;
+        has_ended.load(Ordering::Acquire).then_some(Ended::Over)
     }
 
     /// Gives a g-core that is in a handler another thread, if it may be; whether it need not be looked at for a while.

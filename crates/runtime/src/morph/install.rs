@@ -58,10 +58,7 @@ impl Context {
         if !Arc::ptr_eq(&conversions, stream.entry().conversions()) {
             return;
         }
-        let morphing = stream.morphing_mut();
-        (morphing.conversions, morphing.formats, morphing.routed) = (conversions, formats, changes);
-        // The old ones go with this turn: nodes have handlers of their own.
-        morphing.chains = chains;
+        stream.morphing_mut().add_chains(&chains);
         let mut confirmed = Vec::new();
         self.graph.begin_routes();
         for Routed { key, id, new, chosen, narrowed, routes } in subscriptions {
@@ -83,12 +80,21 @@ impl Context {
                 continue;
             }
             let unreadable = accept.unreadable;
-            accept.routes.clone_from(&routes);
             self.update_node(key);
-            let takes = routes.into_iter().map(|(format, route)| (format, take(route, unreadable))).collect();
+            let takes = routes.iter().map(|(format, route)| (*format, take(*route, unreadable))).collect();
             self.graph.route(key, takes, &mut stock);
+            if let Some(accept) = self.subscriptions.accept_mut(key) {
+                // Not before: a panic there leaves it to the next plan.
+                accept.routes = routes;
+            }
             self.note_readable(key);
             confirmed.extend(self.confirm_routed(key));
+        }
+        if let Some(stream) = self.streams.get_mut(stream_key) {
+            let morphing = stream.morphing_mut();
+            (morphing.conversions, morphing.formats, morphing.routed) = (conversions, formats, changes);
+            // The old ones go with this turn: nodes have handlers of their own.
+            (morphing.chains, morphing.is_retried) = (chains, false);
         }
         self.note_wanted(stream_key);
         self.graph.check_publishers(stream_key as u32);
@@ -109,23 +115,44 @@ impl Context {
         self.subscriptions.accept_mut(key)?.unrouted.take()
     }
 
-    /// After a panic, which may have taken routes that were about to be installed: subscriptions that wait for routes are
-    /// refused, unless some are being planned, and what else waits for formats goes on.
-    pub(crate) fn resume_planning(&mut self) {
-        let idle = self.streams.keyed().filter(|(_, stream)| !stream.is_planned());
+    /// After a panic, which may have taken routes that were about to be installed, or left some of them to be: they are planned once
+    /// more, and given up if there is a panic again before all of them are installed. Others that wait for formats go on. It is done
+    /// for the streams from one key on.
+    pub(crate) fn resume_planning(&mut self, from: usize) {
+        let idle = self.streams.keyed().filter(|(key, stream)| *key >= from && !stream.is_planned());
         for stream_key in idle.map(|(key, _)| key).collect::<Vec<usize>>() {
-            let subscriptions = self.streams.get(stream_key).map(|stream| stream.subscriptions().to_vec());
-            for key in subscriptions.unwrap_or_default() {
-                if self.subscriptions.accept(key).is_some_and(|accept| accept.unrouted.is_some()) {
-                    self.remove_subscription(key);
-                }
-            }
+            self.resuming = Some(stream_key);
+            #[cfg(test)]
+            self.graph.panic_in_resuming_if_wanted();
+            self.resume_routes(stream_key);
+        }
+        self.resuming = None;
+    }
+
+    fn resume_routes(&mut self, stream_key: usize) {
+        if !self.has_lost_routes(stream_key) {
+            return self.take_formats(stream_key, Plans::default());
+        }
+        let Some(stream) = self.streams.get_mut(stream_key) else { return };
+        if std::mem::replace(&mut stream.morphing_mut().is_retried, true) {
+            self.give_up_routes(stream_key, Panicked);
             self.take_formats(stream_key, Plans::default());
+        } else {
+            self.replan(stream_key);
         }
     }
 
-    /// The planning of a stream's routes has panicked, which is a flaw in it: they stay unchanged, and subscriptions
-    /// without any are refused.
+    /// Whether a stream needs routes, or one of its subscriptions does, although none are being planned.
+    fn has_lost_routes(&self, stream_key: usize) -> bool {
+        let Some(stream) = self.streams.get(stream_key).filter(|stream| !stream.needs_no_routes()) else {
+            return false;
+        };
+        let waits = |key: &usize| self.subscriptions.accept(*key).is_some_and(|accept| accept.unrouted.is_some());
+        stream.needs_routes() || stream.subscriptions().iter().any(waits)
+    }
+
+    /// The planning or the installation of a stream's routes has panicked, which is a flaw in it: they stay unchanged, and
+    /// subscriptions without any are refused.
     pub(crate) fn give_up_routes(&mut self, stream_key: usize, panicked: Panicked) {
         // It may have gone while they were planned.
         let Some(stream) = self.streams.get_mut(stream_key) else { return };

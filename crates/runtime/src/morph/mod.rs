@@ -63,6 +63,8 @@ pub(crate) struct Morphing {
     /// How often the subscriptions that accept certain formats have changed, and the value at which there are routes.
     changes: u64,
     routed: u64,
+    /// Whether they are planned once more, after a panic that took them or left only some of them installed.
+    is_retried: bool,
     by_name: ByNamePlans,
     /// The chains in use.
     chains: Vec<Arc<ConversionChain>>,
@@ -109,13 +111,21 @@ impl Morphing {
     /// The routes stay unchanged, whatever has changed.
     pub(crate) fn adopt_routes(&mut self, entry: &StreamEntry) {
         self.conversions = Arc::clone(entry.conversions());
-        (self.formats, self.routed) = (entry.formats().len(), self.changes);
+        (self.formats, self.routed, self.is_retried) = (entry.formats().len(), self.changes, false);
     }
 
     /// The same, where no subscription needs routes: no chain is in use.
     pub(crate) fn end_routes(&mut self, entry: &StreamEntry) {
         self.adopt_routes(entry);
         self.chains.clear();
+    }
+
+    /// Chains come into use. Those that were stay until all routes are installed, since a panic may leave some that lead
+    /// through them.
+    fn add_chains(&mut self, chains: &[Arc<ConversionChain>]) {
+        let new = chains.iter().filter(|chain| self.chain(chain.number).is_none()).cloned();
+        let new: Vec<Arc<ConversionChain>> = new.collect();
+        self.chains.extend(new);
     }
 
     /// The conversions wanted at any I/O context, each once.
@@ -191,6 +201,12 @@ impl Accept {
     /// The formats, and what becomes of records that nothing brings there, in words.
     pub(crate) fn describe(&self) -> (Vec<String>, String) {
         (self.names.iter().map(waiting::short).collect(), self.unreadable.word().to_owned())
+    }
+
+    /// The number of formats to which there are routes or known to be none.
+    #[cfg(test)]
+    pub(crate) fn known_routes(&self) -> usize {
+        self.routes.len()
     }
 
     /// How records of this format come.

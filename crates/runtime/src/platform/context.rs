@@ -6,15 +6,16 @@ use crate::graph::build::Workspace;
 use crate::graph::gauges::ContextGauges;
 use crate::graph::node::RunTime;
 use crate::graph::{Graph, NodeId};
-use crate::platform::start::pool;
+use crate::platform::start::{self, pool};
 use crossdock_device::{Doorbell, Idle, Idler, Poller, ThreadNumber, pin_to_cpu, set_nice, take_short_turns};
 use crossdock_mailbox::Progress;
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest sleep: a doorbell ends it, so this only bounds the error of a forgotten one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -22,6 +23,10 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 const FULL_SLEEP: Duration = Duration::from_micros(50);
 /// How often the gauges of queues are written, in turns; they are also written before each sleep.
 const NOTED_TURNS: u64 = 1024;
+/// How often a thread that has ended may be followed by another one within [`RESTARTS_WITHIN`].
+const MAX_RESTARTS: usize = 3;
+/// As long it is tried at most to start that one.
+const RESTARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The threads of contexts; they end when this is stopped or dropped.
 #[derive(Debug, Default)]
@@ -39,6 +44,23 @@ struct Running {
     thread: JoinHandle<()>,
     contexts: Vec<usize>,
     served: Served,
+    /// When other threads were started in place of ones that had ended.
+    restarts: VecDeque<Instant>,
+    /// Since when it has ended, while no other thread has its place.
+    ended: Option<Instant>,
+    /// Whether none will.
+    is_over: bool,
+}
+
+/// How it goes on with the contexts of a thread that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Another thread goes on with them.
+    Restarted,
+    /// The system has refused another one; it is asked again.
+    Waits,
+    /// No other goes on with them: there were too many, there is none to be had, or their graphs are not whole.
+    Over,
 }
 
 /// The work of a thread. It outlives the thread, so that another one can go on with it.
@@ -54,6 +76,44 @@ impl Served {
             Served::CCores(cores) => cores.start(Arc::clone(stop)),
             Served::GCore(core) => core.start(Arc::clone(stop)),
         }
+    }
+
+    /// Whether another thread can go on with what one that has ended has left.
+    fn is_whole(&self) -> bool {
+        match self {
+            Served::CCores(cores) => cores.state().graphs.iter().all(|(graph, _)| graph.is_whole()),
+            Served::GCore(core) => core.seat().graph.is_whole(),
+        }
+    }
+}
+
+impl Running {
+    fn new(thread: JoinHandle<()>, contexts: Vec<usize>, served: Served) -> Running {
+        Running { thread, contexts, served, restarts: VecDeque::new(), ended: None, is_over: false }
+    }
+
+    /// Starts another thread in its place, since it has ended; what becomes of its contexts.
+    fn go_on(&mut self, stop: &Arc<AtomicBool>, seats: &[start::Seat]) -> Ended {
+        let now = Instant::now();
+        let ended = *self.ended.get_or_insert(now);
+        self.restarts.retain(|then| now.duration_since(*then) < RESTARTS_WITHIN);
+        let has_tried = now.duration_since(ended) >= RESTARTS_WITHIN;
+        if self.is_over || has_tried || self.restarts.len() >= MAX_RESTARTS || !self.served.is_whole() {
+            self.is_over = true;
+            return Ended::Over;
+        }
+        // That of the thread that has ended says nothing about the next.
+        self.contexts.iter().for_each(|at| seats[*at].gauges.thread.set(0));
+        #[cfg(test)]
+        if self.contexts.iter().any(|at| seats[*at].gauges.wanted_refusals.takes_one()) {
+            return Ended::Waits;
+        }
+        let Ok(new) = self.served.start(stop) else { return Ended::Waits };
+        // A panic was already printed by its thread.
+        drop(std::mem::replace(&mut self.thread, new).join());
+        self.restarts.push_back(now);
+        self.ended = None;
+        Ended::Restarted
     }
 }
 
@@ -77,7 +137,7 @@ impl Threads {
 
     fn run(&mut self, served: Served, contexts: Vec<usize>) -> io::Result<()> {
         let thread = served.start(&self.stop)?;
-        self.running.push(Running { thread, contexts, served });
+        self.running.push(Running::new(thread, contexts, served));
         Ok(())
     }
 
@@ -103,29 +163,21 @@ impl Threads {
         Ok(())
     }
 
-    /// Starts another thread in place of one that has ended, with the graphs that it had.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn restart(&mut self, context: usize) -> io::Result<()> {
-        let running = self.running.iter_mut().find(|running| running.contexts.contains(&context));
-        debug_assert!(running.is_some(), "context {context} had a thread");
-        let running = running.ok_or(io::ErrorKind::NotFound)?;
-        let ended = std::mem::replace(&mut running.thread, running.served.start(&self.stop)?);
-        // A panic was already printed by its thread.
-        drop(ended.join());
-        Ok(())
+    /// The contexts whose threads have ended without a stop request, and what becomes of them: all contexts of a thread go on in one
+    /// other thread, or none of them does. `seats` are all contexts, by their numbers.
+    pub(crate) fn go_on(&mut self, seats: &[start::Seat]) -> Vec<(usize, Ended)> {
+        let mut ended = Vec::new();
+        for running in self.running.iter_mut().filter(|running| running.thread.is_finished()) {
+            let becomes = running.go_on(&self.stop, seats);
+            ended.extend(running.contexts.iter().map(|at| (*at, becomes)));
+        }
+        ended
     }
 
     /// Replaced threads that are still in their handlers.
     pub(crate) fn in_handlers(&mut self) -> usize {
         self.left.retain(|thread| !thread.is_finished());
         self.left.len()
-    }
-
-    /// Whether the thread of a context has ended without a stop request.
-    pub(crate) fn has_ended(&self, context: usize) -> bool {
-        self.running.iter().any(|running| running.contexts.contains(&context) && running.thread.is_finished())
     }
 
     /// Ends all threads but those that are in a handler that does not return, which are left to it.
@@ -196,6 +248,10 @@ impl std::fmt::Debug for CCores {
 }
 
 impl CCores {
+    fn state(&self) -> MutexGuard<'_, Polled> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn start(self: &Arc<CCores>, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<()>> {
         let cores = Arc::clone(self);
         let run = move || {
@@ -203,7 +259,7 @@ impl CCores {
             // Where others want its processor too, a message wakes it at once. Refused, it waits for its turn as they do.
             let _ = take_short_turns();
             // A thread that had it before has ended.
-            let mut state = cores.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = cores.state();
             run_c_cores(&mut state, cores.settings, &stop);
             state.graphs.clear();
         };
@@ -365,9 +421,13 @@ impl GCore {
         }
     }
 
+    fn seat(&self) -> MutexGuard<'_, Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The graph, if it belongs to the thread of this number still.
     fn seat_of(&self, generation: u64) -> Option<MutexGuard<'_, Seat>> {
-        let seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let seat = self.seat();
         (self.generation.load(Ordering::Acquire) == generation).then_some(seat)
     }
 
