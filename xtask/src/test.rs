@@ -84,13 +84,16 @@ fn everything(steps: &mut Steps<'_>) {
     with_oracle(&mut tests, duckdb.as_deref());
     cargo_test(steps, "cargo test --workspace", tests);
     END_TO_END.iter().for_each(|krate| three_contexts(steps, krate, &selection));
-    let others = |steps: &mut Steps<'_>| {
-        demo(steps);
-        miri(steps);
+    // Two series that take about as long; the fuzz targets run for a fixed time each, so a neighbour costs them none.
+    let left = |steps: &mut Steps<'_>| {
+        fuzz::all(steps);
         loom(steps);
     };
-    // The targets run for a fixed time each, so what shares the processors with them costs no time.
-    steps.side_by_side(fuzz::all, others);
+    let right = |steps: &mut Steps<'_>| {
+        demo(steps);
+        miri(steps);
+    };
+    steps.side_by_side(left, right);
 }
 
 /// Unit and integration tests of all but the benchmarks, whose peers take long to build.
