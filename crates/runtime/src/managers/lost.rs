@@ -71,7 +71,7 @@ impl Managers {
         let why = match self.watch.lost(at)? {
             Lost::Ended => "its thread has ended, which is a mistake of Crossdock's: restart the daemon".to_owned(),
             Lost::Waits => {
-                "its thread has ended, which is a mistake of Crossdock's, and the system refuses another one for now"
+                "its thread has ended, which is a mistake of Crossdock's, and the system refuses a new one; the daemon asks again"
                     .to_owned()
             }
             Lost::Stuck(node) => {

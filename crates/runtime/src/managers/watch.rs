@@ -38,7 +38,7 @@ pub(crate) struct GivenUp {
 pub(crate) enum Lost {
     /// Its thread has not come back from a step for a while; from this node's handler, where it is in one.
     Stuck(Option<NodeId>),
-    /// Its thread has ended, and the system refuses another one, for now.
+    /// Its thread has ended, and the system refuses another one; the daemon asks again for a minute.
     Waits,
     /// Its thread has ended, and no other goes on with its graph.
     Ended,
