@@ -2,14 +2,16 @@
 //! one process, each tied to a core of its own, beside a bare atomic that goes to and fro between the same two cores.
 //!
 //! `cargo run --release -p crossdock-bench --example echo_ns`
+//!
+//! With `one-thread` behind it, only the cases in which one thread does both sides' parts: the cost of the instructions.
 
 #![allow(clippy::print_stdout)] // the figures are what it is for
 
 use crossdock_mailbox::attach::{AttachAddr, AttachListener, AttachRequest};
 use crossdock_mailbox::client::{Attachment, Reader, Wait, Writer};
 use crossdock_mailbox::host::{
-    Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, MailboxKey, MailboxOptions, Owner, PortOptions,
-    Prepared, Side,
+    Arrival, ClientKey, DomainSegments, HostConfig, HostInterface, MailboxKey, MailboxOptions, Message, Owner,
+    PortOptions, Prepared, Side,
 };
 use crossdock_mailbox::{DoorbellPage, HugePages};
 use std::error::Error;
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Round trips that are timed together.
-const TRIPS: u32 = 20_000;
+const TRIPS: u32 = 2_000;
 /// Times that they are.
 const ROUNDS: usize = 21;
 
@@ -89,6 +91,8 @@ const SIDES: [(&str, Option<u32>); 5] = [
 struct Core {
     host: HostInterface,
     replies: Option<MailboxKey>,
+    /// Messages that were read and freed.
+    discarded: u64,
 }
 
 impl Core {
@@ -96,6 +100,8 @@ impl Core {
         while let Some(arrival) = self.host.poll_active() {
             let Arrival::Upcall { upcall, message, .. } = arrival else {
                 let burst = self.host.take_burst();
+                burst.iter().for_each(|message| self.read(message));
+                self.discarded += burst.len() as u64;
                 self.host.keep_burst(burst);
                 continue;
             };
@@ -106,14 +112,20 @@ impl Core {
                     self.host.free(message);
                 }
                 (_, _) => {
-                    let mut bytes = [0; 64];
-                    self.host.read(&message, 0, &mut bytes);
-                    std::hint::black_box(bytes);
+                    self.read(&message);
+                    self.discarded += 1;
                     self.host.free(message);
                 }
             }
         }
         self.host.end_look();
+    }
+
+    /// Reads the bytes of a short message.
+    fn read(&self, message: &Message) {
+        let mut bytes = [0; 64];
+        self.host.read(message, 0, &mut bytes);
+        std::hint::black_box(bytes);
     }
 }
 
@@ -127,7 +139,7 @@ fn core(
         let config = HostConfig::default();
         let domain = DomainSegments::new("one", config.shared_bytes, config.inbox_bytes, HugePages::None)?;
         let (domain, bell) = (Arc::new(domain), DoorbellPage::new()?);
-        let mut core = Core { host: HostInterface::new(config, DoorbellPage::new()?)?, replies: None };
+        let mut core = Core { host: HostInterface::new(config, DoorbellPage::new()?)?, replies: None, discarded: 0 };
         let (peer, socket) = loop {
             if let Some(came) = listener.accept()? {
                 break came;
@@ -149,7 +161,9 @@ fn core(
         let mut sides = [(0, None); SIDES.len()];
         for (at, (name, upcall)) in SIDES.into_iter().enumerate() {
             let side = if upcall.is_none() { Side::Read } else { Side::Write };
-            let side = core.host.open(client, name, side, PortOptions::default())?;
+            // Enough buffers for two bursts.
+            let options = PortOptions { ahead: Some(2 * BURST as u32), ..PortOptions::default() };
+            let side = core.host.open(client, name, side, options)?;
             sides[at] = (side.number, side.port);
         }
         reply.send(client)?;
@@ -172,8 +186,6 @@ fn core(
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let floor = floor();
-    println!("atomic floor       {floor:8.1} ns");
     let address = AttachAddr::Abstract(format!("crossdock-echo-ns-{}", std::process::id()));
     let (opened, sides) = std::sync::mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
@@ -188,6 +200,88 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sides = sides.recv()?;
     pin(0);
     let mut reader = attachment.reader(sides[4].0, sides[4].1)?;
+    let mut writer = attachment.writer(sides[3].0, sides[3].1)?;
+    // Under `valgrind --tool=callgrind`, which counts instructions, two threads that wait for one another take forever.
+    if !std::env::args().any(|arg| arg == "one-thread") {
+        between_threads(&attachment, &sides, &mut reader, &mut writer)?;
+    }
+    stop.store(true, Ordering::Relaxed);
+    if let Ok(mut core) = thread.join() {
+        in_one_thread(&mut core, &mut reader, &mut writer, sides[0].0);
+        let mut copy = attachment.writer(sides[1].0, sides[1].1)?;
+        put_get_in_one_thread(&mut core, &mut reader, &mut copy);
+        let ns = timed_burst(&mut core, &mut writer);
+        println!("one way, 1 thread  {ns:8.1} ns a message: the same of a burst of {BURST}");
+    }
+    Ok(())
+}
+
+/// The same both ways where no line has to move.
+#[inline(never)]
+fn in_one_thread(core: &mut Core, reader: &mut Reader, writer: &mut Writer, echo: u16) {
+    core.turn();
+    let mut message = None;
+    let ns = timed(|| {
+        let handed_on = match message.take() {
+            Some(message) => reader.enqueue(message, echo),
+            None => writer.begin_put(64, Wait::Poll).and_then(|put| writer.enqueue(put, echo)),
+        };
+        while handed_on.is_ok() && message.is_none() {
+            core.turn();
+            message = reader.try_begin_get().unwrap_or_default();
+        }
+    });
+    println!("enqueue, 1 thread  {ns:8.1} ns: what instructions take where no line has to move");
+    let ns = timed(|| core.turn());
+    println!("an idle look       {ns:8.1} ns");
+}
+
+/// A message of 64 bytes that the core copies into another, both of whose bytes are read.
+#[inline(never)]
+fn put_get_in_one_thread(core: &mut Core, reader: &mut Reader, writer: &mut Writer) {
+    let ns = timed(|| {
+        let Ok(mut put) = writer.begin_put(64, Wait::Poll) else { return };
+        put.fill(7);
+        let _ended = writer.end_put(put);
+        let message = loop {
+            core.turn();
+            if let Ok(Some(message)) = reader.try_begin_get() {
+                break message;
+            }
+        };
+        let words = message.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        std::hint::black_box(words.fold(0, u64::wrapping_add));
+        reader.end_get(message);
+    });
+    println!("put_get, 1 thread  {ns:8.1} ns: the same with two messages, each written and read");
+}
+
+/// Messages of a burst.
+const BURST: usize = 32;
+
+/// The time of a message that is put and taken with others: each of two sides does its part for a burst of them.
+#[inline(never)]
+fn timed_burst(core: &mut Core, writer: &mut Writer) -> f64 {
+    let ns = timed(|| {
+        let _put = writer.put_many_with(BURST, 64, Wait::Poll, |_, place| place.fill(7));
+        let all = core.discarded + BURST as u64;
+        while core.discarded < all {
+            core.turn();
+        }
+    });
+    ns / BURST as f64
+}
+
+/// Round trips and messages between two threads.
+fn between_threads(
+    attachment: &Attachment,
+    sides: &[(u16, Option<u16>)],
+    reader: &mut Reader,
+    writer: &mut Writer,
+) -> Result<(), Box<dyn Error>> {
+    let floor = floor();
+    println!("atomic floor       {floor:8.1} ns");
+    pin(0);
     let mut echo = attachment.writer(sides[0].0, sides[0].1)?;
     let mut message = None;
     let ns = timed(|| {
@@ -215,7 +309,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::hint::black_box(sum);
         println!("{name:18} {ns:8.1} ns, {:5.2} times the floor", ns / floor);
     }
-    let mut writer = attachment.writer(sides[3].0, sides[3].1)?;
     let ns = timed(|| {
         if let Ok(mut put) = writer.begin_put(64, Wait::Poll) {
             put.fill(7);
@@ -223,28 +316,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     println!("one_way_64         {ns:8.1} ns, {:.1} M/s", 1e3 / ns);
-    stop.store(true, Ordering::Relaxed);
-    if let Ok(core) = thread.join() {
-        in_one_thread(core, &mut reader, &mut writer, sides[0].0);
-    }
     Ok(())
-}
-
-/// The same both ways where no line has to move.
-fn in_one_thread(mut core: Core, reader: &mut Reader, writer: &mut Writer, echo: u16) {
-    core.turn();
-    let mut message = None;
-    let ns = timed(|| {
-        let handed_on = match message.take() {
-            Some(message) => reader.enqueue(message, echo),
-            None => writer.begin_put(64, Wait::Poll).and_then(|put| writer.enqueue(put, echo)),
-        };
-        while handed_on.is_ok() && message.is_none() {
-            core.turn();
-            message = reader.try_begin_get().unwrap_or_default();
-        }
-    });
-    println!("enqueue, 1 thread  {ns:8.1} ns: what instructions take where no line has to move");
-    let ns = timed(|| core.turn());
-    println!("an idle look       {ns:8.1} ns");
 }

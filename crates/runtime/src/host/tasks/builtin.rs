@@ -106,14 +106,18 @@ fn sum(setup: &TaskSetup<'_>) -> Made {
 /// The sum of all bytes, eight at a time.
 #[inline]
 fn add_up(bytes: &[u8]) -> u64 {
+    /// Words that are added up in four sums of 16 bits at most: each takes two bytes of each word.
+    const WORDS: usize = 128;
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, rest) = bytes.as_chunks::<8>();
-    let of_word = |word: &[u8; 8]| {
-        let word = u64::from_le_bytes(*word);
-        // Four sums of two bytes each; the product has their sum in its highest 16 bits.
-        ((word & EVEN) + (word >> 8 & EVEN)).wrapping_mul(0x0001_0001_0001_0001) >> 48
-    };
-    words.iter().map(of_word).sum::<u64>() + rest.iter().map(|&byte| u64::from(byte)).sum::<u64>()
+    let sums = words.chunks(WORDS).map(|words| {
+        let sums = words.iter().fold(0, |sums, word| {
+            let word = u64::from_le_bytes(*word);
+            sums + (word & EVEN) + (word >> 8 & EVEN)
+        });
+        (0..4).map(|at| sums >> (16 * at) & 0xffff).sum::<u64>()
+    });
+    sums.sum::<u64>() + rest.iter().map(|&byte| u64::from(byte)).sum::<u64>()
 }
 
 impl Task for Sum {
