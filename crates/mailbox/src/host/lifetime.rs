@@ -210,16 +210,25 @@ impl HostInterface {
     /// The same for one ring.
     pub(super) fn finish_ring(&mut self, client: u32, port: u16) {
         for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
-            // Looked up anew each time: a violation ends the client, and with it its rings.
-            let Some(taken) = self.rings.take_of(client, port) else { break };
-            let arrival = match taken {
-                Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
-                Taken::Signal(entry) => self.take_signal(client, &entry),
-                Taken::Calls(calls) => self.take_calls(client, calls),
-                Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
-            };
-            self.finished.extend(arrival);
+            if !self.finish_next(client, port) {
+                break;
+            }
         }
+    }
+
+    /// Carries out the next entry of one ring, if there is one; whether there was. What of it is for the context comes before all else.
+    pub(super) fn finish_next(&mut self, client: u32, port: u16) -> bool {
+        // Looked up anew each time: a violation ends the client, and with it its rings.
+        let Some(taken) = self.rings.take_of(client, port) else { return false };
+        self.taken += 1;
+        let arrival = match taken {
+            Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
+            Taken::Signal(entry) => self.take_signal(client, &entry),
+            Taken::Calls(calls) => self.take_calls(client, calls),
+            Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
+        };
+        self.finished.extend(arrival);
+        true
     }
 
     /// [`HostInterface::detach`], for one whose rings are of no interest any more.

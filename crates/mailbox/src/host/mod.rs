@@ -600,19 +600,26 @@ impl HostInterface {
         self.mailbox(mailbox).is_none_or(|mailbox| direct::is_full(&self.directs, mailbox))
     }
 
-    /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet.
+    /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet,
+    /// until there is room, and not more than is taken of a ring at a time.
     #[inline]
     pub fn has_room(&mut self, mailbox: MailboxKey) -> bool {
-        if self.is_full(mailbox)
-            && let Some(entry) = self.mailbox(mailbox)
-        {
-            let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
-            let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
-            if let Some((client, port)) = reader {
-                self.finish_ring(client, port);
+        if !self.is_full(mailbox) {
+            return true;
+        }
+        let Some(entry) = self.mailbox(mailbox) else { return false };
+        let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
+        let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
+        let Some((client, port)) = reader else { return false };
+        for _ in 0..rings::BURST {
+            if !self.finish_next(client, port) {
+                break;
+            }
+            if !self.is_full(mailbox) {
+                return true;
             }
         }
-        !self.is_full(mailbox)
+        false
     }
 
     /// The next message of a mailbox, with the core as its reader.

@@ -196,3 +196,50 @@ fn a_client_that_pretends_to_sleep_costs_one_wake_up_for_many_polls() {
     world.host.end_turn();
     assert_eq!(wakes(&world), before + 2, "and is woken at the end of a turn, if it sleeps by then");
 }
+
+/// Each entry that is taken of a reader's ring so that there may be room counts as one of the core's look.
+#[test]
+fn a_look_for_room_takes_a_bounded_number_of_the_readers_entries() {
+    const ENTRIES: u64 = 1000;
+    let mut world = World::new(1);
+    let (mut reader, key) = world.attach(0);
+    world.create("m", Implementation::SignalQueue, 1);
+    world.open(&mut reader, key, "m", Side::Read);
+    world.quiet_turn();
+    let mailbox = world.host.find("m").unwrap();
+    assert!(world.host.has_room(mailbox));
+    world.host.put_bytes(mailbox, b"full").unwrap();
+    (0..ENTRIES).for_each(|_| reader.push_signal((SIGNAL, 0, 0, 0, 0, 0), u64::from(key.number()) | 5 << 32, 0));
+    let mut before = world.host.taken();
+    let first = before;
+    while world.host.taken() < first + ENTRIES {
+        assert!(!world.host.has_room(mailbox));
+        let taken = world.host.taken() - before;
+        assert!((1..=32).contains(&taken), "{taken}");
+        before += taken;
+    }
+    world.quiet_turn();
+    assert_eq!(world.host.taken(), before, "nothing was left");
+}
+
+/// As many as it takes to have room, and what is behind waits for its turn.
+#[test]
+fn a_look_for_room_ends_with_the_first_message_that_was_given_back() {
+    let mut world = World::new(1);
+    let (mut reader, key) = world.attach(0);
+    world.create("m", Implementation::Rings, 2);
+    let (_, port) = world.open(&mut reader, key, "m", Side::Read);
+    let mailbox = world.host.find("m").unwrap();
+    (0..2).for_each(|_| world.host.put_bytes(mailbox, b"full").unwrap());
+    world.quiet_turn();
+    let messages: Vec<_> = std::iter::from_fn(|| reader.next(port)).collect();
+    assert_eq!(messages.len(), 2);
+    messages.iter().for_each(|&(_, slot, generation, ..)| reader.push(port, (FREE, slot, generation, 0, 0, 0)));
+    let before = world.host.taken();
+    assert!(world.host.has_room(mailbox) && world.host.has_room(mailbox));
+    assert_eq!(world.host.taken(), before + 1);
+    world.host.put_bytes(mailbox, b"again").unwrap();
+    assert!(world.host.has_room(mailbox));
+    assert_eq!(world.host.taken(), before + 2);
+    world.quiet_turn();
+}
