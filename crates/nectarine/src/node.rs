@@ -177,16 +177,22 @@ impl Node {
     /// # Errors
     /// As [`Node::writer`].
     pub fn writer_with(&self, mailbox: &str, options: WriterOptions) -> Result<Writer, Error> {
+        self.open_writer(mailbox, options).map(|(writer, _)| writer)
+    }
+
+    /// The same, with the mailbox's implementation.
+    fn open_writer(&self, mailbox: &str, options: WriterOptions) -> Result<(Writer, Implementation), Error> {
         let WriterOptions { message_bytes, ahead } = options;
         let (side, opened, attachment) = self.session.open(mailbox, Side::Write, message_bytes, ahead)?;
         let session = self.session.clone();
-        Ok(Writer(match attachment {
+        let writer = match attachment {
             Some(attachment) => {
                 let writer = attachment.writer(opened.number, opened.port)?;
                 Carried::Memory(LocalWriter { writer, open: Local::new(session, side) })
             }
             None => Carried::Packets(RemoteWriter::new(session, side)?),
-        }))
+        };
+        Ok((Writer(writer), opened.implementation))
     }
 
     /// Opens a mailbox for reading.

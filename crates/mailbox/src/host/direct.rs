@@ -176,7 +176,7 @@ impl HostInterface {
             let port = client.ports.get(usize::from(number)).and_then(Option::as_deref);
             port.is_some_and(|port| port.direct.pair.is_none() && !port.direct.is_spoilt)
         };
-        let is_within = writes.held_bytes() + DirectLayout::BYTES as u64 <= self.config.client_bytes;
+        let is_within = writes.quota_used() + DirectLayout::BYTES as u64 <= self.config.client_bytes;
         let may = is_within && writes.domain == reads.domain;
         (may && is_free(writes, writer.port) && is_free(reads, reader.port)).then_some((writer, reader))
     }
