@@ -116,6 +116,11 @@ impl Node {
         Ok(node)
     }
 
+    /// The same node, by a session of its own.
+    fn again(&self) -> Result<Node, Error> {
+        NodeBuilder { settings: self.session.settings.clone() }.connect()
+    }
+
     /// Makes a mailbox on the node. It lives until it is deleted, or until the last clone of this node is gone.
     ///
     /// # Errors
