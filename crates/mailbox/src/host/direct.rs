@@ -161,6 +161,16 @@ impl HostInterface {
         }
     }
 
+    /// The sides of a mailbox are others than before: it is used directly by one writer, and by more than one over the core.
+    pub(super) fn settle_direct(&mut self, key: MailboxKey) {
+        let Some(mailbox) = self.present_mailbox(key) else { return };
+        mailbox.is_mixed = !mailbox.more_writers.is_empty();
+        match mailbox.is_mixed {
+            true => self.recall_direct(key),
+            false => self.try_direct(key),
+        }
+    }
+
     fn direct_sides(&self, key: MailboxKey) -> Option<(PortKey, PortKey)> {
         let mailbox = self.mailbox(key)?;
         let (writer, reader) = (mailbox.writer?, mailbox.reader?);
