@@ -216,7 +216,7 @@ impl HostInterface {
         }
     }
 
-    /// Carries out the next entry of one ring, if there is one; whether there was. What of it is for the context comes before all else.
+    /// Carries out the next entry of one ring, if there is one; whether there was. An arrival for the context comes before all else.
     pub(super) fn finish_next(&mut self, client: u32, port: u16) -> bool {
         // Looked up anew each time: a violation ends the client, and with it its rings.
         let Some(taken) = self.rings.take_of(client, port) else { return false };

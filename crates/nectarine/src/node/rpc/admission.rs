@@ -57,7 +57,7 @@ impl Admission {
         let mut replies = match opened {
             Ok((replies, Implementation::Rings)) => replies,
             // Without a mailbox for the answer it is no caller, and nothing is made for it; one that has a writer was taken in before.
-            // In one that others write too it could not be told whether its reader is there.
+            // A writer of such a mailbox does not learn whether its reader is there.
             Ok((_, Implementation::SignalQueue)) | Err(Error::UnknownMailbox(_) | Error::Busy(_)) => {
                 return self.control.counts.malformed.add();
             }
