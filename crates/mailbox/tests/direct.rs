@@ -259,6 +259,25 @@ fn writers_of_two_threads_of_a_process_pass_over_the_core_and_each_alone_directl
     assert_empty(&daemon);
 }
 
+#[test]
+fn all_writers_of_a_process_learn_that_their_mailbox_is_gone() {
+    let daemon = daemon();
+    let mut writes = Client::attach(daemon.address(0));
+    let mut writers: Vec<Writer> = (0..3).map(|_| writes.writer("m").unwrap().0).collect();
+    pour(&mut writers[2], 0, 0..1);
+    while daemon.mailbox("m").depth == 0 {
+        std::thread::yield_now();
+    }
+    daemon.ask(|core| core.host.delete(Owner::Daemon, "m").unwrap());
+    for writer in &mut writers {
+        while writer.check().is_ok() {
+            std::thread::yield_now();
+        }
+    }
+    drop((writers, writes));
+    assert_empty(&daemon);
+}
+
 /// The writer does nothing more: what comes otherwise comes all the same.
 #[test]
 fn messages_that_come_otherwise_do_not_wait_for_the_writer() {

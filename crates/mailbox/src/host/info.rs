@@ -60,7 +60,7 @@ pub struct ClientStatus {
     pub bytes_out: u64,
     /// Bytes of the buffers that it holds.
     pub bytes_held: u64,
-    /// The bound on them.
+    /// The bound on those of them in which it writes.
     pub quota_bytes: u64,
     /// Buffers that it holds.
     pub buffers_held: u32,
