@@ -6,9 +6,11 @@
 
 mod daemon;
 
+use crossdock_mailbox::client::{Reader, Writer};
 use crossdock_mailbox::failpoint::FAILPOINTS;
 use crossdock_mailbox::host::{HostConfig, Implementation, MailboxStatus, MessageLoss, Owner};
 use daemon::agent::{self, Agent, mark_of};
+use daemon::client::{Client, soon};
 use daemon::{Core, Daemon, How, InUse, Upcall};
 
 /// The process that the other tests start; by itself it does nothing.
@@ -182,6 +184,98 @@ fn messages_that_come_otherwise_keep_their_place_and_bring_the_mailbox_back_to_t
             pass_one(&mut writer, &mut reader);
         }
     }
+}
+
+/// Each message says whose it is and its number.
+fn pour(writer: &mut Writer, whose: u32, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let mut put = writer.begin_put(8, soon()).unwrap();
+        put[..4].copy_from_slice(&whose.to_le_bytes());
+        put[4..].copy_from_slice(&number.to_le_bytes());
+        writer.end_put(put).unwrap();
+    }
+}
+
+/// Takes `count` messages of [`pour`]: those of each writer come in their order, from `next` on.
+fn drain(reader: &mut Reader, count: u32, next: &mut [u32; 2]) {
+    for _ in 0..count {
+        let message = reader.begin_get(soon()).unwrap();
+        let [whose, number] = [0, 4].map(|at| u32::from_le_bytes(message[at..at + 4].try_into().unwrap()));
+        assert_eq!(number, next[whose as usize], "writer {whose}");
+        next[whose as usize] += 1;
+        reader.end_get(message);
+    }
+}
+
+#[test]
+fn writers_of_two_threads_of_a_process_pass_over_the_core_and_each_alone_directly() {
+    const COUNT: u32 = 3000;
+    let daemon = daemon();
+    let address = daemon.address(0);
+    let (mut writes, mut reads) = (Client::attach(address), Client::attach(address));
+    let (mut reader, _) = reads.reader("m").unwrap();
+    let (mut first, first_number) = writes.writer("m").unwrap();
+    let mut next = [0; 2];
+    let alone = |writer: &mut Writer, whose: usize, reader: &mut Reader, next: &mut [u32; 2]| {
+        while !daemon.mailbox("m").is_direct {
+            pour(writer, whose as u32, next[whose]..next[whose] + 1);
+            drain(reader, 1, next);
+        }
+    };
+    alone(&mut first, 0, &mut reader, &mut next);
+    for round in 0..3 {
+        // Left in the direct rings.
+        pour(&mut first, 0, next[0]..next[0] + 3);
+        let (mut second, second_number) = writes.writer("m").unwrap();
+        let mailbox = daemon.mailbox("m");
+        assert!(!mailbox.is_direct && mailbox.writers == 2, "{round}: {mailbox:?}");
+        let [from, other] = [next[0] + 3, next[1]];
+        std::thread::scope(|scope| {
+            scope.spawn(|| pour(&mut first, 0, from..from + COUNT));
+            scope.spawn(|| pour(&mut second, 1, other..other + COUNT));
+            drain(&mut reader, 3 + 2 * COUNT, &mut next);
+        });
+        assert!(!daemon.mailbox("m").is_direct);
+        // Another client has no part in it.
+        assert!(Client::attach(address).writer("m").unwrap_err().contains("is taken by another client"));
+        drop(second);
+        writes.close(second_number);
+        alone(&mut first, 0, &mut reader, &mut next);
+    }
+    // The one that stays may be the second.
+    let (mut second, _) = writes.writer("m").unwrap();
+    pour(&mut first, 0, next[0]..next[0] + 3);
+    drop(first);
+    writes.close(first_number);
+    drain(&mut reader, 3, &mut next);
+    alone(&mut second, 1, &mut reader, &mut next);
+    pour(&mut second, 1, next[1]..next[1] + 3);
+    drop((second, writes));
+    drain(&mut reader, 3, &mut next);
+    while daemon.mailbox("m").writers > 0 {
+        std::thread::yield_now();
+    }
+    drop((reader, reads));
+    assert_empty(&daemon);
+}
+
+#[test]
+fn all_writers_of_a_process_learn_that_their_mailbox_is_gone() {
+    let daemon = daemon();
+    let mut writes = Client::attach(daemon.address(0));
+    let mut writers: Vec<Writer> = (0..3).map(|_| writes.writer("m").unwrap().0).collect();
+    pour(&mut writers[2], 0, 0..1);
+    while daemon.mailbox("m").depth == 0 {
+        std::thread::yield_now();
+    }
+    daemon.ask(|core| core.host.delete(Owner::Daemon, "m").unwrap());
+    for writer in &mut writers {
+        while writer.check().is_ok() {
+            std::thread::yield_now();
+        }
+    }
+    drop((writers, writes));
+    assert_empty(&daemon);
 }
 
 /// The writer does nothing more: what comes otherwise comes all the same.

@@ -116,6 +116,11 @@ impl Node {
         Ok(node)
     }
 
+    /// The same node, by a session of its own.
+    fn again(&self) -> Result<Node, Error> {
+        NodeBuilder { settings: self.session.settings.clone() }.connect()
+    }
+
     /// Makes a mailbox on the node. It lives until it is deleted, or until the last clone of this node is gone.
     ///
     /// # Errors
@@ -167,7 +172,8 @@ impl Node {
     /// Opens a mailbox for writing.
     ///
     /// # Errors
-    /// There is none of that name; its implementation allows one writer, and it has one.
+    /// There is none of that name; its implementation allows one writer, and another program is that. Each thread of a program may
+    /// have its own: the messages of several pass through the daemon.
     pub fn writer(&self, mailbox: &str) -> Result<Writer, Error> {
         self.writer_with(mailbox, WriterOptions::default())
     }
@@ -177,16 +183,22 @@ impl Node {
     /// # Errors
     /// As [`Node::writer`].
     pub fn writer_with(&self, mailbox: &str, options: WriterOptions) -> Result<Writer, Error> {
+        self.open_writer(mailbox, options).map(|(writer, _)| writer)
+    }
+
+    /// The same, with the mailbox's implementation.
+    fn open_writer(&self, mailbox: &str, options: WriterOptions) -> Result<(Writer, Implementation), Error> {
         let WriterOptions { message_bytes, ahead } = options;
         let (side, opened, attachment) = self.session.open(mailbox, Side::Write, message_bytes, ahead)?;
         let session = self.session.clone();
-        Ok(Writer(match attachment {
+        let writer = match attachment {
             Some(attachment) => {
                 let writer = attachment.writer(opened.number, opened.port)?;
                 Carried::Memory(LocalWriter { writer, open: Local::new(session, side) })
             }
             None => Carried::Packets(RemoteWriter::new(session, side)?),
-        }))
+        };
+        Ok((Writer(writer), opened.implementation))
     }
 
     /// Opens a mailbox for reading.

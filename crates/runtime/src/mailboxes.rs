@@ -54,6 +54,12 @@ fn dropped(losses: &Losses) -> Vec<(String, u64)> {
 impl Context {
     /// Carries out a request about mailboxes, tasks or nodes: the reply.
     pub(crate) fn carry_out_mailbox(&mut self, key: usize, request: Request) -> Option<ControlMessage> {
+        if !self.place.is_home() && !matches!(request, Request::FindNode { .. }) {
+            // One made here would be another mailbox than that of its name at the home.
+            let message = "this session's request to attach, or its hello, does not say that it uses mailboxes: say so";
+            let refusal = refuse(RefusalCode::State, message.to_owned());
+            return request.id().map(|id| Reply::Refused { id, refusal }.into());
+        }
         let (id, outcome) = match request {
             Request::CreateMailbox { id, name, implementation: of, bound_messages, bound_bytes } => {
                 let options = MailboxOptions { implementation: implementation(of), bound_messages, bound_bytes };

@@ -116,6 +116,16 @@ impl Writer {
         }
     }
 
+    /// Gives back a buffer longer than those granted ahead that a call which gave up has asked for: at once, or when it comes. Without
+    /// this it is kept for a later call.
+    pub fn withdraw(&mut self) {
+        match &mut self.0 {
+            Side::Rings(rings) => rings.withdraw(),
+            // A call that gives up has the answer to what it asked for given back.
+            Side::Signals(_) => {}
+        }
+    }
+
     /// Makes a call of this writer that waits return, from another thread.
     pub fn interrupter(&self) -> Interrupter {
         match &self.0 {
@@ -318,6 +328,8 @@ enum Request {
     Waits(u32),
     /// This number of bytes is requested, to be had now or refused.
     Tries(u32),
+    /// This number of bytes is requested, and nobody wants them any more.
+    Withdrawn(u32),
 }
 
 impl Request {
@@ -474,6 +486,12 @@ impl RingsWriter {
             // Of a call that gave up waiting, and not what is wanted now.
             self.port.push(large.into_entry(up::FREE));
         }
+        if let Request::Withdrawn(asked) = self.request
+            && bytes > self.usual as usize
+            && bytes <= asked as usize
+        {
+            self.request = Request::Waits(asked);
+        }
         // Whether it is more than what is granted ahead is known once something was.
         if self.request == Request::None && self.usual != 0 && bytes > self.usual as usize {
             self.ask(bytes, is_try)?;
@@ -496,6 +514,15 @@ impl RingsWriter {
         self.port.push(Descriptor { op: up::REQUEST, target: u16::from(is_try), len, ..Descriptor::default() });
         failpoint!("writer.begin_put.after_request");
         Ok(())
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(large) = self.large.take() {
+            self.port.push(large.into_entry(up::FREE));
+        }
+        if let Request::Waits(asked) | Request::Tries(asked) = self.request {
+            self.request = Request::Withdrawn(asked);
+        }
     }
 
     /// Takes all entries that have come. A refusal of what was asked for ends it; what that was.
@@ -648,6 +675,10 @@ impl RingsWriter {
                 if let Some(former) = self.large.replace(granted) {
                     self.port.push(former.into_entry(up::FREE));
                 }
+            }
+            Request::Withdrawn(asked) if granted.capacity() >= asked => {
+                self.request = Request::None;
+                self.port.push(granted.into_entry(up::FREE));
             }
             _ => {
                 self.usual = granted.capacity();

@@ -63,7 +63,8 @@ pub(crate) struct Port {
     pub(crate) ahead: u32,
     /// Their size in bytes.
     pub(crate) grant_bytes: u32,
-    /// Bytes that a reader may have before it at a time (one message in any case).
+    /// Bytes that a reader may have before it at a time (one message in any case; of a mailbox also one behind up to a quarter of
+    /// this, so that short ones that are kept do not hold back a long one).
     pub(crate) deliver_bytes: u64,
     /// Slots that records leave to control.
     pub(crate) control_slots: usize,
@@ -89,7 +90,11 @@ impl Port {
         if self.control_slots > 0 && message.0.tag == 0 {
             return vacant > 0;
         }
-        let fits = delivered == 0 || delivered + u64::from(message.0.len) <= self.deliver_bytes;
+        let starts = match self.control_slots {
+            0 => delivered <= self.deliver_bytes / 4,
+            _ => delivered == 0,
+        };
+        let fits = starts || delivered + u64::from(message.0.len) <= self.deliver_bytes;
         vacant > self.control_slots && fits
     }
 
@@ -233,7 +238,17 @@ impl Client {
         self.bytes_out += u64::from(bytes);
     }
 
-    /// Bytes of the buffers that it has now, as far as they count to its quota.
+    /// Bytes of the buffers that count to its quota: those in which it writes, and what it took over the signal queue. Messages for a
+    /// reader's port have a bound of their own there, and come from others, who must not keep this client from writing.
+    pub(crate) fn quota_used(&self) -> u64 {
+        let of = |port: &Port| match port.side {
+            Side::Write => port.slots.bytes().saturating_sub(port.direct.extra_bytes) + port.direct.bytes,
+            Side::Read => 0,
+        };
+        self.ports.iter().flatten().map(|port| of(port)).sum::<u64>() + self.signals.slots.bytes()
+    }
+
+    /// Bytes of the buffers that it has now, but for those of a writer that count to its mailbox.
     pub(crate) fn held_bytes(&self) -> u64 {
         let of = |port: &Port| port.slots.bytes().saturating_sub(port.direct.extra_bytes) + port.direct.bytes;
         self.ports.iter().flatten().map(|port| of(port)).sum::<u64>() + self.signals.slots.bytes()

@@ -161,6 +161,16 @@ impl HostInterface {
         }
     }
 
+    /// The sides of a mailbox are others than before: it is used directly by one writer, and by more than one over the core.
+    pub(super) fn settle_direct(&mut self, key: MailboxKey) {
+        let Some(mailbox) = self.present_mailbox(key) else { return };
+        mailbox.is_mixed = !mailbox.more_writers.is_empty();
+        match mailbox.is_mixed {
+            true => self.recall_direct(key),
+            false => self.try_direct(key),
+        }
+    }
+
     fn direct_sides(&self, key: MailboxKey) -> Option<(PortKey, PortKey)> {
         let mailbox = self.mailbox(key)?;
         let (writer, reader) = (mailbox.writer?, mailbox.reader?);
@@ -176,7 +186,7 @@ impl HostInterface {
             let port = client.ports.get(usize::from(number)).and_then(Option::as_deref);
             port.is_some_and(|port| port.direct.pair.is_none() && !port.direct.is_spoilt)
         };
-        let is_within = writes.held_bytes() + DirectLayout::BYTES as u64 <= self.config.client_bytes;
+        let is_within = writes.quota_used() + DirectLayout::BYTES as u64 <= self.config.client_bytes;
         let may = is_within && writes.domain == reads.domain;
         (may && is_free(writes, writer.port) && is_free(reads, reader.port)).then_some((writer, reader))
     }

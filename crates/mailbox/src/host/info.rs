@@ -60,7 +60,7 @@ pub struct ClientStatus {
     pub bytes_out: u64,
     /// Bytes of the buffers that it holds.
     pub bytes_held: u64,
-    /// The bound on them.
+    /// The bound on those of them in which it writes.
     pub quota_bytes: u64,
     /// Buffers that it holds.
     pub buffers_held: u32,
@@ -230,7 +230,7 @@ impl HostInterface {
                 CoreReader::Upcall(upcall) => Some(upcall),
                 CoreReader::None | CoreReader::Session(_) => None,
             },
-            writers: mailbox.writers + u32::from(mailbox.writer.is_some()),
+            writers: mailbox.writers + u32::from(mailbox.writer.is_some()) + mailbox.more_writers.len() as u32,
             readers: mailbox.readers + u32::from(mailbox.reader.is_some()),
             depth: mailbox.depth.saturating_add(passed.depth),
             bound_messages: mailbox.bound_messages,

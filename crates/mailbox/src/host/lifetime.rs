@@ -210,16 +210,25 @@ impl HostInterface {
     /// The same for one ring.
     pub(super) fn finish_ring(&mut self, client: u32, port: u16) {
         for _ in 0..SIGNAL_ENTRIES.max(PORT_ENTRIES) {
-            // Looked up anew each time: a violation ends the client, and with it its rings.
-            let Some(taken) = self.rings.take_of(client, port) else { break };
-            let arrival = match taken {
-                Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
-                Taken::Signal(entry) => self.take_signal(client, &entry),
-                Taken::Calls(calls) => self.take_calls(client, calls),
-                Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
-            };
-            self.finished.extend(arrival);
+            if !self.finish_next(client, port) {
+                break;
+            }
         }
+    }
+
+    /// Carries out the next entry of one ring, if there is one; whether there was. An arrival for the context comes before all else.
+    pub(super) fn finish_next(&mut self, client: u32, port: u16) -> bool {
+        // Looked up anew each time: a violation ends the client, and with it its rings.
+        let Some(taken) = self.rings.take_of(client, port) else { return false };
+        self.taken += 1;
+        let arrival = match taken {
+            Taken::Descriptor(entry, _) => self.take_descriptor(client, port, &entry, None),
+            Taken::Signal(entry) => self.take_signal(client, &entry),
+            Taken::Calls(calls) => self.take_calls(client, calls),
+            Taken::Astray => self.report_violation(client, ProtocolViolation::Astray),
+        };
+        self.finished.extend(arrival);
+        true
     }
 
     /// [`HostInterface::detach`], for one whose rings are of no interest any more.
@@ -321,7 +330,7 @@ impl HostInterface {
         mailbox.gets = stay;
         let key = open.port.map(|port| PortKey { client, port });
         match (open.side, key) {
-            (Side::Write, Some(key)) => drop(mailbox.writer.take_if(|port| *port == key)),
+            (Side::Write, Some(key)) => mailbox.remove_writer(key),
             (Side::Read, Some(key)) => drop(mailbox.reader.take_if(|port| *port == key)),
             (Side::Write, None) => mailbox.writers = mailbox.writers.saturating_sub(1),
             (Side::Read, None) => mailbox.readers = mailbox.readers.saturating_sub(1),
@@ -390,6 +399,7 @@ impl HostInterface {
             direct: None,
             is_mixed: false,
             writer: None,
+            more_writers: Vec::new(),
             reader: None,
             writers: 0,
             readers: 0,
@@ -471,7 +481,7 @@ impl HostInterface {
         for message in mailbox.queue.drain(..) {
             self.free(message);
         }
-        for port in mailbox.writer.into_iter().chain(mailbox.reader) {
+        for port in mailbox.writer.into_iter().chain(mailbox.more_writers).chain(mailbox.reader) {
             self.notify_closed(port, reason);
         }
         self.refuse_gets(mailbox.gets, reason);
@@ -525,7 +535,8 @@ impl HostInterface {
         let port = match implementation {
             Implementation::Rings => {
                 let (taken, side_name) = match side {
-                    Side::Write => (mailbox.writer.is_some(), "write"),
+                    // Each thread of a client may have a writer of its own.
+                    Side::Write => (mailbox.writer.is_some_and(|port| port.client != client.index() as u32), "write"),
                     Side::Read => (mailbox.reader.is_some(), "read"),
                 };
                 if taken {
@@ -553,10 +564,7 @@ impl HostInterface {
         match port {
             Some(port) => {
                 self.open_port(client, key, side, port, options)?;
-                if let Some(mailbox) = self.present_mailbox(key) {
-                    mailbox.is_mixed = false;
-                }
-                self.try_direct(key);
+                self.settle_direct(key);
             }
             None => {
                 if let Some(mailbox) = self.present_mailbox(key) {
@@ -627,7 +635,7 @@ impl HostInterface {
         self.rings.add(key.client, number, up);
         if let Some(mailbox) = self.present_mailbox(mailbox) {
             match side {
-                Side::Write => mailbox.writer = Some(key),
+                Side::Write => mailbox.add_writer(key),
                 Side::Read => mailbox.reader = Some(key),
             }
         }
@@ -663,6 +671,9 @@ impl HostInterface {
             debug_assert!(taken.is_some(), "what is open over a port has it");
             if let Some(port) = taken {
                 self.leave_port(port);
+            }
+            if open.side == Side::Write && self.mailbox(open.mailbox).is_some_and(|mailbox| mailbox.writer.is_some()) {
+                self.settle_direct(open.mailbox);
             }
         }
         self.freed = true;

@@ -122,6 +122,8 @@ pub(crate) struct Mailbox {
     pub(crate) is_mixed: bool,
     /// Of a `rings` mailbox.
     pub(crate) writer: Option<PortKey>,
+    /// Further ports of the writer's client, for its other threads.
+    pub(crate) more_writers: Vec<PortKey>,
     /// Of a `rings` mailbox.
     pub(crate) reader: Option<PortKey>,
     /// Writers and readers over the signal queue, and sessions of the network.
@@ -152,6 +154,22 @@ pub(crate) struct MailboxCounters {
 }
 
 impl Mailbox {
+    /// One more port writes to it.
+    pub(crate) fn add_writer(&mut self, port: PortKey) {
+        match self.writer {
+            None => self.writer = Some(port),
+            Some(_) => self.more_writers.push(port),
+        }
+    }
+
+    /// A port writes to it no more.
+    pub(crate) fn remove_writer(&mut self, port: PortKey) {
+        self.more_writers.retain(|other| *other != port);
+        if self.writer == Some(port) {
+            self.writer = self.more_writers.pop();
+        }
+    }
+
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.depth >= self.bound_messages || self.bytes >= self.bound_bytes

@@ -8,7 +8,8 @@
 //! a reference to them.
 //!
 //! **Bounds.** A mailbox's writers get no buffers while it holds its bound of messages not yet ended by a reader; what they
-//! have been granted before comes on top. A client's buffers are bounded by its quota, a domain's by its segments. Rings hold
+//! have been granted before comes on top. The buffers in which a client writes are bounded by its quota,
+//! what is handed to a reader by its port, and a domain's by its segments. Rings hold
 //! twice the slots of their port, and a slot has at most one descriptor under way each way, so no ring overflows.
 //!
 //! **A domain is a unit of trust.** Its processes share one segment, in which they could spoil one another's messages, but
@@ -77,7 +78,7 @@ pub struct HostConfig {
     pub shared_bytes: u64,
     /// A domain's segment for what comes from elsewhere, in bytes; the same.
     pub inbox_bytes: u64,
-    /// The most that one client may hold, in bytes of buffers.
+    /// The most that one client may hold to write in, in bytes of buffers.
     pub client_bytes: u64,
     /// A mailbox's bound in messages, unless it was made with another.
     pub bound_messages: u32,
@@ -600,19 +601,26 @@ impl HostInterface {
         self.mailbox(mailbox).is_none_or(|mailbox| direct::is_full(&self.directs, mailbox))
     }
 
-    /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet.
+    /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet,
+    /// until there is room, and not more than is taken of a ring at a time.
     #[inline]
     pub fn has_room(&mut self, mailbox: MailboxKey) -> bool {
-        if self.is_full(mailbox)
-            && let Some(entry) = self.mailbox(mailbox)
-        {
-            let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
-            let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
-            if let Some((client, port)) = reader {
-                self.finish_ring(client, port);
+        if !self.is_full(mailbox) {
+            return true;
+        }
+        let Some(entry) = self.mailbox(mailbox) else { return false };
+        let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
+        let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
+        let Some((client, port)) = reader else { return false };
+        for _ in 0..rings::BURST {
+            if !self.finish_next(client, port) {
+                break;
+            }
+            if !self.is_full(mailbox) {
+                return true;
             }
         }
-        !self.is_full(mailbox)
+        false
     }
 
     /// The next message of a mailbox, with the core as its reader.

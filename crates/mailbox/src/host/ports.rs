@@ -344,7 +344,7 @@ impl HostInterface {
     /// Why not all of them can be now.
     pub(super) fn grant(&mut self, key: PortKey, bytes: u32, count: u32) -> Result<(), Reason> {
         let Some(client) = self.clients.present(key.client) else { return Err(Reason::Closed) };
-        let (domain, hold, held_bytes) = (client.domain, client.hold, client.held_bytes());
+        let (domain, hold, used) = (client.domain, client.hold, client.quota_used());
         let Some(port) = client.present_port(key.port) else { return Err(Reason::Closed) };
         let is_held = hold == Hold::All || hold == Hold::Records && bytes <= port.grant_bytes;
         if is_held && key.port == SESSION_OUT {
@@ -361,7 +361,7 @@ impl HostInterface {
         // Longer ones that were asked for are not what the port is to have.
         let home = if bytes == port.grant_bytes { port.home } else { Home::HEAP };
         let Some(heap) = self.domains.heap_mut(domain, Area::Shared) else { return Err(Reason::Closed) };
-        let mut room = self.config.client_bytes.saturating_sub(held_bytes);
+        let mut room = self.config.client_bytes.saturating_sub(used);
         let mut outcome = Ok(());
         for _ in 0..count {
             if room < u64::from(bytes) || port.slots.vacant() == 0 {
@@ -401,7 +401,7 @@ impl HostInterface {
             return;
         }
         let Some(client) = self.clients.at_mut(home.client.into()) else { return };
-        let (hold, held_bytes) = (client.hold, client.held_bytes());
+        let (hold, used) = (client.hold, client.quota_used());
         let Some(port) = client.port_mut(home.port).filter(|port| port.home == home) else { return };
         let has_room =
             |mailbox: &Mailbox| mailbox.generation == port.mailbox.generation && !is_full(&self.directs, mailbox);
@@ -410,7 +410,7 @@ impl HostInterface {
             return;
         }
         let before = port.slots.granted();
-        let mut room = self.config.client_bytes.saturating_sub(held_bytes);
+        let mut room = self.config.client_bytes.saturating_sub(used);
         while port.slots.granted() < port.ahead
             && let Some(rest) = room.checked_sub(port.grant_bytes.next_power_of_two().into())
             && let Some(mut message) = next(&self.domains)

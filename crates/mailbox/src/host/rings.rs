@@ -28,7 +28,7 @@ const MOST_ASIDE: usize = 16;
 /// Rings that bring back buffers, in one of this many of these looks.
 const BACK_EVERY: u32 = 16;
 /// Entries taken from one ring before the next one's turn.
-const BURST: u32 = 32;
+pub(super) const BURST: u32 = 32;
 /// The same of a ring that brings back buffers: nobody waits for those, and the next message would wait behind them.
 const BACK_BURST: u32 = 4;
 /// Entries after which some of the others are looked at, even if the active rings are never empty.
@@ -309,11 +309,7 @@ impl Rings {
         let Some(of) = polled(&mut self.clients, client) else { return };
         let Some(ring) = of.place(port).map(|at| &mut self.rings[at]) else { return };
         let Up::Port(entries) = &mut ring.up else { return };
-        let mut ready = entries.ready(BURST.saturating_sub(self.burst) as usize);
-        // After the entries were seen: what was passed over the lane before one of them was written is seen now.
-        if let Some(passed) = of.lane.peek().filter(|passed| passed.port == port) {
-            ready = ready.min(passed.after.wrapping_sub(entries.position() as u32) as usize);
-        }
+        let ready = of.lane.ready_before(port, entries, BURST.saturating_sub(self.burst) as usize);
         for _ in 0..ready {
             let Some(entry) = entries.pop_if(|entry| entry.op == up::PUT) else { break };
             (self.burst, self.since_aside) = (self.burst + 1, self.since_aside + 1);

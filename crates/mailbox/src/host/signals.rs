@@ -247,7 +247,7 @@ impl HostInterface {
             Some(_) => {}
         }
         let Some(holder) = self.clients.present(client) else { return Err(Reason::Closed) };
-        if holder.signals.slots.vacant() == 0 || holder.held_bytes() + u64::from(bytes) > quota {
+        if holder.signals.slots.vacant() == 0 || holder.quota_used() + u64::from(bytes) > quota {
             return Err(Reason::Quota);
         }
         let Some(heap) = self.domains.heap_mut(holder.domain, Area::Shared) else { return Err(Reason::Closed) };

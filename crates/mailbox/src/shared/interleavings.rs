@@ -5,7 +5,7 @@ use super::sync::WriteOutcome;
 use super::words::{Atomic, Words};
 use super::{
     ArmedFlag, Call, Calls, ClientLane, CoreBell, CoreLane, Descriptor, DoorbellPage, HostCondition, Passed,
-    RingReader, RingWriter, Signal, SleepFlag, SyncCell,
+    RingReader, RingWriter, Signal, SleepFlag, SyncCell, TakenCount,
 };
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence};
 use loom::sync::{Condvar, Mutex};
@@ -443,6 +443,126 @@ fn the_lane_and_a_ring_are_one_queue() {
                 }
             };
             assert_eq!(entry.offset, number);
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// The entries of a port that the core takes as a task's: one as it comes, and those behind it as one burst.
+fn take_with_burst(core: &mut CoreLane, up: &mut RingReader<Descriptor>, mut take: impl FnMut(Descriptor)) {
+    // As the core does: the ring first, then the lane.
+    let is_ready = up.is_ready();
+    match core.peek() {
+        Some(passed) if passed.after == up.position() as u32 => {
+            core.accept();
+            return take(passed.signal.head);
+        }
+        None if !is_ready => return thread::yield_now(),
+        Some(_) | None => take(up.pop().unwrap()),
+    }
+    for _ in 0..core.ready_before(7, up, 3) {
+        take(up.pop().unwrap());
+    }
+}
+
+/// A burst ends at what was passed over the lane, for puts that come meanwhile too; each entry comes with its buffer.
+#[test]
+fn a_burst_keeps_to_the_order_of_the_ring_and_the_lane() {
+    const MESSAGES: u32 = 4;
+    check(Some(3), Some(2), |order| {
+        let words: Words = order.words(8);
+        let (client, mut core) = (ClientLane::over(words.clone()), CoreLane::over(words));
+        let (mut up, mut up_end) = ring(order, 4);
+        let buffers: Arc<Vec<Buffer>> = Arc::new((0..MESSAGES).map(|_| Buffer(UnsafeCell::new(0))).collect());
+        let theirs = buffers.clone();
+        let writer = thread::spawn(move || {
+            for number in 0..MESSAGES {
+                theirs[number as usize].set(number + 7);
+                let head = Descriptor { offset: number, ..Descriptor::default() };
+                let signal = Signal { head, ..Signal::default() };
+                let over_lane = Passed { signal, port: 7, after: up.position() as u32 };
+                if number != 2 || !client.pass(&over_lane) {
+                    up.push(head);
+                }
+            }
+        });
+        let mut came = Vec::new();
+        while came.len() < MESSAGES as usize {
+            take_with_burst(&mut core, &mut up_end, |entry| {
+                assert_eq!(buffers[entry.offset as usize].get(), entry.offset + 7);
+                came.push(entry.offset);
+            });
+        }
+        assert_eq!(came, [0, 1, 2, 3]);
+        writer.join().unwrap();
+    });
+}
+
+/// The slots of a burst are given back together, while the client puts the next one over the lane and in the ring.
+#[test]
+fn slots_of_a_burst_are_used_again_while_the_next_one_is_taken() {
+    const MESSAGES: u32 = 5;
+    check(Some(2), Some(2), |order| {
+        let words: Words = order.words(8);
+        let (client, mut core) = (ClientLane::over(words.clone()), CoreLane::over(words));
+        let (mut up, mut up_end) = ring(order, 4);
+        let (mut down, mut down_end) = ring(order, 4);
+        let buffers: Arc<Vec<Buffer>> = Arc::new((0..2).map(|_| Buffer(UnsafeCell::new(0))).collect());
+        let theirs = buffers.clone();
+        let writer = thread::spawn(move || {
+            for number in 0..MESSAGES {
+                let slot = match number {
+                    0 | 1 => number as u16,
+                    _ => next(&mut down_end).slot,
+                };
+                theirs[usize::from(slot)].set(number);
+                let head = Descriptor { slot, offset: number, ..Descriptor::default() };
+                let signal = Signal { head, ..Signal::default() };
+                if !client.pass(&Passed { signal, port: 7, after: up.position() as u32 }) {
+                    up.push(head);
+                }
+            }
+        });
+        let mut burst = Vec::new();
+        let mut came = 0;
+        while came < MESSAGES {
+            take_with_burst(&mut core, &mut up_end, |entry| burst.push(entry));
+            for entry in &burst {
+                assert_eq!((entry.offset, buffers[usize::from(entry.slot)].get()), (came, came), "in order, and whole");
+                came += 1;
+            }
+            burst.drain(..).for_each(|entry| down.push(entry));
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// A writer that no slot bounds, and a reader that says how much it took once for several: no entry is written over.
+#[test]
+fn one_count_for_several_entries_keeps_the_writer_off_those_that_are_not_taken() {
+    const ENTRIES: u64 = 2;
+    const MESSAGES: u32 = 3;
+    check(Some(2), Some(2), |order| {
+        let (mut up, mut up_end) = ring(order, ENTRIES as usize);
+        let words: Words = order.words(1);
+        let (ours, theirs) = (TakenCount::over(words.clone()), TakenCount::over(words));
+        let writer = thread::spawn(move || {
+            for number in 0..MESSAGES {
+                while up.position() - theirs.load() >= ENTRIES {
+                    thread::yield_now();
+                }
+                up.push(Descriptor { offset: number, len: number + 7, ..Descriptor::default() });
+            }
+        });
+        let mut came = 0;
+        while came < MESSAGES {
+            for _ in 0..up_end.ready(ENTRIES as usize) {
+                let entry = up_end.pop().unwrap();
+                assert_eq!((entry.offset, entry.len), (came, came + 7), "in order, whole");
+                came += 1;
+            }
+            ours.store(up_end.position());
+            thread::yield_now();
         }
         writer.join().unwrap();
     });

@@ -15,7 +15,7 @@
 //! no room that the core would have to make first, so nobody waits for a core that is stopped; and the core looks at this line anyway.
 
 use super::layout::PORTS;
-use super::ring::{Entry, Signal};
+use super::ring::{Descriptor, Entry, RingReader, Signal};
 use super::sync::SyncAddress;
 use super::words::Words;
 use crate::failpoint::failpoint;
@@ -121,6 +121,18 @@ impl CoreLane {
             return None;
         }
         is_pass(&self.words, self.pass.wrapping_add(1)).map(|head| load(&self.words, head))
+    }
+
+    /// How many entries of a port's ring, `most` at most, can be taken one after the other: those that were written, up to the one
+    /// that was passed over the lane, and none behind it.
+    #[inline(always)]
+    pub(crate) fn ready_before(&self, port: u16, entries: &RingReader<Descriptor>, most: usize) -> usize {
+        let ready = entries.ready(most);
+        // After the entries were seen: what was passed over the lane before one of them was written is seen now.
+        match self.peek().filter(|passed| passed.port == port) {
+            Some(passed) => ready.min(passed.after.wrapping_sub(entries.position() as u32) as usize),
+            None => ready,
+        }
     }
 
     /// Takes what was peeked at: the next pass is the core's.

@@ -291,6 +291,12 @@ impl TakenCount {
         Words::new(control, ControlLayout::session_taken(), 1).map(TakenCount)
     }
 
+    /// The count in these words, which are zero.
+    #[cfg(loom)]
+    pub(crate) fn over(words: Words) -> TakenCount {
+        TakenCount(words)
+    }
+
     /// By the writer: entries taken so far, at least. Their places may be written again.
     #[inline(always)]
     pub(crate) fn load(&self) -> u64 {

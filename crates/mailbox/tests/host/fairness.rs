@@ -196,3 +196,99 @@ fn a_client_that_pretends_to_sleep_costs_one_wake_up_for_many_polls() {
     world.host.end_turn();
     assert_eq!(wakes(&world), before + 2, "and is woken at the end of a turn, if it sleeps by then");
 }
+
+/// Each entry that is taken of a reader's ring so that there may be room counts as one of the core's look.
+#[test]
+fn a_look_for_room_takes_a_bounded_number_of_the_readers_entries() {
+    const ENTRIES: u64 = 1000;
+    let mut world = World::new(1);
+    let (mut reader, key) = world.attach(0);
+    world.create("m", Implementation::SignalQueue, 1);
+    world.open(&mut reader, key, "m", Side::Read);
+    world.quiet_turn();
+    let mailbox = world.host.find("m").unwrap();
+    assert!(world.host.has_room(mailbox));
+    world.host.put_bytes(mailbox, b"full").unwrap();
+    (0..ENTRIES).for_each(|_| reader.push_signal((SIGNAL, 0, 0, 0, 0, 0), u64::from(key.number()) | 5 << 32, 0));
+    let mut before = world.host.taken();
+    let first = before;
+    while world.host.taken() < first + ENTRIES {
+        assert!(!world.host.has_room(mailbox));
+        let taken = world.host.taken() - before;
+        assert!((1..=32).contains(&taken), "{taken}");
+        before += taken;
+    }
+    world.quiet_turn();
+    assert_eq!(world.host.taken(), before, "nothing was left");
+}
+
+/// As many as it takes to have room, and what is behind waits for its turn.
+#[test]
+fn a_look_for_room_ends_with_the_first_message_that_was_given_back() {
+    let mut world = World::new(1);
+    let (mut reader, key) = world.attach(0);
+    world.create("m", Implementation::Rings, 2);
+    let (_, port) = world.open(&mut reader, key, "m", Side::Read);
+    let mailbox = world.host.find("m").unwrap();
+    (0..2).for_each(|_| world.host.put_bytes(mailbox, b"full").unwrap());
+    world.quiet_turn();
+    let messages: Vec<_> = std::iter::from_fn(|| reader.next(port)).collect();
+    assert_eq!(messages.len(), 2);
+    messages.iter().for_each(|&(_, slot, generation, ..)| reader.push(port, (FREE, slot, generation, 0, 0, 0)));
+    let before = world.host.taken();
+    assert!(world.host.has_room(mailbox) && world.host.has_room(mailbox));
+    assert_eq!(world.host.taken(), before + 1);
+    world.host.put_bytes(mailbox, b"again").unwrap();
+    assert!(world.host.has_room(mailbox));
+    assert_eq!(world.host.taken(), before + 2);
+    world.quiet_turn();
+}
+
+/// A reader with more before it than its quota: others put it there, and it writes on.
+#[test]
+fn messages_for_a_client_to_read_leave_it_its_quota_to_write() {
+    let mut world = World::with(HostConfig { client_bytes: 1280 << 10, bound_messages: 1000, ..config() }, 2);
+    let (mut client, key) = world.attach(0);
+    world.create("in", Implementation::Rings, 1000);
+    let (_, get_port) = world.open(&mut client, key, "in", Side::Read);
+    let into = world.host.find("in").unwrap();
+    (0..3).for_each(|_| world.host.put_bytes(into, &[7; 700 << 10]).unwrap());
+    world.quiet_turn();
+    let before = world.host.client_info(key).unwrap();
+    assert!(before.bytes_held > before.quota_bytes, "{before:?}");
+    world.create("out", Implementation::Rings, 1000);
+    let (_, put_port) = world.open(&mut client, key, "out", Side::Write);
+    world.quiet_turn();
+    assert_eq!(grants(&mut client, put_port).len(), 64);
+    // A longer one that is asked for, over the ring and over the signal queue.
+    client.push(put_port, (REQUEST, 0, 0, 0, 0, 100 << 10));
+    world.quiet_turn();
+    assert_eq!(grants(&mut client, put_port).len(), 1);
+    // More than its quota to write is not to be had still.
+    client.push(put_port, (REQUEST, 0, 0, 1, 0, 900 << 10));
+    world.quiet_turn();
+    let refused = client.next(put_port).unwrap();
+    assert_eq!((refused.0, refused.3), (REFUSED, Reason::Quota as u16));
+    assert_eq!(std::iter::from_fn(|| client.next(get_port)).count(), 3);
+}
+
+/// Up to a quarter of what a reader may have before it leaves room for a message of any length.
+#[test]
+fn short_messages_that_a_reader_keeps_do_not_hold_back_a_long_one() {
+    for (kept, comes) in [(1 << 19, true), (1 << 20, false)] {
+        let config = HostConfig { max_message_bytes: 8 << 20, inbox_bytes: 64 << 20, ..config() };
+        let mut world = World::with(config, 0);
+        let large = DomainSegments::new("large", SHARED_BYTES, 64 << 20, HugePages::None).unwrap();
+        world.domains.push(Arc::new(large));
+        let (mut reader, key) = world.attach(0);
+        world.create("m", Implementation::Rings, 8);
+        let (_, port) = world.open(&mut reader, key, "m", Side::Read);
+        let mailbox = world.host.find("m").unwrap();
+        for bytes in [10, kept, 7 << 20, 10] {
+            world.host.put_bytes(mailbox, &vec![1; bytes as usize]).unwrap();
+        }
+        world.quiet_turn();
+        let lengths: Vec<u32> = std::iter::from_fn(|| reader.next(port)).map(|message| message.5).collect();
+        assert_eq!(lengths, [10, kept, 7 << 20][..2 + usize::from(comes)]);
+    }
+}

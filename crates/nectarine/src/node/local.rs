@@ -82,6 +82,10 @@ impl LocalWriter {
         self.writer.check().map_err(|error| self.open.error(error))
     }
 
+    pub(super) fn withdraw(&mut self) {
+        self.writer.withdraw();
+    }
+
     #[inline]
     pub(super) fn end_put(&mut self, put: Put) -> Result<(), Error> {
         self.writer.end_put(put).map_err(|error| self.open.error(error))

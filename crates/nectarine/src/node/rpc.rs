@@ -27,8 +27,7 @@ use crossdock_transport::Request;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Callers of a service at a time: each takes two of the 62 ports that the service's process has for its mailboxes by shared memory, and
-/// the process has other mailboxes too.
+/// Callers of a service at a time: each takes two of the 62 ports that a session has for its mailboxes by shared memory.
 const MOST_CALLERS: usize = 24;
 /// Calls of one caller that wait for their results: more would wait behind one another in the service, which carries out one at a time.
 const MOST_CALLS: usize = 64;
@@ -95,7 +94,8 @@ pub enum CallError {
 }
 
 impl Node {
-    /// Offers a procedure by name on this node to callers anywhere, until the [`Service`] is dropped. A thread of its own calls
+    /// Offers a procedure by name on this node to callers anywhere, until the [`Service`] is dropped. It has a connection of its own
+    /// to the daemon, so neither its callers nor their messages take anything from the program's mailboxes. A thread of its own calls
     /// `procedure`, one call at a time, with the request's bytes, read in place, and an empty vector for the result's; an error is
     /// the caller's [`CallError::Failed`]. If it panics, that is the caller's [`CallError::Panicked`], and the next call comes.
     ///
@@ -189,12 +189,13 @@ fn too_long(error: &Error) -> Option<(usize, usize)> {
     }
 }
 
-/// A mailbox of this process, which goes when this is dropped.
+/// A mailbox of this process, which goes soon after this is dropped.
 struct OwnMailbox {
     session: Arc<NodeSession>,
     /// The session in which it was made.
     number: u64,
     name: String,
+    is_deleted: bool,
 }
 
 impl OwnMailbox {
@@ -203,13 +204,23 @@ impl OwnMailbox {
         let wanted = name.clone();
         let request = |id| Request::CreateMailbox { id, name: wanted, implementation, bound_messages, bound_bytes };
         let (_, number) = session.ask_after(|_, id| request(id))?;
-        Ok(OwnMailbox { session: Arc::clone(session), number, name })
+        Ok(OwnMailbox { session: Arc::clone(session), number, name, is_deleted: false })
+    }
+}
+
+impl OwnMailbox {
+    /// Waits until it is gone: then another program may make one of that name.
+    fn delete(mut self) {
+        self.session.delete_mailbox(self.number, &self.name);
+        self.is_deleted = true;
     }
 }
 
 impl Drop for OwnMailbox {
     fn drop(&mut self) {
-        self.session.forget_mailbox(self.number, &self.name);
+        if !self.is_deleted {
+            self.session.forget_mailbox(self.number, &self.name);
+        }
     }
 }
 

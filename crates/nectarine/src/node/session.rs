@@ -7,7 +7,7 @@ use crate::incoming::{Answer, Opened};
 use crate::link::NOBODY;
 use crate::post::{AHEAD, Post};
 use crate::settings::Settings;
-use crate::shared::Shared;
+use crate::shared::{Inner, Shared};
 use crossdock_mailbox::client::Attachment;
 use crossdock_transport::{Request, Side};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -106,6 +106,24 @@ impl NodeSession {
         if let Ok(client) = self.client.try_lock() {
             client.tick(&mut inner);
         }
+    }
+
+    /// Deletes a mailbox that was made in session `session`, and waits until the daemon has, unless that takes too long.
+    pub(super) fn delete_mailbox(&self, session: u64, name: &str) {
+        let is_gone = |inner: &Inner| inner.link.session() != session || !inner.link.is_up();
+        let mut client = self.client();
+        let id = {
+            let mut inner = self.shared.lock();
+            if is_gone(&inner) {
+                return; // it went with that
+            }
+            let id = inner.link.request_id();
+            inner.link.ask(Request::DeleteMailbox { id, name: name.to_owned() });
+            id
+        };
+        // Nobody is there to take an error any more.
+        let timeout = Some(self.settings.connect_timeout);
+        let _ = client.wait(timeout, |inner| (inner.link.answer(id).is_some() || is_gone(inner)).then_some(()));
     }
 
     /// A node's address and name.

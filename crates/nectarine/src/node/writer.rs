@@ -150,6 +150,19 @@ impl Writer {
         carried!(&mut self.0, writer => writer.check())
     }
 
+    /// Whether its messages go by shared memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self.0, Carried::Memory(_))
+    }
+
+    /// Gives back memory that a call which gave up has asked for.
+    pub(super) fn withdraw(&mut self) {
+        match &mut self.0 {
+            Carried::Memory(writer) => writer.withdraw(),
+            Carried::Packets(_) => {}
+        }
+    }
+
     /// Over packets: whether the mailbox is gone, for a thread that has the link.
     pub(super) fn is_gone(&self, inner: &mut Inner) -> bool {
         match &self.0 {

@@ -133,11 +133,7 @@ fn errors_are_values_and_the_service_goes_on() {
             assert!(matches!(&error, Error::Exists(text) if text.contains("procedure `divide`")), "{error}");
         }
         service.stop();
-        until("the name is free", || match serves.serve("divide", |_, _| Ok(())) {
-            Ok(_) => true,
-            Err(Error::Exists(_)) => false,
-            Err(error) => panic!("{error}"),
-        });
+        drop(calls.serve("divide", |_, _| Ok(())).unwrap());
         let error = divide.call(&[84, 2], PATIENCE).unwrap_err();
         assert!(matches!(error, CallError::Gone { .. }), "{error}: no later service gets it");
     });
@@ -275,6 +271,15 @@ fn callers_that_go_make_room_for_others() {
     });
 }
 
+#[test]
+fn a_service_that_was_stopped_has_left_its_name_to_any_program() {
+    with_nodes(|one, other| {
+        for node in [one, other].into_iter().cycle().take(50) {
+            echo(node, "echo").stop();
+        }
+    });
+}
+
 /// A message as the library makes it.
 fn message(kind: u16, number: u64, body: &[u8]) -> Vec<u8> {
     let deadline_us = if kind == REQUEST { u64::MAX } else { 0 };
@@ -338,6 +343,122 @@ fn messages_of_a_hostile_caller_are_counted_and_dropped() {
         until("it is forgotten", || service.counts().callers == 1);
         echoes(&good, b"another of a good caller");
     });
+}
+
+/// Such a mailbox may be gone without its writers learning of it, and its caller would be one as long as the service is.
+#[test]
+fn hellos_with_mailboxes_of_many_writers_take_no_callers_place() {
+    with_nodes(|serves, calls| {
+        let service = echo(serves, "echo");
+        let many = MailboxOptions { implementation: Implementation::SignalQueue, ..MailboxOptions::default() };
+        let mut hellos = calls.writer("rpc.echo").unwrap();
+        for number in 0..MOST_CALLERS as u64 {
+            calls.create_mailbox(&format!("rpc-reply.echo.{number:016x}"), many).unwrap();
+            hellos.put(&message(HELLO, number, &[])).unwrap();
+        }
+        echoes(&calls.procedure("echo").unwrap(), b"a good caller's");
+        assert_eq!(service.counts().malformed, MOST_CALLERS as u64);
+        (0..MOST_CALLERS).for_each(|number| calls.delete_mailbox(&format!("rpc-reply.echo.{number:016x}")).unwrap());
+    });
+}
+
+#[test]
+fn callers_without_room_for_the_answer_delay_no_other() {
+    with_nodes(|serves, calls| {
+        let service = echo(serves, "echo");
+        let one = MailboxOptions { bound_messages: Some(1), ..MailboxOptions::default() };
+        let mailbox = |number: u64| format!("rpc-reply.echo.{number:016x}");
+        let hostile = MOST_CALLERS as u64 - 1;
+        for number in 0..hostile {
+            calls.create_mailbox(&mailbox(number), one).unwrap();
+            let mut full = calls.writer(&mailbox(number)).unwrap();
+            full.put(b"full").unwrap();
+            full.flush().unwrap();
+        }
+        // Behind this, the daemon knows that they were closed.
+        calls.create_mailbox("all closed", one).unwrap();
+        let mut hellos = calls.writer("rpc.echo").unwrap();
+        (0..hostile).for_each(|number| hellos.put(&message(HELLO, number, &[])).unwrap());
+        echoes(&calls.procedure("echo").unwrap(), b"a good caller's");
+        if serves.transport() == Transport::Shm {
+            assert_eq!(service.counts().refused, hostile);
+        }
+        (0..hostile).for_each(|number| calls.delete_mailbox(&mailbox(number)).unwrap());
+        calls.delete_mailbox("all closed").unwrap();
+    });
+}
+
+#[test]
+fn every_service_of_a_node_has_room_for_all_its_callers() {
+    let (_context, addr) = start((Ipv4Addr::LOCALHOST, 0).into());
+    let serves = Node::connect(&addr).unwrap();
+    let services = ["one", "two", "three"].map(|name| (name, echo(&serves, name), Node::connect(&addr).unwrap()));
+    let procedures: Vec<Procedure> = services
+        .iter()
+        .flat_map(|(name, _, calls)| (0..MOST_CALLERS).map(|_| calls.procedure(name).unwrap()))
+        .collect();
+    procedures.iter().for_each(|procedure| echoes(procedure, b"one of many"));
+    // And the program has its own mailboxes beside them.
+    let own: Vec<Writer> = (0..60)
+        .map(|number| {
+            let name = format!("own {number}");
+            serves.create_mailbox(&name, MailboxOptions::default()).unwrap();
+            serves.writer(&name).unwrap()
+        })
+        .collect();
+    assert_eq!(own.len(), 60);
+    assert!(services.iter().all(|(_, service, _)| service.counts().callers == MOST_CALLERS));
+}
+
+#[test]
+fn a_caller_may_keep_any_number_of_results() {
+    with_nodes(|serves, calls| {
+        let _service = echo(serves, "echo");
+        let procedure = calls.procedure("echo").unwrap();
+        let request = |number: u32| number.to_le_bytes();
+        let kept: Vec<_> = (0..300).map(|number| procedure.call(&request(number), PATIENCE).unwrap()).collect();
+        // Long ones too, where they can be longer than a packet.
+        let is_memory = serves.transport() == Transport::Shm && calls.transport() == Transport::Shm;
+        let lengths = if is_memory { [16 << 10, 5 << 20, 15 << 20] } else { [16 << 10, 40_000, 60_000] };
+        let long = lengths.map(|bytes| (bytes, procedure.call(&vec![7; bytes], PATIENCE).unwrap()));
+        assert!(kept.iter().zip(0..).all(|(reply, number)| **reply == request(number)));
+        assert!(long.iter().all(|(bytes, reply)| reply.len() == *bytes && reply.iter().all(|byte| *byte == 7)));
+    });
+}
+
+/// Each of them sends more than a service may hold to write in, and takes no result.
+#[test]
+fn callers_that_take_no_results_leave_the_service_memory_for_others() {
+    let mut config = ContextConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), ..ContextConfig::default() };
+    config.host.client_bytes = 16 << 20;
+    config.host.max_message_bytes = 4 << 20;
+    let context = ContextHandle::start(config).unwrap();
+    let addr = context.local_addr().to_string();
+    let [serves, hostile, good] = [(); 3].map(|()| Node::connect(&addr).unwrap());
+    let service = echo(&serves, "echo");
+    let one = MailboxOptions { bound_messages: Some(1), ..MailboxOptions::default() };
+    let mut hellos = hostile.writer("rpc.echo").unwrap();
+    let callers: Vec<_> = (0..6u64)
+        .map(|number| {
+            let name = format!("rpc-reply.echo.{number:016x}");
+            hostile.create_mailbox(&name, one).unwrap();
+            let mut replies = hostile.reader(&name).unwrap();
+            hellos.put(&message(HELLO, number, &[])).unwrap();
+            // It is not ended: the mailbox holds its bound.
+            let welcome = replies.begin_get_timeout(PATIENCE).unwrap().unwrap();
+            let mut requests = hostile.writer(&format!("rpc-request.echo.{number:016x}")).unwrap();
+            for call in 1..4 {
+                requests.put(&message(REQUEST, call, &vec![1; 3 << 20])).unwrap();
+            }
+            (welcome, replies, requests)
+        })
+        .collect();
+    let procedure = good.procedure("echo").unwrap();
+    for _ in 0..300 {
+        echoes(&procedure, b"a good caller's");
+    }
+    echoes(&procedure, &vec![2; 3 << 20]);
+    assert_eq!(service.counts().callers, callers.len() + 1);
 }
 
 #[test]

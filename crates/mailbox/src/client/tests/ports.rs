@@ -82,6 +82,38 @@ fn a_larger_put_is_asked_for_once_and_what_comes_late_is_used() {
 }
 
 #[test]
+fn a_larger_put_that_is_withdrawn_is_given_back_when_it_is_there() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = writer(&attachment, &fake);
+    port.send(grant(0, 0, 4096));
+    // It came before.
+    assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
+    assert_eq!(port.next().op, up::REQUEST);
+    port.send(grant(1, 8192, 10_000));
+    writer.check().unwrap();
+    writer.withdraw();
+    assert_eq!((port.next().op, port.pop()), (up::FREE, None));
+    // It comes after, while the usual ones do too.
+    assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
+    assert_eq!(port.next().op, up::REQUEST);
+    writer.withdraw();
+    port.send(grant(2, 4096, 4096));
+    port.send(grant(3, 8192, 10_000));
+    writer.check().unwrap();
+    let entry = port.next();
+    assert_eq!((entry.op, entry.slot, port.pop()), (up::FREE, 3, None));
+    // Or it is wanted again before that.
+    assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
+    assert_eq!(port.next().op, up::REQUEST);
+    writer.withdraw();
+    assert_eq!(writer.begin_put(9000, now()).unwrap_err(), MailboxError::TimedOut);
+    port.send(grant(1, 8192, 10_000));
+    assert_eq!(writer.begin_put(9000, now()).unwrap().len(), 9000);
+    writer.withdraw();
+    assert_eq!(writer.begin_put(4096, now()).unwrap().len(), 4096);
+}
+
+#[test]
 fn refusals_of_larger_puts_say_why() {
     let (attachment, fake) = attach();
     let (mut writer, mut port) = writer(&attachment, &fake);

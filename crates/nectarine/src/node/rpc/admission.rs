@@ -1,6 +1,6 @@
 //! How a service takes callers in: a thread that sleeps on the service's mailbox, so no call waits while a mailbox is made.
 
-use super::super::{MailboxOptions, Node, Reader, ReaderOptions, Writer};
+use super::super::{Implementation, MailboxOptions, Node, Reader, ReaderOptions, Writer, WriterOptions};
 use super::caller::{Caller, fill};
 use super::control::Control;
 use super::header::{HEADER_BYTES, Header, MessageKind};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long the answer to a caller that says hello waits for room in the caller's new mailbox.
+/// How long the answer to a caller that says hello waits over packets, for the connection's own room.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The part of a service that takes callers in.
@@ -20,12 +20,19 @@ pub(super) struct Admission {
     pub(super) control: Arc<Control>,
     pub(super) hellos: Reader,
     /// The service's own; it goes after its reader.
-    pub(super) _mailbox: OwnMailbox,
+    pub(super) mailbox: OwnMailbox,
 }
 
 impl Admission {
     /// Until the service stops or the connection is gone.
     pub(super) fn run(mut self) {
+        self.admit_all();
+        let Admission { hellos, mailbox, .. } = self;
+        drop(hellos);
+        mailbox.delete();
+    }
+
+    fn admit_all(&mut self) {
         loop {
             match self.hellos.begin_get() {
                 Ok(message) => {
@@ -46,10 +53,14 @@ impl Admission {
     }
 
     fn admit(&self, number: u64) {
-        let mut replies = match self.node.writer(&reply_mailbox(&self.name, number)) {
-            Ok(replies) => replies,
+        let opened = self.node.open_writer(&reply_mailbox(&self.name, number), WriterOptions::default());
+        let mut replies = match opened {
+            Ok((replies, Implementation::Rings)) => replies,
             // Without a mailbox for the answer it is no caller, and nothing is made for it; one that has a writer was taken in before.
-            Err(Error::UnknownMailbox(_) | Error::Busy(_)) => return self.control.counts.malformed.add(),
+            // A writer of such a mailbox does not learn whether its reader is there.
+            Ok((_, Implementation::SignalQueue)) | Err(Error::UnknownMailbox(_) | Error::Busy(_)) => {
+                return self.control.counts.malformed.add();
+            }
             // All ports of this process may be in use.
             Err(_) => return self.control.counts.refused.add(),
         };
@@ -79,9 +90,11 @@ impl Admission {
     }
 }
 
-/// Puts a header alone; whether it was put.
+/// Puts a header alone into a mailbox that nobody has put anything into; whether it was put. Other callers wait meanwhile, so none waits
+/// for a mailbox that is full.
 fn put(to: &mut Writer, header: Header) -> bool {
-    match to.begin_put_timeout(HEADER_BYTES, WELCOME_PATIENCE) {
+    let patience = if to.is_in_memory() { Duration::ZERO } else { WELCOME_PATIENCE };
+    match to.begin_put_timeout(HEADER_BYTES, patience) {
         Ok(Some(mut put)) => {
             fill(&mut put, header, &[]);
             to.end_put(put).is_ok()

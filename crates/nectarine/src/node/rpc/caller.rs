@@ -174,6 +174,8 @@ impl Caller {
             Ok(false) => {
                 counts.lost_replies.add();
                 self.owed = None;
+                // The memory for it would be this caller's as long as it takes nothing.
+                self.replies.withdraw();
             }
             Err(error) => {
                 self.owed = None;

@@ -12,10 +12,15 @@ use crate::shared::Inner;
 use crossdock_mailbox::client::Wait;
 use std::cell::RefCell;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Results that are taken between two looks at the clock.
 const BURST: usize = 64;
+/// Results that are kept where they came, at most; others come meanwhile in what is left of the mailbox's memory.
+const MOST_IN_PLACE: usize = 32;
+/// The longest of them, in bytes with their header: all together leave room for a result of any length.
+const MOST_IN_PLACE_BYTES: usize = 16 << 10;
 
 /// A procedure that some program serves ([`Node::procedure`]), for calls by one thread.
 ///
@@ -26,15 +31,15 @@ pub struct Procedure {
     line: RefCell<Line>,
 }
 
-/// A result. Dropping it gives its memory back; [`Procedure::end_reply`] does so quicker. Most are read in the mailbox of the caller's
-/// results, which has a bound: copy those that are to be kept.
+/// A result. Dropping it gives its memory back; [`Procedure::end_reply`] does so quicker. A short one is read where it came, in the
+/// mailbox of the caller's results; a long one, and one more than 32 that are kept there, is a copy.
 pub struct Reply(Bytes);
 
 /// Where a result is.
 enum Bytes {
-    /// That of the call that was waited for.
-    InPlace(Message),
-    /// One that came before the one that was waited for, which would else have waited for room behind it.
+    /// That of the call that was waited for; those that are kept are counted by their references.
+    InPlace { message: Message, _counted: Arc<()> },
+    /// One that would else keep others from coming.
     Copied(Vec<u8>),
 }
 
@@ -75,7 +80,8 @@ impl Procedure {
         replies.end_get(answer);
         let gone = |error: Error| CallError::Gone { name: name.to_owned(), reason: error.to_string() };
         let requests = node.writer(&request_mailbox(name, caller)).map_err(gone)?;
-        let inbox = Inbox { requests, replies, calls: Vec::new(), wanted: 0, gone: None, _mailbox: mailbox };
+        let (calls, in_place) = (Vec::new(), Arc::new(()));
+        let inbox = Inbox { requests, replies, calls, wanted: 0, in_place, gone: None, _mailbox: mailbox };
         let line = RefCell::new(Line { inbox, waiting: Waiting::new(session)?, last: 0 });
         Ok(Procedure { name: name.to_owned(), line })
     }
@@ -111,7 +117,7 @@ impl Procedure {
     /// Ends a result: its memory is given back. The same as dropping it, but quicker.
     #[inline]
     pub fn end_reply(&self, reply: Reply) {
-        if let Bytes::InPlace(message) = reply.0 {
+        if let Bytes::InPlace { message, .. } = reply.0 {
             self.line.borrow_mut().inbox.replies.end_get(message);
         }
     }
@@ -159,7 +165,7 @@ impl Deref for Reply {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Bytes::InPlace(message) => message,
+            Bytes::InPlace { message, .. } => message,
             Bytes::Copied(bytes) => bytes,
         }
     }
@@ -187,6 +193,8 @@ struct Inbox {
     calls: Vec<(u64, Option<Result<Reply, CallError>>)>,
     /// The call that is waited for.
     wanted: u64,
+    /// Referred to by each result that is kept in its place.
+    in_place: Arc<()>,
     /// Why nothing more comes, if that is so.
     gone: Option<String>,
     /// Of the replies; it goes after its reader.
@@ -311,6 +319,7 @@ impl Inbox {
 
     /// Gives a result to its call; that of a call that was given up is dropped, and so is what is none.
     fn sort(&mut self, mut message: Message) {
+        let stays = message.len() <= MOST_IN_PLACE_BYTES && Arc::strong_count(&self.in_place) <= MOST_IN_PLACE;
         let header = Header::parse(&message).filter(|_| message.adjust(HEADER_BYTES, 0).is_ok());
         let call = header.and_then(|header| {
             let call = self.calls.iter_mut().find(|(number, result)| *number == header.number && result.is_none());
@@ -319,8 +328,9 @@ impl Inbox {
         let Some((header, place)) = call else { return self.replies.end_get(message) };
         let text = || String::from_utf8_lossy(&message).into_owned();
         *place = match header.kind {
-            MessageKind::Reply if header.number == self.wanted => {
-                *place = Some(Ok(Reply(Bytes::InPlace(message))));
+            MessageKind::Reply if header.number == self.wanted && stays => {
+                let _counted = Arc::clone(&self.in_place);
+                *place = Some(Ok(Reply(Bytes::InPlace { message, _counted })));
                 return;
             }
             MessageKind::Reply => Some(Ok(Reply(Bytes::Copied(message.to_vec())))),

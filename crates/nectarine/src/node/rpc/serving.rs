@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 const KEPT_BYTES: usize = 1 << 20;
 
 /// A procedure that this program serves ([`Node::serve`]). Dropping it ends the service; the call that is carried out then is the
-/// last one, and is waited for. Callers with calls that wait get [`CallError::Gone`](crate::CallError::Gone).
+/// last one, and is waited for. After that any program may serve a procedure of this name. Callers with calls that wait get [`CallError::Gone`](crate::CallError::Gone).
 #[must_use = "the service ends when this is dropped"]
 pub struct Service {
     name: String,
@@ -31,6 +31,9 @@ impl Service {
         F: FnMut(&[u8], &mut Vec<u8>) -> Result<(), String> + Send + 'static,
     {
         check_name(name)?;
+        // A session of its own, with the ports and the memory for its callers: they are not those of the program's other mailboxes and
+        // services.
+        let node = &node.again()?;
         let options = MailboxOptions { implementation: Implementation::SignalQueue, ..MailboxOptions::default() };
         let mailbox =
             OwnMailbox::create(&node.session, service_mailbox(name), options).map_err(|error| match error {
@@ -45,7 +48,7 @@ impl Service {
         let callers = Callers { control: Arc::clone(&control), callers: Vec::new() };
         let serving = Serving { callers, waiting, procedure, reply: Vec::new() };
         let (node, named) = (node.clone(), name.to_owned());
-        let admission = Admission { node, name: named, control: Arc::clone(&control), hellos, _mailbox: mailbox };
+        let admission = Admission { node, name: named, control: Arc::clone(&control), hellos, mailbox };
         // Dropped, it ends the thread that was started.
         let mut service = Service { name: name.to_owned(), control, threads: [None, None] };
         service.threads[0] = Some(spawn("crossdock-admit", move || admission.run())?);

@@ -2,12 +2,15 @@
 
 use super::session::{Session, await_that, get, patience, put, start};
 use crossdock_mailbox::Reason;
-use crossdock_mailbox::client::Wait;
+use crossdock_mailbox::attach::AttachRequest;
+use crossdock_mailbox::client::{Attachment, Wait};
 use crossdock_mailbox::host::{MailboxKey, Message};
 use crossdock_runtime::tasks::{Core, Task, TaskSetup, procedure};
+use crossdock_runtime::{ContextKind, ContextSpec};
 use crossdock_transport::control::{Implementation, RefusalCode, Side};
 use crossdock_transport::{Reply, Request};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 #[test]
 fn a_task_runs_for_each_message_by_either_implementation() {
@@ -261,6 +264,50 @@ fn a_task_puts_no_more_into_a_mailbox_than_its_bound() {
     (0..4).for_each(|_| assert_eq!(get(&mut reader), b"again"));
     put(&mut writer, b"more").unwrap();
     assert_eq!(get(&mut reader), b"more");
+}
+
+/// Whichever contexts their processes would be given to for anything else.
+#[test]
+fn two_clients_of_a_daemon_with_three_io_contexts_get_direct_rings() {
+    let io = ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) };
+    let (context, _) = start(|c| c.platform.contexts.extend([io.clone(), io]));
+    let mut session = Session::attach(&context);
+    let with_others = || {
+        let request = AttachRequest { uses_mailboxes: false };
+        let other = Attachment::connect_within(context.attach_addr().unwrap(), request, Duration::from_secs(20));
+        (Session::attach(&context), Session::over(other.unwrap()))
+    };
+    let mut pairs: Vec<_> = (0..6).map(|_| with_others()).collect();
+    let clients: Vec<u32> = context.io_contexts().unwrap().iter().map(|context| context.clients).collect();
+    assert!(clients.iter().filter(|clients| **clients > 0).count() > 1, "{clients:?}");
+    let mut sides = Vec::new();
+    for (at, writes) in pairs.chunks_exact_mut(2).enumerate() {
+        let name = format!("m{at}");
+        session.create(&name, Implementation::Rings);
+        let [(to, _), (from, _)] = writes else { panic!() };
+        let mut reader = from.open_reader(&name);
+        let mut writer = to.open_writer(&name);
+        put(&mut writer, b"first").unwrap();
+        assert_eq!(get(&mut reader), b"first");
+        sides.push((writer, reader));
+    }
+    await_that("all are direct", || context.mailboxes().unwrap().iter().filter(|mailbox| mailbox.direct).count() == 3);
+    for (writer, reader) in &mut sides {
+        for number in 0..100u8 {
+            put(writer, &[number]).unwrap();
+            assert_eq!(get(reader), [number]);
+        }
+    }
+    assert!(context.mailboxes().unwrap().iter().all(|mailbox| mailbox.direct && mailbox.gets == 101));
+    // A client that does not say that it uses mailboxes gets none at a context that has none.
+    let mut refused = 0;
+    for (_, other) in &mut pairs {
+        let (name, implementation) = ("m0".to_owned(), Implementation::Rings);
+        let request = |id| Request::CreateMailbox { id, name, implementation, bound_messages: None, bound_bytes: None };
+        let (code, words) = other.refused(request);
+        refused += u32::from(code == RefusalCode::State && words.contains("uses mailboxes"));
+    }
+    assert!(refused > 0 && context.mailboxes().unwrap().len() == 3);
 }
 
 #[test]
