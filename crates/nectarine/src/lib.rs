@@ -135,6 +135,7 @@ pub use crossdock_format::convert::Conversion;
 pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWord, Wait};
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Activity, DropCause, Implementation, Overflow, RowErrors, Unreadable};
+pub use crossdock_transport::secure::{PrivateKey, PublicKey};
 pub use error::Error;
 pub use iteration::{Batches, RecordIter, Typed};
 pub use link::awaiting::PublisherEvent;

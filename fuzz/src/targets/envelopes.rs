@@ -53,7 +53,7 @@ fn take(
     from: SocketAddr,
 ) -> crossdock_transport::secure::Opened {
     let mut arrival =
-        Arrival { from, now_ns: NOW_NS, is_taken: &|_| false, random: &mut || [6; RANDOM_BYTES], refuse: &mut |_| {} };
+        Arrival { from, now_ns: NOW_NS, is_taken: &|_| false, random: &mut || Some([6; RANDOM_BYTES]), refuse: &mut |_| {} };
     daemon.open_frame(frame, stride, &mut arrival)
 }
 

@@ -92,6 +92,12 @@ impl Initiator {
         self.refused
     }
 
+    /// Gives up the keys: what comes next is a session of its own.
+    pub fn forget(&mut self) {
+        (self.dialling, self.up, self.before) = (None, None, None);
+        (self.unheard_ns, self.refused) = (None, None);
+    }
+
     /// Begins a handshake, unless one has begun a short time ago. `random` is used once.
     pub fn begin(&mut self, now_ns: u64, random: [u8; RANDOM_BYTES]) {
         let is_early = self.began_ns.is_some_and(|began_ns| now_ns < began_ns.saturating_add(AGAIN_NS));

@@ -98,8 +98,8 @@ pub struct Arrival<'a> {
     pub now_ns: u64,
     /// Whether a session stands at an address. A client cannot move there, and keeps its keys while it is there itself.
     pub is_taken: &'a dyn Fn(SocketAddr) -> bool,
-    /// Makes random bytes for a handshake.
-    pub random: &'a mut dyn FnMut() -> [u8; RANDOM_BYTES],
+    /// Makes random bytes for a handshake, which is refused if there are none.
+    pub random: &'a mut dyn FnMut() -> Option<[u8; RANDOM_BYTES]>,
     /// Counts what is dropped.
     pub refuse: &'a mut dyn FnMut(Rejection),
 }
@@ -337,7 +337,7 @@ impl Responder {
         if !self.handshakes.take(now_ns) {
             return Err(Rejection::Limit.into());
         }
-        let random = (arrival.random)();
+        let random = (arrival.random)().ok_or(Rejection::Limit)?;
         let (Some(&tag), Some(&ephemeral)) = (random.first_chunk(), random.last_chunk()) else {
             return Err(Rejection::Malformed.into());
         };

@@ -68,7 +68,7 @@ impl Daemon {
             is_taken: &|addr| taken.contains(&addr),
             random: &mut || {
                 *random = random.wrapping_add(1);
-                [*random; RANDOM_BYTES]
+                Some([*random; RANDOM_BYTES])
             },
             refuse: &mut |rejection| rejected.push(rejection),
         };

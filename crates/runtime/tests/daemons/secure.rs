@@ -1,0 +1,298 @@
+//! Secure sessions: known keys deliver, unknown ones get nothing, and whoever has none is refused and counted.
+
+use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+use crossdock_nectarine::{Error, Event, MailboxOptions, Node, PrivateKey, Publisher, Subscriber, Transport};
+use crossdock_runtime::{ContextConfig, ContextHandle, SecurityConfig};
+use crossdock_transport::secure::{Authorized, AuthorizedKeys, KEY_BYTES};
+use crossdock_transport::{HEADER_BYTES, Header, Hello, PacketKind};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn private(first: u8) -> PrivateKey {
+    PrivateKey::from_random([first; KEY_BYTES])
+}
+
+const DAEMON: u8 = 1;
+const KNOWN: u8 = 2;
+const STRANGER: u8 = 3;
+
+fn authorized(keys: &[u8]) -> AuthorizedKeys {
+    keys.iter().map(|first| Authorized { key: private(*first).public(), name: "a test".into() }).collect()
+}
+
+/// A daemon on this machine that trusts nobody without a key.
+fn start() -> (ContextHandle, String) {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    config.platform.contexts.extend(crate::contexts::further());
+    let authorized = Arc::new(authorized(&[KNOWN]));
+    config.security = SecurityConfig { key: Some(private(DAEMON)), authorized, trusted: Vec::new() };
+    let context = ContextHandle::start(config).unwrap();
+    let addr = context.local_addr().to_string();
+    (context, addr)
+}
+
+fn format() -> Format {
+    Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
+}
+
+fn publisher(addr: &str, key: u8) -> Result<Publisher, Error> {
+    let builder = Publisher::builder(addr).transport(Transport::Udp).keys(private(key), private(DAEMON).public());
+    builder.stream("A").format(&format()).connect()
+}
+
+fn subscriber(addr: &str, sql: &str) -> Subscriber {
+    let builder = Subscriber::builder(addr).transport(Transport::Udp).keys(private(KNOWN), private(DAEMON).public());
+    builder.sql(sql).connect().unwrap()
+}
+
+fn publish(publisher: &mut Publisher, numbers: std::ops::Range<u64>, text: &str) {
+    let mut row = RecordBuilder::new(&format());
+    for number in numbers {
+        row.set(0, Value::Uint(number)).unwrap();
+        row.set(1, Value::Text(text.as_bytes())).unwrap();
+        publisher.publish(row.finish().unwrap()).unwrap();
+    }
+    publisher.flush().unwrap();
+}
+
+/// The next `count` numbers.
+fn receive(subscriber: &mut Subscriber, count: usize) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while numbers.len() < count {
+        match subscriber.next_event(Some(PATIENCE)).unwrap() {
+            Some(Event::Records(records)) => {
+                numbers.extend(records.iter().map(|record| match record.get(0) {
+                    Value::Uint(number) => number,
+                    other => panic!("{other:?}"),
+                }));
+            }
+            Some(_) => {}
+            None => panic!("{} records of {count} within 20 s", numbers.len()),
+        }
+    }
+    numbers
+}
+
+fn dropped(context: &ContextHandle, reason: &str) -> u64 {
+    let info = context.context().unwrap();
+    info.dropped.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
+}
+
+fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
+    let until = Instant::now() + PATIENCE;
+    while dropped(context, reason) < count {
+        assert!(Instant::now() < until, "{reason}: {:?}", context.context().unwrap().dropped);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn clients_with_known_keys_publish_and_subscribe() {
+    let (context, addr) = start();
+    let mut publisher = publisher(&addr, KNOWN).unwrap();
+    let mut all = subscriber(&addr, "SELECT * FROM A");
+    let mut half = subscriber(&addr, "SELECT n, text FROM A WHERE n >= 10000");
+    publish(&mut publisher, 0..20_000, "some text that makes a record longer");
+    assert_eq!(receive(&mut all, 20_000), (0..20_000).collect::<Vec<_>>());
+    assert_eq!(receive(&mut half, 10_000), (10_000..20_000).collect::<Vec<_>>());
+    // Longer than a packet, and as long as one may just be.
+    for len in [1400, 1500, 8192, 65_000, 65_400, 65_424, 65_440, 70_000, 1 << 20] {
+        publish(&mut publisher, len..len + 1, &"x".repeat(len as usize));
+        assert_eq!(
+            (receive(&mut all, 1), receive(&mut half, usize::from(len >= 10_000))),
+            (vec![len], { if len >= 10_000 { vec![len] } else { Vec::new() } })
+        );
+    }
+    publisher.finish().unwrap();
+    let info = context.context().unwrap();
+    assert_eq!(info.sessions, 2, "the publisher has ended");
+    let refused = |name: &str| name.starts_with("envelope") || name.starts_with("handshake");
+    assert_eq!(info.dropped.iter().find(|(name, _)| refused(name)), None);
+}
+
+#[test]
+fn mailboxes_are_reached_by_a_known_key() {
+    let (_context, addr) = start();
+    let builder = Node::builder(&addr).transport(Transport::Udp).keys(private(KNOWN), private(DAEMON).public());
+    let node = builder.connect().unwrap();
+    node.create_mailbox("a", MailboxOptions::default()).unwrap();
+    let (mut writer, mut reader) = (node.writer("a").unwrap(), node.reader("a").unwrap());
+    for number in 0..500u32 {
+        writer.put(&number.to_le_bytes()).unwrap();
+        let message = reader.begin_get_timeout(PATIENCE).unwrap().unwrap();
+        assert_eq!(message.to_vec(), number.to_le_bytes());
+        reader.end_get(message);
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_and_counted_and_learns_only_that() {
+    let (context, addr) = start();
+    match publisher(&addr, STRANGER) {
+        Err(Error::Refused(why)) => {
+            let key = private(STRANGER).public().to_string();
+            assert!(why.contains("has not authorised") && why.contains(&key), "{why}");
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    await_dropped(&context, "handshake_unknown_key", 1);
+    assert_eq!(context.context().unwrap().sessions, 0);
+    // A daemon that does not have the key that the client expects gets nothing from it.
+    let builder = Publisher::builder(&addr).transport(Transport::Udp).keys(private(KNOWN), private(99).public());
+    let builder = builder.connect_timeout(Duration::from_millis(300)).stream("A").format(&format());
+    match builder.connect() {
+        Err(Error::NoDaemon { reason, .. }) => assert!(reason.contains("secure handshake"), "{reason}"),
+        other => panic!("{:?}", other.err()),
+    }
+    await_dropped(&context, "handshake_invalid", 1);
+    assert_eq!(context.context().unwrap().sessions, 0);
+}
+
+#[test]
+fn a_client_without_keys_is_refused_and_counted() {
+    let (context, addr) = start();
+    let builder = Publisher::builder(&addr).transport(Transport::Udp).stream("A").format(&format());
+    match builder.connect() {
+        Err(Error::Refused(why)) => assert!(why.contains("only in secure sessions"), "{why}"),
+        other => panic!("{:?}", other.err()),
+    }
+    await_dropped(&context, "packet_unprotected", 1);
+    // Not even a hello of another version learns the daemon's.
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect(&addr).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hello = Hello { nonce: 1, session: 77, packet_bytes: 1472, window_bytes: 1 << 20, uses_mailboxes: false };
+    let mut packet = hello.packet();
+    packet[0] += 1;
+    socket.send(&packet).unwrap();
+    let mut answer = [0; 2000];
+    let len = socket.recv(&mut answer).unwrap();
+    assert_eq!((len, answer[0], answer[2]), (16, 0xc5, 2), "a refusal, of a packet in no envelope");
+    assert_eq!(answer[3..len], [0; 13]);
+    socket.send(&packet[..HEADER_BYTES]).unwrap();
+    socket.send(&Header::new(PacketKind::Ping, 5).packet(b"").unwrap()).unwrap();
+    await_dropped(&context, "packet_unprotected", 4);
+    let names: Vec<String> = context.context().unwrap().dropped.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["packet_unprotected"], "nothing of it came to the header check");
+}
+
+#[test]
+fn a_key_that_is_withdrawn_ends_its_sessions() {
+    let (context, addr) = start();
+    let mut publisher = publisher(&addr, KNOWN).unwrap();
+    let mut subscriber = subscriber(&addr, "SELECT * FROM A");
+    publish(&mut publisher, 0..1, "x");
+    assert_eq!(receive(&mut subscriber, 1), [0]);
+    assert_eq!(context.context().unwrap().sessions, 2);
+    context.authorize(authorized(&[STRANGER])).unwrap();
+    assert_eq!(context.context().unwrap().sessions, 0);
+    assert!(self::publisher(&addr, STRANGER).is_ok());
+    context.authorize(authorized(&[KNOWN])).unwrap();
+    // It comes back by itself.
+    publish(&mut publisher, 1..2, "y");
+    assert_eq!(receive(&mut subscriber, 1), [1]);
+}
+
+#[test]
+fn a_client_may_have_keys_also_where_it_needs_none() {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    config.platform.contexts.extend(crate::contexts::further());
+    config.security.key = Some(private(DAEMON));
+    config.security.authorized = Arc::new(authorized(&[KNOWN]));
+    let context = ContextHandle::start(config).unwrap();
+    let addr = context.local_addr().to_string();
+    let mut publisher = publisher(&addr, KNOWN).unwrap();
+    let mut plain = Subscriber::builder(&addr).transport(Transport::Udp).sql("SELECT * FROM A").connect().unwrap();
+    let mut secure = subscriber(&addr, "SELECT * FROM A");
+    publish(&mut publisher, 0..1000, "both");
+    assert_eq!(receive(&mut plain, 1000), receive(&mut secure, 1000));
+}
+
+#[test]
+fn a_daemon_without_a_key_listens_beyond_this_machine_only_where_a_network_is_trusted() {
+    let config = |change: fn(&mut SecurityConfig)| {
+        let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let mut config = ContextConfig { listen, ..ContextConfig::default() };
+        change(&mut config.security);
+        config
+    };
+    let refused = ContextHandle::start(config(|_| {})).unwrap_err().to_string();
+    for words in ["0.0.0.0:", "beyond this machine", "crossdock keygen", "[security]", "`trusted`"] {
+        assert!(refused.contains(words), "{refused}");
+    }
+    ContextHandle::start(config(|security| security.key = Some(private(DAEMON)))).unwrap();
+    ContextHandle::start(config(|security| security.trusted = vec!["10.0.0.0/8".parse().unwrap()])).unwrap();
+}
+
+/// A way to the daemon whose end at the daemon's side may change, as with a client that goes into another network.
+struct Way {
+    addr: SocketAddr,
+    uses: Arc<AtomicUsize>,
+    stops: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Way {
+    fn to(daemon: SocketAddr) -> Way {
+        let bind = || {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            socket
+        };
+        let (front, backs) = (Arc::new(bind()), [bind(), bind()].map(Arc::new));
+        let (uses, stops, client) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default(), Arc::default());
+        let addr = front.local_addr().unwrap();
+        let mut threads = Vec::new();
+        for back in &backs {
+            let (back, front, stops) = (Arc::clone(back), Arc::clone(&front), Arc::clone(&stops));
+            let client: Arc<Mutex<Option<SocketAddr>>> = Arc::clone(&client);
+            threads.push(std::thread::spawn(move || {
+                let mut packet = vec![0; 65_536];
+                while !stops.load(Ordering::Relaxed) {
+                    let Ok(len) = back.recv(&mut packet) else { continue };
+                    if let Some(client) = *client.lock().unwrap() {
+                        front.send_to(&packet[..len], client).unwrap();
+                    }
+                }
+            }));
+        }
+        let (uses_now, stops_now) = (Arc::clone(&uses), Arc::clone(&stops));
+        threads.push(std::thread::spawn(move || {
+            let mut packet = vec![0; 65_536];
+            while !stops_now.load(Ordering::Relaxed) {
+                let Ok((len, from)) = front.recv_from(&mut packet) else { continue };
+                *client.lock().unwrap() = Some(from);
+                backs[uses_now.load(Ordering::Relaxed)].send_to(&packet[..len], daemon).unwrap();
+            }
+        }));
+        Way { addr, uses, stops, threads }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn a_session_goes_on_from_another_address() {
+    let (context, addr) = start();
+    let way = Way::to(context.local_addr());
+    let mut publisher = publisher(&addr, KNOWN).unwrap();
+    let mut subscriber = subscriber(&way.addr.to_string(), "SELECT * FROM A");
+    publish(&mut publisher, 0..100, "before");
+    assert_eq!(receive(&mut subscriber, 100), (0..100).collect::<Vec<_>>());
+    way.uses.store(1, Ordering::Relaxed);
+    // The subscriber's next packet, an ack at the latest, shows where it is.
+    publish(&mut publisher, 100..200, "after");
+    assert_eq!(receive(&mut subscriber, 100), (100..200).collect::<Vec<_>>());
+    assert_eq!((context.context().unwrap().sessions, dropped(&context, "unknown_session")), (2, 0));
+    assert_eq!(subscriber.reconnections(), 0);
+}
