@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
@@ -12,7 +12,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
 use crate::cli::{Listen, Serve};
-use crate::config::{self, Config, HandlerSection, Level, StreamSection};
+use crate::config::{self, Config, HandlerSection, Level, SecuritySection, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::indented;
 use crate::http::server::Server;
@@ -81,7 +81,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, &mut passed)?;
     let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
 
-    let context_config = config.of_context(directory);
+    let mut context_config = config.of_context(directory);
+    context_config.security = config.security.read(directory)?;
+    let keys = AuthorizedFile::of(&config, directory);
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::prepare(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
@@ -99,6 +101,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         address = %context.local_addr(),
         attach = attach.map_or_else(|| "off".to_owned(), ToString::to_string),
         socket = %path.display(),
+        key = config.security.key.is_some(),
         http = http.map_or_else(|| "off".to_owned(), |http| http.to_string()),
         buffers = bytes(buffer_bytes),
         gso = udp.cuts_in_kernel,
@@ -113,7 +116,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     );
 
     systemd::ready(context.local_addr());
-    let end = wait(&context, &interrupt);
+    let end = wait(&context, &interrupt, keys);
     systemd::stopping();
     drop(server);
     let stopped = context.stop();
@@ -267,8 +270,44 @@ fn start_log(level: Level) {
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
 }
 
+/// The file with the keys of clients that may connect, which may change while the daemon runs.
+struct AuthorizedFile<'a> {
+    section: &'a SecuritySection,
+    directory: &'a Path,
+    path: PathBuf,
+    /// When it was changed, as far as it was read.
+    changed: Option<SystemTime>,
+}
+
+impl<'a> AuthorizedFile<'a> {
+    /// The configured file, if there is one.
+    fn of(config: &'a Config, directory: &'a Path) -> Option<AuthorizedFile<'a>> {
+        let path = directory.join(config.security.authorized_file.as_ref()?);
+        let changed = changed(&path);
+        Some(AuthorizedFile { section: &config.security, directory, path, changed })
+    }
+
+    /// Reads it again if it has changed. What is no list of keys is reported, and the last one holds.
+    fn look(&mut self, context: &ContextHandle) {
+        let now = changed(&self.path);
+        if now == std::mem::replace(&mut self.changed, now) {
+            return;
+        }
+        let keys = self.section.clients(self.directory);
+        match keys.map(|keys| (keys.len(), context.authorize(keys))) {
+            Ok((clients, Ok(()))) => tracing::info!(clients, "the list of authorised clients has changed"),
+            Ok((_, Err(stopped))) => tracing::warn!("{stopped}"),
+            Err(failure) => tracing::warn!("{}; the last list of authorised clients holds", failure.message()),
+        }
+    }
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|there| there.modified()).ok()
+}
+
 /// Waits for a signal, or for a context that should not have ended.
-fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
+fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<AuthorizedFile<'_>>) -> End {
     let heartbeat = systemd::heartbeat(HEARTBEAT);
     let mut answers = true;
     loop {
@@ -284,6 +323,9 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
             return End::ContextStopped;
         }
         answers = context.context().is_ok();
+        if let Some(keys) = &mut keys {
+            keys.look(context);
+        }
     }
 }
 

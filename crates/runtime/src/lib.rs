@@ -64,6 +64,7 @@ pub use config::{
 pub use crossdock_control::load::ESTIMATE_MARGIN_PERCENT;
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, RowErrors, Unreadable};
+pub use crossdock_transport::secure::{Authorized, AuthorizedKeys};
 
 pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, probe_udp};
 pub use host::services::Service;
