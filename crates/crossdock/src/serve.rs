@@ -1,9 +1,10 @@
 //! `crossdock serve`: the context, the HTTP API, and waiting for the end.
 
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
@@ -275,22 +276,22 @@ struct AuthorizedFile<'a> {
     section: &'a SecuritySection,
     directory: &'a Path,
     path: PathBuf,
-    /// When it was changed, as far as it was read.
-    changed: Option<SystemTime>,
+    /// The state in which it was read.
+    state: Option<FileState>,
 }
 
 impl<'a> AuthorizedFile<'a> {
     /// The configured file, if there is one.
     fn of(config: &'a Config, directory: &'a Path) -> Option<AuthorizedFile<'a>> {
         let path = directory.join(config.security.authorized_file.as_ref()?);
-        let changed = changed(&path);
-        Some(AuthorizedFile { section: &config.security, directory, path, changed })
+        let state = state_of(&path);
+        Some(AuthorizedFile { section: &config.security, directory, path, state })
     }
 
     /// Reads it again if it has changed. What is no list of keys is reported, and the last one holds.
     fn look(&mut self, context: &ContextHandle) {
-        let now = changed(&self.path);
-        if now == std::mem::replace(&mut self.changed, now) {
+        let now = state_of(&self.path);
+        if now == std::mem::replace(&mut self.state, now) {
             return;
         }
         let keys = self.section.clients(self.directory);
@@ -302,8 +303,12 @@ impl<'a> AuthorizedFile<'a> {
     }
 }
 
-fn changed(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|there| there.modified()).ok()
+/// What differs between two states of a file: when it was written, in s and ns, which file it is, and its length.
+type FileState = (i64, i64, u64, u64);
+
+fn state_of(path: &Path) -> Option<FileState> {
+    let there = std::fs::metadata(path).ok()?;
+    Some((there.mtime(), there.mtime_nsec(), there.ino(), there.size()))
 }
 
 /// Waits for a signal, or for a context that should not have ended.
@@ -332,6 +337,37 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<Authori
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_nectarine::{Node, PrivateKey, Transport};
+    use crossdock_runtime::ContextConfig;
+
+    #[test]
+    fn a_changed_list_of_keys_holds_at_once_and_one_that_is_none_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, client) = (directory.path().join("clients.keys"), PrivateKey::from_random([2; 32]));
+        std::fs::write(&path, "# nobody yet\n").unwrap();
+        let mut config = Config::default();
+        config.security.authorized_file = Some("clients.keys".into());
+        config.security.trusted.clear();
+        let mut security = config.security.read(directory.path()).unwrap();
+        security.key = Some(PrivateKey::from_random([1; 32]));
+        let daemons = PrivateKey::from_random([1; 32]).public();
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let context = ContextHandle::start(ContextConfig { listen, security, ..ContextConfig::default() }).unwrap();
+        let mut keys = AuthorizedFile::of(&config, directory.path()).unwrap();
+        let connects = || {
+            let builder = Node::builder(context.local_addr().to_string()).transport(Transport::Udp);
+            builder.keys(client.clone(), daemons).connect().is_ok()
+        };
+        keys.look(&context);
+        assert!(!connects());
+        for (text, may) in
+            [(format!("{} desk\n", client.public()), true), ("desk\n".into(), true), (String::new(), false)]
+        {
+            std::fs::write(&path, &text).unwrap();
+            keys.look(&context);
+            assert_eq!(connects(), may, "{text}");
+        }
+    }
 
     #[test]
     fn a_configured_handler_wins_over_a_kept_one_of_its_name_and_other_kept_ones_stay() {
