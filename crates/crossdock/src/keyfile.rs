@@ -4,11 +4,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use crossdock_nectarine::{PrivateKey, PublicKey};
+use crossdock_nectarine::PrivateKey;
 use crossdock_runtime::AuthorizedKeys;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::cli::Keys;
 use crate::failure::{Failure, Outcome};
 
 /// Reads a private key from a file that not everybody may read.
@@ -59,13 +58,4 @@ pub(crate) fn read_authorized(path: &Path) -> Outcome<AuthorizedKeys> {
         refused(error.to_string()).hint(format!("`crossdock keys add KEY NAME --file {}` makes it", path.display()))
     })?;
     AuthorizedKeys::of_file(&text).map_err(refused)
-}
-
-/// The client's key and the daemon's, if a command is given them.
-///
-/// # Errors
-/// As [`read_private`].
-pub(crate) fn of_client(keys: &Keys) -> Outcome<Option<(PrivateKey, PublicKey)>> {
-    let (Some(path), Some(daemon)) = (&keys.key, keys.daemon_key) else { return Ok(None) };
-    Ok(Some((read_private(path)?, daemon)))
 }

@@ -22,7 +22,7 @@ use crate::http::{NewMailbox, NewTask};
 use crate::input::Interruptible;
 use crate::quantity::{bytes, counted, rate, seconds, way};
 use crate::signals::Interrupt;
-use crate::{keyfile, out};
+use crate::{connecting, out};
 use drops::Drops;
 
 /// The longest message of a mailbox: a line that is longer is refused before it is read whole.
@@ -91,7 +91,7 @@ fn find<'a>(link: &Link, mailbox: &'a str) -> Outcome<(Node, &'a str)> {
 
 pub(crate) fn connect(link: &Link) -> Outcome<Node> {
     let mut builder = Node::builder(&link.address).transport(link.transport);
-    if let Some((own, daemons)) = keyfile::of_client(&link.keys)? {
+    if let Some((own, daemons)) = connecting::keys(&link.keys)? {
         builder = builder.keys(own, daemons);
     }
     builder.connect().map_err(failure)

@@ -20,7 +20,7 @@ use crate::quantity::{bytes, count, counted, rate, seconds, slower_way, way};
 use crate::schema::{self, SchemaFile};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
-use crate::{keyfile, out, progress};
+use crate::{out, progress};
 
 /// Records between two looks at the clock, for progress.
 const PROGRESS_RECORDS: u64 = 1024;
@@ -126,7 +126,7 @@ fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &
         .linger(arguments.linger)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
-    if let Some((own, daemons)) = keyfile::of_client(&arguments.daemon.keys)? {
+    if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
         builder = builder.keys(own, daemons);
     }
     if let Some(bound) = arguments.await_subscribers {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
-use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, PassedSockets, Stopped};
+use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec, PassedSockets, Stopped};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
@@ -55,15 +55,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     if arguments.print_config {
         return out::print(config::EXAMPLE);
     }
-    let mut config = match &arguments.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
-    match &arguments.listen {
-        Some(Listen::Udp(address)) => config.context.listen = *address,
-        Some(Listen::Attach(address)) => config.attach.address = Some(address.clone()),
-        None => {}
-    }
+    let config = configuration(arguments)?;
     // While there is no other thread.
     let mut passed = Passed::take()?;
     passed.check(arguments, &config)?;
@@ -82,9 +74,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, &mut passed)?;
     let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
 
-    let mut context_config = config.of_context(directory);
-    context_config.security = config.security.read(directory)?;
+    let security = config.security.read(directory)?;
     let keys = AuthorizedFile::of(&config, directory);
+    let context_config = ContextConfig { security, ..config.of_context(directory) };
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::prepare(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
@@ -123,6 +115,20 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let stopped = context.stop();
     end.outcome()?;
     stopped.map_err(|stuck| Failure::failed(stuck.to_string()))
+}
+
+/// The configuration, with the options that replace keys of it.
+fn configuration(arguments: &Serve) -> Outcome<Config> {
+    let mut config = match &arguments.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    match &arguments.listen {
+        Some(Listen::Udp(address)) => config.context.listen = *address,
+        Some(Listen::Attach(address)) => config.attach.address = Some(address.clone()),
+        None => {}
+    }
+    Ok(config)
 }
 
 /// The sockets of the HTTP API.
@@ -288,7 +294,7 @@ impl<'a> AuthorizedFile<'a> {
         Some(AuthorizedFile { section: &config.security, directory, path, state })
     }
 
-    /// Reads it again if it has changed. What is no list of keys is reported, and the last one holds.
+    /// Reads it again if it has changed. A file that is no list of keys is reported, and the last list holds.
     fn look(&mut self, context: &ContextHandle) {
         let now = state_of(&self.path);
         if now == std::mem::replace(&mut self.state, now) {
@@ -303,7 +309,7 @@ impl<'a> AuthorizedFile<'a> {
     }
 }
 
-/// What differs between two states of a file: when it was written, in s and ns, which file it is, and its length.
+/// The difference between two states of a file: when it was written, in s and ns, which file it is, and its length.
 type FileState = (i64, i64, u64, u64);
 
 fn state_of(path: &Path) -> Option<FileState> {
@@ -338,7 +344,6 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<Authori
 mod tests {
     use super::*;
     use crossdock_nectarine::{Node, PrivateKey, Transport};
-    use crossdock_runtime::ContextConfig;
 
     #[test]
     fn a_changed_list_of_keys_holds_at_once_and_one_that_is_none_does_not() {

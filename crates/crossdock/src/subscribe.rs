@@ -22,7 +22,7 @@ use crate::rows::{Rows, unwritten};
 use crate::signals::Interrupt;
 use crate::skips::Skips;
 use crate::target::OutputTarget;
-use crate::{keyfile, out, schema};
+use crate::{out, schema};
 
 /// Bytes of rows that are gathered before they are written, while more records are there already.
 const GATHER_BYTES: usize = 256 << 10;
@@ -105,7 +105,7 @@ fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
         .one_format(!arguments.encoding().takes_any_format())
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
-    if let Some((own, daemons)) = keyfile::of_client(&arguments.daemon.keys)? {
+    if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
         builder = builder.keys(own, daemons);
     }
     if arguments.on_row_error == OnRowError::Null {
@@ -275,7 +275,7 @@ impl SubscribeRun<'_> {
         self.waits_until = None;
         let daemon = &self.arguments.daemon;
         let mut asks = Subscriber::builder(&daemon.address).sql(&self.arguments.sql).transport(daemon.transport);
-        if let Ok(Some((own, daemons))) = keyfile::of_client(&daemon.keys) {
+        if let Ok(Some((own, daemons))) = connecting::keys(&daemon.keys) {
             asks = asks.keys(own, daemons);
         }
         // Where nobody can be asked, records may come as well.

@@ -45,14 +45,14 @@ impl<'a> Iterator for Part<'a> {
 }
 
 impl SealedSender {
-    /// For envelopes that make a packet longer by so many bytes.
+    /// For envelopes that make a packet `overhead_bytes` longer.
     #[must_use]
     pub fn new(overhead_bytes: usize) -> SealedSender {
         SealedSender { overhead_bytes, sealed: vec![0; MAX_SUPER_BYTES].into(), waiting: None }
     }
 
     /// Sends a super-packet ([`Device::send`]) in envelopes: `seal` puts those of a part of it into memory, one behind the other, and
-    /// returns their bytes. What the device has no room for in the middle of it goes before the next one.
+    /// returns their bytes. The rest of it that the device has no room for goes before the next one.
     ///
     /// # Errors
     /// Those of the device; `InvalidInput` if a packet is too long for an envelope, `Other` if `seal` returns nothing.

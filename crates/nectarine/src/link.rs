@@ -485,7 +485,7 @@ impl Link {
         self.take_refusal();
     }
 
-    /// The daemon refuses the client's key, or asks for one: the first session never comes. A later one may, once that is mended.
+    /// The daemon refuses the client's key, or asks for one: the first session never comes. A later one may, once that is corrected.
     fn take_refusal(&mut self) {
         let is_first = matches!(self.state, State::Dialling { .. }) && self.sessions == 0 && !self.waits_for_first();
         if is_first && let Some((why, true)) = self.carrier.refusal() {

@@ -85,12 +85,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (service_thread, opened) = open_all(&mut config, &all, passed.udp)?;
     let first = opened.first().map(|home| (home.device.info(), home.device.local_addr()));
     let (udp, local_addr) = first.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has sessions")))?;
-    if config.security.is_open(local_addr) {
-        return Err(StartError::Unprotected { addr: local_addr });
-    }
-    let bounds = (config.max_sessions, config.max_sessions_per_peer);
-    let security = Security::new(config.security.clone(), bounds, config.idle_timeout_ms);
-    let security = security.map_err(system("random bytes"))?;
+    let security = secure(&config, local_addr)?;
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
     let mut complaints = refused_priorities(&all);
     let views = Views::new(config.platform.history_s as usize);
@@ -151,6 +146,18 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         manager_thread: Mutex::new(Some(manager_thread)),
         complaints,
     })
+}
+
+/// The settings of secure sessions at this address.
+///
+/// # Errors
+/// It would be open to a network that nobody has said to be trusted.
+fn secure(config: &ContextConfig, addr: SocketAddr) -> Result<Security, StartError> {
+    if config.security.is_open(addr) {
+        return Err(StartError::Unprotected { addr });
+    }
+    let bounds = (config.max_sessions, config.max_sessions_per_peer);
+    Security::new(config.security.clone(), bounds, config.idle_timeout_ms).map_err(system("random bytes"))
 }
 
 /// Opens the sockets of the I/O contexts among `all` and makes their memory; completes the configuration. The first of them is

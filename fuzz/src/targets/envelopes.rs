@@ -52,8 +52,13 @@ fn take(
     stride: usize,
     from: SocketAddr,
 ) -> crossdock_transport::secure::Opened {
-    let mut arrival =
-        Arrival { from, now_ns: NOW_NS, is_taken: &|_| false, random: &mut || Some([6; RANDOM_BYTES]), refuse: &mut |_| {} };
+    let mut arrival = Arrival {
+        from,
+        now_ns: NOW_NS,
+        is_taken: &|_| false,
+        random: &mut || Some([6; RANDOM_BYTES]),
+        refuse: &mut |_| {},
+    };
     daemon.open_frame(frame, stride, &mut arrival)
 }
 

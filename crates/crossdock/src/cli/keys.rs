@@ -46,7 +46,7 @@ pub(crate) struct KeysList {
 /// Where the authorised keys are.
 #[derive(Debug, Args)]
 pub(crate) struct KeysFile {
-    /// File with the authorised keys [default: `authorized_file` in [security] of the configuration]
+    /// File with the authorised keys [default: the configuration's `authorized_file`]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// The daemon's configuration

@@ -31,7 +31,7 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// The settings of a daemon with so many sessions, in all and from one origin.
+    /// The settings of a daemon with these bounds on sessions, in all and from one origin.
     ///
     /// # Errors
     /// The system has no random bytes.
@@ -153,7 +153,7 @@ impl Device for SecureDevice {
 /// A frame that may be taken, and the session that has to end before.
 #[derive(Debug)]
 pub(crate) struct Unsealed {
-    /// What was in the envelopes, or the frame, if its network is trusted.
+    /// The content of the envelopes, or the frame, if its network is trusted.
     pub(crate) frame: Option<Received>,
     /// The session of another client that was at the sender's address.
     pub(crate) ends: Option<usize>,

@@ -229,16 +229,16 @@ fn a_daemon_without_a_key_listens_beyond_this_machine_only_where_a_network_is_tr
     ContextHandle::start(config(|security| security.trusted = vec!["10.0.0.0/8".parse().unwrap()])).unwrap();
 }
 
-/// A way to the daemon whose end at the daemon's side may change, as with a client that goes into another network.
-struct Way {
+/// A path to the daemon whose end at the daemon's side may change, as with a client that goes into another network.
+struct Detour {
     addr: SocketAddr,
     uses: Arc<AtomicUsize>,
     stops: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Way {
-    fn to(daemon: SocketAddr) -> Way {
+impl Detour {
+    fn to(daemon: SocketAddr) -> Detour {
         let bind = || {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -270,11 +270,11 @@ impl Way {
                 backs[uses_now.load(Ordering::Relaxed)].send_to(&packet[..len], daemon).unwrap();
             }
         }));
-        Way { addr, uses, stops, threads }
+        Detour { addr, uses, stops, threads }
     }
 }
 
-impl Drop for Way {
+impl Drop for Detour {
     fn drop(&mut self) {
         self.stops.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
@@ -284,7 +284,7 @@ impl Drop for Way {
 #[test]
 fn a_session_goes_on_from_another_address() {
     let (context, addr) = start();
-    let way = Way::to(context.local_addr());
+    let way = Detour::to(context.local_addr());
     let mut publisher = publisher(&addr, KNOWN).unwrap();
     let mut subscriber = subscriber(&way.addr.to_string(), "SELECT * FROM A");
     publish(&mut publisher, 0..100, "before");

@@ -18,7 +18,7 @@ pub const OVERHEAD_BYTES: usize = HEAD_BYTES + MAX_TAG_LEN;
 /// When the keys of what is sealed are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// After so many packets. RFC 9001, 6.6 allows 2^23 packets of 64 KiB with AES-GCM.
+    /// After this number of packets. RFC 9001, 6.6 allows 2^23 packets of 64 KiB with AES-GCM.
     pub packets: u64,
     /// After this time, if packets are sent; in ns.
     pub ns: u64,

@@ -2,8 +2,8 @@
 //! index and the period, so nothing is stored for it.
 
 use super::envelope::COOKIE_BYTES;
+use core::net::{IpAddr, SocketAddr};
 use ring::hmac;
-use std::net::{IpAddr, SocketAddr};
 
 /// How long one period lasts, in ns. A cookie holds in its own period and the next.
 pub(super) const PERIOD_NS: u64 = 30_000_000_000;

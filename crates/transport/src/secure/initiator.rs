@@ -13,7 +13,7 @@ const AGAIN_NS: u64 = 1_000_000_000;
 /// Packets were sealed for this time and none was opened, in ns: the daemon may have lost the keys.
 const SILENCE_NS: u64 = 3_000_000_000;
 
-/// What a frame of a socket's meant.
+/// The result of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Bytes of the packets that were in its envelopes, from the frame's first byte on.
@@ -152,7 +152,7 @@ impl Initiator {
         Some(sealed)
     }
 
-    /// Opens a frame's envelopes: what was in them lies at its begin then. What is in no envelope, or does not open, is left out.
+    /// Opens a frame's envelopes: what was in them lies at its begin then. The rest is left out.
     pub fn open_frame(&mut self, frame: &mut [u8], stride: usize, now_ns: u64) -> Heard {
         let stride = if stride == 0 { frame.len().max(1) } else { stride.min(frame.len().max(1)) };
         let mut heard = Heard { len: 0, stride: stride.saturating_sub(OVERHEAD_BYTES).max(1), has_keys: false };
@@ -169,7 +169,7 @@ impl Initiator {
                 }
                 Some(Envelope::Cookie { index, cookie }) => self.take_cookie(index, cookie, now_ns),
                 Some(Envelope::Response { index, message }) => {
-                    heard.has_keys |= self.take_response(index, message, now_ns)
+                    heard.has_keys |= self.take_response(index, message, now_ns);
                 }
                 Some(Envelope::Refusal { index, code }) => self.take_refusal(index, code),
                 Some(Envelope::Initial(_)) | None => {}

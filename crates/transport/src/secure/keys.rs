@@ -1,6 +1,6 @@
-//! Keys as they are stored and shown, and the list of authorised ones.
+//! Keys, their texts in files, and the list of authorised ones.
 
-use super::noise;
+use curve25519_dalek::montgomery::MontgomeryPoint;
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -10,6 +10,11 @@ use std::sync::Arc;
 pub const KEY_BYTES: usize = 32;
 /// Random bytes that a handshake takes: an ephemeral key, and an index.
 pub const RANDOM_BYTES: usize = 4 + KEY_BYTES;
+
+/// The public key of a private one, by X25519.
+pub(super) fn public_of(private: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
+    MontgomeryPoint::mul_base_clamped(*private).to_bytes()
+}
 
 /// A private key. It is never shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,7 +30,7 @@ impl PrivateKey {
     /// The public key that belongs to it.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        PublicKey(noise::public_key(&self.0))
+        PublicKey(public_of(&self.0))
     }
 
     pub(super) fn bytes(&self) -> &[u8; KEY_BYTES] {

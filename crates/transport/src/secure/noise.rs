@@ -1,7 +1,7 @@
 //! The handshake `Noise_IK_25519_AESGCM_SHA256`: the state machine is `snow`'s, AES-GCM and SHA-256 are `ring`'s, X25519 is
 //! `curve25519-dalek`'s, and the random bytes are the caller's.
 
-use super::keys::{KEY_BYTES, PrivateKey, PublicKey};
+use super::keys::{KEY_BYTES, PrivateKey, PublicKey, public_of};
 use curve25519_dalek::montgomery::MontgomeryPoint;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{self, SHA256, SHA256_OUTPUT_LEN};
@@ -18,11 +18,6 @@ pub(super) const FIRST_MESSAGE_BYTES: usize = KEY_BYTES + (KEY_BYTES + TAG_BYTES
 const SECOND_PAYLOAD_BYTES: usize = 4;
 /// Bytes of the second message: an ephemeral key, the payload sealed.
 pub(super) const SECOND_MESSAGE_BYTES: usize = KEY_BYTES + SECOND_PAYLOAD_BYTES + TAG_BYTES;
-
-/// The public key of a private one.
-pub(super) fn public_key(private: &[u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
-    MontgomeryPoint::mul_base_clamped(*private).to_bytes()
-}
 
 /// The secrets that both sides have after the handshake.
 pub(super) struct Secrets {
@@ -148,7 +143,7 @@ impl Dh for X25519 {
 
     fn set(&mut self, private: &[u8]) {
         if let Ok(private) = private.try_into() {
-            (self.private, self.public) = (private, public_key(&private));
+            (self.private, self.public) = (private, public_of(&private));
         }
     }
 
@@ -266,7 +261,7 @@ mod tests {
     fn the_handshake_and_its_keys_are_those_of_another_implementation() {
         let daemon = key("4a3acbfdb163dec651dfa3194dece676d437029c62a408b4c5ea9114246e4893");
         let daemons_public = key("31e0303fd6418d2f8c0e78b91f22e8caed0fbe48656dcf4767e4834f701b8f62");
-        assert_eq!(public_key(&daemon), daemons_public);
+        assert_eq!(public_of(&daemon), daemons_public);
         let clients = key("e61ef9919cde45dd5f82166404bd08e38bceb5dfdfded0a34c8df7ed542214d1");
         let prologue = b"John Galt";
         let random = key("893e28b9dc6ca8d611ab664754b8ceb7bac5117349a4439a6b0569da977c464a");

@@ -1,4 +1,4 @@
-//! The window of packet numbers that were received, after RFC 6479: a ring of words, of which one is being filled.
+//! The window of packet numbers that were received, after RFC 6479: a ring of words, one of them being filled.
 
 /// Words of the ring.
 const WORDS: usize = 32;

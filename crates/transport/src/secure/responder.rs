@@ -10,8 +10,8 @@ use super::envelope::{
 };
 use super::keys::{AuthorizedKeys, KEY_BYTES, PrivateKey, PublicKey, RANDOM_BYTES};
 use super::noise;
+use core::net::SocketAddr;
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Reply {
     }
 }
 
-/// What a frame meant.
+/// The result of a frame.
 #[derive(Clone, Copy, Default)]
 pub struct Opened {
     /// Bytes of the packets that were in its envelopes, from the frame's first byte on.
@@ -129,9 +129,9 @@ pub struct ResponderConfig {
     pub max_clients: usize,
     /// Bound on clients of one key.
     pub max_clients_per_key: usize,
-    /// A client without a session that was silent for so long is forgotten, in ns.
+    /// A client without a session is forgotten after this time of silence, in ns.
     pub idle_ns: u64,
-    /// The place of the endpoint among the daemon's, and the bits that tell them apart.
+    /// The place of the endpoint among the daemon's, and the bits that distinguish them.
     pub place: (usize, u32),
     /// When keys are replaced.
     pub limits: KeyLimits,
@@ -417,7 +417,7 @@ impl Responder {
     }
 }
 
-/// A number of events a second, of which some may come at once.
+/// A number of events a second; some may come at once.
 struct Budget {
     per_s: u64,
     most: u64,

@@ -344,7 +344,7 @@ fn an_unknown_key_gets_a_cookie_and_a_refusal_that_say_nothing_of_the_daemon() {
     let mut newer = initial;
     newer[1] += 1;
     assert!(daemon.reply(&newer, lost.addr).is_empty());
-    // What is in no envelope gets a refusal that is as short.
+    // A packet in no envelope gets a refusal that is as short.
     let refusal = daemon.responder.refuse_unprotected(40, daemon.now_ns).unwrap();
     assert_eq!(refusal.bytes(), [&[0xc5, 0, Code::Unprotected as u8, 0][..], &[0; 12]].concat());
     assert!(daemon.responder.refuse_unprotected(HEAD_BYTES - 1, daemon.now_ns).is_none(), "shorter than its answer");
