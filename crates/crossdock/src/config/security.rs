@@ -1,5 +1,6 @@
 //! `[security]`: the daemon's key, the clients that may connect, and the networks whose hosts need no keys.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,6 +36,12 @@ impl Default for SecuritySection {
 }
 
 impl SecuritySection {
+    /// Whether a daemon that listens there would be open to a network that nobody has said to be trusted, so that it does not start.
+    pub(crate) fn is_open(&self, listen: SocketAddr) -> bool {
+        let trusted = self.trusted.clone();
+        self.key.is_none() && SecurityConfig { trusted, ..SecurityConfig::default() }.is_open(listen)
+    }
+
     /// The clients that may connect, those of the file included.
     ///
     /// # Errors

@@ -203,6 +203,23 @@ fn a_key_that_is_withdrawn_ends_its_sessions() {
 }
 
 #[test]
+fn a_client_makes_new_keys_with_a_daemon_that_was_restarted() {
+    let (context, addr) = start();
+    let mut publisher = publisher(&addr, KNOWN).unwrap();
+    publish(&mut publisher, 0..10, "before");
+    context.stop().unwrap();
+    drop(context);
+    let authorized = Arc::new(authorized(&[KNOWN]));
+    let security = SecurityConfig { key: Some(private(DAEMON)), authorized, trusted: Vec::new() };
+    let mut config = ContextConfig { listen: addr.parse().unwrap(), security, ..ContextConfig::default() };
+    config.platform.contexts.extend(crate::contexts::further());
+    let context = ContextHandle::start(config).unwrap();
+    publish(&mut publisher, 10..20, "after");
+    assert_eq!(publisher.finish().unwrap().records, 20);
+    assert!(context.context().unwrap().records_in >= 10);
+}
+
+#[test]
 fn a_client_may_have_keys_also_where_it_needs_none() {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     config.platform.contexts.extend(crate::contexts::further());
