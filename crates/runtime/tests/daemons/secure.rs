@@ -323,6 +323,34 @@ fn a_session_is_its_keys_alone() {
     await_dropped(&context, "envelope_unknown_keys", 1);
 }
 
+#[test]
+fn a_known_client_with_a_stolen_address_speaks_for_itself_only() {
+    let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    config.security.key = Some(private(DAEMON));
+    config.security.authorized = Arc::new(authorized(&[KNOWN, STRANGER]));
+    config.security.trusted.clear();
+    let context = ContextHandle::start(config).unwrap();
+    let addr = context.local_addr().to_string();
+    let (victim, thief) = (Raw::connect(&addr), Raw::connect(&addr));
+    let (mut known, mut other) = (victim.handshake(KNOWN), thief.handshake(STRANGER));
+    // The victim has keys, and no session yet; the thief has proved to be elsewhere.
+    victim.send(&mut known, b"not yet");
+    thief.send(&mut other, b"not yet");
+    await_dropped(&context, "packet_short", 2);
+    victim.send(&mut other, &hello(1));
+    let stolen = Welcome::decode(&thief.receive(&mut other)[HEADER_BYTES..]).unwrap();
+    victim.send(&mut known, &hello(2));
+    let welcome = Welcome::decode(&victim.receive(&mut known)[HEADER_BYTES..]).unwrap();
+    assert_ne!(stolen.session, welcome.session);
+    // It knows the number of the victim's session, and asks in its place.
+    let ping = |session| Header::new(PacketKind::Ping, session).packet(b"").unwrap();
+    victim.send(&mut other, &ping(welcome.session));
+    assert_eq!(Header::read(&thief.receive(&mut other)).unwrap().kind, PacketKind::Reset);
+    victim.send(&mut known, &ping(welcome.session));
+    assert_eq!(Header::read(&victim.receive(&mut known)).unwrap().kind, PacketKind::Ack, "it got no reset");
+    assert_eq!(context.context().unwrap().sessions, 2);
+}
+
 /// A path to the daemon whose end at the daemon's side may change, as with a client that goes into another network.
 struct Detour {
     addr: SocketAddr,

@@ -82,6 +82,8 @@ pub struct Opened {
     pub stride: usize,
     /// The key of their client, if there are any.
     pub client: Option<PublicKey>,
+    /// The address of that client, which they came from unless they are late, or their sender's address is stolen.
+    pub addr: Option<SocketAddr>,
     /// They are the first of this client: whoever was at its address before is there no more.
     pub is_confirmed: bool,
     /// The address that the client had before, if it has another now.
@@ -293,6 +295,7 @@ impl Responder {
         let Some(client) = &mut self.slots[slot] else { return };
         client.heard_ns = arrival.now_ns;
         opened.client = Some(client.key);
+        opened.addr = Some(client.addr);
         let from = arrival.from;
         if client.is_confirmed && client.addr == from {
             return;
@@ -303,6 +306,7 @@ impl Responder {
         let moves = before != from && is_latest && !self.by_addr.contains_key(&from) && !(arrival.is_taken)(from);
         if moves {
             client.addr = from;
+            opened.addr = Some(from);
         }
         if was_confirmed && !moves {
             return;

@@ -361,12 +361,13 @@ fn a_client_moves_with_its_latest_packet_to_an_address_that_is_free() {
     assert_eq!(client.hear(&answer, daemon.now_ns).1, b"here");
     let (opened, _) = daemon.take(&late, late.len(), client.addr);
     assert_eq!((opened.moved_from, opened.len), (None, 1), "an older packet is taken, and says nothing of the address");
+    assert_eq!(opened.addr, Some(addr(8)), "it counts as one from there");
     // Somebody else's address, who may have no envelopes: the packet may be a known client's with a stolen sender.
     daemon.taken.push(addr(9));
     assert_eq!(daemon.take(&after, after.len(), addr(9)).0.moved_from, None);
     Client::new(CLIENTS[1], 10).connect(&mut daemon, 50);
     let (opened, _) = daemon.take(&last, last.len(), addr(10));
-    assert_eq!((opened.moved_from, opened.len), (None, 1));
+    assert_eq!((opened.moved_from, opened.len, opened.addr), (None, 1, Some(addr(8))));
     assert_eq!(daemon.responder.client_at(addr(10)), Some(private(CLIENTS[1]).public()));
     assert_eq!(daemon.responder.client_at(addr(8)), Some(private(CLIENTS[0]).public()));
 }
