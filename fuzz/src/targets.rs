@@ -11,6 +11,7 @@ pub mod compose;
 pub mod composed_records;
 pub mod convert;
 pub mod csv_decode;
+pub mod envelopes;
 pub mod format_description;
 pub mod host_rings;
 pub mod import_avro_schema;

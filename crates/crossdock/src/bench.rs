@@ -55,7 +55,7 @@ fn mailbox(arguments: &BenchMailbox) -> Outcome {
         return Err(Failure::usage("--for is longer than 0"));
     }
     let interrupt = Interrupt::install()?;
-    let node = connect(&arguments.link.address, arguments.link.transport)?;
+    let node = connect(&arguments.link)?;
     interrupt.arm();
     let mut all = Vec::new();
     for (case, task) in

@@ -1,9 +1,10 @@
 //! Connects `publish` and `subscribe` to their daemon, which with `--reconnect` need not be there yet.
 
-use crossdock_nectarine::Error;
+use crossdock_nectarine::{Error, PrivateKey, PublicKey};
 
-use crate::cli::Daemon;
-use crate::failure::Failure;
+use crate::cli::{Daemon, Keys};
+use crate::failure::{Failure, Outcome};
+use crate::keyfile;
 
 /// Connects; `connect` is given whether to wait for a daemon that is not there yet, and `say` a line for the user. With
 /// `--reconnect` such a daemon is waited for, until Ctrl-C ends the process.
@@ -27,4 +28,13 @@ pub(crate) fn connect<T>(
 /// An error of the library, as that of a command.
 pub(crate) fn link_failure(error: Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
+}
+
+/// The client's key and the daemon's, if a command is given them.
+///
+/// # Errors
+/// The file with the client's cannot be used.
+pub(crate) fn keys(keys: &Keys) -> Outcome<Option<(PrivateKey, PublicKey)>> {
+    let (Some(path), Some(daemon)) = (&keys.key, keys.daemon_key) else { return Ok(None) };
+    Ok(Some((keyfile::read_private(path)?, daemon)))
 }

@@ -20,9 +20,9 @@ use crate::formats::report;
 use crate::http::client::Client;
 use crate::http::{NewMailbox, NewTask};
 use crate::input::Interruptible;
-use crate::out;
 use crate::quantity::{bytes, counted, rate, seconds, way};
 use crate::signals::Interrupt;
+use crate::{connecting, out};
 use drops::Drops;
 
 /// The longest message of a mailbox: a line that is longer is refused before it is read whole.
@@ -82,15 +82,19 @@ fn path(name: &str) -> String {
 
 /// The node of a mailbox, and the mailbox's name there.
 fn find<'a>(link: &Link, mailbox: &'a str) -> Outcome<(Node, &'a str)> {
-    let here = connect(&link.address, link.transport)?;
+    let here = connect(link)?;
     match mailbox.split_once('/') {
         Some((node, name)) => Ok((here.named(node).map_err(failure)?, name)),
         None => Ok((here, mailbox)),
     }
 }
 
-pub(crate) fn connect(address: &str, transport: Transport) -> Outcome<Node> {
-    Node::builder(address).transport(transport).connect().map_err(failure)
+pub(crate) fn connect(link: &Link) -> Outcome<Node> {
+    let mut builder = Node::builder(&link.address).transport(link.transport);
+    if let Some((own, daemons)) = connecting::keys(&link.keys)? {
+        builder = builder.keys(own, daemons);
+    }
+    builder.connect().map_err(failure)
 }
 
 pub(crate) fn failure(error: Error) -> Failure {
@@ -412,7 +416,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn sync(arguments: &MailboxSync) -> Outcome {
-    let node = connect(&arguments.daemon, Transport::Shm)?;
+    let node = Node::builder(&arguments.daemon).transport(Transport::Shm).connect().map_err(failure)?;
     if let Some((address, value)) = arguments.address.zip(arguments.value) {
         return node.write_sync(address, value).map_err(failure);
     }

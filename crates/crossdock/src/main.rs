@@ -15,6 +15,8 @@ mod formats;
 mod handlers;
 mod http;
 mod input;
+mod keyfile;
+mod keys;
 mod lists;
 mod mailbox;
 mod man;
@@ -86,6 +88,8 @@ fn run(command: Command) -> Outcome {
         Command::Mailbox(arguments) => mailbox::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments.command),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
+        Command::Keygen(arguments) => keys::keygen(&arguments),
+        Command::Keys(arguments) => keys::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Version(arguments) => version::run(arguments.json),
         Command::Man(arguments) => man::run(&arguments),

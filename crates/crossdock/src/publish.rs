@@ -126,6 +126,9 @@ fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &
         .linger(arguments.linger)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
+    if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
+        builder = builder.keys(own, daemons);
+    }
     if let Some(bound) = arguments.await_subscribers {
         let (shown, stream) = (bar.clone(), arguments.stream.clone());
         let on_event = move |event| shown.suspend(|| say_event(&stream, event, bound));

@@ -1,18 +1,19 @@
 //! `crossdock serve`: the context, the HTTP API, and waiting for the end.
 
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_format::Format;
 use crossdock_runtime::info::EventInfo;
-use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, PassedSockets, Stopped};
+use crossdock_runtime::{ChangeRequest, ContextConfig, ContextHandle, HandlerSpec, PassedSockets, Stopped};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
 use crate::cli::{Listen, Serve};
-use crate::config::{self, Config, HandlerSection, Level, StreamSection};
+use crate::config::{self, Config, HandlerSection, Level, SecuritySection, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::indented;
 use crate::http::server::Server;
@@ -54,15 +55,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     if arguments.print_config {
         return out::print(config::EXAMPLE);
     }
-    let mut config = match &arguments.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
-    match &arguments.listen {
-        Some(Listen::Udp(address)) => config.context.listen = *address,
-        Some(Listen::Attach(address)) => config.attach.address = Some(address.clone()),
-        None => {}
-    }
+    let config = configuration(arguments)?;
     // While there is no other thread.
     let mut passed = Passed::take()?;
     passed.check(arguments, &config)?;
@@ -81,7 +74,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, &mut passed)?;
     let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
 
-    let context_config = config.of_context(directory);
+    let security = config.security.read(directory)?;
+    let keys = AuthorizedFile::of(&config, directory);
+    let context_config = ContextConfig { security, ..config.of_context(directory) };
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
     let context = ContextHandle::prepare(context_config, PassedSockets { udp: passed.udp, attach: passed.attach });
@@ -99,6 +94,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         address = %context.local_addr(),
         attach = attach.map_or_else(|| "off".to_owned(), ToString::to_string),
         socket = %path.display(),
+        key = config.security.key.is_some(),
         http = http.map_or_else(|| "off".to_owned(), |http| http.to_string()),
         buffers = bytes(buffer_bytes),
         gso = udp.cuts_in_kernel,
@@ -113,12 +109,26 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     );
 
     systemd::ready(context.local_addr());
-    let end = wait(&context, &interrupt);
+    let end = wait(&context, &interrupt, keys);
     systemd::stopping();
     drop(server);
     let stopped = context.stop();
     end.outcome()?;
     stopped.map_err(|stuck| Failure::failed(stuck.to_string()))
+}
+
+/// The configuration, with the options that replace keys of it.
+fn configuration(arguments: &Serve) -> Outcome<Config> {
+    let mut config = match &arguments.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    match &arguments.listen {
+        Some(Listen::Udp(address)) => config.context.listen = *address,
+        Some(Listen::Attach(address)) => config.attach.address = Some(address.clone()),
+        None => {}
+    }
+    Ok(config)
 }
 
 /// The sockets of the HTTP API.
@@ -267,8 +277,48 @@ fn start_log(level: Level) {
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).init();
 }
 
+/// The file with the keys of clients that may connect, which may change while the daemon runs.
+struct AuthorizedFile<'a> {
+    section: &'a SecuritySection,
+    directory: &'a Path,
+    path: PathBuf,
+    /// The state in which it was read.
+    state: Option<FileState>,
+}
+
+impl<'a> AuthorizedFile<'a> {
+    /// The configured file, if there is one.
+    fn of(config: &'a Config, directory: &'a Path) -> Option<AuthorizedFile<'a>> {
+        let path = directory.join(config.security.authorized_file.as_ref()?);
+        let state = state_of(&path);
+        Some(AuthorizedFile { section: &config.security, directory, path, state })
+    }
+
+    /// Reads it again if it has changed. A file that is no list of keys is reported, and the last list holds.
+    fn look(&mut self, context: &ContextHandle) {
+        let now = state_of(&self.path);
+        if now == std::mem::replace(&mut self.state, now) {
+            return;
+        }
+        let keys = self.section.clients(self.directory);
+        match keys.map(|keys| (keys.len(), context.authorize(keys))) {
+            Ok((clients, Ok(()))) => tracing::info!(clients, "the list of authorised clients has changed"),
+            Ok((_, Err(stopped))) => tracing::warn!("{stopped}"),
+            Err(failure) => tracing::warn!("{}; the last list of authorised clients holds", failure.message()),
+        }
+    }
+}
+
+/// The difference between two states of a file: when it was written, in s and ns, which file it is, and its length.
+type FileState = (i64, i64, u64, u64);
+
+fn state_of(path: &Path) -> Option<FileState> {
+    let there = std::fs::metadata(path).ok()?;
+    Some((there.mtime(), there.mtime_nsec(), there.ino(), there.size()))
+}
+
 /// Waits for a signal, or for a context that should not have ended.
-fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
+fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<AuthorizedFile<'_>>) -> End {
     let heartbeat = systemd::heartbeat(HEARTBEAT);
     let mut answers = true;
     loop {
@@ -284,12 +334,45 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt) -> End {
             return End::ContextStopped;
         }
         answers = context.context().is_ok();
+        if let Some(keys) = &mut keys {
+            keys.look(context);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_nectarine::{Node, PrivateKey, Transport};
+
+    #[test]
+    fn a_changed_list_of_keys_holds_at_once_and_one_that_is_none_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, client) = (directory.path().join("clients.keys"), PrivateKey::from_random([2; 32]));
+        std::fs::write(&path, "# nobody yet\n").unwrap();
+        let mut config = Config::default();
+        config.security.authorized_file = Some("clients.keys".into());
+        config.security.trusted.clear();
+        let mut security = config.security.read(directory.path()).unwrap();
+        security.key = Some(PrivateKey::from_random([1; 32]));
+        let daemons = PrivateKey::from_random([1; 32]).public();
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let context = ContextHandle::start(ContextConfig { listen, security, ..ContextConfig::default() }).unwrap();
+        let mut keys = AuthorizedFile::of(&config, directory.path()).unwrap();
+        let connects = || {
+            let builder = Node::builder(context.local_addr().to_string()).transport(Transport::Udp);
+            builder.keys(client.clone(), daemons).connect().is_ok()
+        };
+        keys.look(&context);
+        assert!(!connects());
+        for (text, may) in
+            [(format!("{} desk\n", client.public()), true), ("desk\n".into(), true), (String::new(), false)]
+        {
+            std::fs::write(&path, &text).unwrap();
+            keys.look(&context);
+            assert_eq!(connects(), may, "{text}");
+        }
+    }
 
     #[test]
     fn a_configured_handler_wins_over_a_kept_one_of_its_name_and_other_kept_ones_stay() {

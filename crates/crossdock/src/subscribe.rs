@@ -105,6 +105,9 @@ fn builder_of(arguments: &Subscribe) -> Outcome<SubscriberBuilder> {
         .one_format(!arguments.encoding().takes_any_format())
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
+    if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
+        builder = builder.keys(own, daemons);
+    }
     if arguments.on_row_error == OnRowError::Null {
         builder = builder.row_errors(RowErrors::Null);
     }
@@ -271,7 +274,10 @@ impl SubscribeRun<'_> {
     fn is_published(&mut self) -> bool {
         self.waits_until = None;
         let daemon = &self.arguments.daemon;
-        let asks = Subscriber::builder(&daemon.address).sql(&self.arguments.sql).transport(daemon.transport);
+        let mut asks = Subscriber::builder(&daemon.address).sql(&self.arguments.sql).transport(daemon.transport);
+        if let Ok(Some((own, daemons))) = connecting::keys(&daemon.keys) {
+            asks = asks.keys(own, daemons);
+        }
         // Where nobody can be asked, records may come as well.
         !asks.connect().is_ok_and(|other| other.activity().publishers == Some(0))
     }

@@ -11,6 +11,7 @@ mod idler;
 mod memory;
 mod path;
 mod poller;
+mod sealed;
 mod sys;
 mod thread;
 mod udp;
@@ -23,6 +24,7 @@ use std::os::fd::BorrowedFd;
 pub use idler::{Idle, Idler};
 pub use memory::{MemoryDevice, MemoryOptions};
 pub use poller::{Doorbell, Interest, Poller, WatchedCopy};
+pub use sealed::{Part, SealedSender};
 pub use thread::{
     BackgroundThread, CpuTime, ThreadNumber, exclude_cpus, nap, pin_to_cpu, raise_priority, set_nice, take_short_turns,
     thread_time_ns,

@@ -7,6 +7,7 @@
 
 mod lent;
 pub(crate) mod memory;
+mod secure;
 pub(crate) mod udp;
 
 #[cfg(test)]
@@ -98,6 +99,11 @@ pub(crate) trait Carrier: Send {
     /// Packets sent again so far, over all sessions.
     fn resent(&self) -> u64 {
         0
+    }
+
+    /// Why there is no session, as far as it is a matter of keys; and whether the daemon has said so.
+    fn refusal(&self) -> Option<(String, bool)> {
+        None
     }
 
     /// The memory shared with the daemon, if there is any.

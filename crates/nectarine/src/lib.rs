@@ -18,6 +18,9 @@
 //! syncs, host conditions and calls of a core need shared memory. The address chooses (`host:port`, or `unix:PATH` and
 //! `unix:@NAME` for shared memory at a socket of that name), unless [`Transport`] says which way it is to be.
 //!
+//! **Keys.** Every builder takes this program's private key and the daemon's public one (`keys`): sessions over packets are secure
+//! then, as a daemon asks of all that are not on its machine or in a network that it trusts.
+//!
 //! The calling thread does the work: it packs, sends and receives itself, so that a message costs no hand-over between
 //! threads. One keeper thread for all sessions of the process does what falls due while the application is busy elsewhere: the
 //! linger's end; over packets also acknowledgements, retransmissions, and the daemon's questions whether anybody is there. It
@@ -135,6 +138,7 @@ pub use crossdock_format::convert::Conversion;
 pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWord, Wait};
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Activity, DropCause, Implementation, Overflow, RowErrors, Unreadable};
+pub use crossdock_transport::secure::{PrivateKey, PublicKey};
 pub use error::Error;
 pub use iteration::{Batches, RecordIter, Typed};
 pub use link::awaiting::PublisherEvent;

@@ -275,7 +275,8 @@ impl Link {
                 // Without any address there is nothing that was tried.
                 self.not_attached = (!self.place.shared.is_empty()).then_some(reason);
                 if !self.carrier.reopen(now_ns) {
-                    self.carrier = Box::new(Udp::open(peer, self.settings.uses_mailboxes, now_ns)?);
+                    self.carrier =
+                        Box::new(Udp::open(peer, self.settings.uses_mailboxes, self.settings.keys.as_ref(), now_ns)?);
                     self.descriptor += 1;
                 }
                 self.state = State::Dialling { until_ns: now_ns.saturating_add(timeout_ns) };
@@ -481,6 +482,15 @@ impl Link {
             }
         }
         self.heard = heard;
+        self.take_refusal();
+    }
+
+    /// The daemon refuses the client's key, or asks for one: the first session never comes. A later one may, once that is corrected.
+    fn take_refusal(&mut self) {
+        let is_first = matches!(self.state, State::Dialling { .. }) && self.sessions == 0 && !self.waits_for_first();
+        if is_first && let Some((why, true)) = self.carrier.refusal() {
+            self.fail(Error::Refused(why));
+        }
     }
 
     /// The session stands: it begins with the opening, then with what the last session left over.
@@ -703,7 +713,8 @@ impl Link {
                     self.lose(reason);
                 } else {
                     let addr = self.settings.addr.clone();
-                    self.fail(Error::NoDaemon { addr, reason: "no answer".to_owned() });
+                    let reason = self.carrier.refusal().map_or_else(|| "no answer".to_owned(), |(why, _)| why);
+                    self.fail(Error::NoDaemon { addr, reason });
                 }
             }
             State::Down { .. } | State::Dialling { .. } | State::Ended => {}

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crossdock_mailbox::attach::{AttachAddr, candidates};
+use crossdock_transport::secure::{PrivateKey, PublicKey};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,15 @@ impl std::str::FromStr for Transport {
     }
 }
 
+/// The keys of secure sessions.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// This client's.
+    pub(crate) private: PrivateKey,
+    /// The daemon's.
+    pub(crate) daemon: PublicKey,
+}
+
 /// How a link is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -61,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) wait_for_daemon: bool,
     /// Whether it is for mailboxes and what comes with them, which says where in the daemon the session has to be.
     pub(crate) uses_mailboxes: bool,
+    /// Of secure sessions, if sessions over packets are to be.
+    pub(crate) keys: Option<Keys>,
 }
 
 impl Settings {
@@ -72,6 +84,7 @@ impl Settings {
             reconnect: true,
             wait_for_daemon: false,
             uses_mailboxes: false,
+            keys: None,
         }
     }
 }
@@ -83,6 +96,14 @@ macro_rules! setting_methods {
         #[must_use]
         pub fn transport(mut self, transport: $crate::Transport) -> Self {
             self.settings.transport = transport;
+            self
+        }
+
+        /// Has sessions over packets be secure: `private` is this client's key, which the daemon has to know, and `daemon` the
+        /// daemon's public key. With them nothing is sent to a daemon that does not have that key, nor outside of envelopes.
+        #[must_use]
+        pub fn keys(mut self, private: $crate::PrivateKey, daemon: $crate::PublicKey) -> Self {
+            self.settings.keys = Some($crate::settings::Keys { private, daemon });
             self
         }
 

@@ -1,16 +1,21 @@
 //! The configuration of a context: every bound in one place. The structures are the sections of the daemon's configuration file.
 
+mod networks;
 pub mod values;
+
+pub use networks::Network;
 
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::HostConfig;
 use crossdock_transport::MAX_MESSAGE_BYTES;
 use crossdock_transport::control::{Overflow, Unreadable};
+use crossdock_transport::secure::{AuthorizedKeys, PrivateKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use values::{
     allowed, auto_or_attach, auto_or_packet, domains, none_or_cpu, none_or_mbit, none_or_nice, off_or_path,
     perhaps_name, within, zero_or_rate,
@@ -114,6 +119,35 @@ pub struct ContextConfig {
     /// The further contexts, where handlers run, and how they are run there.
     #[serde(skip)]
     pub platform: PlatformConfig,
+    /// The daemon's key, and the clients that may connect.
+    #[serde(skip)]
+    pub security: SecurityConfig,
+}
+
+/// The daemon's key, the clients that may connect over the network, and the networks whose clients need no keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecurityConfig {
+    /// The daemon's key; without one it has no secure sessions.
+    pub key: Option<PrivateKey>,
+    /// The clients that may connect.
+    pub authorized: Arc<AuthorizedKeys>,
+    /// Networks whose packets are taken without envelopes.
+    pub trusted: Vec<Network>,
+}
+
+impl SecurityConfig {
+    /// Whether a daemon without a key could be reached from a network that nobody has said to be trusted.
+    #[must_use]
+    pub fn is_open(&self, listen: SocketAddr) -> bool {
+        let is_local = listen.ip().to_canonical().is_loopback();
+        self.key.is_none() && !is_local && self.trusted.iter().all(Network::is_loopback)
+    }
+}
+
+impl Default for SecurityConfig {
+    fn default() -> SecurityConfig {
+        SecurityConfig { key: None, authorized: Arc::default(), trusted: Network::loopback() }
+    }
 }
 
 /// The further contexts, where handlers run, and how they are run there.
@@ -441,6 +475,7 @@ impl Default for ContextConfig {
             services: ServicesConfig::default(),
             morph: MorphConfig::default(),
             platform: PlatformConfig::default(),
+            security: SecurityConfig::default(),
         }
     }
 }

@@ -67,9 +67,29 @@ pub(crate) enum DropReason {
     NotHandedOver,
     /// Records that a publisher sent before it began its present session, in which it sends them again.
     Superseded,
+    /// In no envelope, from a network that is not trusted.
+    PacketUnprotected,
+    /// An envelope that is none, or none that a client sends.
+    EnvelopeMalformed,
+    /// An envelope, and this daemon has no keys.
+    EnvelopeUnexpected,
+    /// An envelope for keys that are not here.
+    EnvelopeUnknown,
+    /// An envelope that its keys do not open.
+    EnvelopeUnauthentic,
+    /// An envelope that has arrived before, or is too old to be sure.
+    EnvelopeReplayed,
+    /// A handshake with a cookie that is wrong or expired.
+    HandshakeCookie,
+    /// A handshake that was made for another daemon's key, or was changed.
+    HandshakeInvalid,
+    /// A handshake of a client whose key is not authorised.
+    HandshakeUnknownKey,
+    /// A handshake for which there is no place, or no time.
+    HandshakeLimit,
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 39] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -99,6 +119,16 @@ const NAMES: [&str; 29] = [
     "record_query_failed",
     "packet_not_handed_over",
     "record_superseded",
+    "packet_unprotected",
+    "envelope_malformed",
+    "envelope_unexpected",
+    "envelope_unknown_keys",
+    "envelope_unauthentic",
+    "envelope_replayed",
+    "handshake_cookie",
+    "handshake_invalid",
+    "handshake_unknown_key",
+    "handshake_limit",
 ];
 
 /// The traffic of attached clients.
@@ -153,6 +183,16 @@ impl Levels {
     }
 }
 
+/// A count for each reason.
+#[derive(Debug)]
+struct ByReason([u64; NAMES.len()]);
+
+impl Default for ByReason {
+    fn default() -> ByReason {
+        ByReason([0; NAMES.len()])
+    }
+}
+
 /// Everything a context counts for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -173,7 +213,7 @@ pub(crate) struct Counters {
     pub(crate) subscribe_time: Histogram,
     /// Attached clients that have gone.
     pub(crate) gone: ClientTotals,
-    dropped: [u64; NAMES.len()],
+    dropped: ByReason,
     /// Attached clients that left or were disconnected, by reason.
     detached: BTreeMap<&'static str, u64>,
 }
@@ -181,7 +221,7 @@ pub(crate) struct Counters {
 impl Counters {
     #[inline]
     pub(crate) fn drop(&mut self, reason: DropReason, count: u64) {
-        self.dropped[reason as usize] += count;
+        self.dropped.0[reason as usize] += count;
     }
 
     /// Counts an attached client that is gone.
@@ -196,7 +236,7 @@ impl Counters {
 
     /// The reasons that occurred.
     pub(crate) fn dropped(&self) -> Vec<(String, u64)> {
-        let pairs = NAMES.iter().zip(self.dropped).filter(|(_, count)| *count > 0);
+        let pairs = NAMES.iter().zip(self.dropped.0).filter(|(_, count)| *count > 0);
         pairs.map(|(name, count)| ((*name).to_owned(), count)).collect()
     }
 }
@@ -210,7 +250,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
         counters.drop(DropReason::QueryFailed, 2);
-        assert_eq!(DropReason::Superseded as usize, NAMES.len() - 1);
+        assert_eq!(DropReason::HandshakeLimit as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

@@ -9,6 +9,7 @@ use crate::net::frames::Data;
 use crate::net::joining::{RecordPiece, Refused};
 use crate::net::payload::Arrived;
 use crate::net::peers::Publishing;
+use crate::net::secure::Unsealed;
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Buffer, Slice, Span};
 use crossdock_transport::handshake::Close;
@@ -19,13 +20,18 @@ use std::net::SocketAddr;
 impl Context {
     /// Takes one frame: its packets by runs, each to its session. One whose session is at another I/O context is handed over.
     pub(crate) fn take_frame(&mut self, frame: Received) {
+        let Unsealed { frame, ends } = self.net.unseal(frame);
+        if let Some(other) = ends {
+            self.remove_peer(other, "replaced", None);
+        }
+        let Some(frame) = frame else { return };
         let packets = self.net.walk(&frame);
         let Received { ref buffer, stride, from, .. } = frame;
         for run in &packets.runs {
             let spans = &packets.spans;
             if let Some(place) = self.net.place_elsewhere(run, buffer, spans) {
                 // The packets of a frame are of one peer, which has one session.
-                self.net.hand_over(place, frame, spans.len());
+                self.net.hand_over_packets(place, frame, spans.len());
                 break;
             }
             let payload = &buffer[spans[run.first].range()];

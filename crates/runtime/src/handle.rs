@@ -27,6 +27,7 @@ use crossdock_mailbox::host::{MailboxOptions, Owner};
 use crossdock_query::QueryError;
 use crossdock_transport::FormatName;
 use crossdock_transport::control::Refusal;
+use crossdock_transport::secure::AuthorizedKeys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -73,6 +74,16 @@ pub enum StartError {
         addr: SocketAddr,
         /// The system's error, with the address.
         source: io::Error,
+    },
+    /// It would be reached from beyond this machine without keys.
+    #[error(
+        "the daemon would listen at {addr}, beyond this machine, and has no key. Either give it one (`crossdock keygen --output \
+         daemon.key`, `key = \"daemon.key\"` in [security] of the configuration) and authorise its clients (`crossdock keys add`), \
+         or list the networks whose hosts all may publish and subscribe as `trusted` in [security]"
+    )]
+    Unprotected {
+        /// The address.
+        addr: SocketAddr,
     },
     /// The attach socket could not be had.
     #[error("cannot open the attach socket {address}: {source}{hint}", hint = attach_hint(source))]
@@ -428,6 +439,15 @@ impl ContextHandle {
     /// [`Stopped`].
     pub fn conversions(&self) -> Result<Vec<ConversionInfo>, Stopped> {
         self.ask_all(|context| context.conversion_infos()).map(sum::conversions)
+    }
+
+    /// Replaces the list of clients that may connect over the network. The sessions of those that are on it no more end.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn authorize(&self, authorized: AuthorizedKeys) -> Result<(), Stopped> {
+        let authorized = Arc::new(authorized);
+        self.ask_all(move |context| context.authorize(authorized)).map(drop)
     }
 
     /// How formats come to subscriptions that do not accept them unchanged, and where nothing leads there.

@@ -4,7 +4,9 @@ use crate::context::Context;
 use crate::managers::request::{ControlRequest, EventKind};
 use crate::streams::Stream;
 use crossdock_transport::handshake::Close;
+use crossdock_transport::secure::AuthorizedKeys;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Streams that an event lists by name.
 const SHOWN: usize = 8;
@@ -15,6 +17,14 @@ fn is_sudden(why: &str) -> bool {
 }
 
 impl Context {
+    /// Replaces the list of clients that may connect over the network.
+    pub(crate) fn authorize(&mut self, authorized: Arc<AuthorizedKeys>) {
+        for key in self.net.authorize(authorized) {
+            // There are no keys any more that could say why.
+            self.remove_peer(key, "unauthorised", None);
+        }
+    }
+
     /// A client goes: has the managers note an event if the daemon disconnects it, or if it has not ended what it did.
     pub(crate) fn note_departure(&mut self, key: usize, why: &'static str, close: Option<&Close>) {
         // A peer that has been replaced goes on in a session of its own client.

@@ -57,12 +57,14 @@ mod subscriptions;
 
 pub use config::values as settings;
 pub use config::{
-    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, PlatformConfig, ServicesConfig,
+    Allowed, AttachConfig, ByName, ContextConfig, ContextKind, ContextSpec, MorphConfig, Network, PlatformConfig,
+    SecurityConfig, ServicesConfig,
 };
 #[cfg(feature = "bench")]
 pub use crossdock_control::load::ESTIMATE_MARGIN_PERCENT;
 pub use crossdock_mailbox::host::HostConfig;
 pub use crossdock_transport::control::{FormatName, Overflow, RowErrors, Unreadable};
+pub use crossdock_transport::secure::{Authorized, AuthorizedKeys};
 
 pub use handle::{ContextHandle, ExplainError, KeptConversion, PassedSockets, StartError, probe_udp};
 pub use host::services::Service;

@@ -20,6 +20,7 @@ use crate::managers::view::Views;
 use crate::managers::watch::Watch;
 use crate::managers::{IoHandle, Managers, Parts as ManagerParts};
 use crate::net::NetParts;
+use crate::net::secure::{SecureDevice, Security};
 use crate::planner::Planner;
 use crate::platform::overlay::Overlay;
 use crate::platform::start::{Seat, Started as Platform, start as start_platform};
@@ -70,6 +71,7 @@ struct Common {
     requests: Arc<RequestQueue>,
     planner: Planner,
     catalog: CatalogHandle,
+    security: Security,
 }
 
 /// Starts all contexts of a daemon; they take no packets and no clients yet.
@@ -83,6 +85,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (service_thread, opened) = open_all(&mut config, &all, passed.udp)?;
     let first = opened.first().map(|home| (home.device.info(), home.device.local_addr()));
     let (udp, local_addr) = first.ok_or_else(|| system(CONTEXTS)(io::Error::other("none has sessions")))?;
+    let security = secure(&config, local_addr)?;
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
     let mut complaints = refused_priorities(&all);
     let views = Views::new(config.platform.history_s as usize);
@@ -114,7 +117,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
     let requests = Arc::new(RequestQueue::default());
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
-    let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of };
+    let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of, security };
     let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
     let running = handles.iter().map(|io| io.inbox.clone()).zip(io_threads).collect();
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
@@ -143,6 +146,18 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         manager_thread: Mutex::new(Some(manager_thread)),
         complaints,
     })
+}
+
+/// The settings of secure sessions at this address.
+///
+/// # Errors
+/// It would be open to a network that nobody has said to be trusted.
+fn secure(config: &ContextConfig, addr: SocketAddr) -> Result<Security, StartError> {
+    if config.security.is_open(addr) {
+        return Err(StartError::Unprotected { addr });
+    }
+    let bounds = (config.max_sessions, config.max_sessions_per_peer);
+    Security::new(config.security.clone(), bounds, config.idle_timeout_ms).map_err(system("random bytes"))
 }
 
 /// Opens the sockets of the I/O contexts among `all` and makes their memory; completes the configuration. The first of them is
@@ -186,11 +201,13 @@ fn run_contexts(
     let run = |(index, ((context, (graph, workspace)), hand_over))| {
         let Opened { name, config, device, pool, poller, inbox, commands, host, services, .. } = context;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
+        let place = IoPlace { index, of, home };
+        let device = SecureDevice::new(device, &common.security, place);
         let parts = Parts {
             config,
             name,
             inboxes: Arc::clone(&common.inboxes),
-            net: NetParts { place: IoPlace { index, of, home }, hand_over, clock: common.clock, device, pool, poller },
+            net: NetParts { place, hand_over, clock: common.clock, device, pool, poller },
             morph_pool,
             inbox,
             commands,

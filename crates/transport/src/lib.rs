@@ -7,6 +7,7 @@
 //! - [`handshake`]: Hello and Welcome, and the dialler that repeats the first until it has the second.
 //! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
 //!   [`sender`] and a [`receiver`].
+//! - [`secure`]: envelopes around packets, sealed with keys that a handshake makes, where the network is not trusted.
 //! - [`credit`]: the windows of data and of control.
 //! - [`order`]: what control overtakes, and what it waits for.
 //!
@@ -25,6 +26,7 @@ pub mod pieces;
 mod queue;
 pub mod receiver;
 mod rtt;
+pub mod secure;
 pub mod sender;
 pub mod session;
 mod unit;

@@ -6,8 +6,9 @@
 use crate::header::{HEADER_BYTES, Header, PacketKind};
 use std::ops::{DerefMut, Range};
 
-/// The most bytes of a super-packet: the largest UDP payload over IPv4 (65,507), rounded down to 8.
-pub const MAX_SUPER_BYTES: usize = 65_504;
+/// The most bytes of a super-packet: the largest UDP payload over IPv4 (65,507) without an envelope ([`crate::secure`]), rounded down
+/// to 8.
+pub const MAX_SUPER_BYTES: usize = (65_507 - crate::secure::OVERHEAD_BYTES) & !7;
 
 /// The most packets of a super-packet: what Linux takes for one GSO send (`UDP_MAX_SEGMENTS`).
 pub const MAX_PACKETS: usize = 64;

@@ -31,12 +31,28 @@ pub(super) fn findings(machine: &Machine, wanted: &Wanted) -> Vec<Finding> {
         offload("UDP GSO", "4.18", wanted.context.gso, &machine.offload, |offload| offload.gso),
         offload("UDP GRO", "5.0", wanted.context.gso, &machine.offload, |offload| offload.gro),
     ];
+    if !listen.ip().is_loopback() {
+        findings.push(keys(wanted));
+    }
     if let (Some(http), Some(tried)) = (wanted.http, &machine.http) {
         // The daemon with this UDP address has the HTTP address too.
         let running = machine.running.filter(|running| *running == listen).map(|_| http);
         findings.push(of_other_user(address("HTTP address", http, tried.as_ref().err(), running), machine, wanted));
     }
     findings
+}
+
+/// The keys of a daemon that is reached from beyond this machine.
+fn keys(wanted: &Wanted) -> Finding {
+    const WANTED: &str = "a key, or a trusted network";
+    if !wanted.is_open {
+        return Finding::ok("network keys", "set", WANTED);
+    }
+    Finding::ok("network keys", "none", WANTED)
+        .problem(
+            "the daemon does not start: set `key`, and authorise clients, or list networks as `trusted` ([security])",
+        )
+        .command("crossdock keygen --output daemon.key")
 }
 
 fn socket_buffer(name: &'static str, found: Option<u64>, wanted: u64, may_exceed: bool) -> Finding {
@@ -130,6 +146,19 @@ mod tests {
         let lasting = "/etc/sysctl.d/70-crossdock-local.conf: net.core.rmem_max = 4194304";
         assert_eq!(finding.lasting.as_deref(), Some(lasting));
         assert!(finding.why.contains("208 KiB"), "{}", finding.why);
+    }
+
+    #[test]
+    fn a_daemon_that_would_be_open_to_the_network_is_a_problem() {
+        let verdict = |text: &str| {
+            let config: crate::config::Config = toml::from_str(text).unwrap();
+            keys(&Wanted::of(&config, std::path::Path::new(""))).verdict
+        };
+        let open = "[context]\nlisten = \"0.0.0.0:7440\"\n";
+        assert_eq!(verdict(open), Verdict::Problem);
+        for more in ["key = \"daemon.key\"", "trusted = [\"10.0.0.0/8\"]"] {
+            assert_eq!(verdict(&format!("{open}[security]\n{more}\n")), Verdict::Ok, "{more}");
+        }
     }
 
     #[test]

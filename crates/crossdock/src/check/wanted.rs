@@ -44,6 +44,8 @@ pub(crate) struct Wanted {
     pub(crate) http: Option<SocketAddr>,
     /// The attach socket.
     pub(crate) attach: Option<AttachAddr>,
+    /// Whether it would be open to a network that nobody has said to be trusted.
+    pub(crate) is_open: bool,
     /// The configuration's file, if it has one.
     pub(crate) file: Option<PathBuf>,
 }
@@ -57,6 +59,7 @@ impl Wanted {
             control: config.control.socket.clone().unwrap_or_else(socket::default_path),
             http: config.control.http,
             attach: context.attach.enabled.then(named),
+            is_open: config.security.is_open(context.listen),
             context,
             file: None,
         }

@@ -10,7 +10,7 @@ use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss, Schem
 use crossdock_nectarine::Transport;
 use crossdock_runtime::{Overflow, Unreadable};
 
-use super::Control;
+use super::{Control, Keys};
 use crate::quantity::{parse_duration, parse_rate};
 
 /// The daemon's address, and the transport to it.
@@ -28,6 +28,8 @@ pub(crate) struct Daemon {
     /// there yet
     #[arg(long)]
     pub(crate) reconnect: bool,
+    #[command(flatten)]
+    pub(crate) keys: Keys,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use crossdock_nectarine::{Implementation, SyncAddress, Transport};
 
-use super::Answer;
+use super::{Answer, Keys};
 use crate::quantity::{parse_duration, parse_number};
 
 /// `crossdock mailbox`.
@@ -138,6 +138,8 @@ pub(crate) struct Link {
     #[arg(long, value_name = "TRANSPORT", env = "CROSSDOCK_TRANSPORT", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "shm", "udp"]).try_map(|word| word.parse::<Transport>()))]
     pub(crate) transport: Transport,
+    #[command(flatten)]
+    pub(crate) keys: Keys,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod bench;
 mod data;
 mod formats;
 mod handlers;
+mod keys;
 mod mailbox;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -22,6 +23,7 @@ pub(crate) use self::formats::{
 };
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};
+pub(crate) use self::keys::{AddKey, Keygen, Keys, KeysChange, KeysCommand, KeysFile, KeysList, RemoveKey};
 pub(crate) use self::mailbox::{
     CreateMailbox, GetMessages, Link, Mailbox, MailboxCommand, MailboxSync, MailboxTask, MessageOutput, PutMessages,
     RemoveMailbox,
@@ -52,7 +54,9 @@ Environment:
   CROSSDOCK_ADDRESS     where serve listens, and publish and subscribe connect to
   CROSSDOCK_SOCKET      the daemon's control socket
   CROSSDOCK_TRANSPORT   transport of records: auto, shm or udp
-  CROSSDOCK_CONFIG      the configuration file of serve and check
+  CROSSDOCK_KEY         the file with a client's private key
+  CROSSDOCK_DAEMON_KEY  the daemon's public key
+  CROSSDOCK_CONFIG      the configuration file of serve, check and keys
   CROSSDOCK_HTTP        the daemon's loopback HTTP address, instead of the socket
   CROSSDOCK_TOKEN_FILE  the file with the token for changes over CROSSDOCK_HTTP
   COLUMNS, LINES        width of tables that do not go to a terminal; top --once
@@ -359,6 +363,30 @@ Examples:
 `messages` and `bytes` are the content of a mailbox and its bounds; `waits` counts
 how often a writer had to wait because of the bounds.")]
     Mailboxes(List),
+
+    /// Makes a private key for secure sessions, and prints the public key that belongs to it
+    #[command(after_help = "\
+Examples:
+  crossdock keygen
+  crossdock keygen --output daemon.key
+
+A daemon that listens beyond this machine needs a key (`key` in [security] of its
+configuration), and so does each of its clients over the network (--key of
+`publish`, `subscribe` and `mailbox`). Only the file's user may read it.")]
+    Keygen(Keygen),
+
+    /// Lists, adds and removes the public keys of clients that may connect over the network
+    #[command(after_help = "\
+Examples:
+  crossdock keys --config crossdock.toml
+  crossdock keys add 0b5f2c1d3e4a59687786a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0 desk --file clients.keys
+  crossdock keys rm desk --file clients.keys
+  crossdock keys show crossdock.key
+
+With --config, the list begins with the daemon's own public key. A running daemon
+takes a changed file into account within some seconds, and ends the sessions of
+clients that are no longer in it.")]
+    Keys(KeysCommand),
 
     /// Compares this machine with the daemon's requirements, and prints the command for each change
     #[command(after_help = "\

@@ -3,6 +3,7 @@
 mod complaint;
 mod handler;
 mod host;
+mod security;
 mod values;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 
 pub(crate) use self::handler::HandlerSection;
 pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
+pub(crate) use self::security::SecuritySection;
 use self::values::{auto_or_path, off_or_loopback};
 use crate::failure::{Failure, Outcome};
 
@@ -23,7 +25,8 @@ use crate::failure::{Failure, Outcome};
 pub(crate) const EXAMPLE: &str = include_str!("../../crossdock.example.toml");
 
 /// The sections that stand once.
-const SECTIONS: [&str; 9] = ["context", "host", "attach", "node", "services", "morph", "platform", "control", "log"];
+const SECTIONS: [&str; 10] =
+    ["context", "security", "host", "attach", "node", "services", "morph", "platform", "control", "log"];
 
 /// The daemon's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -31,6 +34,8 @@ const SECTIONS: [&str; 9] = ["context", "host", "attach", "node", "services", "m
 pub(crate) struct Config {
     /// The execution context.
     pub(crate) context: ContextConfig,
+    /// The daemon's key, and the clients that may connect.
+    pub(crate) security: SecuritySection,
     /// The bounds of what attached processes use.
     pub(crate) host: HostSection,
     /// The users that may attach by shared memory.
@@ -274,6 +279,9 @@ mod tests {
             ("[control]\nsocket = \"\"", ":2:10: ", "path"),
             ("[control]\ntoken_file = \"\"", ":2:14: ", "\"off\" or a path"),
             ("[[handler]]\nname = \"a\"\nstuck_after = \"2\"", ":3:15: ", "500ms"),
+            ("[security]\nkey = \"\"", ":2:7: ", "\"off\" or a path"),
+            ("[security]\nauthorized = [\"me\"]", ":2:14: ", "64 hexadecimal digits"),
+            ("[security]\ntrusted = [\"10.0.0.0/40\"]", ":2:11: ", "is no network"),
             ("[host]\nmax_clients = 5000", ":2:15: ", "from 1 to 4096"),
             ("[host]\nshared_bytes = 5_000_000_000", ":2:16: ", "from 1048576 to 4292870144"),
             ("[host]\nmax_message_bytes = 33554432", ":2:21: ", "to 16777216"),

@@ -30,6 +30,7 @@ mod platform;
 mod readme;
 mod reconnecting;
 mod schemas;
+mod secure;
 mod setup;
 mod start;
 mod systemd;

@@ -134,6 +134,7 @@ impl Sandbox {
             false => command.env("CROSSDOCK_ADDRESS", &self.address),
         };
         command.env("CROSSDOCK_SOCKET", self.socket());
+        command.env_remove("CROSSDOCK_KEY").env_remove("CROSSDOCK_DAEMON_KEY");
         command.env_remove("CROSSDOCK_CONFIG").env_remove("CROSSDOCK_TRANSPORT").env_remove("COLUMNS");
         if let Some(way) = self.way {
             command.env("CROSSDOCK_TRANSPORT", way);

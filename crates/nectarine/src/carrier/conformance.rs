@@ -71,7 +71,7 @@ impl Remote {
 impl Daemon for Remote {
     fn connect() -> (Box<dyn Carrier>, Remote) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut carrier = Udp::open(socket.local_addr().unwrap(), true, 0).unwrap();
+        let mut carrier = Udp::open(socket.local_addr().unwrap(), true, None, 0).unwrap();
         let mut heard = Vec::new();
         carrier.transmit(0, &mut heard);
         let mut packet = [0; 4096];

@@ -3,10 +3,11 @@
 
 use super::Carrier;
 use super::lent::LentPool;
+use super::secure::SecureDevice;
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
-use crate::settings::Transport;
+use crate::settings::{Keys, Transport};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::Buffer;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
@@ -84,7 +85,7 @@ impl Unit {
 
 /// A socket and what is said over it.
 pub(crate) struct Udp {
-    device: UdpDevice,
+    device: SecureDevice,
     peer: SocketAddr,
     window_bytes: u32,
     uses_mailboxes: bool,
@@ -100,11 +101,12 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Opens a socket towards the daemon, and begins to dial; every session over it is for mailboxes, or none.
+    /// Opens a socket towards the daemon, and begins to dial; every session over it is for mailboxes, or none, and in envelopes if
+    /// there are `keys`.
     ///
     /// # Errors
     /// The system refuses the socket or memory.
-    pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, now_ns: u64) -> Result<Udp, Error> {
+    pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>, now_ns: u64) -> Result<Udp, Error> {
         let device =
             UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
         let device = device.map_err(Error::system("cannot open a UDP socket"))?;
@@ -112,7 +114,7 @@ impl Udp {
         let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
         let window_bytes = WINDOW_BYTES.min(holds).max(LEAST_WINDOW_BYTES);
         let mut udp = Udp {
-            device,
+            device: SecureDevice::new(device, peer, keys, uses_mailboxes),
             peer,
             window_bytes,
             uses_mailboxes,
@@ -167,8 +169,9 @@ impl Udp {
     /// Takes some of what the socket has; how many frames.
     fn take_frames(&mut self, now_ns: u64, mut arrived: impl FnMut(usize), heard: &mut Vec<Heard>) -> usize {
         let mut frames = std::mem::take(&mut self.frames);
+        self.device.set_now(now_ns);
         let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
-        let count = frames.len();
+        let count = received.as_ref().map_or(frames.len(), |count| *count);
         for frame in frames.drain(..) {
             arrived(frame.len);
             self.take_frame(frame, now_ns, heard);
@@ -290,6 +293,7 @@ impl Carrier for Udp {
     }
 
     fn reopen(&mut self, now_ns: u64) -> bool {
+        self.device.forget();
         self.dial(now_ns);
         true
     }
@@ -366,16 +370,22 @@ impl Carrier for Udp {
     }
 
     fn transmit(&mut self, now_ns: u64, heard: &mut Vec<Heard>) {
-        let sent = self.send_due(now_ns);
+        self.device.set_now(now_ns);
+        let sent = self.send_due(now_ns).and_then(|()| self.device.tick());
         report(sent, heard);
     }
 
     fn due_ns(&self) -> u64 {
-        match &self.talk {
-            Talk::Silent => u64::MAX,
+        let due_ns = match &self.talk {
+            Talk::Silent => return u64::MAX,
             Talk::Dialling(dialler) => dialler.next_ns(),
             Talk::Up(session) => session.deadline_ns(),
-        }
+        };
+        due_ns.min(self.device.due_ns())
+    }
+
+    fn refusal(&self) -> Option<(String, bool)> {
+        self.device.refusal()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -25,7 +25,7 @@ pub struct WriterOptions {
 ///
 /// A message is begun, filled in place, and ended; several may be begun before one is ended, and they are read in the order
 /// in which they were ended. By shared memory the place is the one in which the reader reads. Over packets it is memory of this
-/// process, and a message is at most one packet long (65,472 bytes).
+/// process, and a message is at most one packet long (65,440 bytes).
 pub struct Writer(pub(super) Carried<LocalWriter, RemoteWriter>);
 
 impl Writer {

@@ -4,7 +4,7 @@ use super::Net;
 use crate::counters::DropReason;
 use crate::io::{Handed, Received};
 use crate::net::payload::{Arrived, Content, Payload};
-use crossdock_device::Frame;
+use crossdock_device::{Device, Frame};
 use crossdock_mailbox::{Batch, Buffer};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::receiver::Arrival;
@@ -110,8 +110,17 @@ impl Net {
         (place != self.place.index && place < self.place.of).then_some(place)
     }
 
+    /// Hands a frame of `packets` packets over to the I/O context of a place, unless they were in envelopes: that context has no keys
+    /// of their client, which has said that its session is to be here.
+    pub(crate) fn hand_over_packets(&mut self, place: usize, frame: Received, packets: usize) {
+        match self.client {
+            Some(_) => self.counters.drop(DropReason::UnknownSession, packets as u64),
+            None => self.hand_over(place, frame, packets),
+        }
+    }
+
     /// Hands a frame of `packets` packets over to the I/O context of a place.
-    pub(crate) fn hand_over(&mut self, place: usize, frame: Received, packets: usize) {
+    pub(super) fn hand_over(&mut self, place: usize, frame: Received, packets: usize) {
         if self.hand_over.push(place, Handed::Frame(frame)).is_err() {
             self.counters.drop(DropReason::NotHandedOver, packets as u64);
         }
@@ -119,7 +128,7 @@ impl Net {
 
     /// The peer a packet belongs to, noted as heard.
     pub(crate) fn heard(&mut self, header: &Header, from: SocketAddr) -> Option<usize> {
-        let (found, now_ns) = (self.peers.find(header.session, from), self.now_ns());
+        let (found, now_ns) = (self.peers.find(header.session, from, self.client), self.now_ns());
         match found.and_then(|key| self.peers.link_mut(key)) {
             Some(link) => link.session.heard(now_ns),
             None => {

@@ -14,6 +14,7 @@ mod packets;
 pub(crate) mod payload;
 pub(crate) mod peers;
 pub(crate) mod queues;
+pub(crate) mod secure;
 mod sessions;
 pub(crate) mod sides;
 pub(crate) mod sink;
@@ -32,12 +33,14 @@ use crossdock_device::{Device, DeviceCounters, Frame, Poller};
 use crossdock_mailbox::host::{ClientKey, HostInterface};
 use crossdock_mailbox::{BufferMut, ClassStats, Pool};
 use crossdock_transport::handshake::Close;
+use crossdock_transport::secure::PublicKey;
 use crossdock_transport::{ControlMessage, MAX_SUPER_BYTES, TrafficClass};
 use frames::Packets;
 use memory::Attached;
 use pace::Pace;
 use payload::Payload;
 use peers::{Peer, Peers};
+use secure::SecureDevice;
 use sessions::SessionLimits;
 use std::collections::BTreeSet;
 use std::io;
@@ -58,7 +61,7 @@ pub(crate) struct NetParts {
     /// The clock of all contexts.
     pub(crate) clock: Clock,
     /// The socket.
-    pub(crate) device: Box<dyn Device>,
+    pub(crate) device: SecureDevice,
     /// The buffers for what comes and what leaves.
     pub(crate) pool: Pool,
     /// The poller that the context sleeps in.
@@ -69,7 +72,7 @@ pub(crate) struct NetParts {
 pub(crate) struct Net {
     place: IoPlace,
     hand_over: HandOver,
-    device: Box<dyn Device>,
+    device: SecureDevice,
     pool: Pool,
     poller: Poller,
     peers: Peers,
@@ -99,6 +102,8 @@ pub(crate) struct Net {
     is_device_full: bool,
     /// Answers to packets of unknown sessions in this turn.
     resets: u32,
+    /// The client whose envelopes the frame in work was in; none if it was in none.
+    client: Option<PublicKey>,
     scratch: Scratch,
 }
 
@@ -141,6 +146,7 @@ impl Net {
             lacks_memory: false,
             is_device_full: false,
             resets: 0,
+            client: None,
             scratch: Scratch::default(),
         }
     }
@@ -315,7 +321,7 @@ impl Net {
     fn split<'a>(&'a mut self, host: &'a mut HostInterface) -> (&'a mut Peers, Wire<'a>) {
         let now_ns = self.now_ns();
         let Net { pool, poller, device, counters, peers, .. } = self;
-        (peers, Wire { pool, host, poller, device: &mut **device, counters, now_ns })
+        (peers, Wire { pool, host, poller, device, counters, now_ns })
     }
 
     /// The carrier of a peer's messages, with what it needs for a call.

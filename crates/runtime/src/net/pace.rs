@@ -66,6 +66,7 @@ impl Net {
     #[inline]
     pub(crate) fn update_time(&mut self) {
         self.pace.now_ns = self.pace.clock.now_ns();
+        self.device.set_now(self.pace.now_ns);
     }
 
     /// A turn begins: what it finds has come since the one before looked.

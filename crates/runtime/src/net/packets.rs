@@ -13,6 +13,7 @@ use crossdock_mailbox::host::{
     HostError, HostInterface, MailboxKey, Message, MessageLoss, Opened, Owner, PortOptions, Side,
 };
 use crossdock_transport::handshake::Close;
+use crossdock_transport::secure::PublicKey;
 use crossdock_transport::{MAX_SUPER_BYTES, Session, SuperPacket, TrafficClass};
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,6 +30,8 @@ const WHOLE_BYTES: usize = 16 << 10;
 /// A session over packets.
 pub(crate) struct Link {
     pub(crate) addr: SocketAddr,
+    /// The key of the client, if its packets come in envelopes.
+    pub(crate) client: Option<PublicKey>,
     pub(crate) nonce: u64,
     /// The number by which this side knows the session.
     pub(crate) number: u32,
@@ -44,7 +47,16 @@ pub(crate) struct Link {
 impl Link {
     /// A session with the peer at `addr` that greeted with `nonce`.
     pub(crate) fn new(addr: SocketAddr, nonce: u64, number: u32, session: Session<Payload, Arrived>) -> Link {
-        Link { addr, nonce, number, session, armed_ns: u64::MAX, deferred: VecDeque::new(), control_bytes: 0 }
+        Link {
+            addr,
+            client: None,
+            nonce,
+            number,
+            session,
+            armed_ns: u64::MAX,
+            deferred: VecDeque::new(),
+            control_bytes: 0,
+        }
     }
 
     /// Notes that a control message of `bytes` bytes was acknowledged.

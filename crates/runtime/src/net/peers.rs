@@ -14,6 +14,7 @@ use crate::refusal::refuse;
 use crossdock_format::{Format, FormatId};
 use crossdock_transport::Session;
 use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::secure::PublicKey;
 use slab::Slab;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -180,6 +181,11 @@ impl Peer {
         self.full
     }
 
+    /// The key of the client, if its packets come in envelopes.
+    pub(crate) fn client(&self) -> Option<PublicKey> {
+        self.link()?.client
+    }
+
     /// Distinguishes it from earlier and later peers with the same key, and from those of other contexts.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
@@ -337,21 +343,40 @@ impl Peers {
         self.by_addr.get(&addr).copied()
     }
 
-    /// The peer a packet belongs to: by the number it carries, if it comes from that peer's address.
+    /// The peer a packet belongs to: by the number it carries, if it comes from that peer's address, and in the envelopes of that
+    /// peer if it has any.
     #[inline]
-    pub(crate) fn find(&self, number: u32, from: SocketAddr) -> Option<usize> {
+    pub(crate) fn find(&self, number: u32, from: SocketAddr, client: Option<PublicKey>) -> Option<usize> {
         let key = (number & ((1 << SLOT_BITS) - 1)) as usize;
-        self.slots.get(key).and_then(Peer::link).filter(|l| l.number == number && l.addr == from).map(|_| key)
+        let is_its = |link: &&Link| link.number == number && link.addr == from && link.client == client;
+        self.slots.get(key).and_then(Peer::link).filter(is_its).map(|_| key)
+    }
+
+    /// The client at an address has another address now, at which there is nobody.
+    pub(crate) fn relocate(&mut self, from: SocketAddr, to: SocketAddr) {
+        if let Some(key) = self.by_addr.remove(&from)
+            && let Some(link) = self.link_mut(key)
+        {
+            link.addr = to;
+            self.by_addr.insert(to, key);
+        }
     }
 
     /// Takes in a peer that speaks by packets; returns its key and the session's number. The caller sees to it that
     /// there is room.
-    pub(crate) fn insert(&mut self, addr: SocketAddr, nonce: u64, session: Session<Payload, Arrived>) -> (usize, u32) {
+    pub(crate) fn insert(
+        &mut self,
+        (addr, client): (SocketAddr, Option<PublicKey>),
+        nonce: u64,
+        session: Session<Payload, Arrived>,
+    ) -> (usize, u32) {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
         let random = fastrand::u32(1..) << (SLOT_BITS + self.place.bits());
         let number = random | (self.place.index as u32) << SLOT_BITS | key as u32;
-        entry.insert(Peer::new(Stored::Link(Link::new(addr, nonce, number, session))));
+        let mut link = Link::new(addr, nonce, number, session);
+        link.client = client;
+        entry.insert(Peer::new(Stored::Link(link)));
         self.by_addr.insert(addr, key);
         (key, number)
     }

@@ -5,7 +5,7 @@ use crate::config::ContextConfig;
 use crate::counters::DropReason;
 use crate::net::peers::Peer;
 use crate::principal::Principal;
-use crossdock_device::Sent;
+use crossdock_device::{Device, Sent};
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::control::Refusal;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
@@ -53,6 +53,12 @@ impl Net {
             self.counters.drop(DropReason::PacketPayload, 1);
             return None;
         };
+        // Nobody ends the session of a client that has keys from outside of its envelopes.
+        let at = self.peers.at(from).and_then(|key| self.peers.get(key)).and_then(Peer::client);
+        if at.is_some_and(|client| self.client != Some(client)) {
+            self.counters.drop(DropReason::PacketUnprotected, 1);
+            return None;
+        }
         // It is new.
         let Some(known) = self.peers.greeted(from, hello.nonce) else { return Some(hello) };
         let (session, packet_bytes) = (known.number, known.session.packet_bytes() as u32);
@@ -85,7 +91,7 @@ impl Net {
         let packet_bytes = hello.packet_bytes.min(path) & !7;
         let limits = Limits { pace_bytes_per_s, ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000) };
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
-        let (key, session) = self.peers.insert(from, hello.nonce, session);
+        let (key, session) = self.peers.insert((from, self.client), hello.nonce, session);
         self.peers.touch(key);
         let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
         self.send_now(from, &welcome.packet(hello.session));
@@ -156,7 +162,7 @@ impl Net {
         while let Some(transmit) = link.session.sender.poll() {
             let count = u64::from(transmit.packets.end - transmit.packets.start);
             let resend = transmit.resend;
-            match transmit.payload.transmit(&mut *self.device, addr, to, transmit.first_seq, transmit.packets) {
+            match transmit.payload.transmit(&mut self.device, addr, to, transmit.first_seq, transmit.packets) {
                 Ok(Sent::Done) if resend => self.counters.packets_resent += count,
                 Ok(Sent::Done) => self.counters.packets_out += count,
                 Ok(Sent::Full) => {

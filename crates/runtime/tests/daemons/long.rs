@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The longest payload of a packet, in bytes.
-const PACKET: usize = 65_472;
+const PACKET: usize = 65_440;
 
 fn start(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };

@@ -19,4 +19,5 @@ mod packets;
 mod procedures;
 mod reconnecting;
 mod refusals;
+mod secure;
 mod subscribing;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest request and result over packets.
-const MOST_OVER_PACKETS: usize = 65_472 - 24;
+const MOST_OVER_PACKETS: usize = 65_440 - 24;
 /// Calls of one caller at a time.
 const MOST_CALLS: u32 = 64;
 /// Callers of one service at a time.
