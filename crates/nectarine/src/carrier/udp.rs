@@ -53,6 +53,8 @@ const SPARE_BUFFERS: usize = 32;
 enum Talk {
     /// Nothing is said.
     Silent,
+    /// A peer without a daemon is waited for.
+    Listening,
     /// Hellos go out.
     Dialling(Box<Dialler>),
     /// The session stands.
@@ -89,6 +91,8 @@ pub(crate) struct Udp {
     window_bytes: u32,
     uses_mailboxes: bool,
     talk: Talk,
+    /// The greeting of a peer without a daemon, whose session stands here.
+    greeted: Option<Hello>,
     /// This side's number for the session.
     number: u32,
     resent_before: u64,
@@ -105,27 +109,52 @@ impl Udp {
     /// # Errors
     /// The system refuses the socket or memory.
     pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, now_ns: u64) -> Result<Udp, Error> {
-        let device =
-            UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
-        let device = device.map_err(Error::system("cannot open a UDP socket"))?;
+        let device = UdpDevice::connect(peer, options()).map_err(Error::system("cannot open a UDP socket"))?;
+        let mut udp = Udp::over(device, peer, uses_mailboxes)?;
+        udp.dial(now_ns);
+        Ok(udp)
+    }
+
+    /// Opens a socket at an address for one session, with the first program that dials it.
+    ///
+    /// # Errors
+    /// The system refuses the socket or memory.
+    pub(crate) fn listen(addr: SocketAddr) -> Result<Udp, Error> {
+        let device = UdpDevice::bind(addr, options()).map_err(Error::system("cannot open a UDP socket"))?;
+        let mut udp = Udp::over(device, addr, false)?;
+        udp.number = fastrand::u32(1..);
+        udp.talk = Talk::Listening;
+        Ok(udp)
+    }
+
+    /// Where the socket is bound.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.device.local_addr()
+    }
+
+    /// The other side of the session, or of the one that is wanted.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn over(device: UdpDevice, peer: SocketAddr, uses_mailboxes: bool) -> Result<Udp, Error> {
         // The kernel charges a packet up to twice its length.
         let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
         let window_bytes = WINDOW_BYTES.min(holds).max(LEAST_WINDOW_BYTES);
-        let mut udp = Udp {
+        Ok(Udp {
             device,
             peer,
             window_bytes,
             uses_mailboxes,
             talk: Talk::Silent,
+            greeted: None,
             number: 0,
             resent_before: 0,
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
             pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
-        };
-        udp.dial(now_ns);
-        Ok(udp)
+        })
     }
 
     fn dial(&mut self, now_ns: u64) {
@@ -143,14 +172,14 @@ impl Udp {
     fn session(&self) -> Option<&Session<Unit, Arrived>> {
         match &self.talk {
             Talk::Up(session) => Some(session),
-            Talk::Silent | Talk::Dialling(_) => None,
+            Talk::Silent | Talk::Listening | Talk::Dialling(_) => None,
         }
     }
 
     fn session_mut(&mut self) -> Option<&mut Session<Unit, Arrived>> {
         match &mut self.talk {
             Talk::Up(session) => Some(session),
-            Talk::Silent | Talk::Dialling(_) => None,
+            Talk::Silent | Talk::Listening | Talk::Dialling(_) => None,
         }
     }
 
@@ -179,13 +208,17 @@ impl Udp {
     }
 
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
-        let Frame { buffer, len, stride, .. } = frame;
+        let Frame { buffer, len, stride, from } = frame;
         let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
         // A datagram that is not a packet of ours is dropped; the daemon sends again what got lost that way.
         walk(&buffer[..len], stride, &mut spans, &mut runs, |_| {});
         let buffer = buffer.freeze();
         for run in &runs {
             let payload = &buffer[spans[run.first].range()];
+            if run.header.kind == PacketKind::Hello {
+                self.take_hello(payload, from, now_ns, heard);
+                continue;
+            }
             self.take_run(run, payload, &spans, &buffer, now_ns, heard);
         }
         (self.spans, self.runs) = (spans, runs);
@@ -242,8 +275,28 @@ impl Udp {
                     PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => {}
                 }
             }
-            Talk::Silent => {}
+            Talk::Silent | Talk::Listening => {}
         }
+    }
+
+    /// A program dials this one. The first that does gets a session; its hello may come again, and is answered again.
+    fn take_hello(&mut self, payload: &[u8], from: SocketAddr, now_ns: u64, heard: &mut Vec<Heard>) {
+        let Ok(hello) = Hello::decode(payload) else { return };
+        let is_first = matches!(self.talk, Talk::Listening);
+        if !is_first && (self.greeted.map(|hello| hello.nonce), self.peer) != (Some(hello.nonce), from) {
+            return;
+        }
+        let packet_bytes = hello.packet_bytes.min(self.device.packet_bytes(from) as u32) & !7;
+        if is_first {
+            (self.peer, self.greeted) = (from, Some(hello));
+            let Hello { nonce, session, window_bytes, .. } = hello;
+            self.come_up(&Welcome { nonce, session, packet_bytes, window_bytes }, now_ns);
+            heard.push(Heard::Welcome);
+        }
+        let (session, window_bytes) = (self.number, self.window_bytes);
+        let packet = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes }.packet(hello.session);
+        // If it is lost, the hello comes again.
+        let _ = self.device.send(from, &[IoSlice::new(&packet)], packet.len());
     }
 
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
@@ -258,7 +311,7 @@ impl Udp {
     /// The network's.
     fn send_due(&mut self, now_ns: u64) -> io::Result<()> {
         match &mut self.talk {
-            Talk::Silent => {}
+            Talk::Silent | Talk::Listening => {}
             Talk::Dialling(dialler) => {
                 if let Some(packet) = dialler.poll(now_ns) {
                     // A full device loses it; it is repeated.
@@ -372,7 +425,7 @@ impl Carrier for Udp {
 
     fn due_ns(&self) -> u64 {
         match &self.talk {
-            Talk::Silent => u64::MAX,
+            Talk::Silent | Talk::Listening => u64::MAX,
             Talk::Dialling(dialler) => dialler.next_ns(),
             Talk::Up(session) => session.deadline_ns(),
         }
@@ -402,6 +455,11 @@ impl Carrier for Udp {
     fn resent(&self) -> u64 {
         self.resent_before + self.session().map_or(0, |session| session.sender.stats().resent)
     }
+}
+
+/// How sockets are opened: records that are longer than a packet of the path leave as one datagram over loopback.
+fn options() -> UdpOptions {
+    UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() }
 }
 
 /// Sends the packets in `range` of a unit, numbered from `first_seq` for packet 0.
