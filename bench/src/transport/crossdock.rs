@@ -3,7 +3,7 @@
 use super::role::{RTT_BYTES, Sends};
 use crate::cpu::Error;
 use crate::process::say;
-use crossdock_nectarine::{Direct, Error as SessionError};
+use crossdock_nectarine::{DeliveryClass, Direct, Error as SessionError};
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,16 +16,31 @@ const COUNTED: u64 = 2;
 /// The call that asks how many bytes have arrived.
 const ARRIVED: &[u8] = b"arrived";
 
-/// Reliable records of a session.
-pub(super) struct Reliable {
+/// Records of a session.
+pub(super) struct Records {
     session: Direct,
     format: u64,
+    class: DeliveryClass,
 }
 
-impl Reliable {
-    pub(super) fn connect(addr: SocketAddr, is_echoed: bool) -> Result<Reliable, Error> {
+/// Publishes a record in a class, polling while there is no room for it.
+fn publish(session: &mut Direct, record: &[u8], format: u64, class: DeliveryClass) -> Result<(), SessionError> {
+    loop {
+        let is_taken = match class {
+            DeliveryClass::Reliable => session.publish(record, format)?,
+            DeliveryClass::Datagram => session.publish_datagram(record, format)?,
+        };
+        if is_taken {
+            return Ok(());
+        }
+        session.turn()?;
+    }
+}
+
+impl Records {
+    pub(super) fn connect(addr: SocketAddr, is_echoed: bool, class: DeliveryClass) -> Result<Records, Error> {
         let format = if is_echoed { ECHOED } else { COUNTED };
-        Ok(Reliable { session: Direct::connect(addr, PATIENCE)?, format })
+        Ok(Records { session: Direct::connect(addr, PATIENCE)?, format, class })
     }
 
     /// The other side, until this one ends.
@@ -42,9 +57,7 @@ impl Reliable {
             while let Some(records) = session.next_records() {
                 if records.format() == ECHOED {
                     for record in records.bytes() {
-                        while !session.publish(record, ECHOED)? {
-                            session.turn()?;
-                        }
+                        publish(&mut session, record, ECHOED, records.class())?;
                     }
                     is_answered = true;
                 } else {
@@ -66,7 +79,7 @@ impl Reliable {
     }
 }
 
-impl Sends for Reliable {
+impl Sends for Records {
     fn round_trip(&mut self, message: &mut [u8]) -> Result<(), Error> {
         self.send(message)?;
         self.session.send()?;
@@ -81,10 +94,7 @@ impl Sends for Reliable {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<(), Error> {
-        while !self.session.publish(message, self.format)? {
-            self.session.turn()?;
-        }
-        Ok(())
+        Ok(publish(&mut self.session, message, self.format, self.class)?)
     }
 
     fn arrived(mut self: Box<Self>) -> Result<u64, Error> {
@@ -94,7 +104,7 @@ impl Sends for Reliable {
 }
 
 /// Calls of a session.
-pub(super) struct Called(pub(super) Reliable);
+pub(super) struct Called(pub(super) Records);
 
 impl Sends for Called {
     fn round_trip(&mut self, message: &mut [u8]) -> Result<(), Error> {

@@ -43,7 +43,7 @@ pub(crate) struct Options {
 }
 
 /// Cases of round trips: ours, and a plain socket of the other kind.
-const ROUND_TRIPS: [&str; 3] = ["reliable", "request_response", "tcp_socket"];
+const ROUND_TRIPS: [&str; 4] = ["datagram", "reliable", "request_response", "tcp_socket"];
 
 /// Cases of one way, and the bytes of a message.
 const ONE_WAY: [(&str, usize); 5] = [
@@ -58,6 +58,8 @@ const ONE_WAY: [(&str, usize); 5] = [
 const SESSIONS: (usize, usize) = (10, 10_000);
 
 const FIGURES: &[Declared] = &[
+    ("datagram", "rtt_us_p50", "us", Some("udp_socket")),
+    ("datagram", "rtt_us_p99", "us", Some("udp_socket")),
     ("reliable", "rtt_us_p50", "us", Some("udp_socket")),
     ("reliable", "rtt_us_p99", "us", Some("udp_socket")),
     ("request_response", "rtt_us_p50", "us", Some("udp_socket")),

@@ -1,12 +1,13 @@
 //! The processes of the transport benchmark, two of each case: one answers, the other pings or sends. Each prints a line of JSON.
 
-use super::crossdock::{Called, Reliable};
+use super::crossdock::{Called, Records};
 use super::sockets::{Tcp, Udp};
 use crate::cpu::Error;
 use crate::process::{end_with_parent, say};
 use crate::report::quantile;
 use clap::{Subcommand, ValueEnum};
 use crossdock_device::pin_to_cpu;
+use crossdock_nectarine::DeliveryClass;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub(crate) enum Carrier {
     UdpSocket,
     /// A stream of a plain socket, one write a message
     TcpSocket,
+    /// Datagrams of a session
+    Datagram,
     /// Reliable records of a session
     Reliable,
     /// Calls of a session
@@ -60,7 +63,7 @@ impl Role {
                 match carrier {
                     Carrier::UdpSocket => Udp::answer(),
                     Carrier::TcpSocket => Tcp::answer(),
-                    Carrier::Reliable | Carrier::RequestResponse => Reliable::answer(),
+                    Carrier::Datagram | Carrier::Reliable | Carrier::RequestResponse => Records::answer(),
                 }
             }
             Role::Ping { carrier, addr, count, cpu } => {
@@ -79,8 +82,9 @@ fn connect(carrier: Carrier, addr: SocketAddr, is_echoed: bool) -> Result<Box<dy
     Ok(match carrier {
         Carrier::UdpSocket => Box::new(Udp::connect(addr)?),
         Carrier::TcpSocket => Box::new(Tcp::connect(addr, is_echoed)?),
-        Carrier::Reliable => Box::new(Reliable::connect(addr, is_echoed)?),
-        Carrier::RequestResponse => Box::new(Called(Reliable::connect(addr, is_echoed)?)),
+        Carrier::Datagram => Box::new(Records::connect(addr, is_echoed, DeliveryClass::Datagram)?),
+        Carrier::Reliable => Box::new(Records::connect(addr, is_echoed, DeliveryClass::Reliable)?),
+        Carrier::RequestResponse => Box::new(Called(Records::connect(addr, is_echoed, DeliveryClass::Reliable)?)),
     })
 }
 

@@ -10,6 +10,7 @@ use crate::incoming::{Arrived, Bytes, Heard};
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::node::rpc::header::{HEADER_BYTES, Header as CallHeader, MessageKind};
 use crate::outgoing::{Message, Outgoing, PacketBuffer};
+use crate::settings::DeliveryClass;
 use crossdock_device::Idler;
 use crossdock_format::record_len;
 use crossdock_transport::header::PayloadSpan;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 /// passed.
 const MOST_CALLS: usize = 1024;
 
-/// A session with another program over UDP packets, without a daemon: reliable records in order, and calls. Nothing happens
+/// A session with another program over UDP packets, without a daemon: reliable records in order, datagrams, and calls. Nothing happens
 /// between two calls of [`Direct::turn`], which never blocks: it is for a loop that polls.
 ///
 /// Only the first program that dials a listening one gets a session. The packets are neither encrypted nor authenticated.
@@ -57,8 +58,8 @@ pub struct Direct {
     heard: Vec<Heard>,
     is_up: bool,
     fault: Option<Error>,
-    /// Records that are packed until the next turn, and their format.
-    open: Option<(SuperPacket<PacketBuffer>, u64)>,
+    /// Records that are packed until the next turn, their format and class.
+    open: Option<(SuperPacket<PacketBuffer>, u64, DeliveryClass)>,
     joining: Joiner<Vec<u8>>,
     arrived: VecDeque<Arrived>,
     requests: VecDeque<Request>,
@@ -84,6 +85,12 @@ impl DirectRecords {
     #[must_use]
     pub fn format(&self) -> u64 {
         self.0.header.format
+    }
+
+    /// Whether they came reliably, or are datagrams.
+    #[must_use]
+    pub fn class(&self) -> DeliveryClass {
+        if self.0.header.kind == PacketKind::Datagram { DeliveryClass::Datagram } else { DeliveryClass::Reliable }
     }
 
     /// The records' bytes, in order. Their lengths were looked at, nothing else: check them before they are read.
@@ -203,8 +210,23 @@ impl Direct {
     /// # Errors
     /// The record is longer than a message may be.
     pub fn publish(&mut self, record: &[u8], format: u64) -> Result<bool, Error> {
-        if let Some((open, of)) = &mut self.open
-            && *of == format
+        self.pack(record, format, DeliveryClass::Reliable)
+    }
+
+    /// The same as a datagram: it is dropped when the path has no room for it.
+    ///
+    /// # Errors
+    /// The record is longer than a packet.
+    pub fn publish_datagram(&mut self, record: &[u8], format: u64) -> Result<bool, Error> {
+        if record.len() > MAX_PAYLOAD_BYTES {
+            return Err(Error::DatagramTooLong { bytes: record.len(), most: MAX_PAYLOAD_BYTES });
+        }
+        self.pack(record, format, DeliveryClass::Datagram)
+    }
+
+    fn pack(&mut self, record: &[u8], format: u64, class: DeliveryClass) -> Result<bool, Error> {
+        if let Some((open, of, open_class)) = &mut self.open
+            && (*of, *open_class) == (format, class)
             && open.push(record)
         {
             return Ok(true);
@@ -222,7 +244,7 @@ impl Direct {
         let Some(mut packet) = self.udp.begin_packet() else { return Ok(false) };
         let fits = packet.push(record);
         debug_assert!(fits, "an empty packet has room for a record of that length");
-        self.open = Some((packet, format));
+        self.open = Some((packet, format, class));
         Ok(fits)
     }
 
@@ -305,8 +327,11 @@ impl Direct {
 
     /// Records that are packed join the session's queue.
     fn flush(&mut self) {
-        if let Some((packet, format)) = self.open.take() {
-            let sent = self.udp.send(Outgoing::Records { packet, stream: 0, format });
+        if let Some((packet, format, class)) = self.open.take() {
+            let sent = self.udp.send(match class {
+                DeliveryClass::Reliable => Outgoing::Records { packet, stream: 0, format },
+                DeliveryClass::Datagram => Outgoing::Datagrams { packet, stream: 0, format },
+            });
             debug_assert!(sent.is_ok(), "a packet was begun in the session");
         }
     }
@@ -338,7 +363,8 @@ impl Direct {
 
     fn deliver(&mut self, arrived: Arrived, now_ns: u64) -> Result<(), PieceError> {
         let (kind, piece, data_end) = (arrived.header.kind, arrived.header.piece, arrived.data_end);
-        if kind == PacketKind::Data && piece == Piece::Whole && !self.joining.has_begun() {
+        let is_whole = kind == PacketKind::Data && piece == Piece::Whole && !self.joining.has_begun();
+        if is_whole || kind == PacketKind::Datagram {
             self.arrived.push_back(arrived);
             return Ok(());
         }
@@ -463,6 +489,27 @@ mod tests {
             assert_eq!(number, call);
             assert_eq!(reply, if request % 10 == 3 { Err("a three".to_owned()) } else { Ok(vec![request, 7]) });
         }
+    }
+
+    #[test]
+    fn datagrams_pass_without_an_ack_of_each() {
+        let (mut here, mut there) = pair();
+        let sent: Vec<_> = (0..50).map(|number| record(number, 64)).collect();
+        let mut came = Vec::new();
+        for record in &sent {
+            assert!(there.publish_datagram(record, 9).unwrap());
+            eventually("the datagram comes", || {
+                there.turn().unwrap();
+                here.turn().unwrap();
+                while let Some(records) = here.next_records() {
+                    assert_eq!(records.class(), DeliveryClass::Datagram);
+                    came.extend(records.bytes().map(<[u8]>::to_vec));
+                }
+                came.last() == Some(record)
+            });
+        }
+        assert!(came == sent && there.is_settled());
+        assert!(matches!(there.publish_datagram(&record(1, 65_504), 9), Err(Error::DatagramTooLong { .. })));
     }
 
     #[test]

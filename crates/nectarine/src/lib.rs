@@ -147,7 +147,7 @@ pub use node::{
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use records::{ReceivedRecord, Records, TakenRecords};
-pub use settings::Transport;
+pub use settings::{DeliveryClass, Transport};
 #[cfg(feature = "futures")]
 pub use sinks::TypedSink;
 #[cfg(feature = "futures")]

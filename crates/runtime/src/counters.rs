@@ -67,9 +67,12 @@ pub(crate) enum DropReason {
     NotHandedOver,
     /// Records that a publisher sent before it began its present session, in which it sends them again.
     Superseded,
+    /// Datagrams for which there is no room: a subscriber of their stream holds publishers back, or a request of their session
+    /// is not carried out yet.
+    DatagramRefused,
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -99,6 +102,7 @@ const NAMES: [&str; 29] = [
     "record_query_failed",
     "packet_not_handed_over",
     "record_superseded",
+    "packet_datagram_refused",
 ];
 
 /// The traffic of attached clients.
@@ -162,6 +166,9 @@ pub(crate) struct Counters {
     /// Packets that were sent for the first time, and again.
     pub(crate) packets_out: u64,
     pub(crate) packets_resent: u64,
+    /// Packets of datagrams that were taken, and those that are missing between them.
+    pub(crate) datagrams_in: u64,
+    pub(crate) datagrams_missing: u64,
     pub(crate) records_in: u64,
     /// Records that joined the queues of subscribers, and those of them that were dropped from the queues.
     pub(crate) records_out: u64,

@@ -186,6 +186,8 @@ impl Context {
             packets_in: device.packets_received,
             packets_out: counters.packets_out,
             packets_resent: counters.packets_resent,
+            datagrams_in: counters.datagrams_in,
+            datagrams_missing: counters.datagrams_missing,
             network_bytes_in: device.bytes_received,
             network_bytes_out: device.bytes_sent,
             records_in: counters.records_in,

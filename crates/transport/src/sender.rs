@@ -10,8 +10,11 @@
 //! which holds for what was sent again as well; more of both on paths that mix packets up). A sender that hears nothing for the probe
 //! time-out sends two packets again, whatever the congestion window says, so that an ack shows what else is lost (RFC 9002, 6.2).
 
+mod datagrams;
+
 use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
+use crate::datagrams::Outbox;
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
@@ -119,6 +122,7 @@ pub struct Sender<P> {
     timer_ns: u64,
     /// The latest time that a call passed in.
     now_ns: u64,
+    datagrams: Outbox<P>,
     stats: SenderStats,
 }
 
@@ -154,6 +158,7 @@ impl<P> Sender<P> {
             probes: 0,
             timer_ns: 0,
             now_ns: 0,
+            datagrams: Outbox::new(),
             stats: SenderStats::default(),
         }
     }
@@ -320,7 +325,7 @@ impl<P> Sender<P> {
     }
 
     fn moment(&self) -> Moment {
-        let (now_ns, flight_bytes) = (self.now_ns, self.flight_bytes);
+        let (now_ns, flight_bytes) = (self.now_ns, self.flight_bytes + self.datagrams.flight_bytes());
         let (rtt_ns, shortest_rtt_ns) = (self.rtt.smoothed_ns(), self.rtt.minimum_ns());
         Moment { now_ns, rtt_ns, shortest_rtt_ns, flight_bytes }
     }
@@ -371,6 +376,7 @@ impl<P> Sender<P> {
         if top > self.next_seq || ack.ranges().iter().any(|r| r.end > self.next_seq) {
             return Err(AckError { acked: top, sent: self.next_seq });
         }
+        self.check_datagrams(ack)?;
         self.polled = None;
         self.now_ns = self.now_ns.max(now_ns);
         self.data.extend(ack.data_limit);
@@ -402,12 +408,16 @@ impl<P> Sender<P> {
         if outcome.in_time || outcome.sample_ns.is_some() {
             self.backoff = 0;
         }
+        let datagram_bytes = self.note_datagrams(ack);
         if outcome.any {
             self.timer_ns = now_ns;
             self.probes = 0;
+        }
+        if outcome.any || datagram_bytes > 0 {
             let sample_ns = outcome.sample_ns.map(|_| self.rtt.latest_ns());
             let (newest_tx, next_tx) = (self.newest_tx, self.next_tx);
-            self.congestion.acked(Acked { bytes: outcome.bytes, newest_tx, next_tx, sample_ns }, self.moment());
+            let bytes = outcome.bytes + datagram_bytes;
+            self.congestion.acked(Acked { bytes, newest_tx, next_tx, sample_ns }, self.moment());
         }
         if self.detect_loss() && was_silent {
             self.congestion.collapsed(self.next_tx);
@@ -530,7 +540,8 @@ impl<P> Sender<P> {
     /// When [`Sender::on_timer`] should be called, in ns, if something is in flight or held back by the pace of the path.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.timeout_ns().into_iter().chain(self.loss_ns).chain(self.congestion.held_until_ns()).min()
+        let timers = self.timeout_ns().into_iter().chain(self.loss_ns).chain(self.congestion.held_until_ns());
+        timers.chain(self.datagrams_due_ns()).min()
     }
 
     fn timeout_ns(&self) -> Option<u64> {
@@ -543,6 +554,7 @@ impl<P> Sender<P> {
         if self.congestion.held_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
             self.congestion.clear_hold();
         }
+        self.expire_datagrams();
         if self.loss_ns.is_some_and(|at| at <= now_ns) {
             self.polled = None;
             self.detect_loss();

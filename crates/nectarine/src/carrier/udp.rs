@@ -1,8 +1,8 @@
 //! The carrier by packets: a UDP socket towards the daemon, and the session over it. The socket stays from one session to the
 //! next: so the daemon knows that its client has begun a new one, and ends the old.
 
-use super::Carrier;
 use super::lent::LentPool;
+use super::{Carrier, DatagramCounts};
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
@@ -65,6 +65,8 @@ enum Talk {
 enum Unit {
     /// Records of a stream number and format.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
+    /// The same as datagrams.
+    Datagrams { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
     /// Packets of a message, from packet `from` on.
     Message { message: Message, cut: Cut, from: u32 },
 }
@@ -74,6 +76,7 @@ impl Unit {
     fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
         match self {
             Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
+            Unit::Datagrams { .. } => None,
             Unit::Message { message, .. } => {
                 let is_known = last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &message.bytes));
                 let unsent = if is_known { None } else { message.unsent() };
@@ -96,6 +99,8 @@ pub(crate) struct Udp {
     /// This side's number for the session.
     number: u32,
     resent_before: u64,
+    /// Of the sessions before, and what is dropped in this one.
+    datagrams_before: DatagramCounts,
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
@@ -150,6 +155,7 @@ impl Udp {
             greeted: None,
             number: 0,
             resent_before: 0,
+            datagrams_before: DatagramCounts::default(),
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
@@ -268,6 +274,16 @@ impl Udp {
                             heard.push(Heard::Packets(Arrived { data_end, ..arrived }));
                         }
                     }
+                    PacketKind::Datagram => {
+                        let fresh = session.receiver.take_datagrams(run.header.seq, run.packets, now_ns);
+                        let spans = run.spans(spans).iter().enumerate().filter(|(at, _)| fresh >> at & 1 == 1);
+                        let spans: Vec<_> = spans.map(|(_, span)| *span).collect();
+                        if !spans.is_empty() {
+                            let data_end = session.receiver.data_delivered();
+                            let bytes = Bytes::Own(buffer.clone());
+                            heard.push(Heard::Packets(Arrived { bytes, header: run.header, spans, data_end }));
+                        }
+                    }
                     // A malformed ack is dropped; the next one says the same.
                     PacketKind::Ack => drop(session.on_ack(payload, now_ns, drop)),
                     PacketKind::Ping => session.receiver.ack_soon(),
@@ -320,6 +336,13 @@ impl Udp {
             }
             Talk::Up(session) => {
                 let to = session.peer_session();
+                while let Some(next) = session.sender.poll_datagrams() {
+                    let packets = next.packets.len() as u32;
+                    match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
+                        Sent::Done => drop(session.sender.datagrams_transmitted(packets, now_ns)),
+                        Sent::Full => break,
+                    }
+                }
                 while let Some(next) = session.sender.poll() {
                     match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
                         Sent::Done => session.sender.transmitted(now_ns),
@@ -361,6 +384,9 @@ impl Carrier for Udp {
             Outgoing::Records { packet, stream, format } => {
                 Outgoing::Records { packet: self.shrink(packet), stream, format }
             }
+            Outgoing::Datagrams { packet, stream, format } => {
+                Outgoing::Datagrams { packet: self.shrink(packet), stream, format }
+            }
             unit => unit,
         };
         let Some(session) = self.session_mut() else { return Err(unit) };
@@ -369,6 +395,18 @@ impl Carrier for Udp {
                 let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
                 let unit = Unit::Records { packet, stream, format };
                 session.sender.enqueue(unit, packets, bytes, class, false);
+            }
+            Outgoing::Datagrams { packet, stream, format } => {
+                let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
+                let unit = Unit::Datagrams { packet, stream, format };
+                let mut dropped_records = 0;
+                session.sender.enqueue_datagrams(unit, packets, bytes, |unit, unsent| {
+                    if let Unit::Datagrams { packet, .. } = unit {
+                        let unsent = packet.packets().get(unsent.start as usize..unsent.end as usize);
+                        dropped_records += unsent.unwrap_or_default().iter().map(|p| u64::from(p.records)).sum::<u64>();
+                    }
+                });
+                self.datagrams_before.dropped_records += dropped_records;
             }
             Outgoing::Message(message) => {
                 let cut = Cut::new(message.bytes.len(), session.packet_bytes());
@@ -437,6 +475,7 @@ impl Carrier for Udp {
 
     fn lose(&mut self) -> Vec<Unsent> {
         self.resent_before = self.resent();
+        self.datagrams_before = self.datagrams();
         let Talk::Up(mut session) = std::mem::replace(&mut self.talk, Talk::Silent) else { return Vec::new() };
         let mut last = None;
         session.sender.take_unacknowledged().filter_map(|unit| unit.unsent(&mut last)).collect()
@@ -450,6 +489,16 @@ impl Carrier for Udp {
             let _ = self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len());
         }
         self.talk = Talk::Silent;
+    }
+
+    fn queued_datagrams(&self) -> usize {
+        self.session().map_or(0, |session| session.sender.queued_datagrams())
+    }
+
+    fn datagrams(&self) -> DatagramCounts {
+        let missing = self.session().map_or(0, |session| session.sender.datagram_stats().missing);
+        let before = self.datagrams_before;
+        DatagramCounts { missing_packets: before.missing_packets + missing, ..before }
     }
 
     fn resent(&self) -> u64 {
@@ -471,9 +520,10 @@ fn transmit(
     first_seq: u64,
     range: Range<u32>,
 ) -> io::Result<Sent> {
+    let kind = if matches!(unit, Unit::Datagrams { .. }) { PacketKind::Datagram } else { PacketKind::Data };
     match unit {
-        Unit::Records { packet, stream, format } => {
-            let template = Header { stream: *stream, format: *format, ..Header::new(PacketKind::Data, to) };
+        Unit::Records { packet, stream, format } | Unit::Datagrams { packet, stream, format } => {
+            let template = Header { stream: *stream, format: *format, ..Header::new(kind, to) };
             packet.write_headers(range.clone(), &template, first_seq);
             device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
         }

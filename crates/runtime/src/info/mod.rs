@@ -294,6 +294,12 @@ reports! {
         pub packets_out: u64 = counter("crossdock_io_packets_out"),
         /// Packets resent.
         pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets resent"),
+        /// Packets of datagrams that arrived, each counted once.
+        #[serde(default)]
+        pub datagrams_in: u64 = counter("crossdock_io_datagrams_in").title("datagrams"),
+        /// Packets of datagrams that are missing between those that arrived: lost on the way, or late.
+        #[serde(default)]
+        pub datagrams_missing: u64 = gauge("crossdock_io_datagrams_missing").title("datagrams missing"),
         /// Bytes of received packets: of all kinds, with Crossdock's headers, without those of UDP and IP.
         #[serde(default)]
         pub network_bytes_in: u64 = counter("crossdock_io_network_in").unit(Unit::Bytes),
