@@ -393,7 +393,7 @@ impl<P> Sender<P> {
             self.note_not_taken();
         }
         if let Some(measured_ns) = outcome.sample_ns {
-            self.rtt.sample(measured_ns, ack.delay_ns());
+            self.rtt.sample(measured_ns, ack.delay_ns(), self.now_ns);
         } else if let Some(least_ns) = outcome.least_ns {
             self.rtt.at_least(least_ns, ack.delay_ns());
         }
