@@ -319,7 +319,7 @@ impl<R> Receiver<R> {
             return Arrival::Duplicate;
         }
         // The packets missing before it may be of either kind, and each packet of it takes a unit at least.
-        let (window, packet_bytes) = (self.window(traffic).size() as u32, self.packet_bytes);
+        let (window, packet_bytes) = (self.window(traffic).first_size(), self.packet_bytes);
         let charge = |bytes| charge(bytes, packet_bytes, window);
         let charge = Charge { each: charge(longest_bytes), last: charge(last_bytes) };
         let new = end - first_seq.max(self.next_seq);
@@ -449,6 +449,20 @@ impl<R> Receiver<R> {
     #[must_use]
     pub fn datagrams(&self) -> DatagramReport {
         self.datagrams.report()
+    }
+
+    /// Doubles the window of data, to `most` units at most, if it was used up within two round trips of `rtt_ns`. By how many units
+    /// it has grown; the sender is notified at once.
+    pub fn grow_window(&mut self, now_ns: u64, rtt_ns: u64, most: u64) -> u64 {
+        let grown = self.data.grow(now_ns, rtt_ns, most);
+        self.ack_now |= grown > 0;
+        grown
+    }
+
+    /// The window of data in units.
+    #[must_use]
+    pub fn window_units(&self) -> u64 {
+        self.data.size()
     }
 
     /// Units of data delivered so far.

@@ -9,6 +9,7 @@ use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
 use crate::settings::Transport;
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::Buffer;
+use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::pieces::Head;
@@ -21,9 +22,6 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Credit that a client gives: bytes of data that the daemon may send ahead of the application, if the socket's receive buffer
-/// holds as many.
-const WINDOW_BYTES: u32 = 2 << 20;
 /// The smallest window: of eight packets over loopback.
 const LEAST_WINDOW_BYTES: u32 = 64 << 10;
 /// A daemon that was silent for so long is asked whether it is there: one that was started again in the meantime does not know the
@@ -31,9 +29,11 @@ const LEAST_WINDOW_BYTES: u32 = 64 << 10;
 const ASK_AFTER_NS: u64 = 400_000_000;
 /// A daemon that was silent for so long, though asked, is gone.
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
-/// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
-/// credit lets go.
-const BACKLOG_BYTES: u64 = 4 << 20;
+/// Bytes that may wait to be sent before no more records are packed; what is on the way is bounded by the daemon's credit.
+const QUEUE_BYTES: u64 = 2 << 20;
+/// Units that wait or are on the way before no more records are packed: each takes a buffer, however short it is, and the small ones
+/// are about as many.
+const MOST_UNITS: usize = 2048;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
 /// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight.
@@ -41,11 +41,17 @@ const FRAMES: usize = 8;
 /// what is used is ever touched.
 const LARGE_BUFFERS: usize = 320;
 /// The classes of a pool: bytes of a buffer, and buffers. A window has more packets where they are shorter, and what arrives in a
-/// short one is copied to a buffer of its length: those of 2 KiB are as many as a window has packets of an Ethernet path.
-const CLASSES: [(usize, usize); 5] =
-    [(512, 256), (2 << 10, WINDOW_BYTES as usize / 1400), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
+/// short one is copied to a buffer of its length: those of 2 KiB are as many as the largest window has packets of an Ethernet path.
+const CLASSES: [(usize, usize); 5] = [
+    (512, 256),
+    (2 << 10, MAX_WINDOW_BYTES as usize / 1400),
+    (8 << 10, 512),
+    (16 << 10, 64),
+    (64 << 10, LARGE_BUFFERS),
+];
 const _: () =
     assert!(LARGE_BUFFERS >= WINDOW_BYTES as usize / (8 << 10) + SPARE_BUFFERS + 8, "8 are posted for what arrives");
+const _: () = assert!(LARGE_BUFFERS >= MAX_WINDOW_BYTES as usize / (64 << 10) + SPARE_BUFFERS + 8, "in super-packets");
 /// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
 const SPARE_BUFFERS: usize = 32;
 
@@ -316,7 +322,11 @@ impl Udp {
     }
 
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { ask_after_ns: ASK_AFTER_NS, ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS) };
+        let limits = Limits {
+            ask_after_ns: ASK_AFTER_NS,
+            max_window_bytes: MAX_WINDOW_BYTES,
+            ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS)
+        };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
         self.talk = Talk::Up(Box::new(session));
     }
@@ -349,6 +359,7 @@ impl Udp {
                         Sent::Full => break,
                     }
                 }
+                session.grow_window(now_ns, u64::MAX);
                 while let Some(short) = session.poll_short(now_ns) {
                     let bytes = short.bytes();
                     // A full device loses it; acks and pings are repeated when they must be.
@@ -425,7 +436,10 @@ impl Carrier for Udp {
     }
 
     fn has_room(&self) -> bool {
-        self.session().is_some_and(|session| session.sender.backlog_bytes() < BACKLOG_BYTES)
+        let has_room = |session: &Session<Unit, Arrived>| {
+            session.sender.queued_bytes() < QUEUE_BYTES && session.sender.backlog_units() < MOST_UNITS
+        };
+        self.session().is_some_and(has_room)
     }
 
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {

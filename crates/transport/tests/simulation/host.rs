@@ -34,7 +34,8 @@ impl HostPlan {
     pub(crate) fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
         HostPlan {
             packet_bytes: 1472,
-            limits: Limits::new(1024 * 1472, 10_000_000_000),
+            // Windows stay as they are unless a test says otherwise.
+            limits: Limits { max_window_bytes: 0, ..Limits::new(1024 * 1472, 10_000_000_000) },
             turn_ns: 10_000,
             device_full: 0.0,
             short: 0.0,
@@ -81,7 +82,7 @@ pub(crate) struct Peer {
     pub(crate) dead_ns: Option<u64>,
     /// The other side's last word.
     pub(crate) closed: Option<String>,
-    /// Its own window, in units.
+    /// Its own window at most, in units.
     pub(crate) window: u64,
     /// The largest backlog there ever was, in bytes.
     pub(crate) most_backlog_bytes: u64,
@@ -253,6 +254,7 @@ impl Host {
     fn add_peer(&mut self, number: u32, address: SocketAddr, (theirs, bytes, window): (u32, u32, u32), now_ns: u64) {
         self.counters.sessions_made += 1;
         let own = units(self.plan.limits.window_bytes, bytes);
+        let most = units(self.plan.limits.max_window_bytes.max(self.plan.limits.window_bytes), bytes);
         let peer = Peer {
             address,
             session: Session::new(theirs, bytes, window, self.plan.limits, now_ns),
@@ -261,7 +263,7 @@ impl Host {
             datagrams: Datagrams::new(self.plan.datagrams.clone()),
             dead_ns: None,
             closed: None,
-            window: own.into(),
+            window: most.into(),
             most_backlog_bytes: 0,
         };
         self.peers.insert(number, peer);
@@ -316,6 +318,7 @@ impl Peer {
     ) -> u64 {
         let now_ns = network.now_ns();
         self.session.receiver.consumed_to(self.sink.consume(now_ns));
+        self.session.grow_window(now_ns, u64::MAX);
         self.fill(now_ns);
         if !self.session.on_timer(now_ns) {
             self.dead_ns = Some(now_ns);
