@@ -117,6 +117,7 @@ mod node;
 mod outgoing;
 mod owner;
 mod packing;
+mod ping;
 mod post;
 mod publisher;
 mod records;
@@ -144,6 +145,7 @@ pub use node::{
     Burst, Call, CallError, MailboxOptions, Message, Messages, Node, NodeBuilder, Procedure, Put, Reader,
     ReaderOptions, Reply, Service, ServiceCounts, Writer, WriterOptions,
 };
+pub use ping::Pinger;
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use records::{ReceivedRecord, Records, TakenRecords};

@@ -330,6 +330,12 @@ pub fn walk(
 }
 
 impl Run {
+    /// Bytes of its packets, with headers and padding: all but the last are taken to be as long as the longest.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.packets.saturating_sub(1)) * self.longest_bytes as u64 + self.last_bytes as u64
+    }
+
     /// The spans of this run's packets.
     #[must_use]
     pub fn spans<'a>(&self, spans: &'a [PayloadSpan]) -> &'a [PayloadSpan] {

@@ -66,6 +66,8 @@ pub struct SenderStats {
     pub resent: u64,
     /// Probe time-outs.
     pub timeouts: u64,
+    /// Bytes of all packets sent, also again, and of datagrams.
+    pub bytes: u64,
 }
 
 /// The result of an ack.
@@ -252,6 +254,24 @@ impl<P> Sender<P> {
         self.rtt.smoothed_ns()
     }
 
+    /// The shortest round-trip time of the last while in ns, zero before it is known.
+    #[must_use]
+    pub fn shortest_rtt_ns(&self) -> u64 {
+        self.rtt.minimum_ns()
+    }
+
+    /// Bytes that may be on the way at once, as congestion control has it; none where a rate is stated.
+    #[must_use]
+    pub fn congestion_window_bytes(&self) -> Option<u64> {
+        self.congestion.window_bytes()
+    }
+
+    /// Bytes on the way: sent, and neither acknowledged nor given up.
+    #[must_use]
+    pub fn flight_bytes(&self) -> u64 {
+        self.flight_bytes + self.datagrams.flight_bytes()
+    }
+
     /// The next transmission to make, if one is due and allowed. Call [`Sender::transmitted`] once it was made; polled
     /// again without that, the same comes again.
     pub fn poll(&mut self) -> Option<Transmit<'_, P>> {
@@ -345,6 +365,7 @@ impl<P> Sender<P> {
         self.next_tx += count;
         let bytes = count * unit.packet_bytes;
         self.flight_bytes += bytes;
+        self.stats.bytes += bytes;
         if packets.start < unit.sent {
             let again = mask(packets.end) & !mask(packets.start);
             unit.lost &= !again;

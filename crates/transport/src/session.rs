@@ -132,6 +132,12 @@ impl<P, R> Session<P, R> {
         self.receiver.grow_window(now_ns, self.sender.rtt_ns(), most.min(spare)) * unit
     }
 
+    /// The window of data in bytes.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        self.receiver.window_units() * self.packet_bytes as u64
+    }
+
     /// By how many bytes the window of data has grown so far.
     #[must_use]
     pub fn grown_bytes(&self) -> u64 {

@@ -104,6 +104,8 @@ pub(crate) struct Udp {
     greeted: Option<Hello>,
     /// This side's number for the session.
     number: u32,
+    /// Acks that have come.
+    acks: u64,
     resent_before: u64,
     /// Of the sessions before, and what is dropped in this one.
     datagrams_before: DatagramCounts,
@@ -160,6 +162,7 @@ impl Udp {
             talk: Talk::Silent,
             greeted: None,
             number: 0,
+            acks: 0,
             resent_before: 0,
             datagrams_before: DatagramCounts::default(),
             frames: Vec::new(),
@@ -167,6 +170,22 @@ impl Udp {
             runs: Vec::new(),
             pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
         })
+    }
+
+    /// Acks that have come, over all sessions.
+    pub(crate) fn acks(&self) -> u64 {
+        self.acks
+    }
+
+    /// Asks for an ack at once.
+    ///
+    /// # Errors
+    /// The network's.
+    pub(crate) fn ping(&mut self) -> io::Result<()> {
+        let Some(session) = self.session() else { return Ok(()) };
+        let packet = Header::new(PacketKind::Ping, session.peer_session()).to_bytes();
+        // A full device loses it.
+        self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len()).map(drop)
     }
 
     fn dial(&mut self, now_ns: u64) {
@@ -291,7 +310,10 @@ impl Udp {
                         }
                     }
                     // A malformed ack is dropped; the next one says the same.
-                    PacketKind::Ack => drop(session.on_ack(payload, now_ns, drop)),
+                    PacketKind::Ack => {
+                        self.acks += 1;
+                        let _ = session.on_ack(payload, now_ns, drop);
+                    }
                     PacketKind::Ping => session.receiver.ack_soon(),
                     PacketKind::Close => heard.push(Heard::Close(Close::decode(payload))),
                     PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => {}

@@ -163,7 +163,9 @@ impl Net {
             return None;
         }
         let now_ns = self.now_ns();
-        let receiver = &mut self.peers.link_mut(key)?.session.receiver;
+        let link = self.peers.link_mut(key)?;
+        link.bytes_in += run.bytes();
+        let receiver = &mut link.session.receiver;
         let before = receiver.datagrams().missing();
         let fresh = receiver.take_datagrams(run.header.seq, run.packets, now_ns);
         let missing = receiver.datagrams().missing().wrapping_sub(before);
@@ -190,7 +192,9 @@ impl Net {
             return None;
         }
         let now_ns = self.now_ns();
-        let is_ahead = run.header.seq > self.peers.link_mut(key)?.session.receiver.next_seq();
+        let link = self.peers.link_mut(key)?;
+        link.bytes_in += run.bytes();
+        let is_ahead = run.header.seq > link.session.receiver.next_seq();
         // The packets that fill the hole must find buffers, and so must a record when its first piece is taken.
         let has_memory = match run.header.piece {
             Piece::First if is_data => !is_ahead && self.has_memory_for(&buffer[spans[run.first].range()]),

@@ -10,7 +10,7 @@ pub(crate) mod frames;
 pub(crate) mod joining;
 mod memory;
 mod pace;
-mod packets;
+pub(crate) mod packets;
 pub(crate) mod payload;
 pub(crate) mod peers;
 pub(crate) mod queues;

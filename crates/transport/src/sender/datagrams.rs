@@ -30,6 +30,7 @@ impl<P> Sender<P> {
     pub fn datagrams_transmitted(&mut self, packets: u32, now_ns: u64) -> Option<P> {
         self.now_ns = self.now_ns.max(now_ns);
         let (bytes, payload) = self.datagrams.sent(packets, now_ns);
+        self.stats.bytes += bytes;
         self.congestion.sent(bytes, self.moment());
         payload
     }
