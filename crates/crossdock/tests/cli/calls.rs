@@ -57,7 +57,7 @@ fn a_procedure_of_a_program_is_called_with_an_argument_or_standard_input() {
         assert_eq!(place.run(["call", "reverse", "desserts"]).with_code(0).stdout, "stressed\n");
         let mut fed = place.spawn_fed(["call", "here/reverse", "--deadline", "60s"]);
         fed.feed("abc");
-        assert_eq!(fed.end_by_itself().with_code(0).stdout, "cba\n");
+        assert_eq!(fed.end().with_code(0).stdout, "cba\n");
         place.run(["call", "reverse", ""]).with_code(1).saying(&["nothing to reverse"]);
         place.run(["call", "turn", "x"]).with_code(1).saying(&["no program serves procedure `turn`"]);
     }
