@@ -22,13 +22,8 @@ fn blocks(word: &str) -> Vec<(&'static str, &'static str)> {
 
 /// The packets of the page, as the code makes them.
 fn packets() -> BTreeMap<&'static str, Vec<u8>> {
-    let records = |kind, seq| Header {
-        seq,
-        format: 0x0102_0304_0506_0708,
-        stream: 3,
-        records: 1,
-        ..Header::new(kind, 7)
-    };
+    let records =
+        |kind, seq| Header { seq, format: 0x0102_0304_0506_0708, stream: 3, records: 1, ..Header::new(kind, 7) };
     let record = 8u64.to_le_bytes();
     let hello = Hello { nonce: 1, session: 7, packet_bytes: 1472, window_bytes: 2 << 20, uses_mailboxes: true };
     let welcome = Welcome { nonce: 1, session: 9, packet_bytes: 1472, window_bytes: 2 << 20 };
