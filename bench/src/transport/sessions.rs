@@ -21,7 +21,7 @@ const PACKETS: usize = 3;
 /// Nothing for so long means that a packet was lost, which would spoil the run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The daemon's processor time for each packet that it takes or sends, with so many sessions, in ns.
+/// The daemon's processor time for each packet that it takes or sends, with `sessions` sessions, in ns.
 pub(super) fn ns_per_packet(sessions: usize) -> Result<f64, Error> {
     allow_sockets()?;
     let most = sessions + 1;

@@ -51,7 +51,7 @@ impl std::str::FromStr for Transport {
     }
 }
 
-/// What happens to records on their way to the daemon.
+/// The delivery of records on their way to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DeliveryClass {
     /// Each arrives once and in order; a publisher waits while the daemon takes no more.

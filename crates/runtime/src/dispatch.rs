@@ -108,7 +108,7 @@ impl Context {
                 self.net.count_drop(DropReason::DatagramRefused, packets);
                 continue;
             }
-            self.deliver_records(key, &Data { buffer: buffer.clone(), header: run.header, spans, stride }, spans);
+            self.deliver_records(key, Data { buffer: buffer.clone(), header: run.header, spans, stride });
         }
     }
 
@@ -148,15 +148,16 @@ impl Context {
             }
             return;
         }
-        self.deliver_records(key, &data, spans);
+        self.deliver_records(key, Data { spans, ..data });
     }
 
     /// Packets of whole records become a batch, which goes to all that read their stream.
-    fn deliver_records(&mut self, key: usize, data: &Data<'_>, spans: &[PayloadSpan]) {
+    fn deliver_records(&mut self, key: usize, data: Data<'_>) {
+        let spans = data.spans;
         let Some((stream, format)) = self.announced(key, &data.header, spans.len() as u64) else { return };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);
-        let flaw = fill(&mut batch, data.buffer.clone(), spans, &format);
+        let flaw = fill(&mut batch, data.buffer, spans, &format);
         let Some(is_first) = self.count_taken(key, &data.header, batch.len() as u64) else {
             return self.workspace.spares.keep(batch);
         };

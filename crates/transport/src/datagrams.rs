@@ -11,8 +11,8 @@ use std::ops::Range;
 /// Bytes of datagrams that wait for room on the path at most: four super-packets.
 pub const DATAGRAM_QUEUE_BYTES: u64 = 256 << 10;
 
-/// Numbers below the highest that are told apart: one that comes later than so many others is dropped, since it may have come
-/// before.
+/// Numbers below the highest that are distinguished: one that comes later than this number of others is dropped, since it may have
+/// come before.
 pub const RECENT_DATAGRAMS: u64 = 1024;
 
 /// The words of [`Recent`].
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_for_long_is_lost_once() {
+    fn packets_that_are_missing_for_long_are_lost_once() {
         let mut outbox = Outbox::new();
         outbox.push((), 10, 10_000, |(), _| panic!());
         assert_eq!(outbox.sent(10, 5), (10_000, Some(())));

@@ -45,7 +45,7 @@ impl Joining {
             first_seq: run.start as u64,
             packets: run.len() as u32,
             longest_bytes: lengths().max().unwrap_or(0),
-            last_bytes: lengths().last().unwrap_or(0),
+            last_bytes: lengths().next_back().unwrap_or(0),
         };
         let Joining { receiver, joiner, joined } = self;
         let arrival = receiver.arrive(arriving, run, 0, |run, skip| {
@@ -83,7 +83,7 @@ proptest! {
             prop_assert!(session.joiner.bytes() <= 600);
             prop_assert!(session.joined.iter().eq(&messages[..session.joined.len()]));
         }
-        // What is missing comes at last, each packet by itself.
+        // Missing pieces come at last, each packet by itself.
         for at in 0..packets.len() {
             session.arrive(&packets, at..at + 1);
         }

@@ -107,7 +107,7 @@ fn datagrams_of_a_stream_that_is_held_back_are_dropped_and_the_publisher_does_no
     }
     let published = publisher.finish().unwrap().records;
     let info = context.context().unwrap();
-    // What waits is bounded: the subscriber's queue, and what was on its way into it.
+    // The backlog is bounded: the subscriber's queue, and what was on its way into it.
     let [subscription] = &context.subscriptions().unwrap()[..] else { panic!("one subscription") };
     assert!(info.records_in < published);
     assert!(subscription.backlog_bytes <= 4 * subscription.queue_bytes, "{subscription:?}");

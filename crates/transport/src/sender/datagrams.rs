@@ -68,7 +68,7 @@ impl<P> Sender<P> {
         expiry_ns.into_iter().chain(self.datagrams.held_until_ns).min()
     }
 
-    /// Datagrams of which nothing was heard for the probe time-out are not on the way any more.
+    /// Datagrams that no ack has mentioned within the probe time-out are not on the way any more.
     pub(super) fn expire_datagrams(&mut self) {
         if let Some(before_ns) = self.now_ns.checked_sub(self.rtt.pto_ns(0)) {
             self.datagrams.expire(before_ns);

@@ -126,7 +126,7 @@ fn whatever_the_path_does_none_comes_twice_and_what_is_missing_is_known() {
         let world = send(seed, plan(3000, rng.u64(1..8), MS), 200, &link.with_loss(rng.f64() * 0.2));
         let (client, server) = (world.client.peer(), world.server.peer());
         let (stats, report) = (client.session.sender.datagram_stats(), server.session.receiver.datagrams());
-        // What came so late that it may have come before counts as missing.
+        // One that came so late that it may have come before counts as missing.
         assert!(report.missing() >= report.end - server.datagrams.came.len() as u64);
         assert_eq!(stats.missing, report.missing(), "the last ack says it: {}", world.report());
         assert!(server.datagrams.came.len() as u64 * 10 >= stats.sent * 7, "{}", world.report());
@@ -134,8 +134,8 @@ fn whatever_the_path_does_none_comes_twice_and_what_is_missing_is_known() {
 }
 
 #[test]
-fn what_the_path_cannot_take_is_dropped_at_its_sender() {
-    check("what_the_path_cannot_take_is_dropped_at_its_sender", 10, |seed| {
+fn datagrams_that_the_path_cannot_take_are_dropped_at_their_sender() {
+    check("datagrams_that_the_path_cannot_take_are_dropped_at_their_sender", 10, |seed| {
         let mut rng = Rng::with_seed(seed);
         // Ten times what the path takes, for about four seconds; beside it records, which pass all the same.
         let link = Link::new(rng.u64(5 * MS..25 * MS)).with_bandwidth(1_000_000, 200_000);

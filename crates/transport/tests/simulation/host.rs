@@ -34,7 +34,7 @@ impl HostPlan {
     pub(crate) fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
         HostPlan {
             packet_bytes: 1472,
-            // Windows stay as they are unless a test says otherwise.
+            // Windows do not grow unless a test says otherwise.
             limits: Limits { max_window_bytes: 0, ..Limits::new(1024 * 1472, 10_000_000_000) },
             turn_ns: 10_000,
             device_full: 0.0,
