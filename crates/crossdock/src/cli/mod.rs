@@ -363,7 +363,7 @@ else. The command ends with 1 if no answer came at all.")]
     #[command(after_help = "\
 Examples:
   crossdock call reverse desserts
-  crossdock call east/resize --deadline 30s < photo.jpg > small.jpg
+  cat photo.jpg | crossdock call east/resize --deadline 30s > small.jpg
 
 A program offers a procedure with `Node::serve` of the library. A call is carried out once
 at most; if its deadline passes, it may or may not have been carried out.")]
