@@ -111,7 +111,7 @@ impl Direct {
     /// # Errors
     /// The system refuses the socket or memory.
     pub fn listen(addr: SocketAddr) -> Result<Direct, Error> {
-        Ok(Direct::over(Udp::listen(addr)?, Instant::now()))
+        Ok(Direct::over(Udp::listen(addr)?.polled(), Instant::now()))
     }
 
     /// Dials a program, again and again until it answers.
@@ -120,7 +120,7 @@ impl Direct {
     /// None answers within `timeout`; the system refuses the socket or memory.
     pub fn connect(addr: SocketAddr, timeout: Duration) -> Result<Direct, Error> {
         let started = Instant::now();
-        let mut direct = Direct::over(Udp::open(addr, false, 0)?, started);
+        let mut direct = Direct::over(Udp::open(addr, false, 0)?.polled(), started);
         while !direct.is_up {
             match direct.turn() {
                 Err(Error::Lost { .. }) if started.elapsed() < timeout => {

@@ -109,6 +109,8 @@ pub(crate) struct Udp {
     resent_before: u64,
     /// Of the sessions before, and what is dropped in this one.
     datagrams_before: DatagramCounts,
+    /// Frames taken in one go.
+    frames_at_once: usize,
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
@@ -140,6 +142,12 @@ impl Udp {
         Ok(udp)
     }
 
+    /// The same for an owner that polls: to look whether another frame is there would cost as much as the next turn's look.
+    pub(crate) fn polled(mut self) -> Udp {
+        self.frames_at_once = 1;
+        self
+    }
+
     /// Where the socket is bound.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.device.local_addr()
@@ -165,6 +173,7 @@ impl Udp {
             acks: 0,
             resent_before: 0,
             datagrams_before: DatagramCounts::default(),
+            frames_at_once: FRAMES,
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
@@ -227,7 +236,7 @@ impl Udp {
     /// Takes some of what the socket has; how many frames.
     fn take_frames(&mut self, now_ns: u64, mut arrived: impl FnMut(usize), heard: &mut Vec<Heard>) -> usize {
         let mut frames = std::mem::take(&mut self.frames);
-        let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
+        let received = self.device.receive(&mut self.pool, &mut frames, self.frames_at_once);
         let count = frames.len();
         for frame in frames.drain(..) {
             arrived(frame.len);
