@@ -22,6 +22,7 @@ mod predictability;
 mod process;
 mod report;
 mod swap;
+mod transport;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -51,6 +52,8 @@ enum Bench {
     Predictability(predictability::Options),
     /// Handlers replaced while messages flow, against a handler that is stopped meanwhile
     Swap(swap::Options),
+    /// Sessions between two processes without a daemon, against plain sockets; and what many sessions cost a daemon
+    Transport(transport::Options),
     /// A process of a benchmark; started by it
     #[command(hide = true, subcommand)]
     Role(Role),
@@ -66,6 +69,8 @@ enum Role {
     Mailbox(mailbox::Role),
     #[command(subcommand)]
     Predictability(predictability::Role),
+    #[command(subcommand)]
+    Transport(transport::Role),
 }
 
 fn main() -> ExitCode {
@@ -78,10 +83,12 @@ fn main() -> ExitCode {
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Predictability(options) => predictability::run(&options),
         Bench::Swap(options) => swap::run(&options),
+        Bench::Transport(options) => transport::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
         Bench::Role(Role::Contexts(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),
         Bench::Role(Role::Predictability(role)) => role.run(),
+        Bench::Role(Role::Transport(role)) => role.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

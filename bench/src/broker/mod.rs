@@ -217,6 +217,19 @@ fn json_through_daemon(table: &mut Table) -> Result<(), Error> {
     Ok(())
 }
 
+/// Blocking round trips through a daemon, and through the relay: the middle one and the 99th of a hundred of each, in µs.
+pub(crate) fn round_trips_beside_relay() -> Result<[[f64; 2]; 2], Error> {
+    let mut table = Table::new();
+    relay::round_trips(&mut table)?;
+    round_trips(&mut table)?;
+    let figure = |case: &str, metric| {
+        let samples = table.get(&(case.to_owned(), metric)).and_then(Samples::median);
+        samples.ok_or_else(|| format!("no {metric} of {case}"))
+    };
+    let both = |case| Ok::<_, Error>([figure(case, "rtt_us_p50")?, figure(case, "rtt_us_p99")?]);
+    Ok([both("rtt_blocking")?, both("udp_relay_rtt")?])
+}
+
 /// One message at a time, publisher → daemon → subscriber, and back the same way.
 fn round_trips(table: &mut Table) -> Result<(), Error> {
     let daemon = Daemon::start("")?;

@@ -1,7 +1,8 @@
 //! `streams`, `subscriptions`, `contexts`, `clients`, `mailboxes` and `explain`: what the daemon says of itself.
 
 use crossdock_runtime::info::{
-    ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, StreamInfo, SubscriptionInfo,
+    ClientInfo, Described, ExplainInfo, HandlerContextInfo, HandlerInfo, MailboxInfo, SessionInfo, StreamInfo,
+    SubscriptionInfo,
 };
 use serde::Serialize;
 
@@ -110,6 +111,23 @@ fn counters<T: Described>(name: &str, report: &T) -> String {
     render(&[(name, Side::Left), ("", Side::Right)], lines, Width::of_stdout())
 }
 
+/// `crossdock sessions`.
+pub(crate) fn sessions(arguments: &List) -> Outcome {
+    let http::Sessions { sessions } = client(arguments)?.get("/v1/sessions")?;
+    let empty = "no sessions over packets: `crossdock subscribe --transport udp` has one while it runs";
+    reports(arguments, &SESSION_COLUMNS, &sessions, empty)
+}
+
+const SESSION_COLUMNS: [Column<SessionInfo>; 7] = [
+    Column::Of("peer"),
+    Column::Made("uses", Side::Left, |session| uses(&session.publishes, session.subscriptions, 0)),
+    Column::Of("rtt_ns"),
+    Column::Of("window_bytes"),
+    Column::Of("loss"),
+    Column::Of("bytes_out"),
+    Column::Of("bytes_in"),
+];
+
 /// `crossdock clients`.
 pub(crate) fn clients(arguments: &List) -> Outcome {
     let http::Clients { clients } = client(arguments)?.get("/v1/clients")?;
@@ -120,17 +138,17 @@ pub(crate) fn clients(arguments: &List) -> Outcome {
 const CLIENT_COLUMNS: [Column<ClientInfo>; 7] = [
     Column::Made("client", Side::Left, |client| format!("{} (pid {} {})", client.id, client.pid, client.process)),
     Column::Of("domain"),
-    Column::Made("uses", Side::Left, uses),
+    Column::Made("uses", Side::Left, |client| uses(&client.publishes, client.subscriptions, client.mailboxes)),
     Column::Of("messages_in"),
     Column::Of("messages_out"),
     Column::Of("bytes_held"),
     Column::Of("waits"),
 ];
 
-/// The purpose of a client.
-fn uses(client: &ClientInfo) -> String {
-    let mut uses: Vec<String> = client.publishes.iter().map(|stream| format!("publishes {stream}")).collect();
-    let sides = [(client.subscriptions, "subscription"), (client.mailboxes, "mailbox side")];
+/// The purpose of a client or session.
+fn uses(publishes: &[String], subscriptions: u32, mailboxes: u32) -> String {
+    let mut uses: Vec<String> = publishes.iter().map(|stream| format!("publishes {stream}")).collect();
+    let sides = [(subscriptions, "subscription"), (mailboxes, "mailbox side")];
     uses.extend(sides.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| counted(number.into(), what)));
     if uses.is_empty() { "-".to_owned() } else { uses.join(", ") }
 }
@@ -277,9 +295,10 @@ mod tests {
             waits: 12_345,
             ..ClientInfo::default()
         };
-        assert_eq!(uses(&client), "-");
+        let says = |client: &ClientInfo| CLIENT_COLUMNS[2].cell(client);
+        assert_eq!(says(&client), "-");
         (client.publishes, client.subscriptions, client.mailboxes) = (vec!["A".into(), "B".into()], 1, 2);
-        assert_eq!(uses(&client), "publishes A, publishes B, 1 subscription, 2 mailbox sides");
+        assert_eq!(says(&client), "publishes A, publishes B, 1 subscription, 2 mailbox sides");
         let text = lines(&CLIENT_COLUMNS, client);
         assert!(text.contains(" 123,456,789 ") && text.contains(" 63.90 "), "{text}");
     }

@@ -81,7 +81,7 @@ fn path(name: &str) -> String {
 }
 
 /// The node of a mailbox, and the mailbox's name there.
-fn find<'a>(link: &Link, mailbox: &'a str) -> Outcome<(Node, &'a str)> {
+pub(crate) fn find<'a>(link: &Link, mailbox: &'a str) -> Outcome<(Node, &'a str)> {
     let here = connect(link)?;
     match mailbox.split_once('/') {
         Some((node, name)) => Ok((here.named(node).map_err(failure)?, name)),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod call;
 mod check;
 mod cli;
 mod config;
@@ -21,6 +22,7 @@ mod lists;
 mod mailbox;
 mod man;
 mod out;
+mod ping;
 mod progress;
 mod publish;
 mod quantity;
@@ -84,7 +86,10 @@ fn run(command: Command) -> Outcome {
         Command::Events(arguments) => events::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Sessions(arguments) => lists::sessions(&arguments),
         Command::Clients(arguments) => lists::clients(&arguments),
+        Command::Ping(arguments) => ping::run(&arguments),
+        Command::Call(arguments) => call::run(&arguments),
         Command::Mailbox(arguments) => mailbox::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments.command),
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),

@@ -35,6 +35,8 @@ struct Report<'a> {
     bytes: u64,
     skipped: u64,
     resent_packets: u64,
+    dropped_records: u64,
+    missing_packets: u64,
     seconds: f64,
     acknowledged: bool,
 }
@@ -124,6 +126,7 @@ fn connect(arguments: &Publish, format: &Format, bar: &ProgressBar, interrupt: &
         .stream(&arguments.stream)
         .format(format)
         .linger(arguments.linger)
+        .class(arguments.class)
         .transport(arguments.daemon.transport)
         .reconnect(arguments.daemon.reconnect);
     if let Some((own, daemons)) = connecting::keys(&arguments.daemon.keys)? {
@@ -264,8 +267,8 @@ impl PublishRun<'_> {
                 Ok(()) => records += 1,
                 // Back to the loop's head, where the signal is found.
                 Err(Error::Interrupted) => continue,
-                Err(error @ (Error::TooLong { .. } | Error::Record(_))) => {
-                    let is_too_long = matches!(error, Error::TooLong { .. });
+                Err(error @ (Error::TooLong { .. } | Error::DatagramTooLong { .. } | Error::Record(_))) => {
+                    let is_too_long = !matches!(error, Error::Record(_));
                     let text = format!("record {}: {error}", records + self.skipped.count() + 1);
                     if let Some(end) = self.bad_row(RowError { text, is_row: true, is_too_long }) {
                         return end;
@@ -328,6 +331,8 @@ impl PublishRun<'_> {
             bytes: summary.bytes,
             skipped: skipped.count(),
             resent_packets: summary.resent_packets,
+            dropped_records: summary.dropped_records,
+            missing_packets: summary.missing_packets,
             seconds: started.elapsed().as_secs_f64(),
             acknowledged,
         };
@@ -370,6 +375,12 @@ fn say_summary(report: &Report<'_>, summary: &PublishSummary, time: Duration, tr
     );
     if report.skipped > 0 {
         text += &format!("; skipped {}", counted(report.skipped, "row"));
+    }
+    if report.dropped_records > 0 {
+        text += &format!("; dropped {}, as the path had no room", counted(report.dropped_records, "record"));
+    }
+    if report.missing_packets > 0 {
+        text += &format!("; {} did not arrive", counted(report.missing_packets, "packet"));
     }
     if !report.acknowledged {
         text += "; the last of them are not acknowledged";

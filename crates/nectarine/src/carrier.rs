@@ -106,10 +106,29 @@ pub(crate) trait Carrier: Send {
         None
     }
 
+    /// Units of datagrams that wait until the path has room for them.
+    fn queued_datagrams(&self) -> usize {
+        0
+    }
+
+    /// The counts of datagrams so far, over all sessions.
+    fn datagrams(&self) -> DatagramCounts {
+        DatagramCounts::default()
+    }
+
     /// The memory shared with the daemon, if there is any.
     fn attachment(&self) -> Option<&Attachment> {
         None
     }
+}
+
+/// The datagrams that did not arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DatagramCounts {
+    /// Records that were dropped before they left, as the path had no room for them.
+    pub(crate) dropped_records: u64,
+    /// Packets that the other side misses, by its last ack.
+    pub(crate) missing_packets: u64,
 }
 
 /// No carrier: none yet, or none any more.

@@ -111,6 +111,16 @@ pub enum Error {
         /// The fitting length, in bytes.
         most: usize,
     },
+    /// The record is longer than a datagram.
+    #[error(
+        "the record has {bytes} bytes, and one that is published as a datagram at most {most}: publish it as reliable"
+    )]
+    DatagramTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// The fitting length, in bytes.
+        most: usize,
+    },
     /// A message to another machine is longer than its daemon takes.
     #[error("the message has {bytes} bytes, and one that is put over packets has at most {most}: send it in parts")]
     RemoteTooLong {

@@ -110,6 +110,7 @@ mod account;
 mod carrier;
 mod client;
 mod conversions;
+mod direct;
 mod error;
 mod incoming;
 mod iteration;
@@ -119,6 +120,7 @@ mod node;
 mod outgoing;
 mod owner;
 mod packing;
+mod ping;
 mod post;
 mod publisher;
 mod records;
@@ -139,6 +141,7 @@ pub use crossdock_mailbox::client::{Attachment, Condition, MailboxError, SyncWor
 pub use crossdock_mailbox::{ConditionAddress, SyncAddress};
 pub use crossdock_transport::control::{Activity, DropCause, Implementation, Overflow, RowErrors, Unreadable};
 pub use crossdock_transport::secure::{PrivateKey, PublicKey};
+pub use direct::{Direct, DirectRecords};
 pub use error::Error;
 pub use iteration::{Batches, RecordIter, Typed};
 pub use link::awaiting::PublisherEvent;
@@ -146,10 +149,11 @@ pub use node::{
     Burst, Call, CallError, MailboxOptions, Message, Messages, Node, NodeBuilder, Procedure, Put, Reader,
     ReaderOptions, Reply, Service, ServiceCounts, Writer, WriterOptions,
 };
+pub use ping::Pinger;
 pub use post::DroppedMessages;
 pub use publisher::{PublishSummary, Publisher, PublisherBuilder};
 pub use records::{ReceivedRecord, Records, TakenRecords};
-pub use settings::Transport;
+pub use settings::{DeliveryClass, Transport};
 #[cfg(feature = "futures")]
 pub use sinks::TypedSink;
 #[cfg(feature = "futures")]

@@ -11,7 +11,7 @@ mod tests;
 
 use crate::carrier::memory::{Memory, NotAttached};
 use crate::carrier::udp::Udp;
-use crate::carrier::{Carrier, Closed};
+use crate::carrier::{Carrier, Closed, DatagramCounts};
 use crate::error::Error;
 use crate::incoming::{Answer, Arrived, Bytes, Heard, Incoming, Opened};
 use crate::outgoing::{Message, Outgoing, PacketBuffer};
@@ -219,6 +219,16 @@ impl Link {
     /// Packets sent again so far, over all sessions.
     pub(crate) fn resent(&self) -> u64 {
         self.carrier.resent()
+    }
+
+    /// Units of datagrams that wait until the path has room for them.
+    pub(crate) fn queued_datagrams(&self) -> usize {
+        self.carrier.queued_datagrams()
+    }
+
+    /// The counts of datagrams so far, over all sessions.
+    pub(crate) fn datagrams(&self) -> DatagramCounts {
+        self.carrier.datagrams()
     }
 
     /// The descriptor to poll for readability, and its number, which changes when the descriptor does; none while no
@@ -430,10 +440,12 @@ impl Link {
         if self.is_up() && self.has_room() { self.carrier.begin_packet() } else { None }
     }
 
-    /// Puts a packet of records, which was begun in the session of that number, behind all else.
-    pub(crate) fn end_packet(&mut self, packet: SuperPacket<PacketBuffer>, session: u64, stream: u32, format: u64) {
-        self.records += packet.records();
-        let unit = Outgoing::Records { packet, stream, format };
+    /// Puts a packet of records, which was begun in the session of that number, behind all else. Datagrams of a lost session are
+    /// lost.
+    pub(crate) fn end_packet(&mut self, unit: Outgoing, session: u64) {
+        if let Outgoing::Records { packet, .. } = &unit {
+            self.records += packet.records();
+        }
         if self.is_up() && session == self.sessions {
             self.enqueue(unit);
         } else {
@@ -529,6 +541,10 @@ impl Link {
         self.changed = true;
         let Header { kind, piece, .. } = arrived.header;
         let taken = match kind {
+            PacketKind::Datagram => {
+                self.inbox.push_back(Incoming::Records(arrived));
+                Ok(())
+            }
             PacketKind::Data if piece == Piece::Whole && !self.joining_data.has_begun() => {
                 self.inbox.push_back(Incoming::Records(arrived));
                 Ok(())

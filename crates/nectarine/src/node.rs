@@ -6,7 +6,7 @@ mod local;
 mod open_side;
 mod reader;
 mod remote;
-mod rpc;
+pub(crate) mod rpc;
 mod session;
 mod writer;
 

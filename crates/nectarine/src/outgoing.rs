@@ -43,6 +43,8 @@ impl DerefMut for PacketBuffer {
 pub(crate) enum Outgoing {
     /// Records of the stream number and format given, in a packet that the same carrier began.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
+    /// The same as datagrams.
+    Datagrams { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
     /// A message, which the carrier cuts into packets if one is too short for it.
     Message(Message),
 }
@@ -92,7 +94,9 @@ impl Outgoing {
     /// Its class in the order of sending.
     pub(crate) fn class(&self) -> TrafficClass {
         match self {
-            Outgoing::Records { stream, .. } => TrafficClass::Data(Origin::Stream(*stream)),
+            Outgoing::Records { stream, .. } | Outgoing::Datagrams { stream, .. } => {
+                TrafficClass::Data(Origin::Stream(*stream))
+            }
             Outgoing::Message(message) => message.class,
         }
     }
@@ -102,6 +106,7 @@ impl Outgoing {
     pub(crate) fn unsent(self) -> Option<Unsent> {
         match self {
             Outgoing::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
+            Outgoing::Datagrams { .. } => None,
             Outgoing::Message(message) => message.unsent(),
         }
     }

@@ -1,7 +1,8 @@
 //! Records of a publisher that wait for company.
 
 use crate::link::{Link, MAX_PAYLOAD_BYTES};
-use crate::outgoing::PacketBuffer;
+use crate::outgoing::{Outgoing, PacketBuffer};
+use crate::settings::DeliveryClass;
 use crossdock_transport::SuperPacket;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 pub(crate) struct Packing {
     stream: u32,
     format: u64,
+    class: DeliveryClass,
     linger_ns: u64,
     open: Option<SuperPacket<PacketBuffer>>,
     /// The session in which that was begun.
@@ -17,9 +19,9 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    pub(crate) fn new(stream: u32, format: u64, linger: Duration) -> Packing {
+    pub(crate) fn new(stream: u32, format: u64, class: DeliveryClass, linger: Duration) -> Packing {
         let linger_ns = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
-        Packing { stream, format, linger_ns, open: None, session: 0, flush_ns: u64::MAX }
+        Packing { stream, format, class, linger_ns, open: None, session: 0, flush_ns: u64::MAX }
     }
 
     /// Packs a record; `false` when there is no room before the daemon takes some of what it was sent.
@@ -52,7 +54,12 @@ impl Packing {
     pub(crate) fn flush(&mut self, link: &mut Link) {
         if let Some(packet) = self.open.take() {
             self.flush_ns = u64::MAX;
-            link.end_packet(packet, self.session, self.stream, self.format);
+            let Packing { stream, format, .. } = *self;
+            let unit = match self.class {
+                DeliveryClass::Reliable => Outgoing::Records { packet, stream, format },
+                DeliveryClass::Datagram => Outgoing::Datagrams { packet, stream, format },
+            };
+            link.end_packet(unit, self.session);
         }
     }
 

@@ -1,12 +1,13 @@
 //! Publishing a stream.
 
+use crate::carrier::DatagramCounts;
 use crate::client::{Client, Interrupter};
 use crate::conversions::{self, ConverterWanted, FormatRef};
 use crate::error::Error;
 use crate::link::MAX_PAYLOAD_BYTES;
 use crate::link::awaiting::{AwaitSubscribers, Awaiting, OnPublisherEvent, PublisherEvent};
 use crate::packing::Packing;
-use crate::settings::{Settings, Transport, setting_methods};
+use crate::settings::{DeliveryClass, Settings, Transport, setting_methods};
 use crate::shared::Inner;
 use crossdock_format::convert::Conversion;
 use crossdock_format::typed::{RecordWriter, TypedError};
@@ -40,6 +41,7 @@ pub struct PublisherBuilder {
     stream: Option<String>,
     format: Option<Result<Format, TypedError>>,
     linger: Duration,
+    class: DeliveryClass,
     await_subscribers: Option<AwaitSubscribers>,
     on_event: Option<OnEvent>,
 }
@@ -71,6 +73,13 @@ impl PublisherBuilder {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// Whether records are delivered reliably or as datagrams; [`DeliveryClass::Reliable`] unless set.
+    #[must_use]
+    pub fn class(mut self, class: DeliveryClass) -> Self {
+        self.class = class;
         self
     }
 
@@ -120,15 +129,16 @@ impl PublisherBuilder {
                 stream: STREAM,
                 name: stream.clone(),
                 format: format.describe(),
-                publication: Some(Publication { publisher, first: 0 }),
+                // Datagrams are not sent again, so none is taken twice.
+                publication: (self.class == DeliveryClass::Reliable).then_some(Publication { publisher, first: 0 }),
             };
             inner.link.open_with(announce.clone(), announce);
             inner.link.published = Some(format.clone());
-            inner.packing = Some(Packing::new(STREAM, format.id().0, self.linger));
+            inner.packing = Some(Packing::new(STREAM, format.id().0, self.class, self.linger));
             id
         };
         client.wait(None, |inner| inner.link.answer(id))?.transpose()?;
-        Ok(Publisher::new(client, stream, format))
+        Ok(Publisher::new(client, stream, format, self.class))
     }
 }
 
@@ -148,6 +158,10 @@ pub struct PublishSummary {
     pub bytes: u64,
     /// Packets that had to be sent again.
     pub resent_packets: u64,
+    /// Records that were dropped before they were sent, as the path had no room for them; only of datagrams.
+    pub dropped_records: u64,
+    /// Packets of datagrams that the daemon misses, by its last word: lost, or late.
+    pub missing_packets: u64,
 }
 
 /// Sends the records of one stream. When its session was lost, it begins another one, and sends from the first record on that
@@ -157,6 +171,7 @@ pub struct Publisher {
     client: Client,
     stream: String,
     format: Format,
+    class: DeliveryClass,
     /// Makes records of values.
     writer: RecordWriter,
     /// The longest record that the daemon takes, in bytes.
@@ -179,18 +194,20 @@ impl Publisher {
             stream: None,
             format: None,
             linger: Duration::from_millis(1),
+            class: DeliveryClass::Reliable,
             await_subscribers: None,
             on_event: None,
         }
     }
 
-    fn new(client: Client, stream: String, format: Format) -> Publisher {
+    fn new(client: Client, stream: String, format: Format, class: DeliveryClass) -> Publisher {
         let most_record_bytes = client.shared.lock().link.most_record_bytes;
         Publisher {
             client,
             stream,
             writer: RecordWriter::new(&format),
             format,
+            class,
             most_record_bytes,
             records: 0,
             bytes: 0,
@@ -214,7 +231,7 @@ impl Publisher {
 
     fn check(&self, record: &[u8]) -> Result<(), Error> {
         Record::check(&self.format, record)?;
-        fits(record, self.most_record_bytes)
+        fits(record, self.most_record_bytes, self.class)
     }
 
     /// Publishes a value as a record of the stream's format, its fields by their names; blocks as [`Publisher::publish`] does.
@@ -226,7 +243,7 @@ impl Publisher {
         self.check_open()?;
         self.wait_held()?;
         let record = self.writer.write(value)?;
-        fits(record, self.most_record_bytes)?;
+        fits(record, self.most_record_bytes, self.class)?;
         // It is the writer's, so it needs no check.
         if offer(&self.client, &[record])? == 0 {
             self.client.wait(None, |inner| inner.pack(record).then_some(()))?;
@@ -410,8 +427,10 @@ impl Publisher {
     /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> PublishSummary {
-        let resent_packets = self.client.shared.lock().link.resent();
-        PublishSummary { records: self.records, bytes: self.bytes, resent_packets }
+        let inner = self.client.shared.lock();
+        let (resent_packets, DatagramCounts { dropped_records, missing_packets }) =
+            (inner.link.resent(), inner.link.datagrams());
+        PublishSummary { records: self.records, bytes: self.bytes, resent_packets, dropped_records, missing_packets }
     }
 
     /// Makes a blocked call return, from another thread.
@@ -428,6 +447,7 @@ impl Publisher {
     pub fn finish(mut self) -> Result<PublishSummary, Error> {
         self.wait_held()?;
         if !self.finished {
+            self.client.wait(None, have_left)?;
             let id = self.request_finish();
             let answer = self.client.wait(None, |inner| inner.link.answer(id))?.transpose();
             self.finish_answered(answer.map(drop))?;
@@ -501,7 +521,7 @@ impl Publisher {
         self.check_open()?;
         check_ready(&self.held)?;
         let record = self.writer.write(value)?;
-        fits(record, self.most_record_bytes)?;
+        fits(record, self.most_record_bytes, self.class)?;
         start(&self.client, &mut self.held, record)?;
         self.records += 1;
         self.bytes += record.len() as u64;
@@ -521,6 +541,7 @@ impl Publisher {
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_held(waker))?;
+        ready!(self.client.poll(waker, have_left))?;
         let id = self.request_finish();
         let answer = ready!(self.client.poll(waker, |inner| inner.link.answer(id)))?;
         Poll::Ready(self.finish_answered(answer.map(drop)))
@@ -557,8 +578,15 @@ fn random_id() -> std::io::Result<PublisherId> {
 }
 
 /// Whether a record is no longer than the daemon takes.
-fn fits(record: &[u8], most: usize) -> Result<(), Error> {
-    if record.len() > most { Err(Error::TooLong { bytes: record.len(), most }) } else { Ok(()) }
+fn fits(record: &[u8], most: usize, class: DeliveryClass) -> Result<(), Error> {
+    let bytes = record.len();
+    match class {
+        _ if bytes > most => Err(Error::TooLong { bytes, most }),
+        DeliveryClass::Datagram if bytes > MAX_PAYLOAD_BYTES => {
+            Err(Error::DatagramTooLong { bytes, most: MAX_PAYLOAD_BYTES })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Packs records as long as there is room, and sends what is full. Returns how many were taken.
@@ -579,12 +607,19 @@ fn offer(client: &Client, records: &[&[u8]]) -> Result<usize, Error> {
     }
 }
 
+/// Whether all datagrams have left, so that the end of their stream does not overtake them; what is packed is sent.
+fn have_left(inner: &mut Inner) -> Option<()> {
+    inner.flush_packing();
+    inner.link.transmit();
+    (inner.link.queued_datagrams() == 0).then_some(())
+}
+
 /// Sends what is queued; looks for acks now and then, not for each super-packet.
 fn send(inner: &mut Inner) {
     let now_ns = inner.link.now_ns();
     inner.driven_ns = now_ns;
     inner.link.transmit();
-    if inner.link.backlog_units() > UNACKNOWLEDGED {
+    if inner.link.backlog_units() > UNACKNOWLEDGED || inner.link.queued_datagrams() > 0 {
         inner.link.receive();
         inner.link.transmit();
     }
@@ -603,8 +638,12 @@ impl Drop for Publisher {
         {
             let mut inner = self.client.shared.lock();
             inner.flush_packing();
-            inner.link.ask(Request::Terminate);
+            inner.link.transmit();
         }
+        if self.class == DeliveryClass::Datagram {
+            let _ = self.client.wait(Some(FAREWELL), have_left);
+        }
+        self.client.shared.lock().link.ask(Request::Terminate);
         let _ = self.client.wait(Some(FAREWELL), |inner| inner.link.is_settled().then_some(()));
     }
 }
@@ -677,8 +716,9 @@ mod tests {
         let mut row = RecordBuilder::new(&format);
         row.set(0, Value::Uint(7)).unwrap();
         let record = row.finish().unwrap().to_vec();
-        client.shared.lock().packing = Some(Packing::new(STREAM, format.id().0, Duration::from_secs(1)));
-        let publisher = Publisher::new(client, "N".to_owned(), format);
+        client.shared.lock().packing =
+            Some(Packing::new(STREAM, format.id().0, DeliveryClass::Reliable, Duration::from_secs(1)));
+        let publisher = Publisher::new(client, "N".to_owned(), format, DeliveryClass::Reliable);
         let receiver = Receiver::new(packet_bytes as usize, Daemon::WINDOW_PACKETS);
         (publisher, Daemon { socket, client: hello.session, receiver }, record)
     }

@@ -61,6 +61,38 @@ pub(crate) struct Keys {
     pub(crate) daemon: PublicKey,
 }
 
+/// The delivery of records on their way to the daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeliveryClass {
+    /// Each arrives once and in order; a publisher waits while the daemon takes no more.
+    #[default]
+    Reliable,
+    /// Each is sent once, and arrives once at most, in any order. A publisher never waits: what the path or the daemon has no room
+    /// for is dropped and counted. By shared memory nothing is lost, and a publisher waits as with reliable records.
+    Datagram,
+}
+
+impl std::fmt::Display for DeliveryClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            DeliveryClass::Reliable => "reliable",
+            DeliveryClass::Datagram => "datagram",
+        })
+    }
+}
+
+impl std::str::FromStr for DeliveryClass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeliveryClass, String> {
+        match text {
+            "reliable" => Ok(DeliveryClass::Reliable),
+            "datagram" => Ok(DeliveryClass::Datagram),
+            other => Err(format!("unknown class `{other}`: one of reliable, datagram")),
+        }
+    }
+}
+
 /// How a link is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -197,6 +229,14 @@ mod tests {
             assert_eq!(transport.to_string().parse(), Ok(transport));
         }
         assert!("tcp".parse::<Transport>().unwrap_err().contains("auto, shm, udp"));
+    }
+
+    #[test]
+    fn a_class_is_named_by_its_word() {
+        for class in [DeliveryClass::Reliable, DeliveryClass::Datagram] {
+            assert_eq!(class.to_string().parse(), Ok(class));
+        }
+        assert!("fast".parse::<DeliveryClass>().unwrap_err().contains("reliable, datagram"));
     }
 
     fn place(addr: &str, transport: Transport) -> Result<(Vec<String>, Option<String>), String> {

@@ -10,6 +10,7 @@ use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::HostConfig;
 use crossdock_transport::MAX_MESSAGE_BYTES;
 use crossdock_transport::control::{Overflow, Unreadable};
+use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 use crossdock_transport::secure::{AuthorizedKeys, PrivateKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -35,9 +36,13 @@ pub struct ContextConfig {
     /// publishers may still send by the credit they already have comes on top.
     #[serde(deserialize_with = "within::<_, u64, 65_536, 1_099_511_627_776>")]
     pub queue_bytes: u64,
-    /// Credit of a session: bytes that a publisher may send ahead.
+    /// Credit of a session: bytes that a publisher may send ahead, at first.
     #[serde(deserialize_with = "within::<_, u32, 16_384, 1_073_741_824>")]
     pub window_bytes: u32,
+    /// The same at most, on a path that needs more. All sessions together have at most a quarter of `buffer_bytes` more than
+    /// `window_bytes` each.
+    #[serde(deserialize_with = "within::<_, u32, 16_384, 1_073_741_824>")]
+    pub max_window_bytes: u32,
     /// The rate at which each session over the network is sent to, in bytes a second, whatever is lost: 10,000 or more; 0: what
     /// congestion control finds.
     #[serde(deserialize_with = "zero_or_rate")]
@@ -448,7 +453,8 @@ impl Default for ContextConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7440)),
             overflow: Overflow::Block,
             queue_bytes: 8 << 20,
-            window_bytes: 2 << 20,
+            window_bytes: WINDOW_BYTES,
+            max_window_bytes: MAX_WINDOW_BYTES,
             pace_bytes_per_s: 0,
             max_sessions: 1024,
             max_sessions_per_peer: 768,

@@ -87,9 +87,12 @@ pub(crate) enum DropReason {
     HandshakeUnknownKey,
     /// A handshake for which there is no place, or no time.
     HandshakeLimit,
+    /// Datagrams for which there is no room: a subscriber of their stream holds publishers back, or a request of their session
+    /// is not carried out yet.
+    DatagramRefused,
 }
 
-const NAMES: [&str; 39] = [
+const NAMES: [&str; 40] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -129,6 +132,7 @@ const NAMES: [&str; 39] = [
     "handshake_invalid",
     "handshake_unknown_key",
     "handshake_limit",
+    "packet_datagram_refused",
 ];
 
 /// The traffic of attached clients.
@@ -202,6 +206,9 @@ pub(crate) struct Counters {
     /// Packets that were sent for the first time, and again.
     pub(crate) packets_out: u64,
     pub(crate) packets_resent: u64,
+    /// Packets of datagrams that were taken, and those that are missing between them.
+    pub(crate) datagrams_in: u64,
+    pub(crate) datagrams_missing: u64,
     pub(crate) records_in: u64,
     /// Records that joined the queues of subscribers, and those of them that were dropped from the queues.
     pub(crate) records_out: u64,
@@ -250,7 +257,7 @@ mod tests {
         let mut counters = Counters::default();
         counters.drop(DropReason::PacketShort, 1);
         counters.drop(DropReason::QueryFailed, 2);
-        assert_eq!(DropReason::HandshakeLimit as usize, NAMES.len() - 1);
+        assert_eq!(DropReason::DatagramRefused as usize, NAMES.len() - 1);
         assert_eq!(counters.dropped(), [("packet_short".to_owned(), 1), ("record_query_failed".to_owned(), 2)]);
     }
 }

@@ -39,6 +39,7 @@ impl Context {
                 PacketKind::Data | PacketKind::Control | PacketKind::Message => {
                     self.take_run(run, spans, (buffer, stride), from);
                 }
+                PacketKind::Datagram => self.take_datagrams(run, spans, (buffer, stride), from),
                 PacketKind::Hello => self.take_hello(payload, from),
                 PacketKind::Ack => self.take_ack(&run.header, payload, from),
                 PacketKind::Ping => self.net.take_ping(&run.header, from),
@@ -88,6 +89,35 @@ impl Context {
         self.net.touch(key);
     }
 
+    /// Datagrams: those that have not come before go to all that read their stream, unless there is no room for them.
+    fn take_datagrams(
+        &mut self,
+        run: &Run,
+        spans: &[PayloadSpan],
+        (buffer, stride): (&Buffer, usize),
+        from: SocketAddr,
+    ) {
+        let Some((key, fresh)) = self.net.take_datagrams(run, from) else { return };
+        let (mut left, spans) = (fresh, run.spans(spans));
+        while left != 0 {
+            let first = left.trailing_zeros();
+            let count = (left >> first).trailing_ones();
+            left &= u64::MAX.checked_shl(first + count).unwrap_or(0);
+            let Some(spans) = spans.get(first as usize..(first + count) as usize) else { return };
+            let packets = spans.len() as u64;
+            let Some(publishing) = self.net.peer(key).and_then(|p| p.published(run.header.stream, run.header.format))
+            else {
+                self.net.count_drop(DropReason::Unannounced, packets);
+                continue;
+            };
+            if self.net.is_paused(key) || self.graph.is_blocked(publishing.stream as u32) {
+                self.net.count_drop(DropReason::DatagramRefused, packets);
+                continue;
+            }
+            self.deliver_records(key, Data { buffer: buffer.clone(), header: run.header, spans, stride });
+        }
+    }
+
     /// The packets that were kept ahead of a hole that is filled now, as far as there are buffers for what comes of it;
     /// the rest is asked for again.
     fn deliver_kept(&mut self, key: usize) {
@@ -124,6 +154,12 @@ impl Context {
             }
             return;
         }
+        self.deliver_records(key, Data { spans, ..data });
+    }
+
+    /// Packets of whole records become a batch, which goes to all that read their stream.
+    fn deliver_records(&mut self, key: usize, data: Data<'_>) {
+        let spans = data.spans;
         let Some((stream, format)) = self.announced(key, &data.header, spans.len() as u64) else { return };
         let mut batch = self.workspace.spares.take();
         (batch.stream, batch.format, batch.stride) = (stream as u32, format.id().0, data.stride);

@@ -5,11 +5,13 @@ use crate::context::Context;
 use crate::estimate::estimate;
 use crate::handle::ExplainError;
 use crate::info::{
-    ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, StreamInfo, SubscriptionInfo,
+    ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
 use crate::managers::request::handler_of;
 use crate::morph::Accept;
 use crate::morph::lists::Planned;
+use crate::net::packets::Link;
+use crate::net::peers::Peer;
 use crate::net::queues::Backlog;
 use crate::streams::Stream;
 use crate::subscriptions::{Subscription, narrowed_to};
@@ -61,17 +63,55 @@ impl Context {
         self.net.backlog(subscription.peer(), self.host.interface())
     }
 
+    /// Sessions over packets.
+    pub(crate) fn session_infos(&self) -> Vec<SessionInfo> {
+        self.net.peers().filter_map(|(_, peer)| Some(self.session_info(peer, peer.link()?))).collect()
+    }
+
+    fn session_info(&self, peer: &Peer, link: &Link) -> SessionInfo {
+        let (session, sender) = (&link.session, &link.session.sender);
+        let (stats, datagrams) = (sender.stats(), session.receiver.datagrams());
+        let all = stats.packets + stats.resent;
+        SessionInfo {
+            id: link.number,
+            context: self.name.clone(),
+            peer: link.addr.to_string(),
+            publishes: self.published_by(peer),
+            subscriptions: peer.subscriptions().len() as u32,
+            packet_bytes: session.packet_bytes() as u64,
+            rtt_ns: sender.rtt_ns(),
+            shortest_rtt_ns: sender.shortest_rtt_ns(),
+            window_bytes: sender.congestion_window_bytes(),
+            flight_bytes: sender.flight_bytes(),
+            backlog_bytes: sender.backlog_bytes(),
+            receive_window_bytes: session.window_bytes(),
+            packets_out: stats.packets,
+            packets_resent: stats.resent,
+            loss: if all == 0 { 0.0 } else { stats.resent as f64 / all as f64 },
+            timeouts: stats.timeouts,
+            bytes_out: stats.bytes,
+            bytes_in: link.bytes_in,
+            datagrams_in: datagrams.arrived,
+            datagrams_missing: datagrams.missing(),
+        }
+    }
+
+    /// The names of the streams that a peer publishes.
+    fn published_by(&self, peer: &Peer) -> Vec<String> {
+        let name = |stream| self.streams.get(stream).map(|stream| stream.name().to_owned());
+        let mut names: Vec<String> = peer.publishing().iter().filter_map(|p| name(p.stream)).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     pub(crate) fn client_infos(&self) -> Vec<ClientInfo> {
         self.host.interface().clients().into_iter().map(|status| self.client_info(status)).collect()
     }
 
     fn client_info(&self, status: ClientStatus) -> ClientInfo {
         let peer = self.net.of_client(status.key.number()).and_then(|key| self.net.peer(key));
-        let name = |stream| self.streams.get(stream).map(|stream| stream.name().to_owned());
-        let mut publishes: Vec<String> =
-            peer.map(|p| p.publishing().iter().filter_map(|p| name(p.stream)).collect()).unwrap_or_default();
-        publishes.sort();
-        publishes.dedup();
+        let publishes = peer.map(|peer| self.published_by(peer)).unwrap_or_default();
         ClientInfo {
             id: status.key.number(),
             context: self.name.clone(),
@@ -186,6 +226,8 @@ impl Context {
             packets_in: device.packets_received,
             packets_out: counters.packets_out,
             packets_resent: counters.packets_resent,
+            datagrams_in: counters.datagrams_in,
+            datagrams_missing: counters.datagrams_missing,
             network_bytes_in: device.bytes_received,
             network_bytes_out: device.bytes_sent,
             records_in: counters.records_in,

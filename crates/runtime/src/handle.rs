@@ -9,7 +9,7 @@ use crate::host::services::ServiceThread;
 use crate::host::tasks::TaskFactory;
 use crate::inbox::Inbox;
 use crate::info::{
-    ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, StreamInfo,
+    ClientInfo, ContextInfo, ConversionInfo, ExplainInfo, FormatInfo, MailboxInfo, PathInfo, SessionInfo, StreamInfo,
     SubscriptionInfo, sum,
 };
 use crate::managers::handle::ManagerHandle;
@@ -311,6 +311,14 @@ impl ContextHandle {
     /// [`Stopped`].
     pub fn io_contexts(&self) -> Result<Vec<ContextInfo>, Stopped> {
         self.ask_all(|context| context.context_info())
+    }
+
+    /// Sessions over packets, by I/O context and in the order of their places there.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn sessions(&self) -> Result<Vec<SessionInfo>, Stopped> {
+        self.ask_all(|context| context.session_infos()).map(|all| all.concat())
     }
 
     /// Clients that are attached by shared memory, by I/O context and in the order of their places there.

@@ -7,11 +7,20 @@
 //! needs one number. A record that is longer than a window passes in several, as its receiver joins the pieces; what it holds of
 //! them has a bound in bytes of its own ([`crate::pieces`]).
 //!
+//! A window of data grows while it is what holds the sender back, as TCP's does: where the owner consumes a whole window within two
+//! round trips, it doubles, up to a stated bound. Charges are by the size that it had at first, which both sides know.
+//!
 //! Data and control share one sequence of packets, for acknowledgements and retransmission, but not one window: as in QUIC,
 //! where flow control concerns streams and not the packets that carry control frames (RFC 9000, 4). A receiver that consumes no
 //! data withholds the credit for data only, and control is sent all the same ([`crate::order`]). The window for control has a
 //! fixed size, which bounds a receiver's memory against a peer that sends nothing but control; it is consumed as soon as the
 //! messages are carried out.
+
+/// The window of data with which a session begins, unless it is configured, in bytes.
+pub const WINDOW_BYTES: u32 = 2 << 20;
+
+/// The largest window of data, unless it is configured, in bytes: 100 MB/s over 150 ms.
+pub const MAX_WINDOW_BYTES: u32 = 16 << 20;
 
 /// Control packets that a receiver takes ahead of those carried out; none is longer than the session's packet size, so each takes
 /// one unit.
@@ -41,15 +50,49 @@ pub fn charge(bytes: usize, packet_bytes: usize, window: u32) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Window {
     size: u64,
+    /// The size at first.
+    first_size: u32,
     delivered: u64,
+    consumed: u64,
     limit: u64,
     advertised: u64,
+    /// When the last window was used up, in ns, and what was consumed by then.
+    used_up: (u64, u64),
 }
 
 impl Window {
     pub(crate) fn new(units: u32) -> Window {
         let size = u64::from(units.max(1));
-        Window { size, delivered: 0, limit: size, advertised: size }
+        Window {
+            size,
+            first_size: units.max(1),
+            delivered: 0,
+            consumed: 0,
+            limit: size,
+            advertised: size,
+            used_up: (0, 0),
+        }
+    }
+
+    /// The size by which charges are counted.
+    pub(crate) fn first_size(&self) -> u32 {
+        self.first_size
+    }
+
+    /// Doubles, to `most` units at most, if a window was used up within two round trips. By how many units it has grown.
+    pub(crate) fn grow(&mut self, now_ns: u64, rtt_ns: u64, most: u64) -> u64 {
+        let (since_ns, consumed) = self.used_up;
+        if self.consumed - consumed < self.size {
+            return 0;
+        }
+        self.used_up = (now_ns, self.consumed);
+        if now_ns.saturating_sub(since_ns) >= 2 * rtt_ns {
+            return 0;
+        }
+        let grown = (2 * self.size).min(most).saturating_sub(self.size);
+        self.size += grown;
+        self.limit = self.limit.max(self.consumed + self.size);
+        grown
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -74,7 +117,8 @@ impl Window {
     /// sender should be notified: before it runs dry, but not for every packet. No packet takes more than half a window, so a
     /// sender that waits for credit has less than that left.
     pub(crate) fn consumed_to(&mut self, units: u64) -> bool {
-        self.limit = self.limit.max(units.min(self.delivered) + self.size);
+        self.consumed = self.consumed.max(units.min(self.delivered));
+        self.limit = self.limit.max(self.consumed + self.size);
         self.limit - self.advertised >= (self.size / 4).max(1)
             && self.advertised.saturating_sub(self.delivered) <= self.size / 2
     }

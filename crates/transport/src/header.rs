@@ -22,7 +22,7 @@ use std::ops::Range;
 pub const HEADER_BYTES: usize = 32;
 
 /// The version of the wire format that this crate speaks.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,9 @@ pub enum PacketKind {
     /// number that the packet carried; it carries nothing else, so it is never longer than what it answers, and it is never
     /// answered.
     Reset = 9,
+    /// Records of one stream and format, sent once and delivered at most once, in any order; numbered in a sequence of their own
+    /// ([`crate::datagrams`]).
+    Datagram = 10,
 }
 
 impl PacketKind {
@@ -63,6 +66,7 @@ impl PacketKind {
             7 => PacketKind::Ping,
             8 => PacketKind::Message,
             9 => PacketKind::Reset,
+            10 => PacketKind::Datagram,
             _ => return None,
         })
     }
@@ -138,7 +142,7 @@ pub struct Header {
     pub payload_bytes: u16,
     /// The receiver's number for the session (zero in a hello).
     pub session: u32,
-    /// Sequence number in this direction, for data, control and message packets.
+    /// Sequence number in this direction, for data, control and message packets; for datagrams, in their own sequence.
     pub seq: u64,
     /// Format id of the records, for data packets.
     pub format: u64,
@@ -233,8 +237,8 @@ impl Header {
     /// those between the first and the last of a message are a run.
     #[inline]
     fn runs_on(&self, next: &Header, ahead: u64) -> bool {
-        self.kind == PacketKind::Data
-            && next.kind == PacketKind::Data
+        matches!(self.kind, PacketKind::Data | PacketKind::Datagram)
+            && next.kind == self.kind
             && matches!((self.piece, next.piece), (Piece::Whole, Piece::Whole) | (Piece::Middle, Piece::Middle))
             && self.session == next.session
             && self.stream == next.stream
@@ -326,6 +330,12 @@ pub fn walk(
 }
 
 impl Run {
+    /// Bytes of its packets, with headers and padding: all but the last are taken to be as long as the longest.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.packets.saturating_sub(1)) * self.longest_bytes as u64 + self.last_bytes as u64
+    }
+
     /// The spans of this run's packets.
     #[must_use]
     pub fn spans<'a>(&self, spans: &'a [PayloadSpan]) -> &'a [PayloadSpan] {

@@ -8,6 +8,7 @@
 //! - [`session`]: one peer's reliable, ordered, credit-controlled exchange in both directions, made of a
 //!   [`sender`] and a [`receiver`].
 //! - [`secure`]: envelopes around packets, sealed with keys that a handshake makes, where the network is not trusted.
+//! - [`datagrams`]: records that are sent once, in no order.
 //! - [`credit`]: the windows of data and of control.
 //! - [`order`]: what control overtakes, and what it waits for.
 //!
@@ -18,6 +19,7 @@
 mod congestion;
 pub mod control;
 pub mod credit;
+pub mod datagrams;
 pub mod handshake;
 pub mod header;
 pub mod order;
@@ -32,6 +34,7 @@ pub mod session;
 mod unit;
 
 pub use control::{ControlMessage, FormatName, Implementation, Notice, Reply, Request, Side, Unreadable};
+pub use datagrams::{DatagramReport, DatagramStats};
 pub use handshake::{Dialler, Hello, Welcome};
 pub use header::{HEADER_BYTES, Header, PacketError, PacketKind, Piece, VERSION};
 pub use order::{Follows, Origin, Traffic, TrafficClass};

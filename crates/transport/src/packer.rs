@@ -3,7 +3,7 @@
 //! A [`SuperPacket`] is built in one buffer: packet after packet at a fixed stride, room for each header left free, so
 //! that it leaves with one system call (UDP GSO) and its headers can be written anew for each transmission.
 
-use crate::header::{HEADER_BYTES, Header, PacketKind};
+use crate::header::{HEADER_BYTES, Header};
 use std::ops::{DerefMut, Range};
 
 /// The most bytes of a super-packet: the largest UDP payload over IPv4 (65,507) without an envelope ([`crate::secure`]), rounded down
@@ -121,7 +121,6 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
                 return;
             };
             let header = Header {
-                kind: PacketKind::Data,
                 payload_bytes: packed.payload_bytes,
                 records: packed.records,
                 seq: first_seq + u64::from(index),
@@ -216,6 +215,7 @@ impl<B: DerefMut<Target = [u8]>> SuperPacket<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::header::PacketKind;
     use crate::header::walk;
     use proptest::prelude::*;
 

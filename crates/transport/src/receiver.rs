@@ -1,6 +1,7 @@
 //! The receiving half of a session: order, duplicates, acknowledgements, credit ([`crate::credit`]).
 
 use crate::credit::{CONTROL_WINDOW_PACKETS, Window, charge};
+use crate::datagrams::{DatagramReport, Recent};
 use crate::header::{PacketError, PacketKind, Run};
 use crate::order::Traffic;
 use std::collections::BTreeMap;
@@ -21,10 +22,13 @@ pub const MAX_RANGES: usize = 64;
 const LOWEST_RANGES: usize = 16;
 
 /// Bytes of an ack's payload at most.
-pub const MAX_ACK_BYTES: usize = FIXED_ACK_BYTES + MAX_RANGES * 8;
+pub const MAX_ACK_BYTES: usize = FIXED_ACK_BYTES + MAX_RANGES * 8 + DATAGRAM_BYTES;
 
 /// Bytes of it before the ranges.
 const FIXED_ACK_BYTES: usize = 32;
+
+/// Bytes of it behind the ranges, where datagrams have arrived.
+const DATAGRAM_BYTES: usize = 16;
 
 /// The arrivals, and the limit of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct Ack {
     pub control_limit: u64,
     /// How long ago the highest packet that has arrived came, in µs.
     pub delay_us: u32,
+    /// The datagrams that have arrived.
+    pub datagrams: DatagramReport,
     ranges: [Range<u64>; MAX_RANGES],
     count: usize,
 }
@@ -45,7 +51,8 @@ impl Ack {
     /// A purely cumulative ack, without new credit for control.
     #[must_use]
     pub fn new(next_seq: u64, data_limit: u64) -> Ack {
-        Ack { next_seq, data_limit, control_limit: 0, delay_us: 0, ranges: [const { 0..0 }; MAX_RANGES], count: 0 }
+        let (ranges, datagrams) = ([const { 0..0 }; MAX_RANGES], DatagramReport::default());
+        Ack { next_seq, data_limit, control_limit: 0, delay_us: 0, datagrams, ranges, count: 0 }
     }
 
     /// The same with ranges that have arrived beyond the first hole, ascending; what is more than [`MAX_RANGES`] is left out.
@@ -86,13 +93,20 @@ impl Ack {
             out[4..].copy_from_slice(&arrived.to_le_bytes());
             end = range.end;
         }
-        FIXED_ACK_BYTES + self.count * 8
+        let len = FIXED_ACK_BYTES + self.count * 8;
+        if self.datagrams.end == 0 {
+            return len;
+        }
+        out[len..len + 8].copy_from_slice(&self.datagrams.end.to_le_bytes());
+        out[len + 8..len + DATAGRAM_BYTES].copy_from_slice(&self.datagrams.arrived.to_le_bytes());
+        len + DATAGRAM_BYTES
     }
 
     /// Reads an ack's payload.
     ///
     /// # Errors
-    /// [`PacketError::Payload`] when it is short, has too many ranges, or its ranges are empty or out of order.
+    /// [`PacketError::Payload`] when it is short, has too many ranges, its ranges are empty or out of order, or more datagrams have
+    /// arrived than there are.
     pub fn decode(payload: &[u8]) -> Result<Ack, PacketError> {
         let bad = PacketError::Payload(PacketKind::Ack);
         let word = |at: usize| -> Result<u64, PacketError> {
@@ -117,6 +131,13 @@ impl Ack {
             }
             floor = end;
             ack.ranges[i] = start..end;
+        }
+        let end = FIXED_ACK_BYTES + ack.count * 8;
+        if payload.len() > end {
+            ack.datagrams = DatagramReport { end: word(end)?, arrived: word(end + 8)? };
+            if ack.datagrams.arrived > ack.datagrams.end || ack.datagrams.end == 0 {
+                return Err(bad);
+            }
         }
         Ok(ack)
     }
@@ -204,6 +225,9 @@ pub struct Receiver<R> {
     /// Behind the highest packet that has arrived, and when that one came.
     highest_seq: u64,
     highest_ns: u64,
+    datagrams: Recent,
+    /// Datagrams that have come since the last ack.
+    unacked_datagrams: u64,
 }
 
 impl<R> Receiver<R> {
@@ -224,6 +248,8 @@ impl<R> Receiver<R> {
             ack_now: false,
             highest_seq: 0,
             highest_ns: 0,
+            datagrams: Recent::default(),
+            unacked_datagrams: 0,
         }
     }
 
@@ -293,7 +319,7 @@ impl<R> Receiver<R> {
             return Arrival::Duplicate;
         }
         // The packets missing before it may be of either kind, and each packet of it takes a unit at least.
-        let (window, packet_bytes) = (self.window(traffic).size() as u32, self.packet_bytes);
+        let (window, packet_bytes) = (self.window(traffic).first_size(), self.packet_bytes);
         let charge = |bytes| charge(bytes, packet_bytes, window);
         let charge = Charge { each: charge(longest_bytes), last: charge(last_bytes) };
         let new = end - first_seq.max(self.next_seq);
@@ -409,6 +435,36 @@ impl<R> Receiver<R> {
         self.ack_now |= self.control.consumed_to(u64::MAX);
     }
 
+    /// Takes datagrams of consecutive numbers, at most 64: bit i of the result says whether packet i is to be delivered; the others
+    /// were before. They are reported with an ack, soon or with many others.
+    pub fn take_datagrams(&mut self, first: u64, packets: u32, now_ns: u64) -> u64 {
+        let fresh = self.datagrams.arrive(first, packets);
+        self.unacked_datagrams += u64::from(packets);
+        self.ack_now |= self.unacked_datagrams >= ACK_UNITS;
+        self.ack_due_ns.get_or_insert(now_ns.saturating_add(MAX_ACK_DELAY_NS));
+        fresh
+    }
+
+    /// The datagrams that have arrived.
+    #[must_use]
+    pub fn datagrams(&self) -> DatagramReport {
+        self.datagrams.report()
+    }
+
+    /// Doubles the window of data, to `most` units at most, if it was used up within two round trips of `rtt_ns`. By how many units
+    /// it has grown; the sender is notified at once.
+    pub fn grow_window(&mut self, now_ns: u64, rtt_ns: u64, most: u64) -> u64 {
+        let grown = self.data.grow(now_ns, rtt_ns, most);
+        self.ack_now |= grown > 0;
+        grown
+    }
+
+    /// The window of data in units.
+    #[must_use]
+    pub fn window_units(&self) -> u64 {
+        self.data.size()
+    }
+
     /// Units of data delivered so far.
     #[must_use]
     pub fn data_delivered(&self) -> u64 {
@@ -447,6 +503,7 @@ impl<R> Receiver<R> {
         self.ack_now = false;
         self.ack_due_ns = None;
         self.acked_units = self.delivered();
+        self.unacked_datagrams = 0;
         let mut ack = Ack::new(self.next_seq, self.data.advertise());
         ack.control_limit = self.control.advertise();
         ack = ack.with_ranges(self.ranges.iter().map(|(&s, &e)| s..e));
@@ -456,7 +513,7 @@ impl<R> Receiver<R> {
                 *range = start..end;
             }
         }
-        Some(Ack { delay_us, ..ack })
+        Some(Ack { delay_us, datagrams: self.datagrams.report(), ..ack })
     }
 
     /// When [`Receiver::poll_ack`] has something next, in ns: zero for at once.
@@ -562,8 +619,8 @@ mod tests {
         assert_eq!(ack.ranges()[LOWEST_RANGES], 305..306);
         assert_eq!(ack.ranges()[MAX_RANGES - 1], 399..400);
         let mut bytes = [0; MAX_ACK_BYTES];
-        assert_eq!(ack.encode(&mut bytes), MAX_ACK_BYTES);
-        assert_eq!(Ack::decode(&bytes), Ok(ack));
+        assert_eq!(ack.encode(&mut bytes), FIXED_ACK_BYTES + 8 * MAX_RANGES);
+        assert_eq!(Ack::decode(&bytes[..FIXED_ACK_BYTES + 8 * MAX_RANGES]), Ok(ack));
     }
 
     #[test]
@@ -678,11 +735,13 @@ mod tests {
             limits: (u64, u64),
             delay: u32,
             gaps in proptest::collection::vec((1u64..50, 1u64..50), 0..=MAX_RANGES),
+            (arrived, missing) in (0u64..1 << 60, 0u64..1 << 60),
         ) {
             let (limit, control_limit) = limits;
             let mut at = next;
             let ranges: Vec<Range<u64>> = gaps.iter().map(|(gap, len)| { at += gap; let r = at..at + len; at += len; r }).collect();
-            let ack = Ack { delay_us: delay, control_limit, ..Ack::new(next, limit).with_ranges(ranges) };
+            let datagrams = DatagramReport { end: arrived + missing, arrived };
+            let ack = Ack { delay_us: delay, control_limit, datagrams, ..Ack::new(next, limit).with_ranges(ranges) };
             let mut bytes = [0; MAX_ACK_BYTES];
             let len = ack.encode(&mut bytes);
             prop_assert_eq!(Ack::decode(&bytes[..len]), Ok(ack));

@@ -10,8 +10,11 @@
 //! which holds for what was sent again as well; more of both on paths that mix packets up). A sender that hears nothing for the probe
 //! time-out sends two packets again, whatever the congestion window says, so that an ack shows what else is lost (RFC 9002, 6.2).
 
+mod datagrams;
+
 use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
+use crate::datagrams::Outbox;
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
@@ -63,6 +66,8 @@ pub struct SenderStats {
     pub resent: u64,
     /// Probe time-outs.
     pub timeouts: u64,
+    /// Bytes of all packets sent, also again, and of datagrams.
+    pub bytes: u64,
 }
 
 /// The result of an ack.
@@ -119,6 +124,7 @@ pub struct Sender<P> {
     timer_ns: u64,
     /// The latest time that a call passed in.
     now_ns: u64,
+    datagrams: Outbox<P>,
     stats: SenderStats,
 }
 
@@ -154,6 +160,7 @@ impl<P> Sender<P> {
             probes: 0,
             timer_ns: 0,
             now_ns: 0,
+            datagrams: Outbox::new(),
             stats: SenderStats::default(),
         }
     }
@@ -247,6 +254,24 @@ impl<P> Sender<P> {
         self.rtt.smoothed_ns()
     }
 
+    /// The shortest round-trip time of the last while in ns, zero before it is known.
+    #[must_use]
+    pub fn shortest_rtt_ns(&self) -> u64 {
+        self.rtt.minimum_ns()
+    }
+
+    /// Bytes that may be on the way at once, as congestion control has it; none where a rate is stated.
+    #[must_use]
+    pub fn congestion_window_bytes(&self) -> Option<u64> {
+        self.congestion.window_bytes()
+    }
+
+    /// Bytes on the way: sent, and neither acknowledged nor given up.
+    #[must_use]
+    pub fn flight_bytes(&self) -> u64 {
+        self.flight_bytes + self.datagrams.flight_bytes()
+    }
+
     /// The next transmission to make, if one is due and allowed. Call [`Sender::transmitted`] once it was made; polled
     /// again without that, the same comes again.
     pub fn poll(&mut self) -> Option<Transmit<'_, P>> {
@@ -320,7 +345,7 @@ impl<P> Sender<P> {
     }
 
     fn moment(&self) -> Moment {
-        let (now_ns, flight_bytes) = (self.now_ns, self.flight_bytes);
+        let (now_ns, flight_bytes) = (self.now_ns, self.flight_bytes + self.datagrams.flight_bytes());
         let (rtt_ns, shortest_rtt_ns) = (self.rtt.smoothed_ns(), self.rtt.minimum_ns());
         Moment { now_ns, rtt_ns, shortest_rtt_ns, flight_bytes }
     }
@@ -340,6 +365,7 @@ impl<P> Sender<P> {
         self.next_tx += count;
         let bytes = count * unit.packet_bytes;
         self.flight_bytes += bytes;
+        self.stats.bytes += bytes;
         if packets.start < unit.sent {
             let again = mask(packets.end) & !mask(packets.start);
             unit.lost &= !again;
@@ -371,6 +397,7 @@ impl<P> Sender<P> {
         if top > self.next_seq || ack.ranges().iter().any(|r| r.end > self.next_seq) {
             return Err(AckError { acked: top, sent: self.next_seq });
         }
+        self.check_datagrams(ack)?;
         self.polled = None;
         self.now_ns = self.now_ns.max(now_ns);
         self.data.extend(ack.data_limit);
@@ -387,7 +414,7 @@ impl<P> Sender<P> {
             self.note_not_taken();
         }
         if let Some(measured_ns) = outcome.sample_ns {
-            self.rtt.sample(measured_ns, ack.delay_ns());
+            self.rtt.sample(measured_ns, ack.delay_ns(), self.now_ns);
         } else if let Some(least_ns) = outcome.least_ns {
             self.rtt.at_least(least_ns, ack.delay_ns());
         }
@@ -402,12 +429,16 @@ impl<P> Sender<P> {
         if outcome.in_time || outcome.sample_ns.is_some() {
             self.backoff = 0;
         }
+        let datagram_bytes = self.note_datagrams(ack);
         if outcome.any {
             self.timer_ns = now_ns;
             self.probes = 0;
+        }
+        if outcome.any || datagram_bytes > 0 {
             let sample_ns = outcome.sample_ns.map(|_| self.rtt.latest_ns());
             let (newest_tx, next_tx) = (self.newest_tx, self.next_tx);
-            self.congestion.acked(Acked { bytes: outcome.bytes, newest_tx, next_tx, sample_ns }, self.moment());
+            let bytes = outcome.bytes + datagram_bytes;
+            self.congestion.acked(Acked { bytes, newest_tx, next_tx, sample_ns }, self.moment());
         }
         if self.detect_loss() && was_silent {
             self.congestion.collapsed(self.next_tx);
@@ -530,7 +561,8 @@ impl<P> Sender<P> {
     /// When [`Sender::on_timer`] should be called, in ns, if something is in flight or held back by the pace of the path.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.timeout_ns().into_iter().chain(self.loss_ns).chain(self.congestion.held_until_ns()).min()
+        let timers = self.timeout_ns().into_iter().chain(self.loss_ns).chain(self.congestion.held_until_ns());
+        timers.chain(self.datagrams_due_ns()).min()
     }
 
     fn timeout_ns(&self) -> Option<u64> {
@@ -543,6 +575,7 @@ impl<P> Sender<P> {
         if self.congestion.held_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
             self.congestion.clear_hold();
         }
+        self.expire_datagrams();
         if self.loss_ns.is_some_and(|at| at <= now_ns) {
             self.polled = None;
             self.detect_loss();

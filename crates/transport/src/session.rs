@@ -11,8 +11,10 @@ const STARVED_NS: u64 = 100_000_000;
 /// The limits of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of data that this side takes ahead of what it has consumed.
+    /// Bytes of data that this side takes ahead of what it has consumed, at first.
     pub window_bytes: u32,
+    /// The same at most, on a path that needs more.
+    pub max_window_bytes: u32,
     /// A peer that was silent for so long is asked whether it is there, in ns.
     pub ask_after_ns: u64,
     /// A peer that was silent for so long, though asked, is gone. In ns.
@@ -23,10 +25,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits with which a silent peer is asked after a third of its time-out, and with congestion control.
+    /// Limits with which a silent peer is asked after a third of its time-out, with congestion control and a window of one size.
     #[must_use]
     pub const fn new(window_bytes: u32, idle_timeout_ns: u64) -> Limits {
-        Limits { window_bytes, ask_after_ns: idle_timeout_ns / 3, idle_timeout_ns, pace_bytes_per_s: 0 }
+        let (max_window_bytes, ask_after_ns) = (window_bytes, idle_timeout_ns / 3);
+        Limits { window_bytes, max_window_bytes, ask_after_ns, idle_timeout_ns, pace_bytes_per_s: 0 }
     }
 }
 
@@ -120,6 +123,28 @@ impl<P, R> Session<P, R> {
         self.asked_ns = now_ns;
     }
 
+    /// Lets the window of data grow if the peer is held back by it: to twice its size, by `spare_bytes` at most. By how many bytes it
+    /// has grown. To be called whenever data was consumed.
+    pub fn grow_window(&mut self, now_ns: u64, spare_bytes: u64) -> u64 {
+        let unit = self.packet_bytes.max(1) as u64;
+        let most = u64::from(units(self.limits.max_window_bytes, self.packet_bytes as u32));
+        let spare = self.receiver.window_units() + spare_bytes / unit;
+        self.receiver.grow_window(now_ns, self.sender.rtt_ns(), most.min(spare)) * unit
+    }
+
+    /// The window of data in bytes.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        self.receiver.window_units() * self.packet_bytes as u64
+    }
+
+    /// By how many bytes the window of data has grown so far.
+    #[must_use]
+    pub fn grown_bytes(&self) -> u64 {
+        let first = u64::from(units(self.limits.window_bytes, self.packet_bytes as u32));
+        self.receiver.window_units().saturating_sub(first) * self.packet_bytes as u64
+    }
+
     /// Takes an ack packet's payload; acknowledged units go to `release`.
     ///
     /// # Errors
@@ -197,6 +222,46 @@ mod tests {
         session.heard(2_999_999_999);
         assert!(session.on_timer(3_000_000_000));
         assert!(!session.on_timer(5_999_999_999));
+    }
+
+    #[test]
+    fn a_window_grows_while_it_is_used_up_within_two_round_trips_and_no_further_than_it_may() {
+        const RTT_NS: u64 = 50_000_000;
+        let limits = Limits { max_window_bytes: 100 * 1472, ..LIMITS };
+        let mut session: Session<(), ()> = Session::new(7, 1472, 16 * 1472, limits, 0);
+        session.sender.enqueue((), 1, 100, TrafficClass::Data(Origin::Stream(1)), false);
+        session.sender.poll().unwrap();
+        session.sender.transmitted(0);
+        let mut payload = [0; MAX_ACK_BYTES];
+        let len = Ack::new(1, 16).encode(&mut payload);
+        session.on_ack(&payload[..len], RTT_NS, |()| {}).unwrap();
+        let mut seq = 0;
+        let mut window = |now_ns: u64, spare_bytes: u64| {
+            let window = session.receiver.credit();
+            let run = crate::receiver::Arriving {
+                traffic: crate::order::Traffic::Data,
+                first_seq: seq,
+                packets: window as u32,
+                longest_bytes: 1000,
+                last_bytes: 1000,
+            };
+            seq += window;
+            session.receiver.arrive(run, (), now_ns, |(), _| {});
+            assert_eq!(session.grow_window(now_ns, spare_bytes), 0, "nothing is consumed");
+            session.receiver.consumed_to(u64::MAX);
+            let grown = session.grow_window(now_ns, spare_bytes) / 1472;
+            let limit = session.receiver.poll_ack(now_ns).unwrap().data_limit;
+            assert_eq!(limit, session.receiver.data_delivered() + session.receiver.window_units());
+            (grown, session.receiver.window_units(), session.grown_bytes() / 1472)
+        };
+        // The first one was open for long.
+        assert_eq!(window(3 * RTT_NS, u64::MAX), (0, 16, 0));
+        assert_eq!(window(4 * RTT_NS, u64::MAX), (16, 32, 16));
+        assert_eq!(window(6 * RTT_NS, u64::MAX), (0, 32, 16));
+        assert_eq!(window(7 * RTT_NS, 8 * 1472), (8, 40, 24));
+        assert_eq!(window(8 * RTT_NS, u64::MAX), (40, 80, 64));
+        assert_eq!(window(9 * RTT_NS, u64::MAX), (20, 100, 84));
+        assert_eq!(window(10 * RTT_NS, u64::MAX), (0, 100, 84));
     }
 
     #[test]

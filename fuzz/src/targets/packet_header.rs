@@ -61,6 +61,6 @@ fn decode(kind: PacketKind, payload: &[u8]) {
             assert_eq!(again.again, close.again);
             assert!(close.reason.starts_with(&again.reason), "a long reason is cut");
         }
-        PacketKind::Data | PacketKind::Ping | PacketKind::Message | PacketKind::Reset => {}
+        PacketKind::Data | PacketKind::Datagram | PacketKind::Ping | PacketKind::Message | PacketKind::Reset => {}
     }
 }

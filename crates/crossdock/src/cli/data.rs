@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use crossdock_format::csv::CsvOptions;
 use crossdock_format::encoding::{Encoding, EncodingOptions, Framing, Loss, SchemaNotation};
-use crossdock_nectarine::Transport;
+use crossdock_nectarine::{DeliveryClass, Transport};
 use crossdock_runtime::{Overflow, Unreadable};
 
 use super::{Control, Keys};
@@ -62,6 +62,11 @@ pub(crate) struct Publish {
     /// Longest time that a record waits for other records to share its packet
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = parse_duration)]
     pub(crate) linger: Duration,
+    /// Delivery of records that go in packets: each once, in order, and waiting while the daemon takes no more (reliable), or
+    /// each sent once, without waiting, and dropped where there is no room (datagram)
+    #[arg(long, value_name = "CLASS", default_value = "reliable",
+        value_parser = PossibleValuesParser::new(["reliable", "datagram"]).try_map(|word| word.parse::<DeliveryClass>()))]
+    pub(crate) class: DeliveryClass,
     /// With --reconnect: after the connection was lost, send no records before the stream has as many subscribers again as
     /// before, or DURATION has passed; with --min-subscribers also at the start
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]

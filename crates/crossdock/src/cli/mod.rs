@@ -1,6 +1,7 @@
 //! The command line: every command, flag and default, with examples of each command. Other modules run the commands.
 
 mod bench;
+mod calls;
 mod data;
 mod formats;
 mod handlers;
@@ -16,6 +17,7 @@ use clap_complete::Shell;
 use crossdock_mailbox::attach::AttachAddr;
 
 pub(crate) use self::bench::{Bench, BenchCommand, BenchMailbox};
+pub(crate) use self::calls::{Call, Ping};
 pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
@@ -329,6 +331,17 @@ Examples:
 Keys: Tab or arrows change the list and the row, s sorts, p pauses, ? explains, q quits.")]
     Top(Top),
 
+    /// Lists the sessions over packets: round-trip time, window, loss and bytes of each
+    #[command(after_help = "\
+Examples:
+  crossdock sessions
+  crossdock sessions --json | jq '[.peer, .rtt_ns, .loss]'
+
+`rtt` is the smoothed round-trip time, `window` the bytes that may be on the way to the peer
+at once, `loss` the share of the sent packets that were sent again. Clients that are attached
+through shared memory have no session over packets: `crossdock clients` lists them.")]
+    Sessions(List),
+
     /// Lists the processes that are attached to the daemon through shared memory
     #[command(after_help = "\
 Examples:
@@ -338,6 +351,27 @@ Examples:
 `put` and `got` count messages, `held` the bytes of buffers that the process holds;
 `waits` counts how often the process had to wait for a buffer.")]
     Clients(List),
+
+    /// Measures round trips to the daemon over packets
+    #[command(after_help = "\
+Examples:
+  crossdock ping
+  crossdock ping --count 100 --interval 10ms
+  crossdock ping --address 192.0.2.1:7440 --json
+
+Each round trip is a packet to the daemon and its answer, in a session that does nothing
+else. The command ends with 1 if no answer came at all.")]
+    Ping(Ping),
+
+    /// Calls a procedure that a program offers on a node, and prints the result
+    #[command(after_help = "\
+Examples:
+  crossdock call reverse desserts
+  cat photo.jpg | crossdock call east/resize --deadline 30s > small.jpg
+
+A program offers a procedure with `Node::serve` of the library. A call is carried out once
+at most; if its deadline passes, it may or may not have been carried out.")]
+    Call(Call),
 
     /// Creates and removes mailboxes, puts messages into them and gets messages out of them
     #[command(after_help = "\

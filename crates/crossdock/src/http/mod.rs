@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use crossdock_nectarine::Implementation;
 use crossdock_runtime::info::{
     ClientInfo, ContextInfo, ControlInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema, HandlerContextInfo,
-    HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, StreamInfo, SubscriptionInfo,
+    HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
 use crossdock_runtime::{FormatName, HandlerSpec};
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,13 @@ pub(crate) struct Subscriptions {
 pub(crate) struct Formats {
     /// The list.
     pub(crate) formats: Vec<FormatInfo>,
+}
+
+/// All sessions over packets.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Sessions {
+    /// The list.
+    pub(crate) sessions: Vec<SessionInfo>,
 }
 
 /// All clients.

@@ -158,7 +158,7 @@ fn a_daemon_that_is_not_there_is_named() {
     let start = "crossdock serve";
     place.run(["publish", "A", "flights.csv"]).with_code(1).saying(&["no daemon at 127.0.0.1:", start]);
     place.run(["subscribe", "SELECT * FROM A"]).with_code(1).saying(&["no daemon at 127.0.0.1:", start]);
-    for list in ["streams", "subscriptions", "formats", "contexts", "clients", "mailboxes"] {
+    for list in ["streams", "subscriptions", "formats", "contexts", "sessions", "clients", "mailboxes"] {
         place.run([list]).with_code(1).saying(&["no daemon is running at ", "crossdock.sock", start]);
     }
     place.run(["explain", "SELECT * FROM A"]).with_code(1).saying(&["no daemon is running at ", start]);

@@ -9,7 +9,7 @@ fn every_command_that_prints_a_list_or_a_report_prints_json() {
     place.write("next.schema", "carrier string\n");
     place.run(["publish", "A", "flights.csv", "--schema", "a.schema"]).with_code(0);
     let sql = "SELECT * FROM A";
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 20] = [
         &["streams"],
         &["subscriptions"],
         &["formats"],
@@ -21,6 +21,7 @@ fn every_command_that_prints_a_list_or_a_report_prints_json() {
         &["conversions", "add", "A", "v1", "next.schema"],
         &["conversions", "remove", "A", "v1", "next.schema"],
         &["contexts"],
+        &["sessions"],
         &["clients"],
         &["mailboxes"],
         &["paths"],

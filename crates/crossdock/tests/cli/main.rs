@@ -8,6 +8,7 @@
 mod attached;
 mod bad_input;
 mod binary;
+mod calls;
 mod check;
 mod demo;
 mod encodings;

@@ -112,6 +112,11 @@ impl Daemon for Remote {
                     receiver.consumed_to(u64::MAX);
                     receiver.control_consumed();
                 }
+                PacketKind::Datagram => {
+                    if self.session.receiver.take_datagrams(header.seq, 1, now_ns) == 1 {
+                        taken.push((header, payload));
+                    }
+                }
                 PacketKind::Ack => self.session.on_ack(&payload, now_ns, drop).unwrap(),
                 PacketKind::Ping => self.session.receiver.ack_soon(),
                 PacketKind::Close => self.is_left = true,

@@ -1,15 +1,16 @@
 //! The carrier by packets: a UDP socket towards the daemon, and the session over it. The socket stays from one session to the
 //! next: so the daemon knows that its client has begun a new one, and ends the old.
 
-use super::Carrier;
 use super::lent::LentPool;
 use super::secure::SecureDevice;
+use super::{Carrier, DatagramCounts};
 use crate::error::Error;
 use crate::incoming::{Arrived, Bytes, Heard};
 use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
 use crate::settings::{Keys, Transport};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::Buffer;
+use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::pieces::Head;
@@ -22,9 +23,6 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Credit that a client gives: bytes of data that the daemon may send ahead of the application, if the socket's receive buffer
-/// holds as many.
-const WINDOW_BYTES: u32 = 2 << 20;
 /// The smallest window: of eight packets over loopback.
 const LEAST_WINDOW_BYTES: u32 = 64 << 10;
 /// A daemon that was silent for so long is asked whether it is there: one that was started again in the meantime does not know the
@@ -32,9 +30,11 @@ const LEAST_WINDOW_BYTES: u32 = 64 << 10;
 const ASK_AFTER_NS: u64 = 400_000_000;
 /// A daemon that was silent for so long, though asked, is gone.
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
-/// Bytes that may wait to be sent and acknowledged before no more records are packed: not more than twice what the daemon's
-/// credit lets go.
-const BACKLOG_BYTES: u64 = 4 << 20;
+/// Bytes that may wait to be sent before no more records are packed; what is on the way is bounded by the daemon's credit.
+const QUEUE_BYTES: u64 = 2 << 20;
+/// Units that wait or are on the way before no more records are packed: each takes a buffer, however short it is, and the small ones
+/// are about as many.
+const MOST_UNITS: usize = 2048;
 /// Frames taken from the socket in one go.
 const FRAMES: usize = 8;
 /// Large buffers: for what the daemon may send ahead over a path of 8 KiB packets, and some being filled or in flight.
@@ -42,11 +42,17 @@ const FRAMES: usize = 8;
 /// what is used is ever touched.
 const LARGE_BUFFERS: usize = 320;
 /// The classes of a pool: bytes of a buffer, and buffers. A window has more packets where they are shorter, and what arrives in a
-/// short one is copied to a buffer of its length: those of 2 KiB are as many as a window has packets of an Ethernet path.
-const CLASSES: [(usize, usize); 5] =
-    [(512, 256), (2 << 10, WINDOW_BYTES as usize / 1400), (8 << 10, 512), (16 << 10, 64), (64 << 10, LARGE_BUFFERS)];
+/// short one is copied to a buffer of its length: those of 2 KiB are as many as the largest window has packets of an Ethernet path.
+const CLASSES: [(usize, usize); 5] = [
+    (512, 256),
+    (2 << 10, MAX_WINDOW_BYTES as usize / 1400),
+    (8 << 10, 512),
+    (16 << 10, 64),
+    (64 << 10, LARGE_BUFFERS),
+];
 const _: () =
     assert!(LARGE_BUFFERS >= WINDOW_BYTES as usize / (8 << 10) + SPARE_BUFFERS + 8, "8 are posted for what arrives");
+const _: () = assert!(LARGE_BUFFERS >= MAX_WINDOW_BYTES as usize / (64 << 10) + SPARE_BUFFERS + 8, "in super-packets");
 /// Large buffers that what goes out leaves to what comes in: an ack that finds no buffer is lost, and only acks free what went out.
 const SPARE_BUFFERS: usize = 32;
 
@@ -54,6 +60,8 @@ const SPARE_BUFFERS: usize = 32;
 enum Talk {
     /// Nothing is said.
     Silent,
+    /// A peer without a daemon is waited for.
+    Listening,
     /// Hellos go out.
     Dialling(Box<Dialler>),
     /// The session stands.
@@ -64,6 +72,8 @@ enum Talk {
 enum Unit {
     /// Records of a stream number and format.
     Records { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
+    /// The same as datagrams.
+    Datagrams { packet: SuperPacket<PacketBuffer>, stream: u32, format: u64 },
     /// Packets of a message, from packet `from` on.
     Message { message: Message, cut: Cut, from: u32 },
 }
@@ -73,6 +83,7 @@ impl Unit {
     fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
         match self {
             Unit::Records { packet, stream, format } => Some(unsent_records(&packet, stream, format)),
+            Unit::Datagrams { .. } => None,
             Unit::Message { message, .. } => {
                 let is_known = last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &message.bytes));
                 let unsent = if is_known { None } else { message.unsent() };
@@ -90,9 +101,17 @@ pub(crate) struct Udp {
     window_bytes: u32,
     uses_mailboxes: bool,
     talk: Talk,
+    /// The greeting of a peer without a daemon, whose session stands here.
+    greeted: Option<Hello>,
     /// This side's number for the session.
     number: u32,
+    /// Acks that have come.
+    acks: u64,
     resent_before: u64,
+    /// Of the sessions before, and what is dropped in this one.
+    datagrams_before: DatagramCounts,
+    /// Frames taken in one go.
+    frames_at_once: usize,
     frames: Vec<Frame>,
     spans: Vec<PayloadSpan>,
     runs: Vec<Run>,
@@ -107,27 +126,77 @@ impl Udp {
     /// # Errors
     /// The system refuses the socket or memory.
     pub(crate) fn open(peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>, now_ns: u64) -> Result<Udp, Error> {
-        let device =
-            UdpDevice::connect(peer, UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() });
-        let device = device.map_err(Error::system("cannot open a UDP socket"))?;
+        let device = UdpDevice::connect(peer, options()).map_err(Error::system("cannot open a UDP socket"))?;
+        let mut udp = Udp::over(device, peer, uses_mailboxes, keys)?;
+        udp.dial(now_ns);
+        Ok(udp)
+    }
+
+    /// Opens a socket at an address for one session, with the first program that dials it.
+    ///
+    /// # Errors
+    /// The system refuses the socket or memory.
+    pub(crate) fn listen(addr: SocketAddr) -> Result<Udp, Error> {
+        let device = UdpDevice::bind(addr, options()).map_err(Error::system("cannot open a UDP socket"))?;
+        let mut udp = Udp::over(device, addr, false, None)?;
+        udp.number = fastrand::u32(1..);
+        udp.talk = Talk::Listening;
+        Ok(udp)
+    }
+
+    /// The same for an owner that polls: to look whether another frame is there would cost as much as the next turn's look.
+    pub(crate) fn polled(mut self) -> Udp {
+        self.frames_at_once = 1;
+        self
+    }
+
+    /// Where the socket is bound.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.device.local_addr()
+    }
+
+    /// The other side of the session, or of the one that is wanted.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn over(device: UdpDevice, peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>) -> Result<Udp, Error> {
         // The kernel charges a packet up to twice its length.
         let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
         let window_bytes = WINDOW_BYTES.min(holds).max(LEAST_WINDOW_BYTES);
-        let mut udp = Udp {
+        Ok(Udp {
             device: SecureDevice::new(device, peer, keys, uses_mailboxes),
             peer,
             window_bytes,
             uses_mailboxes,
             talk: Talk::Silent,
+            greeted: None,
             number: 0,
+            acks: 0,
             resent_before: 0,
+            datagrams_before: DatagramCounts::default(),
+            frames_at_once: FRAMES,
             frames: Vec::new(),
             spans: Vec::new(),
             runs: Vec::new(),
             pool: LentPool::new(&CLASSES).map_err(Error::system("cannot allocate buffers"))?,
-        };
-        udp.dial(now_ns);
-        Ok(udp)
+        })
+    }
+
+    /// Acks that have come, over all sessions.
+    pub(crate) fn acks(&self) -> u64 {
+        self.acks
+    }
+
+    /// Asks for an ack at once.
+    ///
+    /// # Errors
+    /// The network's.
+    pub(crate) fn ping(&mut self) -> io::Result<()> {
+        let Some(session) = self.session() else { return Ok(()) };
+        let packet = Header::new(PacketKind::Ping, session.peer_session()).to_bytes();
+        // A full device loses it.
+        self.device.send(self.peer, &[IoSlice::new(&packet)], packet.len()).map(drop)
     }
 
     fn dial(&mut self, now_ns: u64) {
@@ -145,14 +214,14 @@ impl Udp {
     fn session(&self) -> Option<&Session<Unit, Arrived>> {
         match &self.talk {
             Talk::Up(session) => Some(session),
-            Talk::Silent | Talk::Dialling(_) => None,
+            Talk::Silent | Talk::Listening | Talk::Dialling(_) => None,
         }
     }
 
     fn session_mut(&mut self) -> Option<&mut Session<Unit, Arrived>> {
         match &mut self.talk {
             Talk::Up(session) => Some(session),
-            Talk::Silent | Talk::Dialling(_) => None,
+            Talk::Silent | Talk::Listening | Talk::Dialling(_) => None,
         }
     }
 
@@ -170,7 +239,7 @@ impl Udp {
     fn take_frames(&mut self, now_ns: u64, mut arrived: impl FnMut(usize), heard: &mut Vec<Heard>) -> usize {
         let mut frames = std::mem::take(&mut self.frames);
         self.device.set_now(now_ns);
-        let received = self.device.receive(&mut self.pool, &mut frames, FRAMES);
+        let received = self.device.receive(&mut self.pool, &mut frames, self.frames_at_once);
         let count = received.as_ref().map_or(frames.len(), |count| *count);
         for frame in frames.drain(..) {
             arrived(frame.len);
@@ -182,13 +251,17 @@ impl Udp {
     }
 
     fn take_frame(&mut self, frame: Frame, now_ns: u64, heard: &mut Vec<Heard>) {
-        let Frame { buffer, len, stride, .. } = frame;
+        let Frame { buffer, len, stride, from } = frame;
         let (mut spans, mut runs) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.runs));
         // A datagram that is not a packet of ours is dropped; the daemon sends again what got lost that way.
         walk(&buffer[..len], stride, &mut spans, &mut runs, |_| {});
         let buffer = buffer.freeze();
         for run in &runs {
             let payload = &buffer[spans[run.first].range()];
+            if run.header.kind == PacketKind::Hello {
+                self.take_hello(payload, from, now_ns, heard);
+                continue;
+            }
             self.take_run(run, payload, &spans, &buffer, now_ns, heard);
         }
         (self.spans, self.runs) = (spans, runs);
@@ -238,19 +311,56 @@ impl Udp {
                             heard.push(Heard::Packets(Arrived { data_end, ..arrived }));
                         }
                     }
+                    PacketKind::Datagram => {
+                        let fresh = session.receiver.take_datagrams(run.header.seq, run.packets, now_ns);
+                        let spans = run.spans(spans).iter().enumerate().filter(|(at, _)| fresh >> at & 1 == 1);
+                        let spans: Vec<_> = spans.map(|(_, span)| *span).collect();
+                        if !spans.is_empty() {
+                            let data_end = session.receiver.data_delivered();
+                            let bytes = Bytes::Own(buffer.clone());
+                            heard.push(Heard::Packets(Arrived { bytes, header: run.header, spans, data_end }));
+                        }
+                    }
                     // A malformed ack is dropped; the next one says the same.
-                    PacketKind::Ack => drop(session.on_ack(payload, now_ns, drop)),
+                    PacketKind::Ack => {
+                        self.acks += 1;
+                        let _ = session.on_ack(payload, now_ns, drop);
+                    }
                     PacketKind::Ping => session.receiver.ack_soon(),
                     PacketKind::Close => heard.push(Heard::Close(Close::decode(payload))),
                     PacketKind::Hello | PacketKind::Welcome | PacketKind::Reset => {}
                 }
             }
-            Talk::Silent => {}
+            Talk::Silent | Talk::Listening => {}
         }
     }
 
+    /// A program dials this one. The first that does gets a session; its hello may come again, and is answered again.
+    fn take_hello(&mut self, payload: &[u8], from: SocketAddr, now_ns: u64, heard: &mut Vec<Heard>) {
+        let Ok(hello) = Hello::decode(payload) else { return };
+        let is_first = matches!(self.talk, Talk::Listening);
+        if !is_first && (self.greeted.map(|hello| hello.nonce), self.peer) != (Some(hello.nonce), from) {
+            return;
+        }
+        let packet_bytes = hello.packet_bytes.min(self.device.packet_bytes(from) as u32) & !7;
+        if is_first {
+            (self.peer, self.greeted) = (from, Some(hello));
+            let Hello { nonce, session, window_bytes, .. } = hello;
+            self.come_up(&Welcome { nonce, session, packet_bytes, window_bytes }, now_ns);
+            heard.push(Heard::Welcome);
+        }
+        let (session, window_bytes) = (self.number, self.window_bytes);
+        let packet = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes }.packet(hello.session);
+        // If it is lost, the hello comes again.
+        let _ = self.device.send(from, &[IoSlice::new(&packet)], packet.len());
+    }
+
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
-        let limits = Limits { ask_after_ns: ASK_AFTER_NS, ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS) };
+        let limits = Limits {
+            ask_after_ns: ASK_AFTER_NS,
+            max_window_bytes: MAX_WINDOW_BYTES,
+            ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS)
+        };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
         self.talk = Talk::Up(Box::new(session));
     }
@@ -261,7 +371,7 @@ impl Udp {
     /// The network's.
     fn send_due(&mut self, now_ns: u64) -> io::Result<()> {
         match &mut self.talk {
-            Talk::Silent => {}
+            Talk::Silent | Talk::Listening => {}
             Talk::Dialling(dialler) => {
                 if let Some(packet) = dialler.poll(now_ns) {
                     // A full device loses it; it is repeated.
@@ -270,12 +380,20 @@ impl Udp {
             }
             Talk::Up(session) => {
                 let to = session.peer_session();
+                while let Some(next) = session.sender.poll_datagrams() {
+                    let packets = next.packets.len() as u32;
+                    match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
+                        Sent::Done => drop(session.sender.datagrams_transmitted(packets, now_ns)),
+                        Sent::Full => break,
+                    }
+                }
                 while let Some(next) = session.sender.poll() {
                     match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
                         Sent::Done => session.sender.transmitted(now_ns),
                         Sent::Full => break,
                     }
                 }
+                session.grow_window(now_ns, u64::MAX);
                 while let Some(short) = session.poll_short(now_ns) {
                     let bytes = short.bytes();
                     // A full device loses it; acks and pings are repeated when they must be.
@@ -312,6 +430,9 @@ impl Carrier for Udp {
             Outgoing::Records { packet, stream, format } => {
                 Outgoing::Records { packet: self.shrink(packet), stream, format }
             }
+            Outgoing::Datagrams { packet, stream, format } => {
+                Outgoing::Datagrams { packet: self.shrink(packet), stream, format }
+            }
             unit => unit,
         };
         let Some(session) = self.session_mut() else { return Err(unit) };
@@ -320,6 +441,18 @@ impl Carrier for Udp {
                 let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
                 let unit = Unit::Records { packet, stream, format };
                 session.sender.enqueue(unit, packets, bytes, class, false);
+            }
+            Outgoing::Datagrams { packet, stream, format } => {
+                let (packets, bytes) = (packet.packets().len() as u32, packet.len() as u64);
+                let unit = Unit::Datagrams { packet, stream, format };
+                let mut dropped_records = 0;
+                session.sender.enqueue_datagrams(unit, packets, bytes, |unit, unsent| {
+                    if let Unit::Datagrams { packet, .. } = unit {
+                        let unsent = packet.packets().get(unsent.start as usize..unsent.end as usize);
+                        dropped_records += unsent.unwrap_or_default().iter().map(|p| u64::from(p.records)).sum::<u64>();
+                    }
+                });
+                self.datagrams_before.dropped_records += dropped_records;
             }
             Outgoing::Message(message) => {
                 let cut = Cut::new(message.bytes.len(), session.packet_bytes());
@@ -338,7 +471,10 @@ impl Carrier for Udp {
     }
 
     fn has_room(&self) -> bool {
-        self.session().is_some_and(|session| session.sender.backlog_bytes() < BACKLOG_BYTES)
+        let has_room = |session: &Session<Unit, Arrived>| {
+            session.sender.queued_bytes() < QUEUE_BYTES && session.sender.backlog_units() < MOST_UNITS
+        };
+        self.session().is_some_and(has_room)
     }
 
     fn receive(&mut self, now_ns: u64, idler: &mut Idler, heard: &mut Vec<Heard>) {
@@ -377,7 +513,7 @@ impl Carrier for Udp {
 
     fn due_ns(&self) -> u64 {
         let due_ns = match &self.talk {
-            Talk::Silent => return u64::MAX,
+            Talk::Silent | Talk::Listening => return u64::MAX,
             Talk::Dialling(dialler) => dialler.next_ns(),
             Talk::Up(session) => session.deadline_ns(),
         };
@@ -394,6 +530,7 @@ impl Carrier for Udp {
 
     fn lose(&mut self) -> Vec<Unsent> {
         self.resent_before = self.resent();
+        self.datagrams_before = self.datagrams();
         let Talk::Up(mut session) = std::mem::replace(&mut self.talk, Talk::Silent) else { return Vec::new() };
         let mut last = None;
         session.sender.take_unacknowledged().filter_map(|unit| unit.unsent(&mut last)).collect()
@@ -409,9 +546,24 @@ impl Carrier for Udp {
         self.talk = Talk::Silent;
     }
 
+    fn queued_datagrams(&self) -> usize {
+        self.session().map_or(0, |session| session.sender.queued_datagrams())
+    }
+
+    fn datagrams(&self) -> DatagramCounts {
+        let missing = self.session().map_or(0, |session| session.sender.datagram_stats().missing);
+        let before = self.datagrams_before;
+        DatagramCounts { missing_packets: before.missing_packets + missing, ..before }
+    }
+
     fn resent(&self) -> u64 {
         self.resent_before + self.session().map_or(0, |session| session.sender.stats().resent)
     }
+}
+
+/// How sockets are opened: records that are longer than a packet of the path leave as one datagram over loopback.
+fn options() -> UdpOptions {
+    UdpOptions { loopback_packet_bytes: MAX_SUPER_BYTES, ..UdpOptions::default() }
 }
 
 /// Sends the packets in `range` of a unit, numbered from `first_seq` for packet 0.
@@ -423,9 +575,10 @@ fn transmit(
     first_seq: u64,
     range: Range<u32>,
 ) -> io::Result<Sent> {
+    let kind = if matches!(unit, Unit::Datagrams { .. }) { PacketKind::Datagram } else { PacketKind::Data };
     match unit {
-        Unit::Records { packet, stream, format } => {
-            let template = Header { stream: *stream, format: *format, ..Header::new(PacketKind::Data, to) };
+        Unit::Records { packet, stream, format } | Unit::Datagrams { packet, stream, format } => {
+            let template = Header { stream: *stream, format: *format, ..Header::new(kind, to) };
             packet.write_headers(range.clone(), &template, first_seq);
             device.send(addr, &[IoSlice::new(packet.bytes(range))], packet.stride())
         }

@@ -92,18 +92,18 @@ fn records_of_a_lost_session_go_into_the_next_by_another_carrier<From: Daemon, T
     let (session, id) = (link.session(), format.id().0);
     link.published = Some(format.clone());
     let sent = packet_of(&mut link, 1);
-    link.end_packet(sent, session, 7, id);
+    link.end_packet(Outgoing::Records { packet: sent, stream: 7, format: id }, session);
     let ended_between = packet_of(&mut link, 2);
     let ended_after = packet_of(&mut link, 3);
     link.lose("a test".to_owned());
     assert!(link.begin_packet().is_none());
-    link.end_packet(ended_between, session, 7, id);
+    link.end_packet(Outgoing::Records { packet: ended_between, stream: 7, format: id }, session);
 
     let mut daemon: To = come_up(&mut link);
-    link.end_packet(ended_after, session, 7, id);
+    link.end_packet(Outgoing::Records { packet: ended_after, stream: 7, format: id }, session);
     let packet = packet_of(&mut link, 4);
     let session = link.session();
-    link.end_packet(packet, session, 7, id);
+    link.end_packet(Outgoing::Records { packet, stream: 7, format: id }, session);
     let mut records = Vec::new();
     let mut opened = Vec::new();
     eventually("all is taken", || {
@@ -157,7 +157,7 @@ fn records_that_the_daemon_has_taken_do_not_go_into_the_next_session<From: Daemo
     let publish = |link: &mut Link, numbers: std::ops::Range<u64>| {
         let (session, mut packet) = (link.session(), link.begin_packet().unwrap());
         numbers.for_each(|number| assert!(packet.push(&record(&format, number))));
-        link.end_packet(packet, session, 7, id);
+        link.end_packet(Outgoing::Records { packet, stream: 7, format: id }, session);
     };
     (0..3).for_each(|packet| publish(&mut link, packet * 1000..(packet + 1) * 1000));
     link.lose("a test".to_owned());

@@ -10,7 +10,7 @@ mod admission;
 mod caller;
 mod control;
 mod counts;
-mod header;
+pub(crate) mod header;
 mod procedure;
 mod serving;
 mod waiting;

@@ -294,6 +294,12 @@ reports! {
         pub packets_out: u64 = counter("crossdock_io_packets_out"),
         /// Packets resent.
         pub packets_resent: u64 = counter("crossdock_io_packets_resent").title("packets resent"),
+        /// Packets of datagrams that arrived, each counted once.
+        #[serde(default)]
+        pub datagrams_in: u64 = counter("crossdock_io_datagrams_in").title("datagrams"),
+        /// Packets of datagrams that are missing between those that arrived: lost on the way, or late.
+        #[serde(default)]
+        pub datagrams_missing: u64 = gauge("crossdock_io_datagrams_missing").title("datagrams missing"),
         /// Bytes of received packets: of all kinds, with Crossdock's headers, without those of UDP and IP.
         #[serde(default)]
         pub network_bytes_in: u64 = counter("crossdock_io_network_in").unit(Unit::Bytes),
@@ -430,6 +436,55 @@ reports! {
         pub sleeps_woken: u64,
         /// Whether its shared segments are in huge pages.
         pub huge_pages: bool,
+    }
+}
+
+reports! {
+    /// One session over packets: a row of `crossdock sessions`.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct SessionInfo {
+        /// Its number, which the peer's packets carry.
+        pub id: u32 = listed().title("session"),
+        /// The I/O context that has it.
+        #[serde(default)]
+        pub context: String,
+        /// The peer's address.
+        pub peer: String,
+        /// Streams that the peer publishes.
+        pub publishes: Vec<String>,
+        /// Its subscriptions.
+        pub subscriptions: u32,
+        /// Bytes of a packet at most, with Crossdock's header.
+        pub packet_bytes: u64 = listed().unit(Unit::Bytes),
+        /// Smoothed round-trip time; 0 before the first packet was acknowledged.
+        pub rtt_ns: u64 = listed().unit(Unit::Ns).title("rtt"),
+        /// Shortest round-trip time of the last five to ten seconds.
+        pub shortest_rtt_ns: u64 = listed().unit(Unit::Ns).title("shortest rtt"),
+        /// Bytes that may be on the way to the peer at once, as congestion control has it; absent where a rate is configured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub window_bytes: Option<u64> = listed().unit(Unit::Bytes).title("window"),
+        /// Bytes on the way to the peer.
+        pub flight_bytes: u64 = listed().unit(Unit::Bytes).title("on the way"),
+        /// Bytes queued for the peer and on the way.
+        pub backlog_bytes: u64 = listed().unit(Unit::Bytes).title("backlog"),
+        /// Bytes of data that the peer may send ahead.
+        pub receive_window_bytes: u64 = listed().unit(Unit::Bytes).title("credit"),
+        /// Packets sent to the peer for the first time.
+        pub packets_out: u64,
+        /// Packets sent to it again: lost, or taken for lost.
+        pub packets_resent: u64 = listed().title("resent"),
+        /// Share of the sent packets that were sent again.
+        pub loss: f64 = listed().unit(Unit::Share),
+        /// Times that nothing was heard of what was sent for so long that the path was probed.
+        pub timeouts: u64,
+        /// Bytes of the packets that were sent, also again, with Crossdock's headers, but for acks and pings.
+        pub bytes_out: u64 = listed().unit(Unit::Bytes).title("sent"),
+        /// Bytes of the packets that came: likewise.
+        pub bytes_in: u64 = listed().unit(Unit::Bytes).title("received"),
+        /// Packets of datagrams that came, each counted once.
+        pub datagrams_in: u64 = listed().title("datagrams"),
+        /// Packets of datagrams that are missing between those that came.
+        pub datagrams_missing: u64 = listed().title("missing"),
     }
 }
 

@@ -54,6 +54,8 @@ impl ContextInfo {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
         self.packets_resent += other.packets_resent;
+        self.datagrams_in += other.datagrams_in;
+        self.datagrams_missing += other.datagrams_missing;
         self.network_bytes_in += other.network_bytes_in;
         self.network_bytes_out += other.network_bytes_out;
         self.records_in += other.records_in;

@@ -143,8 +143,10 @@ impl Net {
     /// that asks for no answer gets none, so that two sides never answer one another.
     #[cold]
     fn reset(&mut self, header: &Header, to: SocketAddr) {
-        let asks =
-            matches!(header.kind, PacketKind::Data | PacketKind::Control | PacketKind::Message | PacketKind::Ping);
+        let asks = matches!(
+            header.kind,
+            PacketKind::Data | PacketKind::Datagram | PacketKind::Control | PacketKind::Message | PacketKind::Ping
+        );
         if asks && self.resets < MAX_RESETS {
             self.resets += 1;
             self.send_now(to, &Header::new(PacketKind::Reset, header.session).to_bytes());
@@ -159,6 +161,28 @@ impl Net {
             link.session.receiver.ack_soon();
             self.peers.touch(key);
         }
+    }
+
+    /// Takes datagrams: their peer, and a bit for each that is to be delivered; none of them where there are no buffers for what
+    /// comes of them.
+    pub(crate) fn take_datagrams(&mut self, run: &Run, from: SocketAddr) -> Option<(usize, u64)> {
+        let key = self.heard(&run.header, from)?;
+        if self.is_short_of_buffers() {
+            self.counters.drop(DropReason::NoBuffer, run.packets.into());
+            return None;
+        }
+        let now_ns = self.now_ns();
+        let link = self.peers.link_mut(key)?;
+        link.bytes_in += run.bytes();
+        let receiver = &mut link.session.receiver;
+        let before = receiver.datagrams().missing();
+        let fresh = receiver.take_datagrams(run.header.seq, run.packets, now_ns);
+        let missing = receiver.datagrams().missing().wrapping_sub(before);
+        self.counters.datagrams_missing = self.counters.datagrams_missing.wrapping_add(missing);
+        self.counters.datagrams_in += u64::from(fresh.count_ones());
+        self.counters.drop(DropReason::Duplicate, u64::from(run.packets - fresh.count_ones()));
+        self.peers.touch(key);
+        Some((key, fresh))
     }
 
     /// Puts sequenced packets in order, unless they are dropped. Their peer, and if they are to be delivered now, how many of
@@ -177,7 +201,9 @@ impl Net {
             return None;
         }
         let now_ns = self.now_ns();
-        let is_ahead = run.header.seq > self.peers.link_mut(key)?.session.receiver.next_seq();
+        let link = self.peers.link_mut(key)?;
+        link.bytes_in += run.bytes();
+        let is_ahead = run.header.seq > link.session.receiver.next_seq();
         // The packets that fill the hole must find buffers, and so must a record when its first piece is taken.
         let has_memory = match run.header.piece {
             Piece::First if is_data => !is_ahead && self.has_memory_for(&buffer[spans[run.first].range()]),

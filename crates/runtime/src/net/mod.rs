@@ -10,7 +10,7 @@ pub(crate) mod frames;
 pub(crate) mod joining;
 mod memory;
 mod pace;
-mod packets;
+pub(crate) mod packets;
 pub(crate) mod payload;
 pub(crate) mod peers;
 pub(crate) mod queues;
@@ -96,6 +96,8 @@ pub(crate) struct Net {
     most_record_bytes: usize,
     /// Bytes of control and mailbox messages with pieces missing.
     joining_bytes: usize,
+    /// Bytes by which windows of sessions have grown.
+    grown_bytes: u64,
     /// A record found no memory since this was last asked.
     lacks_memory: bool,
     /// The device took no more packets; the remaining ones are sent in the next turn.
@@ -143,6 +145,7 @@ impl Net {
             needed_buffers: needed_buffers(0, large_buffers),
             most_record_bytes: config.most_record_bytes(),
             joining_bytes: 0,
+            grown_bytes: 0,
             lacks_memory: false,
             is_device_full: false,
             resets: 0,
@@ -302,6 +305,7 @@ impl Net {
     /// Takes a peer out of the table; nothing is sent to it any more but by [`Net::end`].
     pub(crate) fn remove(&mut self, key: usize) -> Option<Peer> {
         self.disarm(key);
+        self.grown_bytes -= self.peers.link_mut(key).map_or(0, |link| link.session.grown_bytes());
         let peer = self.peers.remove(key)?;
         self.forget_joining(&peer.joining);
         Some(peer)

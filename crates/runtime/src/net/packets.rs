@@ -40,6 +40,8 @@ pub(crate) struct Link {
     pub(crate) armed_ns: u64,
     /// The packets that it sent while a request of its was with the planner, in order.
     pub(crate) deferred: VecDeque<Deferred>,
+    /// Bytes of the packets with records, messages and datagrams that came, also of those that were dropped.
+    pub(crate) bytes_in: u64,
     /// Bytes of control messages that it has not acknowledged.
     control_bytes: u64,
 }
@@ -47,16 +49,8 @@ pub(crate) struct Link {
 impl Link {
     /// A session with the peer at `addr` that greeted with `nonce`.
     pub(crate) fn new(addr: SocketAddr, nonce: u64, number: u32, session: Session<Payload, Arrived>) -> Link {
-        Link {
-            addr,
-            client: None,
-            nonce,
-            number,
-            session,
-            armed_ns: u64::MAX,
-            deferred: VecDeque::new(),
-            control_bytes: 0,
-        }
+        let (deferred, armed_ns) = (VecDeque::new(), u64::MAX);
+        Link { addr, client: None, nonce, number, session, armed_ns, deferred, bytes_in: 0, control_bytes: 0 }
     }
 
     /// Notes that a control message of `bytes` bytes was acknowledged.

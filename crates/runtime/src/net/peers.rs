@@ -211,7 +211,7 @@ impl Peer {
 
     /// Its session over packets, if it has one.
     #[inline]
-    fn link(&self) -> Option<&Link> {
+    pub(crate) fn link(&self) -> Option<&Link> {
         if let Stored::Link(link) = &self.stored { Some(link) } else { None }
     }
 

@@ -19,6 +19,9 @@ const MIN_PACKET_BYTES: u32 = 512;
 /// The configured limits of sessions and their queues.
 pub(super) struct SessionLimits {
     window_bytes: u32,
+    max_window_bytes: u32,
+    /// Bytes by which the windows of all sessions together may grow.
+    pub(super) growth_bytes: u64,
     pace_bytes_per_s: u64,
     max_sessions: u32,
     max_sessions_per_peer: u32,
@@ -35,6 +38,8 @@ impl SessionLimits {
     pub(super) fn new(config: &ContextConfig) -> SessionLimits {
         SessionLimits {
             window_bytes: config.window_bytes,
+            max_window_bytes: config.max_window_bytes,
+            growth_bytes: config.buffer_bytes / 4,
             pace_bytes_per_s: config.pace_bytes_per_s,
             max_sessions: config.max_sessions,
             max_sessions_per_peer: config.max_sessions_per_peer,
@@ -89,7 +94,11 @@ impl Net {
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
-        let limits = Limits { pace_bytes_per_s, ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000) };
+        let limits = Limits {
+            pace_bytes_per_s,
+            max_window_bytes: self.limits.max_window_bytes,
+            ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000)
+        };
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
         let (key, session) = self.peers.insert((from, self.client), hello.nonce, session);
         self.peers.touch(key);
@@ -174,6 +183,8 @@ impl Net {
             }
             link.session.sender.transmitted(now_ns);
         }
+        let spare_bytes = self.limits.growth_bytes.saturating_sub(self.grown_bytes);
+        self.grown_bytes += link.session.grow_window(now_ns, spare_bytes);
         while let Some(short) = link.session.poll_short(now_ns) {
             let bytes = short.bytes();
             match self.device.send(addr, &[IoSlice::new(bytes)], bytes.len()) {

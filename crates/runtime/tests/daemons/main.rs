@@ -6,6 +6,7 @@ mod asynchronous;
 mod attached;
 mod contexts;
 mod counters;
+mod datagrams;
 mod end_to_end;
 mod handlers;
 mod hostile;

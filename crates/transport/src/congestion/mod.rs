@@ -128,6 +128,14 @@ impl Congestion {
         admitted
     }
 
+    /// The window in bytes; none where a rate is stated.
+    pub(crate) fn window_bytes(&self) -> Option<u64> {
+        match &self.control {
+            Control::Cubic(window, _) => Some(window.bytes()),
+            Control::Rate(_) => None,
+        }
+    }
+
     /// Notes that `bytes` left.
     pub(crate) fn sent(&mut self, bytes: u64, at: Moment) {
         let (pace_bytes, in_ns) = self.pace(at.rtt_ns);

@@ -136,7 +136,8 @@ fn a_hole_is_sent_again_once() {
     assert_eq!(send_all(&mut sender, 1000), [(2, true), (3, true)]);
     sender.on_ack(&ack, 1001, |_| panic!()).unwrap();
     assert_eq!(send_all(&mut sender, 1001), []);
-    assert_eq!(sender.stats(), SenderStats { packets: 10, resent: 2, timeouts: 0 });
+    let SenderStats { packets, resent, timeouts, .. } = sender.stats();
+    assert_eq!((packets, resent, timeouts), (10, 2, 0));
 }
 
 #[test]
@@ -210,7 +211,8 @@ fn a_silent_path_is_probed_with_two_packets_and_what_the_answer_shows_is_sent_ag
     sender.on_ack(&Ack::new(3, 1000), answered_ns, |_| {}).unwrap();
     // All of it is older than a round trip and was overtaken. One silence is no persistent congestion.
     assert_eq!(send_all(&mut sender, answered_ns).len(), 38);
-    assert_eq!(sender.stats(), SenderStats { packets: 41, resent: 40, timeouts: 1 });
+    let SenderStats { packets, resent, timeouts, .. } = sender.stats();
+    assert_eq!((packets, resent, timeouts), (41, 40, 1));
 }
 
 #[test]

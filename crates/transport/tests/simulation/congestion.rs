@@ -6,6 +6,7 @@ use crate::traffic::{SinkPlan, SourcePlan};
 use crate::world::World;
 use crate::{MS, SECOND};
 use crossdock_sim::{Link, Rng, check};
+use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 
 /// Bytes of a packet on the way, and of the one record in it.
 const PACKET_BYTES: u64 = 1464;
@@ -60,6 +61,36 @@ fn a_line_of_100_mb_a_second_over_50_ms_is_filled() {
             assert!(stats.resent <= stats.packets / 50 && stats.timeouts == 0, "{}", world.report());
             // Each lost packet is sent again once.
             assert!(stats.resent <= overflowed + overflowed / 20, "{}", world.report());
+        }
+    });
+}
+
+#[test]
+fn a_window_grows_to_fill_the_line_with_the_default_settings() {
+    check("a_window_grows_to_fill_the_line_with_the_default_settings", 2, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let link = Link { jitter_ns: rng.u64(..MS / 10), ..Link::new(25 * MS) };
+        let mut world = flow(seed, WINDOW_BYTES, 0, &link.with_bandwidth(100_000_000, 5_000_000));
+        world.server.plan.limits.max_window_bytes = MAX_WINDOW_BYTES;
+        // One record, from which the receiver knows the round trip; a daemon has sent its reply to the announcement.
+        world.server.plan.source = SourcePlan::bulk(1);
+        let used = packets_per_s(&mut world, SECOND, 5 * SECOND) * PACKET_BYTES as f64 / 1e8;
+        assert!(used >= 0.9, "{used} of the line: {}", world.report());
+        assert!(world.server.peer().session.grown_bytes() > 0);
+    });
+}
+
+#[test]
+fn a_window_that_is_not_what_holds_the_sender_back_stays_as_it_is() {
+    check("a_window_that_is_not_what_holds_the_sender_back_stays_as_it_is", 5, |seed| {
+        // The line, or the application that takes what comes.
+        for (bytes_per_s, packet_ns) in [(5_000_000, 0), (100_000_000, 300_000)] {
+            let mut world = flow(seed, WINDOW_BYTES, 0, &Link::new(25 * MS).with_bandwidth(bytes_per_s, 200_000));
+            world.server.plan.limits.max_window_bytes = MAX_WINDOW_BYTES;
+            world.server.plan.source = SourcePlan::bulk(1);
+            world.server.plan.sink.packet_ns = packet_ns;
+            world.run(10 * SECOND, |_| false);
+            assert_eq!(world.server.peer().session.grown_bytes(), 0, "{}", world.report());
         }
     });
 }

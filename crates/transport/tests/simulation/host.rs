@@ -1,6 +1,7 @@
 //! A host of the simulation: a socket, sessions over it, and an application behind each. A small model of what a client
 //! and the daemon do with this crate.
 
+use crate::datagrams::{DatagramPlan, Datagrams};
 use crate::traffic::{Outgoing, Packets, Sink, SinkPlan, SourcePlan, TrafficSource, Unit};
 use crossdock_sim::{Frame, Network, Rng};
 use crossdock_transport::credit::{CONTROL_WINDOW_PACKETS, units};
@@ -26,18 +27,21 @@ pub(crate) struct HostPlan {
     pub(crate) short: f64,
     pub(crate) source: SourcePlan,
     pub(crate) sink: SinkPlan,
+    pub(crate) datagrams: DatagramPlan,
 }
 
 impl HostPlan {
     pub(crate) fn new(source: SourcePlan, sink: SinkPlan) -> HostPlan {
         HostPlan {
             packet_bytes: 1472,
-            limits: Limits::new(1024 * 1472, 10_000_000_000),
+            // Windows do not grow unless a test says otherwise.
+            limits: Limits { max_window_bytes: 0, ..Limits::new(1024 * 1472, 10_000_000_000) },
             turn_ns: 10_000,
             device_full: 0.0,
             short: 0.0,
             source,
             sink,
+            datagrams: DatagramPlan::default(),
         }
     }
 }
@@ -73,11 +77,12 @@ pub(crate) struct Peer {
     pub(crate) session: Session<Outgoing, Packets>,
     pub(crate) source: TrafficSource,
     pub(crate) sink: Sink,
+    pub(crate) datagrams: Datagrams,
     /// When it was found dead, in ns.
     pub(crate) dead_ns: Option<u64>,
     /// The other side's last word.
     pub(crate) closed: Option<String>,
-    /// Its own window, in units.
+    /// Its own window at most, in units.
     pub(crate) window: u64,
     /// The largest backlog there ever was, in bytes.
     pub(crate) most_backlog_bytes: u64,
@@ -197,6 +202,7 @@ impl Host {
             PacketKind::Data | PacketKind::Control | PacketKind::Message => {
                 peer.arrive(packets, is_short, now_ns, counters);
             }
+            PacketKind::Datagram => peer.datagrams.take(&packets, &mut peer.session.receiver, now_ns),
             PacketKind::Ack => {
                 let refused = peer.session.on_ack(payload, now_ns, |_| {}).is_err();
                 counters.senseless += u64::from(refused);
@@ -248,14 +254,16 @@ impl Host {
     fn add_peer(&mut self, number: u32, address: SocketAddr, (theirs, bytes, window): (u32, u32, u32), now_ns: u64) {
         self.counters.sessions_made += 1;
         let own = units(self.plan.limits.window_bytes, bytes);
+        let most = units(self.plan.limits.max_window_bytes.max(self.plan.limits.window_bytes), bytes);
         let peer = Peer {
             address,
             session: Session::new(theirs, bytes, window, self.plan.limits, now_ns),
             source: TrafficSource::new(self.plan.source.clone(), self.rng.fork()),
             sink: Sink::new(self.plan.sink.clone(), bytes as usize, own),
+            datagrams: Datagrams::new(self.plan.datagrams.clone()),
             dead_ns: None,
             closed: None,
-            window: own.into(),
+            window: most.into(),
             most_backlog_bytes: 0,
         };
         self.peers.insert(number, peer);
@@ -310,6 +318,7 @@ impl Peer {
     ) -> u64 {
         let now_ns = network.now_ns();
         self.session.receiver.consumed_to(self.sink.consume(now_ns));
+        self.session.grow_window(now_ns, u64::MAX);
         self.fill(now_ns);
         if !self.session.on_timer(now_ns) {
             self.dead_ns = Some(now_ns);
@@ -317,6 +326,19 @@ impl Peer {
         }
         let mut next_ns = u64::MAX;
         let peer_session = self.session.peer_session();
+        self.datagrams.fill(&mut self.session, now_ns);
+        while let Some(transmit) = self.session.sender.poll_datagrams() {
+            let range = transmit.packets.clone();
+            transmit_unit(
+                network,
+                (from, self.address),
+                transmit.payload,
+                peer_session,
+                transmit.first_seq,
+                range.clone(),
+            );
+            self.session.sender.datagrams_transmitted(range.len() as u32, now_ns);
+        }
         while let Some(transmit) = self.session.sender.poll() {
             if rng.f64() < plan.device_full {
                 next_ns = now_ns + 50_000;
@@ -334,7 +356,7 @@ impl Peer {
         assert!(due_ns > now_ns, "something is still due after everything was polled");
         let is_full = !self.source.plan.drops && self.session.sender.backlog_bytes() >= self.source.plan.backlog_bytes;
         let source = self.source.next_ns().filter(|_| !is_full);
-        let applications = [source, self.sink.next_ns(now_ns)];
+        let applications = [source, self.sink.next_ns(now_ns), self.datagrams.next_ns()];
         applications.into_iter().flatten().fold(next_ns.min(due_ns), u64::min)
     }
 
@@ -358,6 +380,7 @@ impl Peer {
                 match sender.drop_oldest() {
                     Some(Outgoing::Data { numbers, .. }) => self.source.dropped.extend(numbers),
                     Some(Outgoing::Message { number, .. }) => panic!("message {number} was dropped"),
+                    Some(Outgoing::Datagrams(_)) => panic!("datagrams are in no queue of reliable records"),
                     None => break,
                 }
             }
@@ -377,6 +400,11 @@ fn transmit_unit(
     match unit {
         Outgoing::Data { packed, stream, .. } => {
             let template = Header { stream: *stream, format: 77, ..Header::new(PacketKind::Data, peer_session) };
+            packed.write_headers(packets.clone(), &template, first_seq);
+            network.send_super(from, to, packed.bytes(packets), packed.stride());
+        }
+        Outgoing::Datagrams(packed) => {
+            let template = Header { stream: 5, format: 77, ..Header::new(PacketKind::Datagram, peer_session) };
             packed.write_headers(packets.clone(), &template, first_seq);
             network.send_super(from, to, packed.bytes(packets), packed.stride());
         }

@@ -6,6 +6,7 @@
 #![allow(clippy::single_range_in_vec_init, reason = "a list of stalls, or of an ack's ranges, may have one")]
 
 mod congestion;
+mod datagrams;
 mod delivery;
 mod efficiency;
 mod hostility;

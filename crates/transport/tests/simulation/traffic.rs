@@ -15,6 +15,8 @@ use std::rc::Rc;
 pub(crate) enum Outgoing {
     /// Records of one stream and format.
     Data { packed: SuperPacket<Vec<u8>>, stream: u32, numbers: std::ops::Range<u64> },
+    /// Datagrams.
+    Datagrams(SuperPacket<Vec<u8>>),
     /// Packets of a control message or of a long record, from packet `from` on.
     Message { message: Rc<[u8]>, cut: Cut, from: u32, template: Header, number: u64 },
 }
@@ -248,7 +250,7 @@ fn alone(record: &[u8], packet_bytes: usize, stream: u32, number: u64) -> Unit {
 }
 
 /// A record of `words` 8-byte words that says its length, its number, and fills the rest with what follows from it.
-fn record(number: u64, words: usize) -> Vec<u8> {
+pub(crate) fn record(number: u64, words: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; words * 8];
     bytes[0..4].copy_from_slice(&(words as u32 * 8).to_le_bytes());
     bytes[4..8].copy_from_slice(&[0; 4]);

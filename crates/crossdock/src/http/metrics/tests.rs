@@ -214,7 +214,7 @@ fn a_histogram_s_ranges_add_up_to_its_count() {
 }
 
 /// The metrics of the fields: names that dashboards have.
-const IO: [(&str, &str); 32] = [
+const IO: [(&str, &str); 34] = [
     ("sessions", "crossdock_sessions"),
     ("max_sessions", "crossdock_sessions_bound"),
     ("turns", "crossdock_io_turns_total"),
@@ -224,6 +224,8 @@ const IO: [(&str, &str); 32] = [
     ("packets_in", "crossdock_io_packets_in_total"),
     ("packets_out", "crossdock_io_packets_out_total"),
     ("packets_resent", "crossdock_io_packets_resent_total"),
+    ("datagrams_in", "crossdock_io_datagrams_in_total"),
+    ("datagrams_missing", "crossdock_io_datagrams_missing"),
     ("network_bytes_in", "crossdock_io_network_in_bytes_total"),
     ("network_bytes_out", "crossdock_io_network_out_bytes_total"),
     ("records_in", "crossdock_io_records_in_total"),

@@ -9,7 +9,7 @@ use crossdock_runtime::info::ExplainInfo;
 use crossdock_runtime::{ContextHandle, ExplainError};
 
 use super::{answer, ask, ask_long, error, query_error, read_body};
-use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Streams, Subscriptions};
+use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Sessions, Streams, Subscriptions};
 use crate::version;
 
 /// Whether the daemon is well
@@ -68,6 +68,18 @@ pub(super) async fn contexts(State(context): State<ContextHandle>) -> Response {
         Ok(Contexts { contexts: vec![context.context()?], platform: manager.contexts()?, control: manager.control() })
     };
     answer(ask(context, contexts).await)
+}
+
+/// All sessions over packets
+#[utoipa::path(
+    get, path = "/v1/sessions", tag = "lists",
+    responses(
+        (status = 200, body = Sessions, description = "The sessions"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn sessions(State(context): State<ContextHandle>) -> Response {
+    answer(ask(context, |context| Ok(Sessions { sessions: context.sessions()? })).await)
 }
 
 /// All processes that are attached by shared memory

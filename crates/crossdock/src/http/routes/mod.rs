@@ -75,6 +75,7 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(lists::streams))
         .routes(routes!(lists::subscriptions))
         .routes(routes!(lists::contexts))
+        .routes(routes!(lists::sessions))
         .routes(routes!(lists::clients))
         .routes(routes!(mailboxes::mailboxes, mailboxes::create))
         .routes(routes!(mailboxes::remove))

@@ -1,7 +1,7 @@
 //! The beginning of every message of a call, and what must follow it.
 
 /// Bytes before a request's or a result's own.
-pub(super) const HEADER_BYTES: usize = 24;
+pub(crate) const HEADER_BYTES: usize = 24;
 /// The version of the messages.
 const VERSION: u16 = 1;
 /// The lengths behind the header of a [`MessageKind::TooLong`]: the result's length, and what fits.
@@ -9,7 +9,7 @@ const LENGTHS_BYTES: usize = 16;
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MessageKind {
+pub(crate) enum MessageKind {
     /// To a service's mailbox: a caller, by its number.
     Hello = 1,
     /// The answer to it: requests may be put.
@@ -55,21 +55,21 @@ impl MessageKind {
 
 /// Version (`u16`), kind (`u16`), 4 bytes that are 0, number (`u64`) and deadline (`u64`), each with its lowest byte first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) kind: MessageKind,
+pub(crate) struct Header {
+    pub(crate) kind: MessageKind,
     /// The call's; a caller's for [`MessageKind::Hello`] and its answers.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Of a request: what is left until its deadline when it is put, in µs.
-    pub(super) deadline_us: u64,
+    pub(crate) deadline_us: u64,
 }
 
 impl Header {
     /// Of any kind but a request.
-    pub(super) fn new(kind: MessageKind, number: u64) -> Header {
+    pub(crate) fn new(kind: MessageKind, number: u64) -> Header {
         Header { kind, number, deadline_us: 0 }
     }
 
-    pub(super) fn encode(self) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let words = [u64::from(VERSION) | (self.kind as u64) << 16, self.number, self.deadline_us];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -80,7 +80,7 @@ impl Header {
 
     /// Of a message as it has come; `None` if it is none of this version's. The rest behind a request's, result's or
     /// error's header is anything.
-    pub(super) fn parse(message: &[u8]) -> Option<Header> {
+    pub(crate) fn parse(message: &[u8]) -> Option<Header> {
         let words: [u64; 3] = {
             // Copied first: it may lie in memory that others write.
             let header: [u8; HEADER_BYTES] = *message.first_chunk()?;
@@ -99,7 +99,7 @@ impl Header {
 }
 
 /// The lengths behind the header of [`MessageKind::TooLong`].
-pub(super) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
+pub(crate) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
     let mut lengths = [0; LENGTHS_BYTES];
     for (place, length) in lengths.chunks_exact_mut(8).zip([bytes, most]) {
         place.copy_from_slice(&(length as u64).to_le_bytes());
@@ -108,7 +108,7 @@ pub(super) fn encode_lengths(bytes: usize, most: usize) -> [u8; LENGTHS_BYTES] {
 }
 
 /// The lengths of [`encode_lengths`].
-pub(super) fn parse_lengths(body: &[u8]) -> Option<(usize, usize)> {
+pub(crate) fn parse_lengths(body: &[u8]) -> Option<(usize, usize)> {
     let (bytes, most) = body.split_at_checked(8)?;
     let length = |word: &[u8]| usize::try_from(u64::from_le_bytes(word.try_into().ok()?)).ok();
     Some((length(bytes)?, length(most)?))

@@ -240,6 +240,8 @@ impl Modelled for ContextInfo {
     const WITHOUT: &'static [(&'static str, &'static str)] = &[
         ("turns", TIME),
         ("packets_resent", "the network decides"),
+        ("datagrams_in", "its publishers are reliable"),
+        ("datagrams_missing", "its publishers are reliable"),
         ("max_sessions", BOUND),
         ("buffers", BOUND),
         ("buffer_bytes", BOUND),

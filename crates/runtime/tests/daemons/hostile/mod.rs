@@ -1,7 +1,8 @@
 //! Packets that are none, sessions that are nobody's, publishers that break their word: each is counted by reason and
 //! dropped, and nobody else notices.
 
-mod raw;
+mod joining;
+pub(crate) mod raw;
 mod shares;
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
@@ -18,11 +19,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-fn start() -> (ContextHandle, String) {
+pub(crate) fn start() -> (ContextHandle, String) {
     start_with(|_| {})
 }
 
-fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
+pub(crate) fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String) {
     let mut config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
     change(&mut config);
     config.platform.contexts.extend(crate::contexts::further());
@@ -31,18 +32,18 @@ fn start_with(change: impl FnOnce(&mut ContextConfig)) -> (ContextHandle, String
     (handle, addr)
 }
 
-fn format() -> Format {
+pub(crate) fn format() -> Format {
     Format::natural([FieldSpec::new("n", FieldType::U64), FieldSpec::new("text", FieldType::String)]).unwrap()
 }
 
 /// The context's count of `reason`.
-fn dropped(context: &ContextHandle, reason: &str) -> u64 {
+pub(crate) fn dropped(context: &ContextHandle, reason: &str) -> u64 {
     let info = context.context().unwrap();
     info.dropped.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
 }
 
 /// Looks until something is so.
-fn await_that(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn await_that(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < until, "{what}: not within 20 s");
@@ -51,7 +52,7 @@ fn await_that(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Waits until the context has counted `count` of `reason`.
-fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
+pub(crate) fn await_dropped(context: &ContextHandle, reason: &str, count: u64) {
     await_that(reason, || dropped(context, reason) >= count);
 }
 

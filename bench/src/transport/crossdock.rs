@@ -1,0 +1,123 @@
+//! The library's side: a session between two programs, polled.
+
+use super::role::{RTT_BYTES, Sends};
+use crate::cpu::Error;
+use crate::process::say;
+use crossdock_nectarine::{DeliveryClass, Direct, Error as SessionError};
+use serde_json::json;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// How long the other side may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The formats of records that are sent back, and of those that are counted.
+const ECHOED: u64 = 1;
+const COUNTED: u64 = 2;
+/// The call that asks how many bytes have arrived.
+const ARRIVED: &[u8] = b"arrived";
+
+/// Records of a session.
+pub(super) struct Records {
+    session: Direct,
+    format: u64,
+    class: DeliveryClass,
+}
+
+/// Publishes a record in a class, polling while there is no room for it.
+fn publish(session: &mut Direct, record: &[u8], format: u64, class: DeliveryClass) -> Result<(), SessionError> {
+    loop {
+        let is_taken = match class {
+            DeliveryClass::Reliable => session.publish(record, format)?,
+            DeliveryClass::Datagram => session.publish_datagram(record, format)?,
+        };
+        if is_taken {
+            return Ok(());
+        }
+        session.turn()?;
+    }
+}
+
+impl Records {
+    pub(super) fn connect(addr: SocketAddr, is_echoed: bool, class: DeliveryClass) -> Result<Records, Error> {
+        let format = if is_echoed { ECHOED } else { COUNTED };
+        Ok(Records { session: Direct::connect(addr, PATIENCE)?, format, class })
+    }
+
+    /// The other side, until this one ends.
+    pub(super) fn answer() -> Result<(), Error> {
+        let mut session = Direct::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        say(&json!({"listen": session.local_addr().to_string()}));
+        let mut arrived = 0u64;
+        loop {
+            match session.turn() {
+                Err(SessionError::Closed(_)) => return Ok(()),
+                turned => turned?,
+            }
+            let mut is_answered = false;
+            while let Some(records) = session.next_records() {
+                if records.format() == ECHOED {
+                    for record in records.bytes() {
+                        publish(&mut session, record, ECHOED, records.class())?;
+                    }
+                    is_answered = true;
+                } else {
+                    arrived += records.bytes().map(|record| record.len() as u64).sum::<u64>();
+                }
+            }
+            session.serve(|request, reply| {
+                is_answered = true;
+                match request {
+                    ARRIVED => reply.extend(arrived.to_le_bytes()),
+                    _ => reply.extend(request),
+                }
+                Ok(())
+            })?;
+            if is_answered {
+                session.send()?;
+            }
+        }
+    }
+}
+
+impl Sends for Records {
+    fn round_trip(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        self.send(message)?;
+        self.session.send()?;
+        loop {
+            self.session.turn()?;
+            if let Some(records) = self.session.next_records() {
+                let record = records.bytes().next().filter(|record| record.len() == RTT_BYTES);
+                message.copy_from_slice(record.ok_or("no record came back")?);
+                return Ok(());
+            }
+        }
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        Ok(publish(&mut self.session, message, self.format, self.class)?)
+    }
+
+    fn arrived(mut self: Box<Self>) -> Result<u64, Error> {
+        let reply = self.session.call(ARRIVED, PATIENCE)?;
+        Ok(u64::from_le_bytes(reply.as_slice().try_into()?))
+    }
+}
+
+/// Calls of a session.
+pub(super) struct Called(pub(super) Records);
+
+impl Sends for Called {
+    fn round_trip(&mut self, message: &mut [u8]) -> Result<(), Error> {
+        let reply = self.0.session.call(message, PATIENCE)?;
+        message.copy_from_slice(reply.get(..message.len()).ok_or("the reply is too short")?);
+        Ok(())
+    }
+
+    fn send(&mut self, _: &[u8]) -> Result<(), Error> {
+        Err("calls are measured by their round trips".into())
+    }
+
+    fn arrived(self: Box<Self>) -> Result<u64, Error> {
+        Err("calls are measured by their round trips".into())
+    }
+}

@@ -1,0 +1,565 @@
+//! A session between two programs over packets, without a daemon between them.
+//!
+//! It is the session of [`crate::carrier::udp`] with nothing above it: no streams, queries or mailboxes. Both sides send records
+//! and call one another.
+
+use crate::carrier::Carrier;
+use crate::carrier::udp::Udp;
+use crate::error::Error;
+use crate::incoming::{Arrived, Bytes, Heard};
+use crate::link::MAX_PAYLOAD_BYTES;
+use crate::node::rpc::header::{HEADER_BYTES, Header as CallHeader, MessageKind};
+use crate::outgoing::{Message, Outgoing, PacketBuffer};
+use crate::settings::DeliveryClass;
+use crossdock_device::Idler;
+use crossdock_format::record_len;
+use crossdock_transport::header::PayloadSpan;
+use crossdock_transport::pieces::Joined;
+use crossdock_transport::{Joiner, MAX_MESSAGE_BYTES, PacketKind, Piece, PieceError, SuperPacket};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Requests that wait to be served, and replies that wait to be taken, at most; further ones are dropped, as if their deadline had
+/// passed.
+const MOST_CALLS: usize = 1024;
+
+/// A session with another program over UDP packets, without a daemon: reliable records in order, datagrams, and calls. Nothing happens
+/// between two calls of [`Direct::turn`], which never blocks: it is for a loop that polls.
+///
+/// Only the first program that dials a listening one gets a session. The packets are neither encrypted nor authenticated.
+///
+/// # Examples
+/// ```no_run
+/// use crossdock_nectarine::Direct;
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // One program:
+/// let mut here = Direct::listen("127.0.0.1:7450".parse()?)?;
+/// loop {
+///     here.turn()?;
+///     here.serve(|request, reply| {
+///         reply.extend(request.iter().rev());
+///         Ok(())
+///     })?;
+/// #   break;
+/// }
+/// // Another:
+/// let mut there = Direct::connect("127.0.0.1:7450".parse()?, Duration::from_secs(5))?;
+/// assert_eq!(there.call(b"desserts", Duration::from_secs(1))?, b"stressed");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Direct {
+    started: Instant,
+    udp: Udp,
+    idler: Idler,
+    heard: Vec<Heard>,
+    is_up: bool,
+    fault: Option<Error>,
+    /// Records that are packed until the next turn, their format and class.
+    open: Option<(SuperPacket<PacketBuffer>, u64, DeliveryClass)>,
+    joining: Joiner<Vec<u8>>,
+    arrived: VecDeque<Arrived>,
+    requests: VecDeque<Request>,
+    replies: VecDeque<(u64, Result<Vec<u8>, String>)>,
+    /// The number of the last call of this side, and of the last one that came.
+    called: u64,
+    served: u64,
+}
+
+/// A call that waits for its turn.
+struct Request {
+    number: u64,
+    /// With its header.
+    message: Vec<u8>,
+    until_ns: u64,
+}
+
+/// Records that arrived together. They hold a buffer until they are dropped.
+pub struct DirectRecords(Arrived);
+
+impl DirectRecords {
+    /// The records' format, by its id.
+    #[must_use]
+    pub fn format(&self) -> u64 {
+        self.0.header.format
+    }
+
+    /// Whether they came reliably, or are datagrams.
+    #[must_use]
+    pub fn class(&self) -> DeliveryClass {
+        if self.0.header.kind == PacketKind::Datagram { DeliveryClass::Datagram } else { DeliveryClass::Reliable }
+    }
+
+    /// The records' bytes, in order. Their lengths were looked at, nothing else: check them before they are read.
+    pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.payloads().flat_map(|mut rest| {
+            std::iter::from_fn(move || {
+                let (record, after) = rest.split_at_checked(record_len(rest)?)?;
+                rest = after;
+                Some(record)
+            })
+        })
+    }
+}
+
+impl Direct {
+    /// Waits at an address for a program that dials it: [`Direct::turn`] takes it in.
+    ///
+    /// # Errors
+    /// The system refuses the socket or memory.
+    pub fn listen(addr: SocketAddr) -> Result<Direct, Error> {
+        Ok(Direct::over(Udp::listen(addr)?.polled(), Instant::now()))
+    }
+
+    /// Dials a program, again and again until it answers.
+    ///
+    /// # Errors
+    /// None answers within `timeout`; the system refuses the socket or memory.
+    pub fn connect(addr: SocketAddr, timeout: Duration) -> Result<Direct, Error> {
+        let started = Instant::now();
+        let mut direct = Direct::over(Udp::open(addr, false, None, 0)?.polled(), started);
+        while !direct.is_up {
+            match direct.turn() {
+                Err(Error::Lost { .. }) if started.elapsed() < timeout => {
+                    direct.fault = None;
+                    crossdock_device::nap(Duration::from_millis(1));
+                }
+                turned => turned?,
+            }
+            if started.elapsed() >= timeout {
+                return Err(Error::Lost { addr: addr.to_string(), reason: "no answer".to_owned() });
+            }
+        }
+        Ok(direct)
+    }
+
+    fn over(udp: Udp, started: Instant) -> Direct {
+        Direct {
+            started,
+            udp,
+            idler: Idler::new(0),
+            heard: Vec::new(),
+            is_up: false,
+            fault: None,
+            open: None,
+            joining: Joiner::default(),
+            arrived: VecDeque::new(),
+            requests: VecDeque::new(),
+            replies: VecDeque::new(),
+            called: 0,
+            served: 0,
+        }
+    }
+
+    /// Where it listens, or dials from.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.udp.local_addr()
+    }
+
+    /// Whether the session stands.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Whether the other program has acknowledged all that was sent.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.open.is_none() && self.udp.unacknowledged() == 0
+    }
+
+    /// Packets sent again so far.
+    #[must_use]
+    pub fn resent(&self) -> u64 {
+        self.udp.resent()
+    }
+
+    /// Takes what has arrived, and sends what is due. Never blocks.
+    ///
+    /// # Errors
+    /// The session is over: [`Error::Lost`], [`Error::Closed`], [`Error::Malformed`].
+    pub fn turn(&mut self) -> Result<(), Error> {
+        let now_ns = self.now_ns();
+        let mut heard = std::mem::take(&mut self.heard);
+        self.udp.receive(now_ns, &mut self.idler, &mut heard);
+        self.udp.on_timer(now_ns, &mut heard);
+        self.flush();
+        self.udp.transmit(now_ns, &mut heard);
+        self.end_turn(heard, now_ns)
+    }
+
+    /// Sends what is due, and looks for nothing: for an answer that is to leave before the next turn.
+    ///
+    /// # Errors
+    /// As [`Direct::turn`].
+    pub fn send(&mut self) -> Result<(), Error> {
+        let now_ns = self.now_ns();
+        let mut heard = std::mem::take(&mut self.heard);
+        self.flush();
+        self.udp.transmit(now_ns, &mut heard);
+        self.end_turn(heard, now_ns)
+    }
+
+    /// Packs a record of the format of this id; it leaves with the next turn, or sooner. `false` while there is no room for it
+    /// before the other side takes some of what was sent: turn, and try again.
+    ///
+    /// # Errors
+    /// The record is longer than a message may be.
+    pub fn publish(&mut self, record: &[u8], format: u64) -> Result<bool, Error> {
+        self.pack(record, format, DeliveryClass::Reliable)
+    }
+
+    /// The same as a datagram: it is dropped when the path has no room for it.
+    ///
+    /// # Errors
+    /// The record is longer than a packet.
+    pub fn publish_datagram(&mut self, record: &[u8], format: u64) -> Result<bool, Error> {
+        if record.len() > MAX_PAYLOAD_BYTES {
+            return Err(Error::DatagramTooLong { bytes: record.len(), most: MAX_PAYLOAD_BYTES });
+        }
+        self.pack(record, format, DeliveryClass::Datagram)
+    }
+
+    fn pack(&mut self, record: &[u8], format: u64, class: DeliveryClass) -> Result<bool, Error> {
+        if let Some((open, of, open_class)) = &mut self.open
+            && (*of, *open_class) == (format, class)
+            && open.push(record)
+        {
+            return Ok(true);
+        }
+        self.flush();
+        if record.len() > MAX_MESSAGE_BYTES {
+            return Err(Error::TooLong { bytes: record.len(), most: MAX_MESSAGE_BYTES });
+        }
+        if !self.udp.has_room() {
+            return Ok(false);
+        }
+        if record.len() > MAX_PAYLOAD_BYTES {
+            return Ok(self.udp.send(Message::record(record.to_vec(), 0, format)).is_ok());
+        }
+        let Some(mut packet) = self.udp.begin_packet() else { return Ok(false) };
+        let fits = packet.push(record);
+        debug_assert!(fits, "an empty packet has room for a record of that length");
+        self.open = Some((packet, format, class));
+        Ok(fits)
+    }
+
+    /// The next records that have arrived, in order.
+    pub fn next_records(&mut self) -> Option<DirectRecords> {
+        let arrived = self.arrived.pop_front()?;
+        self.udp.consumed_to(arrived.data_end);
+        Some(DirectRecords(arrived))
+    }
+
+    /// Carries out the calls that have arrived, each once: `procedure` gets the request, and an empty vector for the reply.
+    ///
+    /// # Errors
+    /// There is no session.
+    pub fn serve(&mut self, mut procedure: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String>) -> Result<(), Error> {
+        while let Some(Request { number, message, until_ns }) = self.requests.pop_front() {
+            // Its caller does not wait any more.
+            if until_ns <= self.now_ns() {
+                continue;
+            }
+            let mut reply = Vec::new();
+            match procedure(&message[HEADER_BYTES..], &mut reply) {
+                Ok(()) => self.send_call(CallHeader::new(MessageKind::Reply, number), &reply)?,
+                Err(text) => self.send_call(CallHeader::new(MessageKind::Failed, number), text.as_bytes())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the other program, which serves each call once at most. The number of the call, for [`Direct::take_reply`].
+    ///
+    /// # Errors
+    /// There is no session.
+    pub fn begin_call(&mut self, request: &[u8], deadline: Duration) -> Result<u64, Error> {
+        self.called += 1;
+        let deadline_us = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+        let header = CallHeader { kind: MessageKind::Request, number: self.called, deadline_us };
+        self.send_call(header, request)?;
+        Ok(self.called)
+    }
+
+    /// The next reply that has arrived, with the number of its call: its bytes, or the procedure's error in words.
+    pub fn take_reply(&mut self) -> Option<(u64, Result<Vec<u8>, String>)> {
+        self.replies.pop_front()
+    }
+
+    /// Calls the other program and waits for the reply, polling. Replies to earlier calls are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the procedure's own error, or as the deadline has passed; the session is over.
+    pub fn call(&mut self, request: &[u8], deadline: Duration) -> Result<Vec<u8>, Error> {
+        let until_ns = self.now_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
+        let number = self.begin_call(request, deadline)?;
+        self.send()?;
+        loop {
+            self.turn()?;
+            while let Some((answered, reply)) = self.take_reply() {
+                if answered == number {
+                    return reply.map_err(Error::Refused);
+                }
+            }
+            if self.now_ns() >= until_ns {
+                return Err(Error::Refused("the deadline passed before the reply came".to_owned()));
+            }
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn send_call(&mut self, header: CallHeader, body: &[u8]) -> Result<(), Error> {
+        // Records that were published before it come before it.
+        self.flush();
+        let message = [&header.encode(), body].concat();
+        let addr = self.udp.peer();
+        let lost = |_| Error::Lost { addr: addr.to_string(), reason: "no session stands".to_owned() };
+        self.udp.send(Message::mailbox(0, message)).map_err(lost)
+    }
+
+    /// Records that are packed join the session's queue.
+    fn flush(&mut self) {
+        if let Some((packet, format, class)) = self.open.take() {
+            let sent = self.udp.send(match class {
+                DeliveryClass::Reliable => Outgoing::Records { packet, stream: 0, format },
+                DeliveryClass::Datagram => Outgoing::Datagrams { packet, stream: 0, format },
+            });
+            debug_assert!(sent.is_ok(), "a packet was begun in the session");
+        }
+    }
+
+    fn end_turn(&mut self, mut heard: Vec<Heard>, now_ns: u64) -> Result<(), Error> {
+        heard.drain(..).for_each(|heard| self.take(heard, now_ns));
+        self.heard = heard;
+        self.fault.as_ref().map_or(Ok(()), |fault| Err(fault.again()))
+    }
+
+    fn take(&mut self, heard: Heard, now_ns: u64) {
+        match heard {
+            Heard::Welcome => self.is_up = true,
+            Heard::Packets(arrived) => {
+                if let Err(error) = self.deliver(arrived, now_ns) {
+                    self.udp.close();
+                    self.fault = Some(Error::Malformed(error.to_string()));
+                }
+            }
+            Heard::Close(close) => self.fault = Some(Error::Closed(close.reason)),
+            Heard::Refused => self.lose("connection refused".to_owned()),
+            Heard::Silent { ns } => self.lose(format!("no packet arrived for {} s", ns / 1_000_000_000)),
+        }
+    }
+
+    fn lose(&mut self, reason: String) {
+        self.fault = Some(Error::Lost { addr: self.udp.peer().to_string(), reason });
+    }
+
+    fn deliver(&mut self, arrived: Arrived, now_ns: u64) -> Result<(), PieceError> {
+        let (kind, piece, data_end) = (arrived.header.kind, arrived.header.piece, arrived.data_end);
+        let is_whole = kind == PacketKind::Data && piece == Piece::Whole && !self.joining.has_begun();
+        if is_whole || kind == PacketKind::Datagram {
+            self.arrived.push_back(arrived);
+            return Ok(());
+        }
+        if kind == PacketKind::Control {
+            // No request is known between two programs.
+            self.udp.control_consumed();
+            return Ok(());
+        }
+        for payload in arrived.payloads() {
+            let joined = self.joining.take(piece, payload, MAX_MESSAGE_BYTES)?;
+            let Some(bytes) = joined.map(Joined::into_vec) else { continue };
+            if kind == PacketKind::Message {
+                self.take_call(bytes, now_ns);
+                continue;
+            }
+            let span = PayloadSpan { start: 0, len: bytes.len() as u32, records: arrived.header.records };
+            let (bytes, header) = (Bytes::Joined(bytes), arrived.header);
+            self.arrived.push_back(Arrived { bytes, header, spans: vec![span], data_end });
+        }
+        // Records that wait keep their credit, and all that came after them.
+        if self.arrived.is_empty() {
+            self.udp.consumed_to(data_end);
+        }
+        Ok(())
+    }
+
+    /// A message of a call; one that is none is passed over.
+    fn take_call(&mut self, mut message: Vec<u8>, now_ns: u64) {
+        let Some(header) = CallHeader::parse(&message) else { return };
+        match header.kind {
+            MessageKind::Request if header.number > self.served && self.requests.len() < MOST_CALLS => {
+                self.served = header.number;
+                let until_ns = now_ns.saturating_add(header.deadline_us.saturating_mul(1000));
+                self.requests.push_back(Request { number: header.number, message, until_ns });
+            }
+            MessageKind::Reply | MessageKind::Failed if self.replies.len() < MOST_CALLS => {
+                let body = message.split_off(HEADER_BYTES);
+                let is_reply = header.kind == MessageKind::Reply;
+                let text = |body: Vec<u8>| String::from_utf8_lossy(&body).into_owned();
+                self.replies.push_back((header.number, if is_reply { Ok(body) } else { Err(text(body)) }));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Direct {
+    /// The other program learns that the session is over.
+    fn drop(&mut self) {
+        self.udp.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::conformance::eventually;
+    use std::net::Ipv4Addr;
+
+    fn pair() -> (Direct, Direct) {
+        let mut here = Direct::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let addr = here.local_addr();
+        let dialling = std::thread::spawn(move || Direct::connect(addr, Duration::from_secs(20)).unwrap());
+        eventually("the session stands", || {
+            here.turn().unwrap();
+            here.is_up()
+        });
+        (here, dialling.join().unwrap())
+    }
+
+    /// A record of that length, as far as the session looks into it.
+    fn record(number: u64, len: usize) -> Vec<u8> {
+        let mut record = vec![number as u8; len];
+        record[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        record
+    }
+
+    #[test]
+    fn records_of_all_lengths_pass_both_ways_in_order() {
+        let (mut here, mut there) = pair();
+        let lengths = [16, 64, 4096, 65_400, 65_536, 1 << 20, 24];
+        let sent: Vec<_> = (0..70).map(|number| record(number, lengths[number as usize % 7])).collect();
+        for turned in [false, true] {
+            let (from, to) = if turned { (&mut there, &mut here) } else { (&mut here, &mut there) };
+            let (mut next, mut came) = (0, Vec::new());
+            eventually("all records come", || {
+                while next < sent.len() && from.publish(&sent[next], 7).unwrap() {
+                    next += 1;
+                }
+                from.turn().unwrap();
+                to.turn().unwrap();
+                while let Some(records) = to.next_records() {
+                    assert_eq!(records.format(), 7);
+                    came.extend(records.bytes().map(<[u8]>::to_vec));
+                }
+                came.len() == sent.len() && from.is_settled()
+            });
+            assert!(came == sent);
+        }
+    }
+
+    #[test]
+    fn calls_are_answered_once_with_a_result_or_an_error() {
+        let (mut here, mut there) = pair();
+        let calls: Vec<_> =
+            (0..100u8).map(|number| there.begin_call(&[number], Duration::from_secs(60)).unwrap()).collect();
+        let (mut served, mut replies) = (Vec::new(), Vec::new());
+        eventually("all replies come", || {
+            there.turn().unwrap();
+            here.turn().unwrap();
+            here.serve(|request, reply| {
+                served.push(request[0]);
+                reply.extend([request[0], 7]);
+                if request[0] % 10 == 3 { Err("a three".to_owned()) } else { Ok(()) }
+            })
+            .unwrap();
+            replies.extend(std::iter::from_fn(|| there.take_reply()));
+            replies.len() == calls.len()
+        });
+        assert_eq!(served, (0..100).collect::<Vec<u8>>());
+        for ((number, reply), (call, request)) in replies.into_iter().zip(calls.into_iter().zip(0..)) {
+            assert_eq!(number, call);
+            assert_eq!(reply, if request % 10 == 3 { Err("a three".to_owned()) } else { Ok(vec![request, 7]) });
+        }
+    }
+
+    #[test]
+    fn datagrams_pass_without_an_ack_of_each() {
+        let (mut here, mut there) = pair();
+        let sent: Vec<_> = (0..50).map(|number| record(number, 64)).collect();
+        let mut came = Vec::new();
+        for record in &sent {
+            assert!(there.publish_datagram(record, 9).unwrap());
+            eventually("the datagram comes", || {
+                there.turn().unwrap();
+                here.turn().unwrap();
+                while let Some(records) = here.next_records() {
+                    assert_eq!(records.class(), DeliveryClass::Datagram);
+                    came.extend(records.bytes().map(<[u8]>::to_vec));
+                }
+                came.last() == Some(record)
+            });
+        }
+        assert!(came == sent && there.is_settled());
+        assert!(matches!(there.publish_datagram(&record(1, 65_504), 9), Err(Error::DatagramTooLong { .. })));
+    }
+
+    #[test]
+    fn a_call_follows_the_records_before_it() {
+        let (mut here, mut there) = pair();
+        assert!(there.publish(&record(1, 16), 7).unwrap());
+        there.begin_call(b"how many?", Duration::from_secs(60)).unwrap();
+        eventually("the call is served", || {
+            there.turn().unwrap();
+            here.turn().unwrap();
+            let mut is_served = false;
+            let count = here.arrived.len();
+            here.serve(|_, _| {
+                assert_eq!(count, 1);
+                is_served = true;
+                Ok(())
+            })
+            .unwrap();
+            is_served
+        });
+    }
+
+    #[test]
+    fn a_call_whose_deadline_has_passed_is_not_carried_out() {
+        let (mut here, mut there) = pair();
+        assert!(there.call(b"late", Duration::ZERO).is_err());
+        there.begin_call(b"in time", Duration::from_secs(60)).unwrap();
+        let mut served = Vec::new();
+        eventually("the other call is served", || {
+            there.turn().unwrap();
+            here.turn().unwrap();
+            here.serve(|request, _| {
+                served.push(request.to_vec());
+                Ok(())
+            })
+            .unwrap();
+            !served.is_empty()
+        });
+        assert_eq!(served, [b"in time".to_vec()]);
+    }
+
+    #[test]
+    fn the_other_side_learns_of_the_end() {
+        let (mut here, there) = pair();
+        drop(there);
+        let mut end = None;
+        eventually("the end is known", || {
+            end = here.turn().err();
+            end.is_some()
+        });
+        assert!(matches!(end, Some(Error::Closed(reason)) if reason == "done"));
+    }
+}

@@ -1,0 +1,343 @@
+//! The class *datagram*: packets with records that are sent once, and neither kept in order nor sent again.
+//!
+//! Datagrams have a sequence of their own numbers and no credit, but the congestion window and the pace of their session. The
+//! sender keeps a short queue of those for which the path has no room at the moment, and drops the oldest when it is full. The
+//! receiver delivers each number once at most ([`Recent`]), and reports with its acks up to where it has seen numbers, and how many
+//! of them: so both sides know how many are missing, the sender with a delay.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes of datagrams that wait for room on the path at most: four super-packets.
+pub const DATAGRAM_QUEUE_BYTES: u64 = 256 << 10;
+
+/// Numbers below the highest that are distinguished: one that comes later than this number of others is dropped, since it may have
+/// come before.
+pub const RECENT_DATAGRAMS: u64 = 1024;
+
+/// The words of [`Recent`].
+const WORDS: usize = RECENT_DATAGRAMS as usize / 64;
+
+/// The datagrams of a receiver, in the sequence of their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramReport {
+    /// Behind the highest number that has arrived.
+    pub end: u64,
+    /// How many have arrived of those below it, each counted once.
+    pub arrived: u64,
+}
+
+impl DatagramReport {
+    /// How many have not arrived: they are lost, or late.
+    #[must_use]
+    pub fn missing(self) -> u64 {
+        self.end.saturating_sub(self.arrived)
+    }
+}
+
+/// The numbers that have arrived lately.
+#[derive(Debug)]
+pub struct Recent {
+    report: DatagramReport,
+    /// Bit n % [`RECENT_DATAGRAMS`]: number n has arrived, of the last ones below the end.
+    seen: [u64; WORDS],
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { report: DatagramReport::default(), seen: [0; WORDS] }
+    }
+}
+
+impl Recent {
+    /// The numbers so far.
+    #[must_use]
+    pub fn report(&self) -> DatagramReport {
+        self.report
+    }
+
+    /// Packets of consecutive numbers have arrived, at most 64: bit i says whether packet i is to be delivered. The others were
+    /// delivered before, or are so late that this is not known.
+    pub fn arrive(&mut self, first: u64, packets: u32) -> u64 {
+        let packets = u64::from(packets.min(64));
+        let Some(end) = first.checked_add(packets) else { return 0 };
+        if end > self.report.end {
+            self.advance(end);
+        }
+        let oldest = self.report.end.saturating_sub(RECENT_DATAGRAMS);
+        let mut fresh = 0u64;
+        for index in 0..packets {
+            let number = first + index;
+            let (word, bit) = (number as usize / 64 % WORDS, 1 << (number % 64));
+            if number >= oldest && self.seen[word] & bit == 0 {
+                self.seen[word] |= bit;
+                fresh |= 1 << index;
+            }
+        }
+        self.report.arrived += u64::from(fresh.count_ones());
+        fresh
+    }
+
+    /// The end moves: the numbers up to it have not arrived.
+    fn advance(&mut self, end: u64) {
+        let from = self.report.end;
+        if end - from >= RECENT_DATAGRAMS {
+            self.seen = [0; WORDS];
+        } else {
+            for number in from..end {
+                self.seen[number as usize / 64 % WORDS] &= !(1 << (number % 64));
+            }
+        }
+        self.report.end = end;
+    }
+}
+
+/// The counts of a sender's datagrams so far, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramStats {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets dropped before they were sent: the path had no room for them.
+    pub dropped: u64,
+    /// Packets that the receiver misses, by its last ack.
+    pub missing: u64,
+}
+
+/// A unit that waits, or was sent in part.
+#[derive(Debug)]
+struct Waiting<P> {
+    payload: P,
+    packets: u32,
+    sent: u32,
+    packet_bytes: u64,
+}
+
+impl<P> Waiting<P> {
+    fn unsent_bytes(&self) -> u64 {
+        u64::from(self.packets - self.sent) * self.packet_bytes
+    }
+}
+
+/// Packets that left together.
+#[derive(Clone, Copy, Debug)]
+struct OnTheWay {
+    end: u64,
+    bytes: u64,
+    sent_ns: u64,
+}
+
+/// The content of an ack for the datagrams of a sender.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reported {
+    /// Bytes that are not on the way any more.
+    pub(crate) bytes: u64,
+    /// Packets that count as lost from now on.
+    pub(crate) lost: u64,
+}
+
+/// The datagrams of a sender: what waits for room on the path, and what is on the way.
+#[derive(Debug)]
+pub(crate) struct Outbox<P> {
+    queue: VecDeque<Waiting<P>>,
+    queued_bytes: u64,
+    next_seq: u64,
+    flight: VecDeque<OnTheWay>,
+    flight_bytes: u64,
+    /// Packets that count as lost with the congestion control.
+    lost: u64,
+    /// More are missing than that: since when, in ns, and how many in all were at least.
+    suspected: Option<(u64, u64)>,
+    /// Until when the pace holds the next one back, in ns.
+    pub(crate) held_until_ns: Option<u64>,
+    stats: DatagramStats,
+}
+
+impl<P> Outbox<P> {
+    pub(crate) fn new() -> Outbox<P> {
+        Outbox {
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            next_seq: 0,
+            flight: VecDeque::new(),
+            flight_bytes: 0,
+            lost: 0,
+            suspected: None,
+            held_until_ns: None,
+            stats: DatagramStats::default(),
+        }
+    }
+
+    /// Queues a unit; what has to go for it goes to `drop`, with the packets of it that were never sent.
+    pub(crate) fn push(&mut self, payload: P, packets: u32, bytes: u64, mut drop: impl FnMut(P, Range<u32>)) {
+        let packet_bytes = bytes.div_ceil(packets.max(1).into()).max(1);
+        let unit = Waiting { payload, packets, sent: 0, packet_bytes };
+        self.queued_bytes += unit.unsent_bytes();
+        self.queue.push_back(unit);
+        while self.queued_bytes > DATAGRAM_QUEUE_BYTES && self.queue.len() > 1 {
+            let Some(oldest) = self.queue.pop_front() else { return };
+            self.queued_bytes -= oldest.unsent_bytes();
+            self.stats.dropped += u64::from(oldest.packets - oldest.sent);
+            drop(oldest.payload, oldest.sent..oldest.packets);
+        }
+    }
+
+    /// The packets of the next unit that were not sent, and the bytes of each.
+    pub(crate) fn next(&self) -> Option<(Range<u32>, u64)> {
+        self.queue.front().map(|unit| (unit.sent..unit.packets, unit.packet_bytes))
+    }
+
+    /// Its payload, and the number of its packet 0.
+    pub(crate) fn payload_mut(&mut self) -> Option<(&mut P, u64)> {
+        let next_seq = self.next_seq;
+        self.queue.front_mut().map(|unit| (&mut unit.payload, next_seq.wrapping_sub(unit.sent.into())))
+    }
+
+    /// The next `packets` packets have left, at `now_ns`; how many bytes they were, and the payload if nothing is left of it.
+    pub(crate) fn sent(&mut self, packets: u32, now_ns: u64) -> (u64, Option<P>) {
+        let Some(unit) = self.queue.front_mut() else { return (0, None) };
+        let bytes = u64::from(packets) * unit.packet_bytes;
+        unit.sent += packets;
+        self.queued_bytes -= bytes;
+        self.next_seq += u64::from(packets);
+        self.stats.sent += u64::from(packets);
+        self.flight_bytes += bytes;
+        self.flight.push_back(OnTheWay { end: self.next_seq, bytes, sent_ns: now_ns });
+        let is_over = unit.sent >= unit.packets;
+        (bytes, if is_over { self.queue.pop_front().map(|unit| unit.payload) } else { None })
+    }
+
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    pub(crate) fn flight_bytes(&self) -> u64 {
+        self.flight_bytes
+    }
+
+    /// Units that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn stats(&self) -> DatagramStats {
+        self.stats
+    }
+
+    /// Takes a receiver's report. A packet that is missing from reports for longer than `patience_ns` is lost; until then it may be
+    /// late.
+    pub(crate) fn reported(&mut self, report: DatagramReport, now_ns: u64, patience_ns: u64) -> Reported {
+        let mut reported = Reported::default();
+        while let Some(sent) = self.flight.front().filter(|sent| sent.end <= report.end).copied() {
+            self.flight.pop_front();
+            self.flight_bytes -= sent.bytes;
+            reported.bytes += sent.bytes;
+        }
+        let missing = report.missing();
+        self.stats.missing = missing;
+        self.suspected = match self.suspected {
+            _ if missing <= self.lost => None,
+            Some((since_ns, least)) if now_ns >= since_ns.saturating_add(patience_ns) => {
+                let lost = least.min(missing);
+                reported.lost = lost.saturating_sub(self.lost);
+                self.lost = self.lost.max(lost);
+                (missing > self.lost).then_some((now_ns, missing))
+            }
+            Some((since_ns, least)) => Some((since_ns, least.min(missing))),
+            None => Some((now_ns, missing)),
+        };
+        reported
+    }
+
+    /// Nothing was heard of what was sent before `before_ns`: it is not on the way any more.
+    pub(crate) fn expire(&mut self, before_ns: u64) {
+        while let Some(sent) = self.flight.front().filter(|sent| sent.sent_ns <= before_ns).copied() {
+            self.flight.pop_front();
+            self.flight_bytes -= sent.bytes;
+        }
+    }
+
+    /// When the oldest that is on the way was sent, in ns.
+    pub(crate) fn oldest_ns(&self) -> Option<u64> {
+        self.flight.front().map(|sent| sent.sent_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_number_is_delivered_once() {
+        let mut recent = Recent::default();
+        assert_eq!(recent.arrive(3, 2), 0b11);
+        assert_eq!(recent.arrive(2, 4), 0b1001);
+        assert_eq!(recent.arrive(2, 4), 0);
+        assert_eq!(recent.report(), DatagramReport { end: 6, arrived: 4 });
+        assert_eq!(recent.report().missing(), 2);
+        assert_eq!(recent.arrive(0, 2), 0b11);
+        assert_eq!(recent.report().missing(), 0);
+        assert_eq!(recent.arrive(u64::MAX - 1, 2), 0);
+    }
+
+    #[test]
+    fn one_that_is_too_late_is_dropped() {
+        let mut recent = Recent::default();
+        recent.arrive(RECENT_DATAGRAMS, 1);
+        assert_eq!(recent.arrive(0, 2), 0b10);
+        assert_eq!(recent.arrive(5 * RECENT_DATAGRAMS, 1), 1);
+        assert_eq!(recent.arrive(RECENT_DATAGRAMS, 1), 0);
+        assert_eq!(recent.report().missing(), 5 * RECENT_DATAGRAMS + 1 - 3);
+    }
+
+    proptest! {
+        #[test]
+        fn any_arrivals_are_delivered_as_a_set_would(arrivals in proptest::collection::vec((0u64..3000, 1u32..65), 0..200)) {
+            let (mut recent, mut set) = (Recent::default(), BTreeSet::new());
+            for (first, packets) in arrivals {
+                let fresh = recent.arrive(first, packets);
+                let end = set.last().map_or(0, |last| last + 1).max(first + u64::from(packets));
+                for index in 0..packets {
+                    let number = first + u64::from(index);
+                    let is_new = number + RECENT_DATAGRAMS >= end && set.insert(number);
+                    prop_assert_eq!(fresh >> index & 1 == 1, is_new);
+                    // The end is that of all that was numbered, delivered or not.
+                    prop_assert!(recent.report().end >= number);
+                }
+                prop_assert_eq!(recent.report().arrived, set.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_oldest() {
+        let (mut outbox, mut dropped) = (Outbox::new(), Vec::new());
+        for unit in 0..6 {
+            outbox.push(unit, 64, 65_536, |unit, packets| dropped.push((unit, packets)));
+            if unit == 0 {
+                outbox.sent(10, 0);
+            }
+        }
+        assert_eq!(dropped, [(0, 10..64), (1, 0..64)]);
+        assert_eq!((outbox.stats().dropped, outbox.len(), outbox.next()), (118, 4, Some((0..64, 1024))));
+        // The numbers of what was dropped go to what follows: a gap is a loss on the way.
+        assert_eq!(outbox.payload_mut(), Some((&mut 2, 10)));
+    }
+
+    #[test]
+    fn packets_that_are_missing_for_long_are_lost_once() {
+        let mut outbox = Outbox::new();
+        outbox.push((), 10, 10_000, |(), _| panic!());
+        assert_eq!(outbox.sent(10, 5), (10_000, Some(())));
+        let mut report = |arrived, now_ns| {
+            let Reported { bytes, lost } = outbox.reported(DatagramReport { end: 10, arrived }, now_ns, 100);
+            (bytes, lost)
+        };
+        assert_eq!(report(7, 50), (10_000, 0));
+        assert_eq!(report(8, 149), (0, 0));
+        assert_eq!(report(8, 150), (0, 2));
+        assert_eq!(report(8, 1000), (0, 0));
+        assert_eq!(report(10, 1001), (0, 0));
+    }
+}
