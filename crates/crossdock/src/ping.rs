@@ -64,11 +64,14 @@ fn micros(us: f64) -> String {
 /// `crossdock ping`.
 pub(crate) fn run(arguments: &Ping) -> Outcome {
     let Ping { count, interval, timeout, json, address, keys } = arguments;
+    if *count == 0 {
+        return Err(Failure::usage("--count is at least 1"));
+    }
     let interrupt = Interrupt::install()?;
     interrupt.arm();
     let mut pinger = Pinger::connect(address, connecting::keys(keys)?, CONNECT).map_err(link_failure)?;
     let (mut times, mut sent) = (Vec::new(), 0);
-    while sent < *count && interrupt.caught().is_none() {
+    let mut one = |pinger: &mut Pinger| {
         let next = Instant::now() + *interval;
         sent += 1;
         let time = pinger.ping(*timeout).map_err(link_failure)?;
@@ -77,20 +80,31 @@ pub(crate) fn run(arguments: &Ping) -> Outcome {
             let shown = time.map_or_else(|| "no answer".to_owned(), |time| micros(time.as_nanos() as f64 / 1e3));
             out::print(format!("{address}: {shown}\n"))?;
         }
-        while sent < *count && interrupt.caught().is_none() {
+        let is_last = sent >= *count;
+        while !is_last && interrupt.caught().is_none() {
             let left = next.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             pinger.pause(left.min(LOOK)).map_err(link_failure)?;
         }
-    }
+        Ok(!is_last && interrupt.caught().is_none())
+    };
+    // A session that ends has its round trips reported too.
+    let ended: Outcome<()> = loop {
+        match one(&mut pinger) {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(failure) => break Err(failure),
+        }
+    };
     let report = Report::of(address, sent, &mut times);
     if *json {
         out::print_json(&report)?;
     } else {
         out::say(report.words());
     }
+    ended?;
     match interrupt.caught() {
         Some(signal) => Err(Failure::Interrupted(signal)),
         None if times.is_empty() => Err(Failure::failed(format!("no answer came from {address}"))),

@@ -110,7 +110,10 @@ impl Context {
                 self.net.count_drop(DropReason::Unannounced, packets);
                 continue;
             };
-            if self.net.is_paused(key) || self.graph.is_blocked(publishing.stream as u32) {
+            // Records of a publication are counted, so that none is taken twice: they cannot be lost on the way. A datagram has whole
+            // records.
+            let is_countable = publishing.taken.is_none() && run.header.piece == Piece::Whole;
+            if !is_countable || self.net.is_paused(key) || self.graph.is_blocked(publishing.stream as u32) {
                 self.net.count_drop(DropReason::DatagramRefused, packets);
                 continue;
             }

@@ -15,6 +15,10 @@ pub const DATAGRAM_QUEUE_BYTES: u64 = 256 << 10;
 /// come before.
 pub const RECENT_DATAGRAMS: u64 = 1024;
 
+/// Numbers by which a datagram may be ahead of all that have arrived: no path loses so many in a row that its session lives on, and
+/// one that is forged would end the class.
+const MOST_AHEAD: u64 = 1 << 20;
+
 /// The words of [`Recent`].
 const WORDS: usize = RECENT_DATAGRAMS as usize / 64;
 
@@ -57,10 +61,13 @@ impl Recent {
     }
 
     /// Packets of consecutive numbers have arrived, at most 64: bit i says whether packet i is to be delivered. The others were
-    /// delivered before, or are so late that this is not known.
+    /// delivered before, are so late that this is not known, or are further ahead than any sender's.
     pub fn arrive(&mut self, first: u64, packets: u32) -> u64 {
         let packets = u64::from(packets.min(64));
         let Some(end) = first.checked_add(packets) else { return 0 };
+        if first > self.report.end.saturating_add(MOST_AHEAD) {
+            return 0;
+        }
         if end > self.report.end {
             self.advance(end);
         }
@@ -279,6 +286,16 @@ mod tests {
         assert_eq!(recent.arrive(0, 2), 0b11);
         assert_eq!(recent.report().missing(), 0);
         assert_eq!(recent.arrive(u64::MAX - 1, 2), 0);
+    }
+
+    #[test]
+    fn one_that_is_too_far_ahead_is_dropped_and_ends_nothing() {
+        let mut recent = Recent::default();
+        assert_eq!(recent.arrive(u64::MAX - 2, 1), 0);
+        assert_eq!(recent.arrive(MOST_AHEAD + 1, 1), 0);
+        assert_eq!(recent.report(), DatagramReport::default());
+        assert_eq!(recent.arrive(MOST_AHEAD, 1), 1);
+        assert_eq!(recent.arrive(0, 1), 0, "it is late by then");
     }
 
     #[test]

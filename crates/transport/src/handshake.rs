@@ -43,6 +43,9 @@ pub struct Close {
     pub reason: String,
 }
 
+/// The smallest packet size that a side may ask for, header included, in bytes: with smaller ones the other would have to send a
+/// packet for each record.
+pub const MIN_PACKET_BYTES: u32 = 512;
 const LEN: usize = 20;
 /// Of the flags, which follow the other words of a hello; what is not known is passed over.
 const USES_MAILBOXES: u32 = 1;
@@ -60,8 +63,8 @@ fn decode(kind: PacketKind, payload: &[u8]) -> Result<(u64, u32, u32, u32), Pack
     let bytes: &[u8; LEN] = payload.first_chunk().ok_or(PacketError::Payload(kind))?;
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let words = (u64::from(word(0)) | u64::from(word(4)) << 32, word(8), word(12), word(16));
-    // A packet size that holds no record, or a window of nothing, could never make progress.
-    if (words.2 as usize) < HEADER_BYTES + 8 || words.3 == 0 {
+    // A window of nothing could never make progress.
+    if words.2 < MIN_PACKET_BYTES || words.3 == 0 {
         return Err(PacketError::Payload(kind));
     }
     Ok(words)
@@ -222,6 +225,13 @@ mod tests {
         let hello = Hello { nonce: 1, session: 1, packet_bytes: 8, window_bytes: 1, uses_mailboxes: false };
         assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]), Err(PacketError::Payload(PacketKind::Hello)));
         assert!(Hello::decode(&[0; 7]).is_err());
+        // One byte less than a packet must have, of either side.
+        for (packet_bytes, is_taken) in [(MIN_PACKET_BYTES - 1, false), (MIN_PACKET_BYTES, true)] {
+            let hello = Hello { packet_bytes, ..hello };
+            let welcome = Welcome { nonce: 1, session: 1, packet_bytes, window_bytes: 1 };
+            assert_eq!(Hello::decode(&hello.packet()[HEADER_BYTES..]).is_ok(), is_taken);
+            assert_eq!(Welcome::decode(&welcome.packet(1)[HEADER_BYTES..]).is_ok(), is_taken);
+        }
     }
 
     #[test]

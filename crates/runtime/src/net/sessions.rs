@@ -13,9 +13,6 @@ use crossdock_transport::{Limits, Session};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
-/// A client that takes only smaller packets would have the daemon send one for each record. In bytes, header included.
-const MIN_PACKET_BYTES: u32 = 512;
-
 /// The configured limits of sessions and their queues.
 pub(super) struct SessionLimits {
     window_bytes: u32,
@@ -54,7 +51,7 @@ impl SessionLimits {
 impl Net {
     /// A client greets: its hello, unless that is not one, or was answered before and is again.
     pub(crate) fn take_hello(&mut self, payload: &[u8], from: SocketAddr) -> Option<Hello> {
-        let Some(hello) = Hello::decode(payload).ok().filter(|h| h.packet_bytes >= MIN_PACKET_BYTES) else {
+        let Ok(hello) = Hello::decode(payload) else {
             self.counters.drop(DropReason::PacketPayload, 1);
             return None;
         };
