@@ -76,6 +76,8 @@ impl Context {
             id: link.number,
             context: self.name.clone(),
             peer: link.addr.to_string(),
+            security: if link.client.is_some() { "keys" } else { "none" }.to_owned(),
+            key: link.client.map(|key| key.to_string()),
             publishes: self.published_by(peer),
             subscriptions: peer.subscriptions().len() as u32,
             packet_bytes: session.packet_bytes() as u64,

@@ -17,6 +17,7 @@ fn a_session_over_packets_is_listed_with_its_path_and_bytes() {
     let session = &place.list("sessions")[0];
     assert!(session["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{session}");
     assert_eq!((&session["subscriptions"], &session["packets_resent"]), (&1.into(), &0.into()), "{session}");
+    assert_eq!((&session["security"], session.get("key")), (&"none".into(), None), "{session}");
     for field in ["rtt_ns", "window_bytes", "receive_window_bytes", "packets_out", "bytes_out", "bytes_in"] {
         assert!(session[field].as_u64().is_some_and(|value| value > 0), "{field}: {session}");
     }

@@ -74,6 +74,10 @@ fn only_clients_with_authorised_keys_publish_and_subscribe() {
     let query = ["subscribe", "SELECT carrier, flight FROM A", "--output", "csv", "--limit", "4"];
     let subscriber = place.spawn(query.into_iter().chain(keys("desk.key")));
     place.wait_for_subscriptions(1);
+    let session = place.list("sessions")[0].clone();
+    assert_eq!((&session["security"], &session["key"]), (&"keys".into(), &desk.as_str().into()), "{session}");
+    let ping = ["ping", "--count", "1"];
+    place.run(ping.into_iter().chain(keys("desk.key"))).with_code(0).saying(&["1 round trip, 0 lost"]);
     let publish = ["publish", "A", "flights.csv", "--schema", "a.schema"];
     place.run(publish).with_code(1).saying(&["only in secure sessions", "crossdock keygen"]);
     place.run(publish.into_iter().chain(keys("stranger.key"))).with_code(1).saying(&["has not authorised this client"]);

@@ -450,6 +450,12 @@ reports! {
         pub context: String,
         /// The peer's address.
         pub peer: String,
+        /// Whether its packets are sealed: `keys`, or `none`.
+        #[serde(default)]
+        pub security: String = listed(),
+        /// The peer's public key, by which it is known; absent without keys.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub key: Option<String>,
         /// Streams that the peer publishes.
         pub publishes: Vec<String>,
         /// Its subscriptions.
