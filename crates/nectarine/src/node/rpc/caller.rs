@@ -17,6 +17,8 @@ const BURST: usize = 64;
 
 /// A caller's two mailboxes and calls.
 pub(super) struct Caller {
+    /// By which it said hello.
+    number: u64,
     requests: Reader,
     replies: Writer,
     calls: VecDeque<Waiting>,
@@ -46,9 +48,13 @@ struct Owed {
 }
 
 impl Caller {
-    pub(super) fn new(mailbox: OwnMailbox, requests: Reader, replies: Writer) -> Caller {
+    pub(super) fn new(number: u64, mailbox: OwnMailbox, requests: Reader, replies: Writer) -> Caller {
         let calls = VecDeque::with_capacity(MOST_CALLS);
-        Caller { requests, replies, calls, last: 0, owed: None, is_gone: false, _mailbox: mailbox }
+        Caller { number, requests, replies, calls, last: 0, owed: None, is_gone: false, _mailbox: mailbox }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether it needs no service any more: it is gone, or its mailboxes are.
