@@ -310,6 +310,42 @@ fn messages_for_a_client_to_read_leave_it_its_quota_to_write() {
     assert_eq!(std::iter::from_fn(|| client.next(get_port)).count(), 3);
 }
 
+/// The longer buffer that a writer waits for comes before those that are granted ahead.
+#[test]
+fn a_writer_that_gives_up_a_longer_buffer_gets_the_usual_ones_again() {
+    let mut world = World::with(HostConfig { client_bytes: 1280 << 10, ..config() }, 1);
+    let (mut client, key) = world.attach(0);
+    world.create("m", Implementation::Rings, 1000);
+    let options = PortOptions { ahead: Some(4), ..PortOptions::default() };
+    let port = world.host.open(key, "m", Side::Write, options).unwrap().port.unwrap();
+    client.begin_port(port);
+    world.quiet_turn();
+    let mut kept = Vec::new();
+    client.push(port, (REQUEST, 0, 0, 0, 0, 400 << 10));
+    world.quiet_turn();
+    for grant in grants(&mut client, port) {
+        match grant.5 {
+            4096 => put(&mut client, port, grant, b"short"),
+            _ => kept.push(grant),
+        }
+    }
+    assert_eq!(kept.len(), 1);
+    // It never gives that one back.
+    client.push(port, (REQUEST, 0, 0, 0, 0, 400 << 10));
+    world.quiet_turn();
+    world.host.before_sleep();
+    assert!(client.next(port).is_none());
+    client.push(port, (WITHDRAW, 0, 0, 0, 0, 0));
+    world.quiet_turn();
+    let answer = client.next(port).unwrap();
+    assert_eq!((answer.0, answer.3), (REFUSED, Reason::Cancelled as u16));
+    assert_eq!(grants(&mut client, port).len(), 3, "beside the one that it keeps");
+    // Nothing is left to be given up.
+    client.push(port, (WITHDRAW, 0, 0, 0, 0, 0));
+    world.quiet_turn();
+    assert!(client.next(port).is_none());
+}
+
 /// Up to a quarter of what a reader may have before it leaves room for a message of any length.
 #[test]
 fn short_messages_that_a_reader_keeps_do_not_hold_back_a_long_one() {
