@@ -8,7 +8,7 @@
 //! a reference to them.
 //!
 //! **Bounds.** A mailbox's writers get no buffers while it holds its bound of messages not yet ended by a reader; what they
-//! have been granted before comes on top. The buffers in which a client writes are bounded by its quota,
+//! have been granted before comes on top: up to 17 writers' of one client, 192 buffers each, within the client's quota. The buffers in which a client writes are bounded by its quota,
 //! what is handed to a reader by its port, and a domain's by its segments. Rings hold
 //! twice the slots of their port, and a slot has at most one descriptor under way each way, so no ring overflows.
 //!
