@@ -9,6 +9,8 @@ use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long it waits over shared memory, for a buffer that the daemon grants once there is memory: briefly, since callers behind wait too.
+const WELCOME_PATIENCE_IN_MEMORY: Duration = Duration::from_millis(5);
 /// How long the answer to a caller that says hello waits over packets, for the connection's own room.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -96,9 +98,9 @@ impl Admission {
 }
 
 /// Puts a header alone into a mailbox that nobody has put anything into; whether it was put. Other callers wait meanwhile, so none waits
-/// for a mailbox that is full.
+/// for long for a mailbox that is full.
 fn put(to: &mut Writer, header: Header) -> bool {
-    let patience = if to.is_in_memory() { Duration::ZERO } else { WELCOME_PATIENCE };
+    let patience = if to.is_in_memory() { WELCOME_PATIENCE_IN_MEMORY } else { WELCOME_PATIENCE };
     match to.begin_put_timeout(HEADER_BYTES, patience) {
         Ok(Some(mut put)) => {
             fill(&mut put, header, &[]);
