@@ -200,17 +200,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sides = sides.recv()?;
     pin(0);
     let mut reader = attachment.reader(sides[4].0, sides[4].1)?;
-    let mut writer = attachment.writer(sides[3].0, sides[3].1)?;
+    // Once each: the rings of a port hold the entries of whoever had them open before.
+    let [mut echo, mut copy, mut copy_long, mut discard] = {
+        let [echo, copy, long, discard, _] = sides;
+        let open = |(number, port)| attachment.writer(number, port);
+        [open(echo)?, open(copy)?, open(long)?, open(discard)?]
+    };
     // Under `valgrind --tool=callgrind`, which counts instructions, two threads that wait for one another take forever.
     if !std::env::args().any(|arg| arg == "one-thread") {
-        between_threads(&attachment, &sides, &mut reader, &mut writer)?;
+        let copies = [("put_get_64", 64, &mut copy), ("put_get_1024", 1024, &mut copy_long)];
+        between_threads(&mut echo, sides[0].0, copies, &mut reader, &mut discard);
     }
     stop.store(true, Ordering::Relaxed);
     if let Ok(mut core) = thread.join() {
-        in_one_thread(&mut core, &mut reader, &mut writer, sides[0].0);
-        let mut copy = attachment.writer(sides[1].0, sides[1].1)?;
+        in_one_thread(&mut core, &mut reader, &mut discard, sides[0].0);
         put_get_in_one_thread(&mut core, &mut reader, &mut copy);
-        let ns = timed_burst(&mut core, &mut writer);
+        let ns = timed_burst(&mut core, &mut discard);
         println!("one way, 1 thread  {ns:8.1} ns a message: the same of a burst of {BURST}");
     }
     Ok(())
@@ -274,28 +279,26 @@ fn timed_burst(core: &mut Core, writer: &mut Writer) -> f64 {
 
 /// Round trips and messages between two threads.
 fn between_threads(
-    attachment: &Attachment,
-    sides: &[(u16, Option<u16>)],
+    echo: &mut Writer,
+    echo_number: u16,
+    copies: [(&str, usize, &mut Writer); 2],
     reader: &mut Reader,
-    writer: &mut Writer,
-) -> Result<(), Box<dyn Error>> {
+    discard: &mut Writer,
+) {
     let floor = floor();
     println!("atomic floor       {floor:8.1} ns");
     pin(0);
-    let mut echo = attachment.writer(sides[0].0, sides[0].1)?;
     let mut message = None;
     let ns = timed(|| {
         let handed_on = match message.take() {
-            Some(message) => reader.enqueue(message, sides[0].0),
+            Some(message) => reader.enqueue(message, echo_number),
             None => echo.begin_put(64, Wait::Poll).and_then(|put| echo.end_put(put)),
         };
         message = handed_on.and_then(|()| reader.begin_get(Wait::Poll)).ok();
     });
     drop(message);
     println!("enqueue both ways  {ns:8.1} ns, {:5.2} times the floor", ns / floor);
-    drop(echo);
-    for (name, side, bytes) in [("put_get_64", 1, 64), ("put_get_1024", 2, 1024)] {
-        let mut writer = attachment.writer(sides[side].0, sides[side].1)?;
+    for (name, bytes, writer) in copies {
         let mut sum = 0u64;
         let ns = timed(|| {
             let Ok(mut put) = writer.begin_put(bytes, Wait::Poll) else { return };
@@ -310,11 +313,10 @@ fn between_threads(
         println!("{name:18} {ns:8.1} ns, {:5.2} times the floor", ns / floor);
     }
     let ns = timed(|| {
-        if let Ok(mut put) = writer.begin_put(64, Wait::Poll) {
+        if let Ok(mut put) = discard.begin_put(64, Wait::Poll) {
             put.fill(7);
-            let _ended = writer.end_put(put);
+            let _ended = discard.end_put(put);
         }
     });
     println!("one_way_64         {ns:8.1} ns, {:.1} M/s", 1e3 / ns);
-    Ok(())
 }

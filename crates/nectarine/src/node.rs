@@ -172,8 +172,8 @@ impl Node {
     /// Opens a mailbox for writing.
     ///
     /// # Errors
-    /// There is none of that name; its implementation allows one writer, and another program is that. Each thread of a program may
-    /// have its own: the messages of several pass through the daemon.
+    /// There is none of that name; its implementation allows one writer, and another program is that, or another [`Node::connect`] of
+    /// this one. Clones of one `Node` may have up to 17: the messages of several pass through the daemon.
     pub fn writer(&self, mailbox: &str) -> Result<Writer, Error> {
         self.writer_with(mailbox, WriterOptions::default())
     }

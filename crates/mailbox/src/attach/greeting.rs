@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(super) const MAGIC: [u8; 8] = *b"xdockshm";
 /// Of everything that daemon and client share: these packets, the control segment's layout, the operations.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 const WELCOME: u32 = 0;
 const REFUSAL: u32 = 1;
 const FAREWELL: u32 = 2;
@@ -377,7 +377,7 @@ mod tests {
             decode(&packet).unwrap_err()
         };
         assert_eq!(with(0, b'X'), "it is not a crossdock daemon");
-        assert_eq!(with(8, 9), "it shares memory by version 9 of the rules, this program by version 4");
+        assert_eq!(with(8, 9), "it shares memory by version 9 of the rules, this program by version 5");
         assert!(with(12, 9).contains("kind 9"));
         for len in 0..WELCOME_BYTES {
             assert!(decode(&welcome().encode()[..len]).is_err(), "{len}");

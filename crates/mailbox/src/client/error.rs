@@ -34,10 +34,10 @@ pub enum MailboxError {
          memory (`shared_bytes` in [host] of the daemon's configuration)"
     )]
     NoBuffers,
-    /// The client holds all the bytes that its quota allows.
+    /// The client holds all the bytes that its quota allows: to write in, and of signal-queue mailboxes also to read.
     #[error(
-        "this process holds all the bytes that its quota allows: end its puts and gets, or raise `client_bytes` in [host] of \
-         the daemon's configuration"
+        "this process holds all the bytes to write in that its quota allows: end or drop its puts, end its gets from signal-queue \
+         mailboxes, or raise `client_bytes` in [host] of the daemon's configuration"
     )]
     Quota,
     /// The mailbox holds as much as its bound allows.

@@ -116,8 +116,8 @@ impl Writer {
         }
     }
 
-    /// Gives back a buffer longer than those granted ahead that a call which gave up has asked for: at once, or when it comes. Without
-    /// this it is kept for a later call.
+    /// Gives up a buffer longer than those granted ahead that a call which gave up waiting has asked for: it is not waited for any more,
+    /// and given back if it has come. Without this it is kept for a later call, and no other buffer is granted before it.
     pub fn withdraw(&mut self) {
         match &mut self.0 {
             Side::Rings(rings) => rings.withdraw(),
@@ -328,7 +328,7 @@ enum Request {
     Waits(u32),
     /// This number of bytes is requested, to be had now or refused.
     Tries(u32),
-    /// This number of bytes is requested, and nobody wants them any more.
+    /// This number of bytes is requested, and nobody wants them any more: a grant or a refusal is on its way.
     Withdrawn(u32),
 }
 
@@ -486,13 +486,7 @@ impl RingsWriter {
             // Of a call that gave up waiting, and not what is wanted now.
             self.port.push(large.into_entry(up::FREE));
         }
-        if let Request::Withdrawn(asked) = self.request
-            && bytes > self.usual as usize
-            && bytes <= asked as usize
-        {
-            self.request = Request::Waits(asked);
-        }
-        // Whether it is more than what is granted ahead is known once something was.
+        // The answer to one that was withdrawn is awaited first. Whether it is more than what is granted ahead is known once something was.
         if self.request == Request::None && self.usual != 0 && bytes > self.usual as usize {
             self.ask(bytes, is_try)?;
         } else if bytes <= self.usual as usize
@@ -520,8 +514,14 @@ impl RingsWriter {
         if let Some(large) = self.large.take() {
             self.port.push(large.into_entry(up::FREE));
         }
-        if let Request::Waits(asked) | Request::Tries(asked) = self.request {
-            self.request = Request::Withdrawn(asked);
+        match self.request {
+            Request::Waits(asked) => {
+                self.request = Request::Withdrawn(asked);
+                self.port.push(Descriptor { op: up::WITHDRAW, ..Descriptor::default() });
+            }
+            // That is answered in the core's next turn.
+            Request::Tries(asked) => self.request = Request::Withdrawn(asked),
+            Request::None | Request::Withdrawn(_) => {}
         }
     }
 

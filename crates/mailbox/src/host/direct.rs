@@ -161,14 +161,14 @@ impl HostInterface {
         }
     }
 
-    /// The sides of a mailbox are others than before: it is used directly by one writer, and by more than one over the core.
+    /// A side of a mailbox was opened: it is used directly by one writer, and by more than one over the core.
     pub(super) fn settle_direct(&mut self, key: MailboxKey) {
         let Some(mailbox) = self.present_mailbox(key) else { return };
-        mailbox.is_mixed = !mailbox.more_writers.is_empty();
-        match mailbox.is_mixed {
-            true => self.recall_direct(key),
-            false => self.try_direct(key),
+        if !mailbox.more_writers.is_empty() {
+            return self.recall_direct(key);
         }
+        mailbox.is_mixed = false;
+        self.try_direct(key);
     }
 
     fn direct_sides(&self, key: MailboxKey) -> Option<(PortKey, PortKey)> {
@@ -177,6 +177,7 @@ impl HostInterface {
         let is_plain = mailbox.direct.is_none()
             && !mailbox.is_watched
             && !mailbox.is_mixed
+            && mailbox.more_writers.is_empty()
             && mailbox.core_reader == CoreReader::None;
         if !self.config.direct_rings || !is_plain || writer.client == reader.client {
             return None;

@@ -39,6 +39,8 @@ const AHEAD_BYTES: u32 = 256 << 10;
 const GRANT_BYTES: (u32, u32) = (4 << 10, 1 << 20);
 /// Sides of mailboxes that one client may have open: more than its rings are for, since those over the signal queue need none.
 const MAX_OPEN: usize = 1024;
+/// Ports by which a client may write to one mailbox besides its first: each may hold messages beyond the mailbox's bound.
+const MOST_MORE_WRITERS: usize = 16;
 /// How far apart the generations of two lives of a port start. A slot is given back within few of its uses, if at all.
 const GENERATIONS_APART: u16 = 1 << 10;
 /// Upcalls into a client whose results may be awaited at a time.
@@ -542,6 +544,10 @@ impl HostInterface {
                 if taken {
                     return Err(HostError::Busy { name: name.to_owned(), side: side_name });
                 }
+                if side == Side::Write && mailbox.more_writers.len() >= MOST_MORE_WRITERS {
+                    let (bound, key) = (MOST_MORE_WRITERS as u32 + 1, "no key: use signal_queue mailboxes");
+                    return Err(HostError::Limit { what: "writers of a `rings` mailbox", bound, key });
+                }
                 let ports = &self.client(client).ok_or(HostError::Gone)?.ports;
                 let free = (0..PORTS).find(|&port| ports.get(port).is_none_or(Option::is_none));
                 let bound = PORTS as u32;
@@ -672,8 +678,9 @@ impl HostInterface {
             if let Some(port) = taken {
                 self.leave_port(port);
             }
-            if open.side == Side::Write && self.mailbox(open.mailbox).is_some_and(|mailbox| mailbox.writer.is_some()) {
-                self.settle_direct(open.mailbox);
+            if open.side == Side::Write {
+                // One writer may be left.
+                self.try_direct(open.mailbox);
             }
         }
         self.freed = true;

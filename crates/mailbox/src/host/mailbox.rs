@@ -118,7 +118,7 @@ pub(crate) struct Mailbox {
     pub(crate) core_reader: CoreReader,
     /// The direct rings between its two sides, if it has some.
     pub(crate) direct: Option<u32>,
-    /// Whether messages come to it from others than its writer.
+    /// Whether messages came to it from others than its writers since one of its sides was opened anew.
     pub(crate) is_mixed: bool,
     /// Of a `rings` mailbox.
     pub(crate) writer: Option<PortKey>,

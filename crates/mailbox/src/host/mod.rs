@@ -8,7 +8,7 @@
 //! a reference to them.
 //!
 //! **Bounds.** A mailbox's writers get no buffers while it holds its bound of messages not yet ended by a reader; what they
-//! have been granted before comes on top. The buffers in which a client writes are bounded by its quota,
+//! have been granted before comes on top: up to 17 writers' of one client, 192 buffers each, within the client's quota. The buffers in which a client writes are bounded by its quota,
 //! what is handed to a reader by its port, and a domain's by its segments. Rings hold
 //! twice the slots of their port, and a slot has at most one descriptor under way each way, so no ring overflows.
 //!
@@ -602,7 +602,7 @@ impl HostInterface {
     }
 
     /// Whether there is room in a mailbox now: before it says no, it takes what the reader has given back and was not looked at yet,
-    /// until there is room, and not more than is taken of a ring at a time.
+    /// until there is room. Entries of the reader by which nothing leaves the mailbox are taken too, as many as of all rings in one look.
     #[inline]
     pub fn has_room(&mut self, mailbox: MailboxKey) -> bool {
         if !self.is_full(mailbox) {
@@ -612,13 +612,15 @@ impl HostInterface {
         let by_signals = entry.last_reader.map(|client| (client.index() as u32, mailbox::SIGNALS));
         let reader = entry.reader.map(|port| (port.client, port.port)).or(by_signals);
         let Some((client, port)) = reader else { return false };
-        for _ in 0..rings::BURST {
-            if !self.finish_next(client, port) {
-                break;
-            }
+        // The reader holds no more messages than its slots, so those that leave have a bound too.
+        let (mut useless, mut depth) = (0, entry.depth);
+        while useless < LOOK && self.finish_next(client, port) {
             if !self.is_full(mailbox) {
                 return true;
             }
+            let Some(now) = self.mailbox(mailbox).map(|entry| entry.depth) else { return false };
+            useless += u64::from(now >= depth);
+            depth = now;
         }
         false
     }

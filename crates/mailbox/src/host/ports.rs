@@ -51,6 +51,7 @@ impl HostInterface {
             up::FREE => port.slots.take(entry, false).map(|given| self.given_back(client, number, given)),
             up::ENQUEUE => return self.take_enqueue(client, number, entry),
             up::REQUEST => self.take_request(client, number, entry),
+            up::WITHDRAW => self.withdraw_request(client, number, entry),
             other => Err(ProtocolViolation::Operation(other)),
         };
         match carried_out {
@@ -328,12 +329,32 @@ impl HostInterface {
             self.grant(key, entry.len, 1).err()
         };
         if let Some(reason) = refusal {
-            let len = self.said_with(reason);
-            if let Some(port) = self.clients.present_port(key) {
-                let target = reason as u16;
-                port.down.push(Descriptor { op: down::REFUSED, target, len, ..Descriptor::default() });
-                self.notify(key.client);
-            }
+            self.refuse_request(key, reason);
+        }
+        Ok(())
+    }
+
+    fn refuse_request(&mut self, key: PortKey, reason: Reason) {
+        let len = self.said_with(reason);
+        if let Some(port) = self.clients.present_port(key) {
+            let target = reason as u16;
+            port.down.push(Descriptor { op: down::REFUSED, target, len, ..Descriptor::default() });
+            self.notify(key.client);
+        }
+    }
+
+    /// A client gives up the buffer that it waits for, and may be due those that are granted ahead again.
+    fn withdraw_request(&mut self, client: u32, number: u16, entry: &Descriptor) -> Result<(), ProtocolViolation> {
+        let key = PortKey { client, port: number };
+        let Some(port) = self.clients.present_port(key) else { return Ok(()) };
+        if port.side == Side::Read {
+            return Err(ProtocolViolation::Operation(entry.op));
+        }
+        if port.requests.pop_front().is_some() {
+            self.refuse_request(key, Reason::Cancelled);
+            self.make_hungry(key);
+            // It waits already.
+            self.freed = true;
         }
         Ok(())
     }

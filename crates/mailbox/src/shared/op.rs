@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Operations from the client to the core: on a port's ring those up to [`up::MORE`], on the signal queue the others.
+/// Operations from the client to the core: on a port's ring those up to [`up::WITHDRAW`], on the signal queue the others.
 pub(crate) mod up {
     /// A granted slot's message, `offset..offset + len` of its buffer, goes to the port's mailbox. The slot is the core's.
     pub(crate) const PUT: u8 = 1;
@@ -22,6 +22,8 @@ pub(crate) mod up {
     /// All slots are with the reader at the other end of direct rings, or one has come back and a longer buffer is waited for: look
     /// again at what this writer is due.
     pub(crate) const MORE: u8 = 8;
+    /// The oldest [`REQUEST`] that waits is given up, and refused as such; no answer if none waits.
+    pub(crate) const WITHDRAW: u8 = 9;
     /// A buffer of `len` bytes for mailbox `target`; bit 0 of `b`: refuse rather than wait.
     pub(crate) const ALLOC: u8 = 16;
     /// A granted slot's message goes to mailbox `target`; no answer.

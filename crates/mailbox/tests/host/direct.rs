@@ -104,6 +104,42 @@ fn assert_granted_apart(two: &mut Two) {
     assert!(twice.is_empty(), "{twice:?} of {came:?} are granted twice");
 }
 
+/// How often a writer whose direct rings ended was offered others, after a further writer came and went, and before that a message of a
+/// task, if there is one.
+fn offers_after_a_further_writer(task: Option<&[u8]>) -> usize {
+    let mut two = Two::new();
+    let mailbox = two.world.host.find("m").unwrap();
+    task.into_iter().for_each(|bytes| two.world.host.put_bytes(mailbox, bytes).unwrap());
+    let (number, _) = two.world.open(&mut two.writer, two.keys[0], "m", Side::Write);
+    two.world.quiet_turn();
+    two.world.host.close(two.keys[0], number).unwrap();
+    two.writer.push(two.ports[0], (DIRECT_END, 0, 0, 0, 0, 0));
+    two.world.quiet_turn();
+    two.reader.call(two.ports[1], true);
+    two.world.quiet_turn();
+    let offers = std::iter::from_fn(|| two.writer.pop(two.ports[0])).filter(|entry| entry.0 == DIRECT).count();
+    two.end();
+    offers
+}
+
+#[test]
+fn a_mailbox_that_others_put_into_stays_with_the_core_when_a_further_writer_comes_and_goes() {
+    assert_eq!(offers_after_a_further_writer(None), 1);
+    assert_eq!(offers_after_a_further_writer(Some(b"a task's")), 0);
+}
+
+#[test]
+fn writers_of_one_mailbox_have_a_bound() {
+    let mut world = World::new(1);
+    let (mut client, key) = world.attach(0);
+    world.create("m", Implementation::Rings, 8);
+    let numbers: Vec<u16> = (0..17).map(|_| world.open(&mut client, key, "m", Side::Write).0).collect();
+    let open = |world: &mut World| world.host.open(key, "m", Side::Write, PortOptions::default());
+    assert!(matches!(open(&mut world), Err(HostError::Limit { bound: 17, .. })));
+    world.host.close(key, numbers[0]).unwrap();
+    open(&mut world).unwrap();
+}
+
 #[test]
 fn slots_in_the_writer_s_hand_are_granted_to_nobody_whatever_the_reader_says() {
     // It drops what was never put.

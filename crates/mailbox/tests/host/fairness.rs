@@ -215,11 +215,49 @@ fn a_look_for_room_takes_a_bounded_number_of_the_readers_entries() {
     while world.host.taken() < first + ENTRIES {
         assert!(!world.host.has_room(mailbox));
         let taken = world.host.taken() - before;
-        assert!((1..=32).contains(&taken), "{taken}");
+        assert!((1..=256).contains(&taken), "{taken}");
         before += taken;
     }
     world.quiet_turn();
     assert_eq!(world.host.taken(), before, "nothing was left");
+}
+
+/// What was granted ahead comes on top of the bound, so more than a burst of messages may have to leave before there is room.
+#[test]
+fn a_mailbox_that_its_reader_has_emptied_has_room_however_much_was_in_it() {
+    let mut world = World::new(1);
+    let (mut reader, key) = world.attach(0);
+    for (name, messages, bytes) in [("messages", 4, 1 << 20), ("bytes", 1000, 1000)] {
+        world.create(name, Implementation::Rings, messages);
+        let mailbox = world.host.find(name).unwrap();
+        let (_, port) = world.open(&mut reader, key, name, Side::Read);
+        (0..63).for_each(|_| world.host.put_bytes(mailbox, b"short").unwrap());
+        world.host.put_bytes(mailbox, &vec![7; bytes]).unwrap();
+        world.quiet_turn();
+        let all: Vec<_> = std::iter::from_fn(|| reader.next(port)).collect();
+        assert_eq!(all.len(), 64);
+        all.iter().for_each(|&(_, slot, generation, ..)| reader.push(port, (FREE, slot, generation, 0, 0, 0)));
+        assert!(world.host.has_room(mailbox), "{name}");
+        world.quiet_turn();
+    }
+}
+
+#[test]
+fn a_mailbox_has_room_once_its_reader_has_ended_the_message_behind_other_signals() {
+    let mut world = World::new(1);
+    let (mut reader, key) = world.attach(0);
+    world.create("m", Implementation::SignalQueue, 1);
+    let (number, _) = world.open(&mut reader, key, "m", Side::Read);
+    let mailbox = world.host.find("m").unwrap();
+    reader.push_signal((GET, 0, 0, number, 0, 0), 1, 0);
+    world.host.put_bytes(mailbox, b"full").unwrap();
+    world.quiet_turn();
+    let (head, ..) = reader.pop_signal().unwrap();
+    (0..40).for_each(|_| reader.push_signal((SIGNAL, 0, 0, 0, 0, 0), u64::from(key.number()) | 5 << 32, 0));
+    assert!(!world.host.is_quiet());
+    reader.push_signal((SIGNAL_FREE, head.1, head.2, 0, 0, 0), 0, 0);
+    assert!(world.host.has_room(mailbox));
+    world.quiet_turn();
 }
 
 /// As many as it takes to have room, and what is behind waits for its turn.
@@ -270,6 +308,42 @@ fn messages_for_a_client_to_read_leave_it_its_quota_to_write() {
     let refused = client.next(put_port).unwrap();
     assert_eq!((refused.0, refused.3), (REFUSED, Reason::Quota as u16));
     assert_eq!(std::iter::from_fn(|| client.next(get_port)).count(), 3);
+}
+
+/// The longer buffer that a writer waits for comes before those that are granted ahead.
+#[test]
+fn a_writer_that_gives_up_a_longer_buffer_gets_the_usual_ones_again() {
+    let mut world = World::with(HostConfig { client_bytes: 1280 << 10, ..config() }, 1);
+    let (mut client, key) = world.attach(0);
+    world.create("m", Implementation::Rings, 1000);
+    let options = PortOptions { ahead: Some(4), ..PortOptions::default() };
+    let port = world.host.open(key, "m", Side::Write, options).unwrap().port.unwrap();
+    client.begin_port(port);
+    world.quiet_turn();
+    let mut kept = Vec::new();
+    client.push(port, (REQUEST, 0, 0, 0, 0, 400 << 10));
+    world.quiet_turn();
+    for grant in grants(&mut client, port) {
+        match grant.5 {
+            4096 => put(&mut client, port, grant, b"short"),
+            _ => kept.push(grant),
+        }
+    }
+    assert_eq!(kept.len(), 1);
+    // It never gives that one back.
+    client.push(port, (REQUEST, 0, 0, 0, 0, 400 << 10));
+    world.quiet_turn();
+    world.host.before_sleep();
+    assert!(client.next(port).is_none());
+    client.push(port, (WITHDRAW, 0, 0, 0, 0, 0));
+    world.quiet_turn();
+    let answer = client.next(port).unwrap();
+    assert_eq!((answer.0, answer.3), (REFUSED, Reason::Cancelled as u16));
+    assert_eq!(grants(&mut client, port).len(), 3, "beside the one that it keeps");
+    // Nothing is left to be given up.
+    client.push(port, (WITHDRAW, 0, 0, 0, 0, 0));
+    world.quiet_turn();
+    assert!(client.next(port).is_none());
 }
 
 /// Up to a quarter of what a reader may have before it leaves room for a message of any length.

@@ -22,6 +22,7 @@ const PUT: u8 = 1;
 const FREE: u8 = 2;
 const ENQUEUE: u8 = 3;
 const REQUEST: u8 = 4;
+const WITHDRAW: u8 = 9;
 const ALLOC: u8 = 16;
 const SIGNAL_PUT: u8 = 17;
 const GET: u8 = 18;

@@ -358,7 +358,7 @@ reports! {
         /// Times that attached clients had to wait for a buffer, including clients that have gone.
         #[serde(default)]
         pub client_waits: u64 = counter("crossdock_client_waits"),
-        /// Bytes of buffers that attached clients hold now.
+        /// Bytes of buffers that attached clients hold now: to write in, which the quotas bound, and messages to read.
         #[serde(default)]
         pub client_bytes_held: u64 = gauge("crossdock_client_held").unit(Unit::Bytes).bound("client_quota_bytes"),
         /// The sum of all clients' quotas.
@@ -424,9 +424,9 @@ reports! {
         /// Bytes of the messages delivered to it: likewise.
         #[serde(default)]
         pub bytes_out: u64 = listed().unit(Unit::Bytes),
-        /// Bytes of buffers that it holds now.
+        /// Bytes of buffers that it holds now: to write in, which the quota bounds, and messages to read.
         pub bytes_held: u64 = listed().unit(Unit::Bytes).title("held"),
-        /// The bound on them.
+        /// The bound on those to write in, and on what it reads over the signal queue.
         pub quota_bytes: u64 = listed().unit(Unit::Bytes),
         /// Buffers that it holds now.
         pub buffers_held: u32,

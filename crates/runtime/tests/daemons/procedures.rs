@@ -362,6 +362,31 @@ fn hellos_with_mailboxes_of_many_writers_take_no_callers_place() {
     });
 }
 
+/// The number is in the names of the caller's mailboxes, for all to see.
+#[test]
+fn hellos_in_another_callers_name_leave_it_alone() {
+    with_nodes(|serves, calls| {
+        let service = echo(serves, "echo");
+        calls.create_mailbox("rpc-reply.echo.0000000000000007", MailboxOptions::default()).unwrap();
+        let mut replies = calls.reader("rpc-reply.echo.0000000000000007").unwrap();
+        let mut hellos = calls.writer("rpc.echo").unwrap();
+        hellos.put(&message(HELLO, 7, &[])).unwrap();
+        let welcome = replies.begin_get_timeout(PATIENCE).unwrap().unwrap();
+        replies.end_get(welcome);
+        // The service has all the callers that it may have.
+        let _others: Vec<_> = (1..MOST_CALLERS).map(|_| calls.procedure("echo").unwrap()).collect();
+        (0..100).for_each(|_| hellos.put(&message(HELLO, 7, &[])).unwrap());
+        until("they are dropped", || service.counts().malformed == 100);
+        assert_eq!((service.counts().callers, service.counts().refused), (MOST_CALLERS, 0));
+        // Whatever they were answered came before this.
+        let mut requests = calls.writer("rpc-request.echo.0000000000000007").unwrap();
+        requests.put(&message(REQUEST, 1, b"one")).unwrap();
+        let reply = replies.begin_get_timeout(PATIENCE).unwrap().unwrap();
+        assert_eq!(*reply, message(REPLY, 1, b"one"));
+        replies.end_get(reply);
+    });
+}
+
 #[test]
 fn callers_without_room_for_the_answer_delay_no_other() {
     with_nodes(|serves, calls| {

@@ -97,20 +97,45 @@ fn a_larger_put_that_is_withdrawn_is_given_back_when_it_is_there() {
     assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
     assert_eq!(port.next().op, up::REQUEST);
     writer.withdraw();
+    writer.withdraw();
+    assert_eq!((port.next().op, port.pop()), (up::WITHDRAW, None));
     port.send(grant(2, 4096, 4096));
     port.send(grant(3, 8192, 10_000));
     writer.check().unwrap();
     let entry = port.next();
     assert_eq!((entry.op, entry.slot, port.pop()), (up::FREE, 3, None));
-    // Or it is wanted again before that.
+    // Or it is wanted again before it is known to be given up.
     assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
     assert_eq!(port.next().op, up::REQUEST);
     writer.withdraw();
+    assert_eq!(port.next().op, up::WITHDRAW);
     assert_eq!(writer.begin_put(9000, now()).unwrap_err(), MailboxError::TimedOut);
+    assert!(port.pop().is_none());
+    port.send(refused(Reason::Cancelled));
+    assert_eq!(writer.begin_put(9000, now()).unwrap_err(), MailboxError::TimedOut);
+    assert_eq!((port.next().len, port.pop()), (9000, None));
     port.send(grant(1, 8192, 10_000));
     assert_eq!(writer.begin_put(9000, now()).unwrap().len(), 9000);
     writer.withdraw();
     assert_eq!(writer.begin_put(4096, now()).unwrap().len(), 4096);
+}
+
+#[test]
+fn the_refusal_of_a_try_that_was_withdrawn_is_not_that_of_a_put_that_waits() {
+    let (attachment, fake) = attach();
+    let (mut writer, mut port) = writer(&attachment, &fake);
+    port.send(grant(0, 0, 64));
+    writer.interrupter().interrupt();
+    assert_eq!(writer.try_begin_put(10_000).unwrap_err(), MailboxError::Interrupted);
+    assert_eq!((port.next().target, port.pop()), (1, None));
+    writer.withdraw();
+    assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
+    port.send(refused(Reason::Full));
+    assert_eq!(writer.begin_put(10_000, now()).unwrap_err(), MailboxError::TimedOut);
+    let request = port.next();
+    assert_eq!((request.op, request.target), (up::REQUEST, 0));
+    port.send(grant(1, 8192, 10_000));
+    assert_eq!(writer.begin_put(10_000, now()).unwrap().len(), 10_000);
 }
 
 #[test]

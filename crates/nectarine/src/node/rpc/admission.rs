@@ -7,9 +7,10 @@ use super::header::{HEADER_BYTES, Header, MessageKind};
 use super::{MOST_CALLERS, MOST_CALLS, OwnMailbox, reply_mailbox, request_mailbox};
 use crate::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// How long it waits over shared memory, for a buffer that the daemon grants once there is memory: briefly, since callers behind wait too.
+const WELCOME_PATIENCE_IN_MEMORY: Duration = Duration::from_millis(5);
 /// How long the answer to a caller that says hello waits over packets, for the connection's own room.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -53,10 +54,14 @@ impl Admission {
     }
 
     fn admit(&self, number: u64) {
+        // It was taken in before: a second writer would end the direct rings of the first.
+        if self.control.has_caller(number) {
+            return self.control.counts.malformed.add();
+        }
         let opened = self.node.open_writer(&reply_mailbox(&self.name, number), WriterOptions::default());
         let mut replies = match opened {
             Ok((replies, Implementation::Rings)) => replies,
-            // Without a mailbox for the answer it is no caller, and nothing is made for it; one that has a writer was taken in before.
+            // Without a mailbox for the answer it is no caller, and nothing is made for it; neither is one whose mailbox has another's writer.
             // A writer of such a mailbox does not learn whether its reader is there.
             Ok((_, Implementation::SignalQueue)) | Err(Error::UnknownMailbox(_) | Error::Busy(_)) => {
                 return self.control.counts.malformed.add();
@@ -64,7 +69,7 @@ impl Admission {
             // All ports of this process may be in use.
             Err(_) => return self.control.counts.refused.add(),
         };
-        let has_room = self.control.callers.load(Ordering::Relaxed) < MOST_CALLERS;
+        let has_room = self.control.callers() < MOST_CALLERS;
         let opened = match has_room.then(|| self.open(number)).transpose() {
             // It was taken in before.
             Err(Error::Exists(_)) => return self.control.counts.malformed.add(),
@@ -75,7 +80,9 @@ impl Admission {
         let answer = if opened.is_some() { MessageKind::Welcome } else { MessageKind::Full };
         let answered = put(&mut replies, Header::new(answer, number));
         match opened {
-            Some((mailbox, requests)) if answered => self.control.admit(Caller::new(mailbox, requests, replies)),
+            Some((mailbox, requests)) if answered => {
+                self.control.admit(Caller::new(number, mailbox, requests, replies))
+            }
             _ => self.control.counts.refused.add(),
         }
     }
@@ -91,9 +98,9 @@ impl Admission {
 }
 
 /// Puts a header alone into a mailbox that nobody has put anything into; whether it was put. Other callers wait meanwhile, so none waits
-/// for a mailbox that is full.
+/// for long for a mailbox that is full.
 fn put(to: &mut Writer, header: Header) -> bool {
-    let patience = if to.is_in_memory() { Duration::ZERO } else { WELCOME_PATIENCE };
+    let patience = if to.is_in_memory() { WELCOME_PATIENCE_IN_MEMORY } else { WELCOME_PATIENCE };
     match to.begin_put_timeout(HEADER_BYTES, patience) {
         Ok(Some(mut put)) => {
             fill(&mut put, header, &[]);

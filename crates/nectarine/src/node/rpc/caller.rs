@@ -14,9 +14,13 @@ use std::time::{Duration, Instant};
 
 /// Messages of a caller that are taken before it is another one's turn.
 const BURST: usize = 64;
+/// The longest that a result waits for room, whenever its caller would give up.
+const MOST_OWED: Duration = Duration::from_secs(600);
 
 /// A caller's two mailboxes and calls.
 pub(super) struct Caller {
+    /// By which it said hello.
+    number: u64,
     requests: Reader,
     replies: Writer,
     calls: VecDeque<Waiting>,
@@ -41,14 +45,18 @@ struct Waiting {
 struct Owed {
     header: Header,
     body: Vec<u8>,
-    /// When its caller gives up; never, if that cannot be said.
-    until: Option<Instant>,
+    /// When it is dropped.
+    until: Instant,
 }
 
 impl Caller {
-    pub(super) fn new(mailbox: OwnMailbox, requests: Reader, replies: Writer) -> Caller {
+    pub(super) fn new(number: u64, mailbox: OwnMailbox, requests: Reader, replies: Writer) -> Caller {
         let calls = VecDeque::with_capacity(MOST_CALLS);
-        Caller { requests, replies, calls, last: 0, owed: None, is_gone: false, _mailbox: mailbox }
+        Caller { number, requests, replies, calls, last: 0, owed: None, is_gone: false, _mailbox: mailbox }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether it needs no service any more: it is gone, or its mailboxes are.
@@ -58,7 +66,7 @@ impl Caller {
 
     /// Until when a result waits for room.
     pub(super) fn owes_until(&self) -> Option<Instant> {
-        self.owed.as_ref().and_then(|owed| owed.until)
+        self.owed.as_ref().map(|owed| owed.until)
     }
 
     /// Takes what has come, and puts what is owed if there is room by now; whether that was anything.
@@ -159,7 +167,10 @@ impl Caller {
         let header = Header::new(kind, number);
         match put_at_once(&mut self.replies, header, body) {
             Ok(true) => {}
-            Ok(false) => self.owed = Some(Owed { header, body: body.to_vec(), until }),
+            Ok(false) => {
+                let until = owed_until(until, Instant::now());
+                self.owed = Some(Owed { header, body: body.to_vec(), until });
+            }
             Err(error) => self.not_put(&error, header, until),
         }
     }
@@ -170,7 +181,7 @@ impl Caller {
         let (header, until) = (owed.header, owed.until);
         match put_at_once(&mut self.replies, header, &owed.body) {
             Ok(true) => self.owed = None,
-            Ok(false) if until.is_none_or(|until| until > Instant::now()) => return true,
+            Ok(false) if until > Instant::now() => return true,
             Ok(false) => {
                 counts.lost_replies.add();
                 self.owed = None;
@@ -179,7 +190,7 @@ impl Caller {
             }
             Err(error) => {
                 self.owed = None;
-                self.not_put(&error, header, until);
+                self.not_put(&error, header, Some(until));
             }
         }
         self.owed.is_some()
@@ -191,11 +202,17 @@ impl Caller {
             Some((bytes, most)) if header.kind != MessageKind::TooLong => {
                 let body = encode_lengths(bytes, most).to_vec();
                 let header = Header::new(MessageKind::TooLong, header.number);
-                self.owed = Some(Owed { header, body, until });
+                self.owed = Some(Owed { header, body, until: owed_until(until, Instant::now()) });
             }
             _ => self.is_gone = true,
         }
     }
+}
+
+/// Until when a result waits for room from `now` on, for a caller that gives up at `until`.
+fn owed_until(until: Option<Instant>, now: Instant) -> Instant {
+    let most = now + MOST_OWED;
+    until.map_or(most, |until| until.min(most))
 }
 
 /// Puts a message if there is room now, or asks for it; whether it was put.
@@ -226,4 +243,18 @@ fn shortened(text: &str) -> &str {
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with a value of another type than text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_waits_for_room_until_its_caller_gives_up_but_not_forever() {
+        let now = Instant::now();
+        let soon = now + Duration::from_secs(1);
+        assert_eq!(owed_until(Some(soon), now), soon);
+        assert_eq!(owed_until(now.checked_add(MOST_OWED * 2), now), now + MOST_OWED);
+        assert_eq!(owed_until(None, now), now + MOST_OWED);
+    }
 }

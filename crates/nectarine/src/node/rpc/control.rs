@@ -5,14 +5,15 @@ use super::counts::{Counts, ServiceCounts};
 use super::waiting::Wakener;
 use crate::client::Interrupter;
 use crate::error::Error;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The state that a service's threads and its handle share.
 pub(super) struct Control {
     pub(super) counts: Counts,
-    /// Callers that were admitted and are not gone.
-    pub(super) callers: AtomicUsize,
+    /// The numbers of the callers that were admitted and are not gone.
+    callers: Mutex<HashSet<u64>>,
     /// Those that the serving thread does not know of yet.
     admitted: Mutex<Vec<Caller>>,
     /// Whether the serving thread has anything to look at here.
@@ -34,7 +35,7 @@ impl Control {
     pub(super) fn new(hellos: Interrupter, serving: Wakener) -> Control {
         Control {
             counts: Counts::default(),
-            callers: AtomicUsize::new(0),
+            callers: Mutex::default(),
             admitted: Mutex::default(),
             has_changed: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -65,9 +66,9 @@ impl Control {
     }
 
     pub(super) fn counts(&self) -> ServiceCounts {
-        let Control { counts, callers, .. } = self;
+        let counts = &self.counts;
         ServiceCounts {
-            callers: callers.load(Ordering::Relaxed),
+            callers: self.callers(),
             calls: counts.calls.get(),
             failed: counts.failed.get(),
             skipped: counts.skipped.get(),
@@ -84,9 +85,24 @@ impl Control {
 
     /// Hands a caller to the serving thread.
     pub(super) fn admit(&self, caller: Caller) {
-        self.callers.fetch_add(1, Ordering::Relaxed);
+        lock(&self.callers).insert(caller.number());
         lock(&self.admitted).push(caller);
         self.change();
+    }
+
+    /// Callers that it has now.
+    pub(super) fn callers(&self) -> usize {
+        lock(&self.callers).len()
+    }
+
+    /// Whether a caller of this number was admitted and is not gone.
+    pub(super) fn has_caller(&self, number: u64) -> bool {
+        lock(&self.callers).contains(&number)
+    }
+
+    /// A caller is gone.
+    pub(super) fn forget(&self, caller: &Caller) {
+        lock(&self.callers).remove(&caller.number());
     }
 
     fn change(&self) {

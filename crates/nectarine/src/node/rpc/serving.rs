@@ -10,7 +10,6 @@ use super::{OwnMailbox, check_name, service_mailbox};
 use crate::error::Error;
 use crate::shared::Inner;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 /// Memory for results that the thread keeps from one call to the next, in bytes.
@@ -180,8 +179,6 @@ impl<F: FnMut(&[u8], &mut Vec<u8>) -> Result<(), String>> Serving<F> {
     /// Callers that are gone make room for others.
     fn forget(&mut self) {
         let Callers { control, callers } = &mut self.callers;
-        let before = callers.len();
-        callers.retain(|caller| !caller.is_gone());
-        control.callers.fetch_sub(before - callers.len(), Ordering::Relaxed);
+        callers.extract_if(.., |caller| caller.is_gone()).for_each(|caller| control.forget(&caller));
     }
 }
