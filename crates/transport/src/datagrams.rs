@@ -143,6 +143,8 @@ pub(crate) struct Outbox<P> {
     next_seq: u64,
     flight: VecDeque<OnTheWay>,
     flight_bytes: u64,
+    /// The receiver's newest report.
+    report: DatagramReport,
     /// Packets that count as lost with the congestion control.
     lost: u64,
     /// More are missing than that: since when, in ns, and how many in all were at least.
@@ -160,6 +162,7 @@ impl<P> Outbox<P> {
             next_seq: 0,
             flight: VecDeque::new(),
             flight_bytes: 0,
+            report: DatagramReport::default(),
             lost: 0,
             suspected: None,
             held_until_ns: None,
@@ -224,9 +227,13 @@ impl<P> Outbox<P> {
     }
 
     /// Takes a receiver's report. A packet that is missing from reports for longer than `patience_ns` is lost; until then it may be
-    /// late.
+    /// late. An older report that comes after a newer one says nothing.
     pub(crate) fn reported(&mut self, report: DatagramReport, now_ns: u64, patience_ns: u64) -> Reported {
         let mut reported = Reported::default();
+        if report.end < self.report.end || report.arrived < self.report.arrived {
+            return reported;
+        }
+        self.report = report;
         while let Some(sent) = self.flight.front().filter(|sent| sent.end <= report.end).copied() {
             self.flight.pop_front();
             self.flight_bytes -= sent.bytes;
@@ -323,6 +330,17 @@ mod tests {
         assert_eq!((outbox.stats().dropped, outbox.len(), outbox.next()), (118, 4, Some((0..64, 1024))));
         // The numbers of what was dropped go to what follows: a gap is a loss on the way.
         assert_eq!(outbox.payload_mut(), Some((&mut 2, 10)));
+    }
+
+    #[test]
+    fn an_older_report_that_comes_late_says_nothing() {
+        let mut outbox = Outbox::new();
+        outbox.push((), 10, 10_000, |(), _| panic!());
+        outbox.sent(10, 5);
+        for (end, arrived) in [(9, 5), (9, 7), (9, 6), (6, 6)] {
+            outbox.reported(DatagramReport { end, arrived }, 50, 100);
+        }
+        assert_eq!(outbox.stats().missing, 2);
     }
 
     #[test]
