@@ -149,8 +149,6 @@ pub(crate) struct Outbox<P> {
     lost: u64,
     /// More are missing than that: since when, in ns, and how many in all were at least.
     suspected: Option<(u64, u64)>,
-    /// Until when the pace holds the next one back, in ns.
-    pub(crate) held_until_ns: Option<u64>,
     stats: DatagramStats,
 }
 
@@ -165,7 +163,6 @@ impl<P> Outbox<P> {
             report: DatagramReport::default(),
             lost: 0,
             suspected: None,
-            held_until_ns: None,
             stats: DatagramStats::default(),
         }
     }
@@ -177,11 +174,16 @@ impl<P> Outbox<P> {
         self.queued_bytes += unit.unsent_bytes();
         self.queue.push_back(unit);
         while self.queued_bytes > DATAGRAM_QUEUE_BYTES && self.queue.len() > 1 {
-            let Some(oldest) = self.queue.pop_front() else { return };
-            self.queued_bytes -= oldest.unsent_bytes();
-            self.stats.dropped += u64::from(oldest.packets - oldest.sent);
-            drop(oldest.payload, oldest.sent..oldest.packets);
+            self.drop_next(&mut drop);
         }
+    }
+
+    /// The unit that is next goes to `drop`, with the packets of it that were never sent.
+    pub(crate) fn drop_next(&mut self, drop: impl FnOnce(P, Range<u32>)) {
+        let Some(unit) = self.queue.pop_front() else { return };
+        self.queued_bytes -= unit.unsent_bytes();
+        self.stats.dropped += u64::from(unit.packets - unit.sent);
+        drop(unit.payload, unit.sent..unit.packets);
     }
 
     /// The packets of the next unit that were not sent, and the bytes of each.

@@ -90,6 +90,15 @@ struct AckOutcome {
     least_ns: Option<u64>,
 }
 
+/// A transmission that is to be made.
+#[derive(Debug)]
+enum Polled {
+    /// These packets of the unit of that index.
+    Unit(usize, Range<u32>),
+    /// As many of the datagrams that are next.
+    Datagrams(u32),
+}
+
 /// The sending half of a session; `P` is the handle of a unit's bytes.
 #[derive(Debug)]
 pub struct Sender<P> {
@@ -98,8 +107,8 @@ pub struct Sender<P> {
     flight: VecDeque<Unit<P>>,
     /// Bytes that may still arrive.
     flight_bytes: u64,
-    /// Unit index and packets of the transmission that was last polled.
-    polled: Option<(usize, Range<u32>)>,
+    /// The transmission that was last polled.
+    polled: Option<Polled>,
     next_seq: u64,
     /// The session's packet size in bytes, in which credit is counted.
     packet_bytes: usize,
@@ -125,6 +134,8 @@ pub struct Sender<P> {
     /// The latest time that a call passed in.
     now_ns: u64,
     datagrams: Outbox<P>,
+    /// The bytes that datagrams are ahead of data by, since both wait.
+    datagrams_ahead: i64,
     stats: SenderStats,
 }
 
@@ -161,6 +172,7 @@ impl<P> Sender<P> {
             timer_ns: 0,
             now_ns: 0,
             datagrams: Outbox::new(),
+            datagrams_ahead: 0,
             stats: SenderStats::default(),
         }
     }
@@ -273,12 +285,16 @@ impl<P> Sender<P> {
     }
 
     /// The next transmission to make, if one is due and allowed. Call [`Sender::transmitted`] once it was made; polled
-    /// again without that, the same comes again.
+    /// again without that, the same comes again. What was lost and control go first, then data and datagrams in turn.
     pub fn poll(&mut self) -> Option<Transmit<'_, P>> {
         self.congestion.clear_hold();
+        if self.are_datagrams_next() { self.poll_datagrams() } else { self.poll_unit() }
+    }
+
+    fn poll_unit(&mut self) -> Option<Transmit<'_, P>> {
         let next = if self.lost_units > 0 { self.next_lost() } else { self.next_new() };
         let (index, packets) = next?;
-        self.polled = Some((index, packets.clone()));
+        self.polled = Some(Polled::Unit(index, packets.clone()));
         let unit = &self.flight[index];
         let resend = packets.start < unit.sent;
         let first_seq = unit.first_seq - u64::from(unit.from);
@@ -352,10 +368,15 @@ impl<P> Sender<P> {
 
     /// Says that the transmission last polled was made at `now_ns`.
     pub fn transmitted(&mut self, now_ns: u64) {
-        let Some((index, packets)) = self.polled.take() else {
-            return;
-        };
         self.now_ns = self.now_ns.max(now_ns);
+        match self.polled.take() {
+            Some(Polled::Unit(index, packets)) => self.unit_transmitted(index, packets, now_ns),
+            Some(Polled::Datagrams(packets)) => self.datagrams_transmitted(packets, now_ns),
+            None => {}
+        }
+    }
+
+    fn unit_transmitted(&mut self, index: usize, packets: Range<u32>, now_ns: u64) {
         if self.flight_bytes == 0 {
             self.timer_ns = now_ns;
         }
@@ -381,7 +402,10 @@ impl<P> Sender<P> {
             self.stats.packets += count;
             let units = count * u64::from(unit.charge);
             match unit.class.traffic() {
-                Traffic::Data => self.data.spend(units),
+                Traffic::Data => {
+                    self.data.spend(units);
+                    self.datagrams_ahead -= bytes.cast_signed();
+                }
                 Traffic::Control => self.control.spend(units),
             }
         }

@@ -421,3 +421,39 @@ fn an_ack_that_comes_after_its_probe_withdraws_no_decrease() {
     sender.enqueue(2, 64, 64_000, STREAM, true);
     assert_eq!(send_all(&mut sender, now_ns + 2000).len(), 65_536 * 7 / 10 / 1000, "a window after a loss");
 }
+
+#[test]
+fn control_goes_before_datagrams_and_data_in_turn_with_them() {
+    let mut sender = Sender::new(1472, 100);
+    for payload in 0..3 {
+        sender.enqueue_datagrams(payload, 1, 1000, |_, _| panic!());
+        sender.enqueue(10 + payload, 1, 1000, STREAM, true);
+    }
+    sender.enqueue(20, 1, 10, FREE, false);
+    let sent: Vec<_> = sent_payloads(&mut sender).into_iter().map(|(payload, ..)| payload).collect();
+    assert_eq!(sent, [20, 0, 10, 1, 11, 2, 12]);
+}
+
+#[test]
+fn what_was_lost_waits_for_no_datagrams() {
+    let mut sender = Sender::new(1472, 100);
+    sender.enqueue(0, 5, 5000, STREAM, true);
+    assert_eq!(send_all(&mut sender, 0).len(), 5);
+    sender.enqueue_datagrams(1, 1, 1000, |_, _| panic!());
+    sender.on_ack(&Ack::new(0, 100).with_ranges([4..5]), 10, |_| panic!()).unwrap();
+    assert_eq!(sent_payloads(&mut sender), [(0, 0..2, 0), (1, 0..1, 0)]);
+}
+
+#[test]
+fn datagrams_that_cannot_be_sent_are_dropped_and_hold_up_nothing() {
+    let mut sender = Sender::new(1472, 100);
+    sender.enqueue_datagrams(0, 2, 2000, |_, _| panic!());
+    sender.enqueue(1, 1, 1000, STREAM, true);
+    assert_eq!(*sender.poll().unwrap().payload, 0);
+    let mut dropped = Vec::new();
+    assert!(sender.transmission_failed(|payload, packets| dropped.push((payload, packets))));
+    assert_eq!((dropped, sender.datagram_stats().dropped, sender.flight_bytes()), (vec![(0, 0..2)], 2, 0));
+    assert_eq!(*sender.poll().unwrap().payload, 1);
+    assert!(!sender.transmission_failed(|_, _| panic!()));
+    assert_eq!(send_all(&mut sender, 0), [(0, false)]);
+}
