@@ -14,7 +14,7 @@ mod datagrams;
 
 use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
-use crate::datagrams::Outbox;
+use crate::datagrams::{Outbox, Reported};
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
@@ -79,7 +79,7 @@ struct AckOutcome {
     late_packets: u64,
     /// Whether some of it was within the time-out.
     in_time: bool,
-    /// How much of it was sent since the congestion window last shrank, in bytes.
+    /// How much of it, and of datagrams, was sent since the congestion window last shrank, in bytes.
     bytes: u64,
     /// The newest transmission among what was sent once, and among what was sent again.
     newest_tx: Option<u64>,
@@ -88,6 +88,7 @@ struct AckOutcome {
     sample_ns: Option<u64>,
     /// The same, where only the least that it can have been is known.
     least_ns: Option<u64>,
+    datagrams: Reported,
 }
 
 /// A transmission that is to be made.
@@ -131,6 +132,8 @@ pub struct Sender<P> {
     /// Packets that may be sent whatever the congestion window says.
     probes: u32,
     timer_ns: u64,
+    /// When an ack last brought something new, in ns.
+    heard_ns: u64,
     /// The latest time that a call passed in.
     now_ns: u64,
     datagrams: Outbox<P>,
@@ -170,6 +173,7 @@ impl<P> Sender<P> {
             backoff: 0,
             probes: 0,
             timer_ns: 0,
+            heard_ns: 0,
             now_ns: 0,
             datagrams: Outbox::new(),
             datagrams_ahead: 0,
@@ -426,7 +430,8 @@ impl<P> Sender<P> {
         self.now_ns = self.now_ns.max(now_ns);
         self.data.extend(ack.data_limit);
         self.control.extend(ack.control_limit);
-        let outcome = self.note_acked(ack, top, now_ns);
+        let mut outcome = self.note_acked(ack, top, now_ns);
+        self.note_datagrams(ack, &mut outcome);
         while self.flight.front().is_some_and(|u| u.end() <= ack.next_seq) {
             if let Some(unit) = self.flight.pop_front() {
                 self.backlog_bytes -= unit.bytes;
@@ -453,16 +458,19 @@ impl<P> Sender<P> {
         if outcome.in_time || outcome.sample_ns.is_some() {
             self.backoff = 0;
         }
-        let datagram_bytes = self.note_datagrams(ack);
         if outcome.any {
             self.timer_ns = now_ns;
             self.probes = 0;
         }
-        if outcome.any || datagram_bytes > 0 {
+        if outcome.any || outcome.datagrams.any {
+            self.heard_ns = self.now_ns;
             let sample_ns = outcome.sample_ns.map(|_| self.rtt.latest_ns());
-            let (newest_tx, next_tx) = (self.newest_tx, self.next_tx);
-            let bytes = outcome.bytes + datagram_bytes;
+            let (bytes, newest_tx, next_tx) = (outcome.bytes, self.newest_tx, self.next_tx);
             self.congestion.acked(Acked { bytes, newest_tx, next_tx, sample_ns }, self.moment());
+        }
+        let Reported { lost, lost_tx, .. } = outcome.datagrams;
+        if lost > 0 {
+            self.congestion.lost(lost, lost_tx, self.next_tx);
         }
         if self.detect_loss() && was_silent {
             self.congestion.collapsed(self.next_tx);

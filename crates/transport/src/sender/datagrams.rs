@@ -1,6 +1,6 @@
 //! The datagrams of a sender: they have its congestion window, and wait for no credit.
 
-use super::{AckError, Polled, Sender, Transmit};
+use super::{AckError, AckOutcome, Polled, Sender, Transmit};
 use crate::datagrams::DatagramStats;
 use crate::order::Traffic;
 use crate::receiver::Ack;
@@ -51,7 +51,10 @@ impl<P> Sender<P> {
 
     /// The next `packets` datagrams have left at `now_ns`.
     pub(super) fn datagrams_transmitted(&mut self, packets: u32, now_ns: u64) {
-        let (bytes, _) = self.datagrams.sent(packets, now_ns);
+        // The numbers of a unit's transmissions follow each other.
+        self.divide_last();
+        let (bytes, _) = self.datagrams.sent(packets, now_ns, self.next_tx);
+        self.next_tx += u64::from(packets);
         self.stats.bytes += bytes;
         self.datagrams_ahead += bytes.cast_signed();
         self.congestion.sent(bytes, self.moment());
@@ -84,25 +87,34 @@ impl<P> Sender<P> {
         if acked > sent { Err(AckError { acked, sent }) } else { Ok(()) }
     }
 
-    /// Takes what an ack says of datagrams; how many bytes of them are not on the way any more.
-    pub(super) fn note_datagrams(&mut self, ack: &Ack) -> u64 {
-        let patience_ns = self.rtt.overtaken_ns(self.reordering_packets);
-        let reported = self.datagrams.reported(ack.datagrams, self.now_ns, patience_ns);
-        if reported.lost > 0 {
-            self.congestion.lost(reported.lost, self.next_tx, self.next_tx);
+    /// Takes what an ack says of datagrams. A packet that was sent after all others that it acknowledges says how long its round
+    /// trip was.
+    pub(super) fn note_datagrams(&mut self, ack: &Ack, outcome: &mut AckOutcome) {
+        let (patience_ns, recovery_tx) =
+            (self.rtt.overtaken_ns(self.reordering_packets), self.congestion.recovery_tx());
+        let reported = self.datagrams.reported(ack.datagrams, self.now_ns, patience_ns, recovery_tx);
+        if let Some((tx, sent_ns)) = reported.newest
+            && Some(tx) > outcome.newest_tx.max(outcome.newest_again_tx)
+        {
+            (outcome.newest_tx, outcome.sample_ns) = (Some(tx), Some(self.now_ns.saturating_sub(sent_ns)));
         }
-        reported.bytes
+        outcome.bytes += reported.bytes;
+        outcome.datagrams = reported;
     }
 
     /// When [`Sender::on_timer`] is to be called for datagrams, in ns.
     pub(super) fn datagrams_due_ns(&self) -> Option<u64> {
-        self.datagrams.oldest_ns().map(|sent_ns| sent_ns.saturating_add(self.rtt.pto_ns(0)))
+        self.datagrams.oldest_ns().map(|sent_ns| sent_ns.saturating_add(self.rtt.pto_ns(self.backoff)))
     }
 
-    /// Datagrams that no ack has mentioned within the probe time-out are not on the way any more.
+    /// Datagrams that no ack has mentioned within the probe time-out are not on the way any more. If nothing was heard since they
+    /// left, nothing comes through; where something else is on the way as well, that probes the path.
     pub(super) fn expire_datagrams(&mut self) {
-        if let Some(before_ns) = self.now_ns.checked_sub(self.rtt.pto_ns(0)) {
-            self.datagrams.expire(before_ns);
+        let before_ns = self.now_ns.checked_sub(self.rtt.pto_ns(self.backoff));
+        let Some(sent_ns) = before_ns.and_then(|before_ns| self.datagrams.expire(before_ns)) else { return };
+        if sent_ns >= self.heard_ns && self.flight_bytes == 0 {
+            self.backoff += 1;
+            self.congestion.collapsed(self.next_tx);
         }
     }
 }
