@@ -220,6 +220,14 @@ impl<P> Outbox<P> {
         drop(unit.payload, unit.sent..unit.packets);
     }
 
+    /// All that waits goes to `drop`, and what was not reported is missing.
+    pub(crate) fn lose(&mut self, mut drop: impl FnMut(P, Range<u32>)) {
+        while !self.queue.is_empty() {
+            self.drop_next(&mut drop);
+        }
+        self.stats.missing = self.next_seq - self.report.arrived;
+    }
+
     /// The packets of the next unit that were not sent, and the bytes of each.
     pub(crate) fn next(&self) -> Option<(Range<u32>, u64)> {
         self.queue.front().map(|unit| (unit.sent..unit.packets, unit.packet_bytes))
@@ -430,6 +438,18 @@ mod tests {
             outbox.reported(DatagramReport { end, arrived }, 50, 100, 0);
         }
         assert_eq!(outbox.stats().missing, 2);
+    }
+
+    #[test]
+    fn what_a_session_leaves_behind_is_dropped_or_missing() {
+        let (mut outbox, mut dropped) = (Outbox::new(), Vec::new());
+        outbox.push(1, 10, 10_000, |_, _| panic!());
+        outbox.push(2, 3, 3000, |_, _| panic!());
+        outbox.sent(8, 5, 0);
+        outbox.reported(DatagramReport { end: 4, arrived: 3 }, 50, 100, 0);
+        outbox.lose(|unit, packets| dropped.push((unit, packets)));
+        assert_eq!(dropped, [(1, 8..10), (2, 0..3)]);
+        assert_eq!(outbox.stats(), DatagramStats { sent: 8, dropped: 5, missing: 5 });
     }
 
     #[test]

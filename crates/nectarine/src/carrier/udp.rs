@@ -115,7 +115,7 @@ pub(crate) struct Udp {
     /// Acks that have come.
     acks: u64,
     resent_before: u64,
-    /// Of the sessions before, and what is dropped in this one.
+    /// Those of the sessions before, and the records that were dropped in this one.
     datagrams_before: DatagramCounts,
     /// Frames taken in one go.
     frames_at_once: usize,
@@ -537,8 +537,10 @@ impl Carrier for Udp {
 
     fn lose(&mut self) -> Vec<Unsent> {
         self.resent_before = self.resent();
-        self.datagrams_before = self.datagrams();
         let Talk::Up(mut session) = std::mem::replace(&mut self.talk, Talk::Silent) else { return Vec::new() };
+        let before = &mut self.datagrams_before;
+        session.sender.lose_datagrams(|unit, unsent| before.dropped_records += unit.records(unsent));
+        before.missing_packets += session.sender.datagram_stats().missing;
         let mut last = None;
         session.sender.take_unacknowledged().filter_map(|unit| unit.unsent(&mut last)).collect()
     }

@@ -70,6 +70,12 @@ impl<P> Sender<P> {
         is_of_datagrams
     }
 
+    /// The session is over: what waits goes to `drop` and counts as dropped, and all that the receiver has not reported as missing.
+    pub fn lose_datagrams(&mut self, drop: impl FnMut(P, Range<u32>)) {
+        self.polled.take_if(|polled| matches!(polled, Polled::Datagrams(_)));
+        self.datagrams.lose(drop);
+    }
+
     /// Units of datagrams that wait for room on the path.
     #[must_use]
     pub fn queued_datagrams(&self) -> usize {
