@@ -94,6 +94,8 @@ pub(crate) struct Link {
     pub(crate) published: Option<Format>,
     /// Records that were handed over to be sent, in all sessions.
     records: u64,
+    /// Records of datagrams that a lost session left over.
+    dropped_records: u64,
     /// Whether records wait until the daemon has said which it has from earlier sessions.
     is_resuming: bool,
     /// Of a publisher that waits for subscribers.
@@ -153,6 +155,7 @@ impl Link {
             backlog: VecDeque::new(),
             published: None,
             records: 0,
+            dropped_records: 0,
             is_resuming: false,
             awaiting: None,
             most_record_bytes: MAX_MESSAGE_BYTES,
@@ -228,7 +231,8 @@ impl Link {
 
     /// The counts of datagrams so far, over all sessions.
     pub(crate) fn datagrams(&self) -> DatagramCounts {
-        self.carrier.datagrams()
+        let counts = self.carrier.datagrams();
+        DatagramCounts { dropped_records: counts.dropped_records + self.dropped_records, ..counts }
     }
 
     /// The descriptor to poll for readability, and its number, which changes when the descriptor does; none while no
@@ -449,6 +453,7 @@ impl Link {
         if self.is_up() && session == self.sessions {
             self.enqueue(unit);
         } else {
+            self.dropped_records += unit.datagram_records();
             self.backlog.extend(unit.unsent().map(Waiting::Unsent));
             self.pump();
         }
@@ -695,6 +700,7 @@ impl Link {
 
     /// The session is lost: the records that the daemon does not have for sure are kept for the next one, which is tried soon.
     fn lose(&mut self, reason: String) {
+        self.dropped_records += self.backlog.iter().map(Waiting::datagram_records).sum::<u64>();
         let waiting = self.backlog.drain(..).filter_map(Waiting::unsent);
         let kept = self.carrier.lose().into_iter().chain(waiting);
         self.backlog = kept.map(Waiting::Unsent).collect();

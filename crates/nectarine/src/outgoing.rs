@@ -101,6 +101,14 @@ impl Outgoing {
         }
     }
 
+    /// The records of datagrams, which go into no other session.
+    pub(crate) fn datagram_records(&self) -> u64 {
+        match self {
+            Outgoing::Datagrams { packet, .. } => packet.records(),
+            Outgoing::Records { .. } | Outgoing::Message(_) => 0,
+        }
+    }
+
     /// The part of it that goes into the next session when this one is lost: records. Control messages belonged to the
     /// old session, and so did the numbers of mailboxes.
     pub(crate) fn unsent(self) -> Option<Unsent> {

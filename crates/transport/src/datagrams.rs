@@ -129,17 +129,42 @@ impl<P> Waiting<P> {
 #[derive(Clone, Copy, Debug)]
 struct OnTheWay {
     end: u64,
+    packets: u64,
     bytes: u64,
     sent_ns: u64,
+    /// The transmission of the first of them.
+    first_tx: u64,
+}
+
+impl OnTheWay {
+    /// The number of the first of them.
+    fn first(&self) -> u64 {
+        self.end - self.packets
+    }
 }
 
 /// The content of an ack for the datagrams of a sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reported {
-    /// Bytes that are not on the way any more.
+    /// Whether it brought something new.
+    pub(crate) any: bool,
+    /// Bytes that have arrived, of those that were sent since the congestion window last shrank.
     pub(crate) bytes: u64,
-    /// Packets that count as lost from now on.
+    /// The newest transmission that has arrived, and when it was made, in ns; if it is newer than those reported before.
+    pub(crate) newest: Option<(u64, u64)>,
+    /// Packets that count as lost from now on, and the newest transmission that can be one of them.
     pub(crate) lost: u64,
+    pub(crate) lost_tx: u64,
+}
+
+/// Packets that are missing, and may be late.
+#[derive(Clone, Copy, Debug)]
+struct Suspected {
+    since_ns: u64,
+    /// How many are missing in all, at least since then.
+    least: u64,
+    /// The newest transmission that was reported by then.
+    newest_tx: u64,
 }
 
 /// The datagrams of a sender: what waits for room on the path, and what is on the way.
@@ -150,12 +175,18 @@ pub(crate) struct Outbox<P> {
     next_seq: u64,
     flight: VecDeque<OnTheWay>,
     flight_bytes: u64,
+    /// The receiver's newest report.
+    report: DatagramReport,
     /// Packets that count as lost with the congestion control.
     lost: u64,
-    /// More are missing than that: since when, in ns, and how many in all were at least.
-    suspected: Option<(u64, u64)>,
-    /// Until when the pace holds the next one back, in ns.
-    pub(crate) held_until_ns: Option<u64>,
+    /// More are missing than that.
+    suspected: Option<Suspected>,
+    /// How many were missing when bytes were last counted as arrived.
+    discounted: u64,
+    /// The newest transmission that was reported.
+    newest_tx: u64,
+    /// Behind the last number of those that were given up without a word from the receiver.
+    expired_end: u64,
     stats: DatagramStats,
 }
 
@@ -167,9 +198,12 @@ impl<P> Outbox<P> {
             next_seq: 0,
             flight: VecDeque::new(),
             flight_bytes: 0,
+            report: DatagramReport::default(),
             lost: 0,
             suspected: None,
-            held_until_ns: None,
+            discounted: 0,
+            newest_tx: 0,
+            expired_end: 0,
             stats: DatagramStats::default(),
         }
     }
@@ -181,11 +215,24 @@ impl<P> Outbox<P> {
         self.queued_bytes += unit.unsent_bytes();
         self.queue.push_back(unit);
         while self.queued_bytes > DATAGRAM_QUEUE_BYTES && self.queue.len() > 1 {
-            let Some(oldest) = self.queue.pop_front() else { return };
-            self.queued_bytes -= oldest.unsent_bytes();
-            self.stats.dropped += u64::from(oldest.packets - oldest.sent);
-            drop(oldest.payload, oldest.sent..oldest.packets);
+            self.drop_next(&mut drop);
         }
+    }
+
+    /// The unit that is next goes to `drop`, with the packets of it that were never sent.
+    pub(crate) fn drop_next(&mut self, drop: impl FnOnce(P, Range<u32>)) {
+        let Some(unit) = self.queue.pop_front() else { return };
+        self.queued_bytes -= unit.unsent_bytes();
+        self.stats.dropped += u64::from(unit.packets - unit.sent);
+        drop(unit.payload, unit.sent..unit.packets);
+    }
+
+    /// All that waits goes to `drop`, and what was not reported is missing.
+    pub(crate) fn lose(&mut self, mut drop: impl FnMut(P, Range<u32>)) {
+        while !self.queue.is_empty() {
+            self.drop_next(&mut drop);
+        }
+        self.stats.missing = self.next_seq - self.report.arrived;
     }
 
     /// The packets of the next unit that were not sent, and the bytes of each.
@@ -199,8 +246,8 @@ impl<P> Outbox<P> {
         self.queue.front_mut().map(|unit| (&mut unit.payload, next_seq.wrapping_sub(unit.sent.into())))
     }
 
-    /// The next `packets` packets have left, at `now_ns`; how many bytes they were, and the payload if nothing is left of it.
-    pub(crate) fn sent(&mut self, packets: u32, now_ns: u64) -> (u64, Option<P>) {
+    /// The next `packets` packets have left, at `now_ns`, as transmission `first_tx` and those that follow; how many bytes they were, and the payload if nothing is left of it.
+    pub(crate) fn sent(&mut self, packets: u32, now_ns: u64, first_tx: u64) -> (u64, Option<P>) {
         let Some(unit) = self.queue.front_mut() else { return (0, None) };
         let bytes = u64::from(packets) * unit.packet_bytes;
         unit.sent += packets;
@@ -208,7 +255,8 @@ impl<P> Outbox<P> {
         self.next_seq += u64::from(packets);
         self.stats.sent += u64::from(packets);
         self.flight_bytes += bytes;
-        self.flight.push_back(OnTheWay { end: self.next_seq, bytes, sent_ns: now_ns });
+        let (end, packets) = (self.next_seq, packets.into());
+        self.flight.push_back(OnTheWay { end, packets, bytes, sent_ns: now_ns, first_tx });
         let is_over = unit.sent >= unit.packets;
         (bytes, if is_over { self.queue.pop_front().map(|unit| unit.payload) } else { None })
     }
@@ -231,36 +279,92 @@ impl<P> Outbox<P> {
     }
 
     /// Takes a receiver's report. A packet that is missing from reports for longer than `patience_ns` is lost; until then it may be
-    /// late.
-    pub(crate) fn reported(&mut self, report: DatagramReport, now_ns: u64, patience_ns: u64) -> Reported {
+    /// late. An older report that comes after a newer one says nothing, nor does the arrival of what left before transmission
+    /// `recovery_tx` let the congestion window grow.
+    pub(crate) fn reported(
+        &mut self,
+        report: DatagramReport,
+        now_ns: u64,
+        patience_ns: u64,
+        recovery_tx: u64,
+    ) -> Reported {
         let mut reported = Reported::default();
-        while let Some(sent) = self.flight.front().filter(|sent| sent.end <= report.end).copied() {
-            self.flight.pop_front();
-            self.flight_bytes -= sent.bytes;
-            reported.bytes += sent.bytes;
+        if report.end < self.report.end || report.arrived < self.report.arrived {
+            return reported;
         }
-        let missing = report.missing();
-        self.stats.missing = missing;
-        self.suspected = match self.suspected {
-            _ if missing <= self.lost => None,
-            Some((since_ns, least)) if now_ns >= since_ns.saturating_add(patience_ns) => {
-                let lost = least.min(missing);
-                reported.lost = lost.saturating_sub(self.lost);
-                self.lost = self.lost.max(lost);
-                (missing > self.lost).then_some((now_ns, missing))
-            }
-            Some((since_ns, least)) => Some((since_ns, least.min(missing))),
-            None => Some((now_ns, missing)),
-        };
+        let before = std::mem::replace(&mut self.report, report);
+        reported.any = report != before;
+        if report.end > before.end {
+            reported.newest = self.newest(report.end);
+            self.newest_tx = reported.newest.map_or(self.newest_tx, |(tx, _)| tx);
+        }
+        // With those that were given up the window has shrunk already.
+        let given_up = self.expired_end.min(report.end).saturating_sub(before.end);
+        let given_up = given_up.min(report.missing().saturating_sub(before.missing()));
+        self.lost += given_up;
+        self.discounted += given_up;
+        reported.bytes = self.land(report, recovery_tx);
+        self.stats.missing = report.missing();
+        (reported.lost, reported.lost_tx) = self.suspect(report.missing(), now_ns, patience_ns);
         reported
     }
 
-    /// Nothing was heard of what was sent before `before_ns`: it is not on the way any more.
-    pub(crate) fn expire(&mut self, before_ns: u64) {
-        while let Some(sent) = self.flight.front().filter(|sent| sent.sent_ns <= before_ns).copied() {
-            self.flight.pop_front();
+    /// The transmission of the packet below `end`, and when it was made, in ns.
+    fn newest(&self, end: u64) -> Option<(u64, u64)> {
+        let at = self.flight.partition_point(|sent| sent.end < end);
+        let sent = self.flight.get(at).filter(|sent| sent.first() < end)?;
+        Some((sent.first_tx + (end - 1 - sent.first()), sent.sent_ns))
+    }
+
+    /// Those up to the end are not on the way any more; the bytes that have arrived of them, from transmission `recovery_tx` on.
+    fn land(&mut self, report: DatagramReport, recovery_tx: u64) -> u64 {
+        let (mut packets, mut bytes, mut new_bytes) = (0, 0, 0);
+        while let Some(sent) = self.flight.pop_front_if(|sent| sent.end <= report.end) {
             self.flight_bytes -= sent.bytes;
+            packets += sent.packets;
+            bytes += sent.bytes;
+            new_bytes += if sent.first_tx >= recovery_tx { sent.bytes } else { 0 };
         }
+        if packets == 0 {
+            return 0;
+        }
+        let missing = report.missing().saturating_sub(self.discounted).min(packets);
+        self.discounted = report.missing();
+        new_bytes.saturating_sub(missing * bytes.div_ceil(packets))
+    }
+
+    /// So many are missing: how many of them count as lost from now on, and the newest transmission that can be one of them.
+    fn suspect(&mut self, missing: u64, now_ns: u64, patience_ns: u64) -> (u64, u64) {
+        if missing <= self.lost {
+            // Some came late.
+            (self.lost, self.suspected) = (missing, None);
+            return (0, 0);
+        }
+        let anew = Suspected { since_ns: now_ns, least: missing, newest_tx: self.newest_tx };
+        let Some(suspected) = &mut self.suspected else {
+            self.suspected = Some(anew);
+            return (0, 0);
+        };
+        suspected.least = suspected.least.min(missing);
+        if now_ns < suspected.since_ns.saturating_add(patience_ns) {
+            return (0, 0);
+        }
+        let Suspected { least, newest_tx, .. } = *suspected;
+        self.suspected = (missing > least).then_some(anew);
+        let lost = least.saturating_sub(self.lost);
+        self.lost = self.lost.max(least);
+        (lost, newest_tx)
+    }
+
+    /// Gives up what was sent at `before_ns` or earlier: it is not on the way any more. When the last of it was sent, in ns.
+    pub(crate) fn expire(&mut self, before_ns: u64) -> Option<u64> {
+        let mut last_ns = None;
+        while let Some(sent) = self.flight.pop_front_if(|sent| sent.sent_ns <= before_ns) {
+            self.flight_bytes -= sent.bytes;
+            self.expired_end = sent.end;
+            last_ns = Some(sent.sent_ns);
+        }
+        last_ns
     }
 
     /// When the oldest that is on the way was sent, in ns.
@@ -333,7 +437,7 @@ mod tests {
         for unit in 0..6 {
             outbox.push(unit, 64, 65_536, |unit, packets| dropped.push((unit, packets)));
             if unit == 0 {
-                outbox.sent(10, 0);
+                outbox.sent(10, 0, 0);
             }
         }
         assert_eq!(dropped, [(0, 10..64), (1, 0..64)]);
@@ -343,15 +447,38 @@ mod tests {
     }
 
     #[test]
+    fn an_older_report_that_comes_late_says_nothing() {
+        let mut outbox = Outbox::new();
+        outbox.push((), 10, 10_000, |(), _| panic!());
+        outbox.sent(10, 5, 0);
+        for (end, arrived) in [(9, 5), (9, 7), (9, 6), (6, 6)] {
+            outbox.reported(DatagramReport { end, arrived }, 50, 100, 0);
+        }
+        assert_eq!(outbox.stats().missing, 2);
+    }
+
+    #[test]
+    fn what_a_session_leaves_behind_is_dropped_or_missing() {
+        let (mut outbox, mut dropped) = (Outbox::new(), Vec::new());
+        outbox.push(1, 10, 10_000, |_, _| panic!());
+        outbox.push(2, 3, 3000, |_, _| panic!());
+        outbox.sent(8, 5, 0);
+        outbox.reported(DatagramReport { end: 4, arrived: 3 }, 50, 100, 0);
+        outbox.lose(|unit, packets| dropped.push((unit, packets)));
+        assert_eq!(dropped, [(1, 8..10), (2, 0..3)]);
+        assert_eq!(outbox.stats(), DatagramStats { sent: 8, dropped: 5, missing: 5 });
+    }
+
+    #[test]
     fn packets_that_are_missing_for_long_are_lost_once() {
         let mut outbox = Outbox::new();
         outbox.push((), 10, 10_000, |(), _| panic!());
-        assert_eq!(outbox.sent(10, 5), (10_000, Some(())));
+        assert_eq!(outbox.sent(10, 5, 0), (10_000, Some(())));
         let mut report = |arrived, now_ns| {
-            let Reported { bytes, lost } = outbox.reported(DatagramReport { end: 10, arrived }, now_ns, 100);
+            let Reported { bytes, lost, .. } = outbox.reported(DatagramReport { end: 10, arrived }, now_ns, 100, 0);
             (bytes, lost)
         };
-        assert_eq!(report(7, 50), (10_000, 0));
+        assert_eq!(report(7, 50), (7000, 0));
         assert_eq!(report(8, 149), (0, 0));
         assert_eq!(report(8, 150), (0, 2));
         assert_eq!(report(8, 1000), (0, 0));

@@ -39,7 +39,7 @@ pub struct Ack {
     pub data_limit: u64,
     /// The same of control; 0 says nothing new.
     pub control_limit: u64,
-    /// How long ago the highest packet that has arrived came, in µs.
+    /// How long ago the highest packet that has arrived came, or the highest datagram if that came later, in µs.
     pub delay_us: u32,
     /// The datagrams that have arrived.
     pub datagrams: DatagramReport,
@@ -71,7 +71,7 @@ impl Ack {
         &self.ranges[..self.count]
     }
 
-    /// How long ago the highest packet that has arrived came, in ns.
+    /// The same in ns.
     #[must_use]
     pub fn delay_ns(&self) -> u64 {
         u64::from(self.delay_us) * 1000
@@ -222,7 +222,7 @@ pub struct Receiver<R> {
     ranges: BTreeMap<u64, u64>,
     ack_due_ns: Option<u64>,
     ack_now: bool,
-    /// Behind the highest packet that has arrived, and when that one came.
+    /// Behind the highest packet that has arrived, and when that one came, or the highest datagram after it.
     highest_seq: u64,
     highest_ns: u64,
     datagrams: Recent,
@@ -438,7 +438,11 @@ impl<R> Receiver<R> {
     /// Takes datagrams of consecutive numbers, at most 64: bit i of the result says whether packet i is to be delivered; the others
     /// were before. They are reported with an ack, soon or with many others.
     pub fn take_datagrams(&mut self, first: u64, packets: u32, now_ns: u64) -> u64 {
+        let end = self.datagrams.report().end;
         let fresh = self.datagrams.arrive(first, packets);
+        if self.datagrams.report().end > end {
+            self.highest_ns = now_ns;
+        }
         self.unacked_datagrams += u64::from(packets);
         self.ack_now |= self.unacked_datagrams >= ACK_UNITS;
         self.ack_due_ns.get_or_insert(now_ns.saturating_add(MAX_ACK_DELAY_NS));

@@ -14,7 +14,7 @@ mod datagrams;
 
 use crate::congestion::{Acked, Congestion, Moment};
 use crate::credit::{CONTROL_WINDOW_PACKETS, Credit, charge};
-use crate::datagrams::Outbox;
+use crate::datagrams::{Outbox, Reported};
 use crate::order::{Traffic, TrafficClass};
 use crate::queue::Queue;
 use crate::receiver::Ack;
@@ -79,7 +79,7 @@ struct AckOutcome {
     late_packets: u64,
     /// Whether some of it was within the time-out.
     in_time: bool,
-    /// How much of it was sent since the congestion window last shrank, in bytes.
+    /// How much of it, and of datagrams, was sent since the congestion window last shrank, in bytes.
     bytes: u64,
     /// The newest transmission among what was sent once, and among what was sent again.
     newest_tx: Option<u64>,
@@ -88,6 +88,16 @@ struct AckOutcome {
     sample_ns: Option<u64>,
     /// The same, where only the least that it can have been is known.
     least_ns: Option<u64>,
+    datagrams: Reported,
+}
+
+/// A transmission that is to be made.
+#[derive(Debug)]
+enum Polled {
+    /// These packets of the unit of that index.
+    Unit(usize, Range<u32>),
+    /// As many of the datagrams that are next.
+    Datagrams(u32),
 }
 
 /// The sending half of a session; `P` is the handle of a unit's bytes.
@@ -98,8 +108,8 @@ pub struct Sender<P> {
     flight: VecDeque<Unit<P>>,
     /// Bytes that may still arrive.
     flight_bytes: u64,
-    /// Unit index and packets of the transmission that was last polled.
-    polled: Option<(usize, Range<u32>)>,
+    /// The transmission that was last polled.
+    polled: Option<Polled>,
     next_seq: u64,
     /// The session's packet size in bytes, in which credit is counted.
     packet_bytes: usize,
@@ -122,9 +132,13 @@ pub struct Sender<P> {
     /// Packets that may be sent whatever the congestion window says.
     probes: u32,
     timer_ns: u64,
+    /// When an ack last brought something new, in ns.
+    heard_ns: u64,
     /// The latest time that a call passed in.
     now_ns: u64,
     datagrams: Outbox<P>,
+    /// The bytes that datagrams are ahead of data by, since both wait.
+    datagrams_ahead: i64,
     stats: SenderStats,
 }
 
@@ -159,8 +173,10 @@ impl<P> Sender<P> {
             backoff: 0,
             probes: 0,
             timer_ns: 0,
+            heard_ns: 0,
             now_ns: 0,
             datagrams: Outbox::new(),
+            datagrams_ahead: 0,
             stats: SenderStats::default(),
         }
     }
@@ -273,12 +289,16 @@ impl<P> Sender<P> {
     }
 
     /// The next transmission to make, if one is due and allowed. Call [`Sender::transmitted`] once it was made; polled
-    /// again without that, the same comes again.
+    /// again without that, the same comes again. What was lost and control go first, then data and datagrams in turn.
     pub fn poll(&mut self) -> Option<Transmit<'_, P>> {
         self.congestion.clear_hold();
+        if self.are_datagrams_next() { self.poll_datagrams() } else { self.poll_unit() }
+    }
+
+    fn poll_unit(&mut self) -> Option<Transmit<'_, P>> {
         let next = if self.lost_units > 0 { self.next_lost() } else { self.next_new() };
         let (index, packets) = next?;
-        self.polled = Some((index, packets.clone()));
+        self.polled = Some(Polled::Unit(index, packets.clone()));
         let unit = &self.flight[index];
         let resend = packets.start < unit.sent;
         let first_seq = unit.first_seq - u64::from(unit.from);
@@ -352,10 +372,15 @@ impl<P> Sender<P> {
 
     /// Says that the transmission last polled was made at `now_ns`.
     pub fn transmitted(&mut self, now_ns: u64) {
-        let Some((index, packets)) = self.polled.take() else {
-            return;
-        };
         self.now_ns = self.now_ns.max(now_ns);
+        match self.polled.take() {
+            Some(Polled::Unit(index, packets)) => self.unit_transmitted(index, packets, now_ns),
+            Some(Polled::Datagrams(packets)) => self.datagrams_transmitted(packets, now_ns),
+            None => {}
+        }
+    }
+
+    fn unit_transmitted(&mut self, index: usize, packets: Range<u32>, now_ns: u64) {
         if self.flight_bytes == 0 {
             self.timer_ns = now_ns;
         }
@@ -381,7 +406,10 @@ impl<P> Sender<P> {
             self.stats.packets += count;
             let units = count * u64::from(unit.charge);
             match unit.class.traffic() {
-                Traffic::Data => self.data.spend(units),
+                Traffic::Data => {
+                    self.data.spend(units);
+                    self.datagrams_ahead -= bytes.cast_signed();
+                }
                 Traffic::Control => self.control.spend(units),
             }
         }
@@ -402,7 +430,8 @@ impl<P> Sender<P> {
         self.now_ns = self.now_ns.max(now_ns);
         self.data.extend(ack.data_limit);
         self.control.extend(ack.control_limit);
-        let outcome = self.note_acked(ack, top, now_ns);
+        let mut outcome = self.note_acked(ack, top, now_ns);
+        self.note_datagrams(ack, &mut outcome);
         while self.flight.front().is_some_and(|u| u.end() <= ack.next_seq) {
             if let Some(unit) = self.flight.pop_front() {
                 self.backlog_bytes -= unit.bytes;
@@ -429,16 +458,19 @@ impl<P> Sender<P> {
         if outcome.in_time || outcome.sample_ns.is_some() {
             self.backoff = 0;
         }
-        let datagram_bytes = self.note_datagrams(ack);
         if outcome.any {
             self.timer_ns = now_ns;
             self.probes = 0;
         }
-        if outcome.any || datagram_bytes > 0 {
+        if outcome.any || outcome.datagrams.any {
+            self.heard_ns = self.now_ns;
             let sample_ns = outcome.sample_ns.map(|_| self.rtt.latest_ns());
-            let (newest_tx, next_tx) = (self.newest_tx, self.next_tx);
-            let bytes = outcome.bytes + datagram_bytes;
+            let (bytes, newest_tx, next_tx) = (outcome.bytes, self.newest_tx, self.next_tx);
             self.congestion.acked(Acked { bytes, newest_tx, next_tx, sample_ns }, self.moment());
+        }
+        let Reported { lost, lost_tx, .. } = outcome.datagrams;
+        if lost > 0 {
+            self.congestion.lost(lost, lost_tx, self.next_tx);
         }
         if self.detect_loss() && was_silent {
             self.congestion.collapsed(self.next_tx);

@@ -79,6 +79,13 @@ enum Unit {
 }
 
 impl Unit {
+    /// The records in these packets of datagrams.
+    fn records(&self, packets: Range<u32>) -> u64 {
+        let Unit::Datagrams { packet, .. } = self else { return 0 };
+        let packets = packet.packets().get(packets.start as usize..packets.end as usize);
+        packets.unwrap_or_default().iter().map(|packet| u64::from(packet.records)).sum()
+    }
+
     /// The part of it that goes into the next session when this one is lost; `message`: the last one that was begun.
     fn unsent(self, last: &mut Option<Arc<Vec<u8>>>) -> Option<Unsent> {
         match self {
@@ -108,7 +115,7 @@ pub(crate) struct Udp {
     /// Acks that have come.
     acks: u64,
     resent_before: u64,
-    /// Of the sessions before, and what is dropped in this one.
+    /// Those of the sessions before, and the records that were dropped in this one.
     datagrams_before: DatagramCounts,
     /// Frames taken in one go.
     frames_at_once: usize,
@@ -380,25 +387,28 @@ impl Udp {
             }
             Talk::Up(session) => {
                 let to = session.peer_session();
-                while let Some(next) = session.sender.poll_datagrams() {
-                    let packets = next.packets.len() as u32;
-                    match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
-                        Sent::Done => drop(session.sender.datagrams_transmitted(packets, now_ns)),
-                        Sent::Full => break,
-                    }
-                }
+                let mut sent = Ok(());
                 while let Some(next) = session.sender.poll() {
-                    match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets)? {
-                        Sent::Done => session.sender.transmitted(now_ns),
-                        Sent::Full => break,
+                    match transmit(next.payload, &mut self.device, self.peer, to, next.first_seq, next.packets) {
+                        Ok(Sent::Done) => session.sender.transmitted(now_ns),
+                        Ok(Sent::Full) => break,
+                        Err(error) => {
+                            sent = Err(error);
+                            let dropped = &mut self.datagrams_before.dropped_records;
+                            // What waits behind datagrams that the network refuses is tried all the same.
+                            if !session.sender.transmission_failed(|unit, unsent| *dropped += unit.records(unsent)) {
+                                break;
+                            }
+                        }
                     }
                 }
                 session.grow_window(now_ns, u64::MAX);
                 while let Some(short) = session.poll_short(now_ns) {
                     let bytes = short.bytes();
                     // A full device loses it; acks and pings are repeated when they must be.
-                    let _ = self.device.send(self.peer, &[IoSlice::new(bytes)], bytes.len())?;
+                    sent = sent.and(self.device.send(self.peer, &[IoSlice::new(bytes)], bytes.len()).map(drop));
                 }
+                return sent;
             }
         }
         Ok(())
@@ -447,10 +457,7 @@ impl Carrier for Udp {
                 let unit = Unit::Datagrams { packet, stream, format };
                 let mut dropped_records = 0;
                 session.sender.enqueue_datagrams(unit, packets, bytes, |unit, unsent| {
-                    if let Unit::Datagrams { packet, .. } = unit {
-                        let unsent = packet.packets().get(unsent.start as usize..unsent.end as usize);
-                        dropped_records += unsent.unwrap_or_default().iter().map(|p| u64::from(p.records)).sum::<u64>();
-                    }
+                    dropped_records += unit.records(unsent);
                 });
                 self.datagrams_before.dropped_records += dropped_records;
             }
@@ -530,8 +537,10 @@ impl Carrier for Udp {
 
     fn lose(&mut self) -> Vec<Unsent> {
         self.resent_before = self.resent();
-        self.datagrams_before = self.datagrams();
         let Talk::Up(mut session) = std::mem::replace(&mut self.talk, Talk::Silent) else { return Vec::new() };
+        let before = &mut self.datagrams_before;
+        session.sender.lose_datagrams(|unit, unsent| before.dropped_records += unit.records(unsent));
+        before.missing_packets += session.sender.datagram_stats().missing;
         let mut last = None;
         session.sender.take_unacknowledged().filter_map(|unit| unit.unsent(&mut last)).collect()
     }

@@ -29,6 +29,14 @@ impl Waiting {
         }
     }
 
+    /// The records in datagrams, which are dropped with their session.
+    pub(super) fn datagram_records(&self) -> u64 {
+        match self {
+            Waiting::Unit(unit) => unit.datagram_records(),
+            Waiting::Unsent(_) => 0,
+        }
+    }
+
     /// The part of it that goes into the next session.
     pub(super) fn unsent(self) -> Option<Unsent> {
         match self {

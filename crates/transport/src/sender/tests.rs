@@ -421,3 +421,116 @@ fn an_ack_that_comes_after_its_probe_withdraws_no_decrease() {
     sender.enqueue(2, 64, 64_000, STREAM, true);
     assert_eq!(send_all(&mut sender, now_ns + 2000).len(), 65_536 * 7 / 10 / 1000, "a window after a loss");
 }
+
+#[test]
+fn control_goes_before_datagrams_and_data_in_turn_with_them() {
+    let mut sender = Sender::new(1472, 100);
+    for payload in 0..3 {
+        sender.enqueue_datagrams(payload, 1, 1000, |_, _| panic!());
+        sender.enqueue(10 + payload, 1, 1000, STREAM, true);
+    }
+    sender.enqueue(20, 1, 10, FREE, false);
+    let sent: Vec<_> = sent_payloads(&mut sender).into_iter().map(|(payload, ..)| payload).collect();
+    assert_eq!(sent, [20, 0, 10, 1, 11, 2, 12]);
+}
+
+#[test]
+fn what_was_lost_waits_for_no_datagrams() {
+    let mut sender = Sender::new(1472, 100);
+    sender.enqueue(0, 5, 5000, STREAM, true);
+    assert_eq!(send_all(&mut sender, 0).len(), 5);
+    sender.enqueue_datagrams(1, 1, 1000, |_, _| panic!());
+    sender.on_ack(&Ack::new(0, 100).with_ranges([4..5]), 10, |_| panic!()).unwrap();
+    assert_eq!(sent_payloads(&mut sender), [(0, 0..2, 0), (1, 0..1, 0)]);
+}
+
+#[test]
+fn datagrams_that_cannot_be_sent_are_dropped_and_hold_up_nothing() {
+    let mut sender = Sender::new(1472, 100);
+    sender.enqueue_datagrams(0, 2, 2000, |_, _| panic!());
+    sender.enqueue(1, 1, 1000, STREAM, true);
+    assert_eq!(*sender.poll().unwrap().payload, 0);
+    let mut dropped = Vec::new();
+    assert!(sender.transmission_failed(|payload, packets| dropped.push((payload, packets))));
+    assert_eq!((dropped, sender.datagram_stats().dropped, sender.flight_bytes()), (vec![(0, 0..2)], 2, 0));
+    assert_eq!(*sender.poll().unwrap().payload, 1);
+    assert!(!sender.transmission_failed(|_, _| panic!()));
+    assert_eq!(send_all(&mut sender, 0), [(0, false)]);
+}
+
+const MS: u64 = 1_000_000;
+
+/// Sends as many datagrams of 1000 bytes as the path has room for; how many.
+fn send_datagrams(sender: &mut Sender<u32>, now_ns: u64) -> u64 {
+    let before = sender.datagram_stats().sent;
+    for _ in 0..8 {
+        sender.enqueue_datagrams(0, 64, 64_000, |_, _| ());
+        send_all(sender, now_ns);
+    }
+    sender.datagram_stats().sent - before
+}
+
+fn report(sender: &mut Sender<u32>, end: u64, arrived: u64, now_ns: u64) {
+    let mut ack = Ack::new(0, 100);
+    ack.datagrams = crate::DatagramReport { end, arrived };
+    sender.on_ack(&ack, now_ns, |_| panic!()).unwrap();
+}
+
+#[test]
+fn datagrams_measure_the_path() {
+    let mut sender = Sender::new(1472, 100);
+    sender.enqueue_datagrams(0, 3, 3000, |_, _| panic!());
+    send_all(&mut sender, MS);
+    report(&mut sender, 2, 1, 6 * MS);
+    assert_eq!(sender.rtt_ns(), 5 * MS);
+    sender.enqueue_datagrams(0, 1, 1000, |_, _| panic!());
+    send_all(&mut sender, 7 * MS);
+    // What says nothing of a later one is no sample.
+    report(&mut sender, 2, 2, 20 * MS);
+    assert_eq!(sender.rtt_ns(), 5 * MS);
+    report(&mut sender, 4, 4, 20 * MS);
+    assert_eq!(sender.rtt_ns(), 6 * MS);
+}
+
+#[test]
+fn datagrams_on_a_dead_path_become_few() {
+    let mut sender = Sender::new(1472, 100);
+    sender.enqueue_datagrams(0, 1, 1000, |_, _| ());
+    send_all(&mut sender, 0);
+    report(&mut sender, 1, 1, MS);
+    let (mut now_ns, mut sent, mut gaps_ns) = (MS, Vec::new(), Vec::new());
+    for _ in 0..6 {
+        sent.push(send_datagrams(&mut sender, now_ns));
+        let due_ns = sender.deadline_ns().unwrap();
+        gaps_ns.push(due_ns - now_ns);
+        now_ns = due_ns;
+        sender.on_timer(now_ns);
+    }
+    assert!(sent[0] > 60 && sent[1..].iter().all(|&sent| sent == 16), "{sent:?}");
+    assert_eq!(gaps_ns, [30 * MS, 60 * MS, 120 * MS, 240 * MS, 480 * MS, 500 * MS]);
+    // It is there again: those that were given up are no further loss, and the window doubles.
+    let end = sender.datagram_stats().sent + send_datagrams(&mut sender, now_ns);
+    let arrived = end - sent.iter().sum::<u64>();
+    report(&mut sender, end, arrived, now_ns + MS);
+    report(&mut sender, end, arrived, now_ns + 500 * MS);
+    assert_eq!(sender.congestion_window_bytes(), Some((16 << 10) + 16_000));
+}
+
+#[test]
+fn datagrams_that_are_lost_let_no_window_grow_and_shrink_it_once_in_a_round_trip() {
+    let mut sender = Sender::new(1472, 100);
+    let first = send_datagrams(&mut sender, 0);
+    let window = sender.congestion_window_bytes().unwrap();
+    report(&mut sender, first, 10, MS);
+    let grown = sender.congestion_window_bytes().unwrap();
+    assert_eq!(grown, window + 10_000, "only what has come lets it grow");
+    let sent = first + send_datagrams(&mut sender, 2 * MS);
+    report(&mut sender, first + 1, 21, 3 * MS);
+    report(&mut sender, first + 1, 21, 10 * MS);
+    let shrunk = sender.congestion_window_bytes().unwrap();
+    assert!(shrunk < grown, "{shrunk} of {grown}");
+    report(&mut sender, first + 2, 21, 11 * MS);
+    report(&mut sender, first + 2, 21, 40 * MS);
+    report(&mut sender, sent, sent - first + 19, 41 * MS);
+    assert_eq!(sender.congestion_window_bytes(), Some(shrunk), "of the same round trip");
+}

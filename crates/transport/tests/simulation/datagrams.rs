@@ -74,12 +74,19 @@ impl Datagrams {
     }
 }
 
+/// The side that sends datagrams, and some records beside them.
+fn client(plan: DatagramPlan, records: u64) -> HostPlan {
+    let source = SourcePlan { interval_ns: 5 * MS, unit_records: 1..=4, ..SourcePlan::bulk(records) };
+    HostPlan { datagrams: plan, ..HostPlan::new(source, SinkPlan::default()) }
+}
+
+fn server() -> HostPlan {
+    HostPlan::new(SourcePlan::nothing(), SinkPlan::default())
+}
+
 /// One side sends datagrams, and some records beside them, over `link`; both have all that came in the end.
 fn send(seed: u64, plan: DatagramPlan, records: u64, link: &Link) -> World {
-    let source = SourcePlan { interval_ns: 5 * MS, unit_records: 1..=4, ..SourcePlan::bulk(records) };
-    let client = HostPlan { datagrams: plan, ..HostPlan::new(source, SinkPlan::default()) };
-    let server = HostPlan::new(SourcePlan::nothing(), SinkPlan::default());
-    let mut world = World::new(seed, client, server, link.clone(), link.clone());
+    let mut world = World::new(seed, client(plan, records), server(), link.clone(), link.clone());
     world.run(600 * SECOND, |world| {
         let peer = world.client.peers.values().next();
         peer.is_some_and(|peer| peer.datagrams.is_done() && peer.session.sender.queued_datagrams() == 0)
@@ -139,7 +146,8 @@ fn datagrams_that_the_path_cannot_take_are_dropped_at_their_sender() {
         let mut rng = Rng::with_seed(seed);
         // Ten times what the path takes, for about four seconds; beside it records, which pass all the same.
         let link = Link::new(rng.u64(5 * MS..25 * MS)).with_bandwidth(1_000_000, 200_000);
-        let world = send(seed, plan(30_000, 7, MS), 200, &link);
+        let overload = if rng.bool() { plan(30_000, 7, MS) } else { plan(30_000, 1, MS / 7) };
+        let world = send(seed, overload, 200, &link);
         let (client, server) = (world.client.peer(), world.server.peer());
         let stats = client.session.sender.datagram_stats();
         let came = server.datagrams.came.len() as u64;
@@ -148,5 +156,20 @@ fn datagrams_that_the_path_cannot_take_are_dropped_at_their_sender() {
         let used = world.links().0.sent_bytes;
         assert!(used >= 2_500_000, "{used} bytes in four seconds: {}", world.report());
         assert_eq!(server.sink.messages, 200, "{}", world.report());
+    });
+}
+
+#[test]
+fn records_arrive_while_more_datagrams_wait_than_the_path_takes() {
+    check("records_arrive_while_more_datagrams_wait_than_the_path_takes", 20, |seed| {
+        let mut rng = Rng::with_seed(seed);
+        let link = Link::new(rng.u64(20_000..25 * MS)).with_bandwidth(1_000_000, 200_000);
+        let overload = if rng.bool() { plan(30_000, 7, MS) } else { plan(30_000, 1, MS / 7) };
+        let mut world =
+            World::new(seed, client(overload, 200), server(), link.clone().with_loss(rng.f64() * 0.01), link);
+        let is_over = |world: &World| world.client.peers.values().next().is_some_and(|peer| peer.datagrams.is_done());
+        assert!(world.run(600 * SECOND, is_over));
+        assert_eq!(world.server.peer().sink.messages, 200, "{}", world.report());
+        assert!(!world.server.peer().datagrams.came.is_empty(), "{}", world.report());
     });
 }

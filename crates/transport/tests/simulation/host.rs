@@ -327,18 +327,6 @@ impl Peer {
         let mut next_ns = u64::MAX;
         let peer_session = self.session.peer_session();
         self.datagrams.fill(&mut self.session, now_ns);
-        while let Some(transmit) = self.session.sender.poll_datagrams() {
-            let range = transmit.packets.clone();
-            transmit_unit(
-                network,
-                (from, self.address),
-                transmit.payload,
-                peer_session,
-                transmit.first_seq,
-                range.clone(),
-            );
-            self.session.sender.datagrams_transmitted(range.len() as u32, now_ns);
-        }
         while let Some(transmit) = self.session.sender.poll() {
             if rng.f64() < plan.device_full {
                 next_ns = now_ns + 50_000;
