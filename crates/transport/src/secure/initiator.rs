@@ -162,7 +162,7 @@ impl Initiator {
                 Some(Envelope::Data(head)) => {
                     let mut both = self.up.iter_mut().chain(&mut self.before);
                     let Some(up) = both.find(|up| up.index == head.index) else { continue };
-                    if let Ok((len, _)) = up.channel.open(frame, range, head, heard.len) {
+                    if let Ok(len) = up.channel.open(frame, range, head, heard.len) {
                         heard.len += len;
                         self.unheard_ns = None;
                     }

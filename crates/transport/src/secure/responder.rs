@@ -39,7 +39,7 @@ pub enum Rejection {
     UnknownKey,
     /// There is no place for another client, or of this key; or there are too many handshakes.
     Limit,
-    /// There are no keys for its index.
+    /// There are no keys for its index, or they are those of a client at another address.
     UnknownIndex,
     /// It does not open.
     Unauthentic,
@@ -82,12 +82,8 @@ pub struct Opened {
     pub stride: usize,
     /// The key of their client, if there are any.
     pub client: Option<PublicKey>,
-    /// The address of that client, which they came from unless they are late, or their sender's address is stolen.
-    pub addr: Option<SocketAddr>,
     /// They are the first of this client: whoever was at its address before is there no more.
     pub is_confirmed: bool,
-    /// The address that the client had before, if it has another now.
-    pub moved_from: Option<SocketAddr>,
     /// An answer to send.
     pub reply: Option<Reply>,
 }
@@ -98,7 +94,7 @@ pub struct Arrival<'a> {
     pub from: SocketAddr,
     /// The time.
     pub now_ns: u64,
-    /// Whether a session stands at an address. A client cannot move there, and keeps its keys while it is there itself.
+    /// Whether a session stands at an address. A client keeps its keys while it has one.
     pub is_taken: &'a dyn Fn(SocketAddr) -> bool,
     /// Makes random bytes for a handshake, which is refused if there are none.
     pub random: &'a mut dyn FnMut() -> Option<[u8; RANDOM_BYTES]>,
@@ -231,14 +227,14 @@ impl Responder {
     pub fn open_frame(&mut self, frame: &mut [u8], stride: usize, arrival: &mut Arrival<'_>) -> Opened {
         let stride = if stride == 0 { frame.len().max(1) } else { stride.min(frame.len().max(1)) };
         let mut opened = Opened { stride: stride.saturating_sub(OVERHEAD_BYTES).max(1), ..Opened::default() };
-        let (mut slot, mut is_latest) = (None, false);
+        let mut slot = None;
         for start in (0..frame.len()).step_by(stride) {
             let range = start..(start + stride).min(frame.len());
             let packet = &frame[range.clone()];
             let taken = match Envelope::read(packet) {
                 Some(Envelope::Data(head)) => {
-                    self.open(frame, range, head, opened.len, slot).map(|(at, len, is_later)| {
-                        (slot, opened.len, is_latest) = (Some(at), opened.len + len, is_latest || is_later);
+                    self.open(frame, range, head, opened.len, (slot, arrival.from)).map(|(at, len)| {
+                        (slot, opened.len) = (Some(at), opened.len + len);
                         None
                     })
                 }
@@ -257,31 +253,35 @@ impl Responder {
             }
         }
         if let Some(slot) = slot {
-            self.heard(slot, is_latest, arrival, &mut opened);
+            self.heard(slot, arrival.now_ns, &mut opened);
         }
         opened
     }
 
-    /// Opens a packet of the client at the place `of`, if that is given, and moves its content to `to`: the client's place, the
-    /// content's length, and whether it is later than all before.
+    /// Opens a packet of the client at the place `of`, if that is given, which comes from the address of its handshake; and moves its
+    /// content to `to`. The client's place, and the content's length.
+    ///
+    /// Keys hold at one address. A packet does not show that its client is where it comes from: it may be a copy, and its sender's
+    /// address a lie. Whoever has another address makes another handshake, whose cookie shows it.
     fn open(
         &mut self,
         frame: &mut [u8],
         range: Range<usize>,
         head: DataHead,
         to: usize,
-        of: Option<usize>,
-    ) -> Result<(usize, usize, bool), Dropped> {
+        (of, from): (Option<usize>, SocketAddr),
+    ) -> Result<(usize, usize), Dropped> {
         let slot = self.find(head.index).filter(|found| of.is_none_or(|of| of == *found));
         let client = slot.and_then(|slot| Some((slot, self.slots.get_mut(slot)?.as_mut()?)));
+        let client = client.filter(|(_, client)| client.addr == from);
         let hint = Some((head.index, Code::UnknownIndex));
         let (slot, client) = client.ok_or(Dropped { why: Rejection::UnknownIndex, hint })?;
-        let (len, is_later) = client.channel.open(frame, range, head, to).map_err(|why| match why {
+        let len = client.channel.open(frame, range, head, to).map_err(|why| match why {
             Unopened::Short => Rejection::Malformed,
             Unopened::Replayed => Rejection::Replayed,
             Unopened::Unauthentic => Rejection::Unauthentic,
         })?;
-        Ok((slot, len, is_later))
+        Ok((slot, len))
     }
 
     /// The place of the client that has an index.
@@ -290,34 +290,16 @@ impl Responder {
         self.slots.get(slot)?.as_ref().filter(|client| client.index == index).map(|_| slot)
     }
 
-    /// A client's packets were opened: it has its keys, and is at the address that the latest of them came from.
-    fn heard(&mut self, slot: usize, is_latest: bool, arrival: &Arrival<'_>, opened: &mut Opened) {
+    /// A client's packets were opened: it has its keys. Its cookie has shown that it is at its address, whoever was there before.
+    fn heard(&mut self, slot: usize, now_ns: u64, opened: &mut Opened) {
         let Some(client) = &mut self.slots[slot] else { return };
-        client.heard_ns = arrival.now_ns;
+        client.heard_ns = now_ns;
         opened.client = Some(client.key);
-        opened.addr = Some(client.addr);
-        let from = arrival.from;
-        if client.is_confirmed && client.addr == from {
+        if std::mem::replace(&mut client.is_confirmed, true) {
             return;
         }
-        let (before, was_confirmed) = (client.addr, std::mem::replace(&mut client.is_confirmed, true));
-        // A cookie has shown that the client is at the address of its handshake, whoever was there before. Nothing shows that for
-        // another address, so it must be free.
-        let moves = before != from && is_latest && !self.by_addr.contains_key(&from) && !(arrival.is_taken)(from);
-        if moves {
-            client.addr = from;
-            opened.addr = Some(from);
-        }
-        if was_confirmed && !moves {
-            return;
-        }
-        if was_confirmed {
-            self.by_addr.remove(&before);
-            opened.moved_from = Some(before);
-        }
-        opened.is_confirmed = !was_confirmed;
-        let addr = client.addr;
-        if let Some(earlier) = self.by_addr.insert(addr, slot).filter(|earlier| *earlier != slot) {
+        opened.is_confirmed = true;
+        if let Some(earlier) = self.by_addr.insert(client.addr, slot).filter(|earlier| *earlier != slot) {
             self.slots[earlier] = None;
             self.free.push(earlier);
         }

@@ -170,7 +170,7 @@ fn a_client_and_its_daemon_exchange_packets_after_a_cookie_and_a_handshake() {
     assert!(!packet.windows(8).any(|part| part == b"a packet"), "it is sealed");
     let (opened, content) = daemon.take(&packet, packet.len(), client.addr);
     assert_eq!((content.as_slice(), opened.client), (&b"a packet"[..], Some(private(CLIENTS[0]).public())));
-    assert!(opened.is_confirmed && opened.moved_from.is_none() && daemon.rejected.is_empty());
+    assert!(opened.is_confirmed && daemon.rejected.is_empty());
     assert_eq!(daemon.responder.client_at(client.addr), opened.client);
     let answer = daemon.seal(client.addr, b"its answer").unwrap();
     assert_eq!(client.hear(&answer, daemon.now_ns).1, b"its answer");
@@ -265,9 +265,6 @@ fn a_packet_is_opened_once_in_whatever_order_packets_arrive() {
         assert_eq!(daemon.take(&packets[at], packets[at].len(), client.addr).0.len, 0, "again");
         assert_eq!(daemon.rejected, [Rejection::Replayed]);
     }
-    // The same holds from another address, which the client does not move to.
-    assert_eq!(daemon.take(&packets[5], packets[5].len(), addr(8)).0.moved_from, None);
-    assert_eq!(daemon.rejected, [Rejection::Replayed]);
 }
 
 #[test]
@@ -351,25 +348,32 @@ fn an_unknown_key_gets_a_cookie_and_a_refusal_that_say_nothing_of_the_daemon() {
 }
 
 #[test]
-fn a_client_moves_with_its_latest_packet_to_an_address_that_is_free() {
+fn keys_hold_at_one_address_and_a_client_that_has_another_makes_others() {
     let (mut client, mut daemon) = connected();
-    let [late, next, after, last] = [1, 2, 3, 4u8].map(|at| client.seal(&[at], daemon.now_ns));
-    let (opened, _) = daemon.take(&next, next.len(), addr(8));
-    assert_eq!((opened.moved_from, opened.len), (Some(client.addr), 1));
-    assert_eq!(daemon.responder.client_at(client.addr), None);
-    let answer = daemon.seal(addr(8), b"here").unwrap();
-    assert_eq!(client.hear(&answer, daemon.now_ns).1, b"here");
-    let (opened, _) = daemon.take(&late, late.len(), client.addr);
-    assert_eq!((opened.moved_from, opened.len), (None, 1), "an older packet is taken, and says nothing of the address");
-    assert_eq!(opened.addr, Some(addr(8)), "it counts as one from there");
-    // Somebody else's address, who may have no envelopes: the packet may be a known client's with a stolen sender.
-    daemon.taken.push(addr(9));
-    assert_eq!(daemon.take(&after, after.len(), addr(9)).0.moved_from, None);
-    Client::new(CLIENTS[1], 10).connect(&mut daemon, 50);
-    let (opened, _) = daemon.take(&last, last.len(), addr(10));
-    assert_eq!((opened.moved_from, opened.len, opened.addr), (None, 1, Some(addr(8))));
-    assert_eq!(daemon.responder.client_at(addr(10)), Some(private(CLIENTS[1]).public()));
+    let packet = client.seal(b"a packet", daemon.now_ns);
+    // Somebody sends a copy of it, first, from an address that is free, or claims to have that address.
+    let refusal = daemon.reply(&packet, addr(8));
+    assert_eq!(daemon.rejected, [Rejection::UnknownIndex]);
+    assert_eq!((refusal[0], refusal[2], refusal.len()), (0xc5, Code::UnknownIndex as u8, HEAD_BYTES));
+    assert!(daemon.seal(addr(8), b"to nobody").is_none(), "no packets go there");
+    assert_eq!(daemon.take(&packet, packet.len(), client.addr).1, b"a packet", "it stays fresh");
+    // The client itself is there: it hears so, and makes other keys.
+    daemon.now_ns += 2 * SECOND_NS;
+    client.hear(&refusal, daemon.now_ns);
+    assert!(client.initiator.should_begin(daemon.now_ns));
+    client.addr = addr(8);
+    client.connect(&mut daemon, 101);
     assert_eq!(daemon.responder.client_at(addr(8)), Some(private(CLIENTS[0]).public()));
+    // Keys that no packet was opened with are bound to their address too.
+    let mut other = Client::new(CLIENTS[1], 9);
+    other.begin(daemon.now_ns, 50);
+    let initial = other.initial(&mut daemon);
+    let response = daemon.reply(&initial, other.addr);
+    other.hear(&response, daemon.now_ns);
+    let first = other.seal(b"hello", daemon.now_ns);
+    assert_eq!(daemon.take(&first, first.len(), addr(10)).0.len, 0);
+    assert_eq!((daemon.responder.client_at(addr(9)), daemon.responder.client_at(addr(10))), (None, None));
+    assert!(daemon.take(&first, first.len(), addr(9)).0.is_confirmed);
 }
 
 #[test]
