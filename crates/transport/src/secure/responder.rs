@@ -10,8 +10,9 @@ use super::envelope::{
 };
 use super::keys::{AuthorizedKeys, KEY_BYTES, PrivateKey, PublicKey, RANDOM_BYTES};
 use super::noise;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,8 +24,13 @@ const UNCONFIRMED_NS: u64 = 5_000_000_000;
 const SWEEP_NS: u64 = 1_000_000_000;
 /// Handshakes a second, and at once: each takes about 0.2 ms.
 const HANDSHAKES: (u64, u64) = (500, 64);
-/// Cookies and refusals a second, and at once.
-const REPLIES: (u64, u64) = (10_000, 256);
+/// The same for one source: none takes the share of the others. Cookies have shown that it is there.
+const HANDSHAKES_OF_SOURCE: (u64, u64) = (100, 32);
+/// Sources are told apart by a hash of their network, into so many.
+const SOURCES: usize = 256;
+/// Cookies a second, and at once; and the same of refusals, which take no cookies away.
+const COOKIES: (u64, u64) = (10_000, 256);
+const REFUSALS: (u64, u64) = (10_000, 256);
 
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +162,10 @@ pub struct Responder {
     /// The confirmed client at each address.
     by_addr: HashMap<SocketAddr, usize>,
     handshakes: Budget,
-    replies: Budget,
+    of_sources: Box<[Budget]>,
+    hasher: RandomState,
+    for_cookies: Budget,
+    for_refusals: Budget,
     swept_ns: u64,
 }
 
@@ -166,8 +175,19 @@ impl Responder {
     pub fn new(config: ResponderConfig) -> Responder {
         let cookies = Cookies::new(&config.cookie_secret);
         let (slots, free, by_addr) = (Vec::new(), Vec::new(), HashMap::new());
-        let (handshakes, replies) = (Budget::new(HANDSHAKES), Budget::new(REPLIES));
-        Responder { config, cookies, slots, free, by_addr, handshakes, replies, swept_ns: 0 }
+        Responder {
+            config,
+            cookies,
+            slots,
+            free,
+            by_addr,
+            handshakes: Budget::new(HANDSHAKES),
+            of_sources: (0..SOURCES).map(|_| Budget::new(HANDSHAKES_OF_SOURCE)).collect(),
+            hasher: RandomState::new(),
+            for_cookies: Budget::new(COOKIES),
+            for_refusals: Budget::new(REFUSALS),
+            swept_ns: 0,
+        }
     }
 
     /// The place of the endpoint that an envelope is for, by the index in it; `home` if it is the initial of a client that uses
@@ -219,7 +239,7 @@ impl Responder {
 
     /// A refusal of a packet that is in no envelope, if there is time for one: it is never longer than the packet.
     pub fn refuse_unprotected(&mut self, packet_bytes: usize, now_ns: u64) -> Option<Reply> {
-        let fits = packet_bytes >= HEAD_BYTES && self.replies.take(now_ns);
+        let fits = packet_bytes >= HEAD_BYTES && self.for_refusals.take(now_ns);
         fits.then(|| Reply::of([&refusal(0, Code::Unprotected), &[]]))
     }
 
@@ -247,7 +267,7 @@ impl Responder {
                 Ok(reply) => opened.reply = opened.reply.or(reply),
                 Err(Dropped { why, hint }) => {
                     (arrival.refuse)(why);
-                    let hint = hint.filter(|_| opened.reply.is_none() && self.replies.take(arrival.now_ns));
+                    let hint = hint.filter(|_| opened.reply.is_none() && self.for_refusals.take(arrival.now_ns));
                     opened.reply = opened.reply.or(hint.map(|(index, code)| Reply::of([&refusal(index, code), &[]])));
                 }
             }
@@ -315,12 +335,12 @@ impl Responder {
             if !has_none {
                 (arrival.refuse)(Rejection::Cookie);
             }
-            if !self.replies.take(now_ns) {
+            if !self.for_cookies.take(now_ns) {
                 return Err(Rejection::Limit.into());
             }
             return Ok(Some(Reply::of([&cookie_head(index), &self.cookies.make(index, from, now_ns)])));
         }
-        if !self.handshakes.take(now_ns) {
+        if !self.of_source(from).take(now_ns) || !self.handshakes.take(now_ns) {
             return Err(Rejection::Limit.into());
         }
         let random = (arrival.random)().ok_or(Rejection::Limit)?;
@@ -346,6 +366,16 @@ impl Responder {
         let client = Client { index: own, key, addr: from, channel, is_confirmed: false, heard_ns: now_ns };
         self.slots[slot] = Some(Box::new(client));
         Ok(Some(Reply::of([&response_head(index), &message])))
+    }
+
+    /// The budget of the sender's network, an address of IPv4 or 64 bits of IPv6: with a hash that nobody can foresee.
+    fn of_source(&mut self, from: SocketAddr) -> &mut Budget {
+        let network = match from.ip().to_canonical() {
+            IpAddr::V4(ip) => u64::from(ip.to_bits()),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        let at = self.hasher.hash_one(network) % SOURCES as u64;
+        &mut self.of_sources[at as usize]
     }
 
     fn index_of(&self, slot: usize, random: u32) -> u32 {
