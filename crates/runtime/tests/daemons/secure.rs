@@ -278,6 +278,9 @@ impl Raw {
                 self.0.send(packet).unwrap();
             }
             assert!(self.receive(&mut initiator).is_empty());
+            if initiator.should_begin(0) {
+                initiator.begin(0, [key + 1; RANDOM_BYTES]);
+            }
         }
         initiator
     }

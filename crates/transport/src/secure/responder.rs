@@ -9,7 +9,7 @@ use super::envelope::{
     Code, DataHead, Envelope, HEAD_BYTES, Initial, RESPONSE_BYTES, cookie_head, is_envelope, refusal, response_head,
 };
 use super::keys::{AuthorizedKeys, KEY_BYTES, PrivateKey, PublicKey, RANDOM_BYTES};
-use super::noise;
+use super::noise::{self, FIRST_MESSAGE_BYTES};
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -148,6 +148,9 @@ struct Client {
     key: PublicKey,
     addr: SocketAddr,
     channel: Channel,
+    /// The message with which it began, and the answer.
+    message: [u8; FIRST_MESSAGE_BYTES],
+    response: Reply,
     /// Whether a packet of its was opened.
     is_confirmed: bool,
     heard_ns: u64,
@@ -340,6 +343,12 @@ impl Responder {
             }
             return Ok(Some(Reply::of([&cookie_head(index), &self.cookies.make(index, from, now_ns)])));
         }
+        // It has come before: a client that lost the answer gets the same one.
+        let known = self.slots.iter().flatten();
+        let known = known.into_iter().find(|known| known.addr == from && known.message == *initial.message);
+        if let Some(known) = known {
+            return if known.is_confirmed { Err(Rejection::Replayed.into()) } else { Ok(Some(known.response)) };
+        }
         if !self.of_source(from).take(now_ns) || !self.handshakes.take(now_ns) {
             return Err(Rejection::Limit.into());
         }
@@ -347,11 +356,16 @@ impl Responder {
         let (Some(&tag), Some(&ephemeral)) = (random.first_chunk(), random.last_chunk()) else {
             return Err(Rejection::Malformed.into());
         };
-        let received = noise::receive(&self.config.private, initial.head, initial.message, ephemeral);
+        let received = noise::receive(&self.config.private, initial.prologue, initial.message, ephemeral);
         let (received, key) = received.ok_or(Rejection::Handshake)?;
         if self.config.authorized.name_of(&key).is_none() {
             return Err(Dropped { why: Rejection::UnknownKey, hint: Some((index, Code::UnknownKey)) });
         }
+        // One place for each handshake that a client has begun, however often it begins it anew.
+        self.remove_where(|known| {
+            let is_same = known.key == key && known.addr == from && known.channel.peer_index() == index;
+            is_same && !known.is_confirmed
+        });
         let full = Dropped { why: Rejection::Limit, hint: Some((index, Code::Limit)) };
         let slot = self.make_room(&key, arrival).ok_or(full)?;
         let own = self.index_of(slot, u32::from_le_bytes(tag));
@@ -363,9 +377,12 @@ impl Responder {
             self.free.push(slot);
             return Err(Rejection::Handshake.into());
         };
-        let client = Client { index: own, key, addr: from, channel, is_confirmed: false, heard_ns: now_ns };
+        let response = Reply::of([&response_head(index), &message]);
+        let message = *initial.message;
+        let client =
+            Client { index: own, key, addr: from, channel, message, response, is_confirmed: false, heard_ns: now_ns };
         self.slots[slot] = Some(Box::new(client));
-        Ok(Some(Reply::of([&response_head(index), &message])))
+        Ok(Some(response))
     }
 
     /// The budget of the sender's network, an address of IPv4 or 64 bits of IPv6: with a hash that nobody can foresee.

@@ -118,12 +118,19 @@ impl Client {
         (heard, frame)
     }
 
+    /// Its initial with a cookie that it gets.
+    fn go_on(&mut self, cookie: &[u8], now_ns: u64) -> Vec<u8> {
+        self.hear(cookie, now_ns);
+        assert!(self.initiator.should_begin(now_ns));
+        self.begin(now_ns, cookie[20]);
+        self.initiator.poll(now_ns).unwrap().to_vec()
+    }
+
     /// Its initial with the right cookie.
     fn initial(&mut self, daemon: &mut Daemon) -> Vec<u8> {
         let first = self.initiator.poll(daemon.now_ns).unwrap().to_vec();
         let cookie = daemon.reply(&first, self.addr);
-        self.hear(&cookie, daemon.now_ns);
-        self.initiator.poll(daemon.now_ns).unwrap().to_vec()
+        self.go_on(&cookie, daemon.now_ns)
     }
 
     /// Both have keys then, and the daemon has heard of it.
@@ -159,8 +166,7 @@ fn a_client_and_its_daemon_exchange_packets_after_a_cookie_and_a_handshake() {
     let (opened, _) = daemon.take(&first, first.len(), client.addr);
     let cookie = opened.reply.unwrap().bytes().to_vec();
     assert_eq!((cookie.len(), daemon.responder.clients(), opened.client), (COOKIE_REPLY_BYTES, 0, None));
-    client.hear(&cookie, daemon.now_ns);
-    let second = client.initiator.poll(daemon.now_ns).unwrap().to_vec();
+    let second = client.go_on(&cookie, daemon.now_ns);
     assert_eq!((first.len(), second.len()), (INITIAL_BYTES, INITIAL_BYTES));
     let response = daemon.reply(&second, client.addr);
     assert_eq!((daemon.responder.clients(), daemon.responder.client_at(client.addr)), (1, None), "not confirmed");
@@ -245,6 +251,36 @@ fn a_packet_that_is_changed_in_any_byte_is_refused() {
 }
 
 #[test]
+fn a_repeated_first_message_gets_the_same_answer_and_no_other_place() {
+    let (mut client, mut daemon) = (Client::new(CLIENTS[0], 7), Daemon::new());
+    client.begin(daemon.now_ns, 1);
+    let initial = client.initial(&mut daemon);
+    let response = daemon.reply(&initial, client.addr);
+    for _ in 0..100 {
+        assert_eq!(daemon.reply(&initial, client.addr), response);
+    }
+    assert_eq!(daemon.responder.clients(), 1);
+    // Nobody else uses the message with another cookie.
+    daemon.now_ns += PERIOD_NS;
+    let first = [&initial[..HEAD_BYTES], &[0; INITIAL_BYTES - HEAD_BYTES]].concat();
+    let cookie = daemon.reply(&first, client.addr);
+    let changed = [&initial[..HEAD_BYTES], &cookie[HEAD_BYTES..], &initial[COOKIE_REPLY_BYTES..]].concat();
+    let mut other = Daemon::new();
+    other.now_ns = daemon.now_ns;
+    assert!(other.reply(&changed, client.addr).is_empty());
+    assert_eq!(other.rejected, [Rejection::Handshake]);
+    // The client makes its message for that cookie, in the same place.
+    let again = client.go_on(&cookie, daemon.now_ns);
+    let response = daemon.reply(&again, client.addr);
+    assert_eq!(daemon.responder.clients(), 1);
+    assert!(client.hear(&response, daemon.now_ns).0.has_keys);
+    let first = client.seal(b"hello", daemon.now_ns);
+    assert!(daemon.take(&first, first.len(), client.addr).0.is_confirmed);
+    assert!(daemon.reply(&again, client.addr).is_empty());
+    assert_eq!((daemon.rejected.as_slice(), daemon.responder.clients()), (&[Rejection::Replayed][..], 1));
+}
+
+#[test]
 fn a_forged_response_does_not_spoil_the_handshake() {
     let (mut client, mut daemon) = (Client::new(CLIENTS[0], 7), Daemon::new());
     client.begin(daemon.now_ns, 1);
@@ -312,8 +348,7 @@ fn a_cookie_of_another_address_or_time_is_no_cookie() {
     }
     // The client goes on with the cookie that it gets instead.
     let cookie = daemon.reply(&initial, client.addr);
-    client.hear(&cookie, daemon.now_ns);
-    let again = client.initiator.poll(daemon.now_ns).unwrap().to_vec();
+    let again = client.go_on(&cookie, daemon.now_ns);
     daemon.reply(&again, client.addr);
     assert_eq!(daemon.responder.clients(), 1);
 }
