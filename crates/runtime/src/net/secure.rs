@@ -98,6 +98,18 @@ impl SecureDevice {
         self.now_ns = now_ns;
     }
 
+    /// Whether envelopes wait that the device had no room for.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.sender.is_waiting())
+    }
+
+    /// Sends the envelopes that the device had no room for; whether it is still full.
+    pub(super) fn flush(&mut self) -> bool {
+        let SecureDevice { device, keys, .. } = self;
+        keys.as_mut().is_some_and(|keys| keys.sender.flush(&mut **device) == Sent::Full)
+    }
+
     fn is_trusted(&self, addr: SocketAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(addr.ip()))
     }

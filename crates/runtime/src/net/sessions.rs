@@ -132,7 +132,7 @@ impl Net {
     /// The peers that have something to send; the caller calls [`Net::send_to`] for each, and gives the list back with
     /// [`Net::end_sending`].
     pub(crate) fn begin_sending(&mut self) -> Vec<usize> {
-        self.is_device_full = false;
+        self.is_device_full = self.device.flush();
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         dirty
@@ -141,6 +141,7 @@ impl Net {
     /// Keeps the memory of a list of peers for the next turn.
     pub(crate) fn end_sending(&mut self, dirty: Vec<usize>) {
         self.scratch.dirty = dirty;
+        self.is_device_full |= self.device.is_waiting();
     }
 
     /// Bytes of control messages that a peer has not taken.
