@@ -376,7 +376,8 @@ struct Detour {
 }
 
 impl Detour {
-    fn to(daemon: SocketAddr) -> Detour {
+    /// `forged` goes to the client before each packet of its is forwarded.
+    fn to(daemon: SocketAddr, forged: &'static [u8]) -> Detour {
         let bind = || {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -408,6 +409,9 @@ impl Detour {
             while !stops_now.load(Ordering::Relaxed) {
                 let Ok((len, from)) = front.recv_from(&mut packet) else { continue };
                 *client.lock().unwrap() = Some(from);
+                if !forged.is_empty() {
+                    front.send_to(forged, from).unwrap();
+                }
                 backs[uses_now.load(Ordering::Relaxed)].send_to(&packet[..len], daemon).unwrap();
             }
         }));
@@ -425,7 +429,7 @@ impl Drop for Detour {
 #[test]
 fn a_client_whose_address_changes_comes_back_from_the_new_one() {
     let (context, addr) = start();
-    let way = Detour::to(context.local_addr());
+    let way = Detour::to(context.local_addr(), &[]);
     let mut publisher = publisher(&addr, KNOWN).unwrap();
     let mut subscriber = subscriber(&way.addr.to_string(), "SELECT * FROM A");
     publish(&mut publisher, 0..100, "before");
@@ -441,4 +445,13 @@ fn a_client_whose_address_changes_comes_back_from_the_new_one() {
     }
     assert_eq!(subscriber.reconnections(), 1);
     assert!(dropped(&context, "envelope_unknown_keys") > 0, "its old keys say nothing of the new address");
+}
+
+#[test]
+fn a_forged_refusal_does_not_keep_a_client_from_its_daemon() {
+    let config = ContextConfig { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..ContextConfig::default() };
+    let context = ContextHandle::start(config).unwrap();
+    let way = Detour::to(context.local_addr(), &[0xc5, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let builder = Publisher::builder(way.addr.to_string()).transport(Transport::Udp).stream("A").format(&format());
+    publish(&mut builder.connect().unwrap(), 0..1, "a record");
 }
