@@ -4,11 +4,11 @@
 #
 #   docker build -t crossdock --build-arg COMMIT=$(git rev-parse HEAD) \
 #       --build-arg COMMIT_DATE=$(git show -s --format=%cs) .
-#   docker run -d --name crossdock -p 127.0.0.1:7440:7440/udp -v crossdock:/var/lib/crossdock crossdock
+#   docker run -d --name crossdock -p 7440:7440/udp -v $PWD/settings:/etc/crossdock:ro -v crossdock:/var/lib/crossdock crossdock
 #   docker exec crossdock /usr/bin/crossdock streams
 #
-# Network clients are not authenticated yet. In the container the daemon listens on every address, since nothing would
-# reach it otherwise. The option `-p` decides which networks reach the container: with `-p 127.0.0.1:…` only this machine.
+# In the container the daemon listens on every address, since nothing would reach it otherwise, so it does not start without
+# keys or trusted networks: docs/install.md has the commands for the directory `settings`.
 
 FROM rust:1-slim-bookworm AS build
 WORKDIR /src

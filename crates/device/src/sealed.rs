@@ -51,8 +51,28 @@ impl SealedSender {
         SealedSender { overhead_bytes, sealed: vec![0; MAX_SUPER_BYTES].into(), waiting: None }
     }
 
+    /// Whether something waits that the device had no room for.
+    #[inline]
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Sends what the device had no room for; whether there is room for it now.
+    pub fn flush(&mut self, device: &mut dyn Device) -> Sent {
+        if let Some(Waiting { to, bytes, stride }) = self.waiting {
+            // What the network refuses is as good as lost on the way.
+            if let Ok(Sent::Full) = device.send(to, &[IoSlice::new(&self.sealed[..bytes])], stride) {
+                return Sent::Full;
+            }
+            self.waiting = None;
+        }
+        Sent::Done
+    }
+
     /// Sends a super-packet ([`Device::send`]) in envelopes: `seal` puts those of a part of it into memory, one behind the other, and
-    /// returns their bytes. The rest of it that the device has no room for goes before the next one.
+    /// returns their bytes. The rest of it that the device has no room for goes before the next one, or with
+    /// [`SealedSender::flush`].
     ///
     /// # Errors
     /// Those of the device; `InvalidInput` if a packet is too long for an envelope, `Other` if `seal` returns nothing.
@@ -63,11 +83,8 @@ impl SealedSender {
         (slices, stride): (&[IoSlice<'_>], usize),
         mut seal: impl FnMut(Part<'_>, usize, &mut [u8]) -> Option<usize>,
     ) -> io::Result<Sent> {
-        if let Some(Waiting { to, bytes, stride }) = self.waiting {
-            if let Ok(Sent::Full) = device.send(to, &[IoSlice::new(&self.sealed[..bytes])], stride) {
-                return Ok(Sent::Full);
-            }
-            self.waiting = None;
+        if self.flush(device) == Sent::Full {
+            return Ok(Sent::Full);
         }
         let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
         let stride = stride.clamp(1, bytes.max(1));
@@ -151,9 +168,12 @@ mod tests {
         let long = vec![3; 65_480];
         assert_eq!(sender.send(&mut near, to, (&[IoSlice::new(&long)], 1440), seal).unwrap(), Sent::Done);
         assert_eq!(sender.send(&mut near, to, (&again, 100), seal).unwrap(), Sent::Full, "the rest waits");
+        assert!(sender.is_waiting() && sender.flush(&mut near) == Sent::Full);
         assert_eq!(receive(&mut far).len(), 1);
+        assert!(sender.flush(&mut near) == Sent::Done && !sender.is_waiting());
+        assert_eq!(receive(&mut far), [(1, vec![3; 680])], "it needs no other packet to go");
         assert_eq!(sender.send(&mut near, to, (&again, 100), seal).unwrap(), Sent::Done);
         let got = receive(&mut far);
-        assert_eq!(got.iter().map(|(_, bytes)| bytes[0]).collect::<Vec<_>>(), [3, 2]);
+        assert_eq!(got.iter().map(|(_, bytes)| bytes[0]).collect::<Vec<_>>(), [2]);
     }
 }

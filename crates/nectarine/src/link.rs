@@ -499,15 +499,6 @@ impl Link {
             }
         }
         self.heard = heard;
-        self.take_refusal();
-    }
-
-    /// The daemon refuses the client's key, or asks for one: the first session never comes. A later one may, once that is corrected.
-    fn take_refusal(&mut self) {
-        let is_first = matches!(self.state, State::Dialling { .. }) && self.sessions == 0 && !self.waits_for_first();
-        if is_first && let Some((why, true)) = self.carrier.refusal() {
-            self.fail(Error::Refused(why));
-        }
     }
 
     /// The session stands: it begins with the opening, then with what the last session left over.
@@ -738,9 +729,13 @@ impl Link {
                     let reason = self.lost_because.clone();
                     self.lose(reason);
                 } else {
+                    // Nothing proves that a refusal is the daemon's: it says why there is no session, and ends nothing.
                     let addr = self.settings.addr.clone();
-                    let reason = self.carrier.refusal().map_or_else(|| "no answer".to_owned(), |(why, _)| why);
-                    self.fail(Error::NoDaemon { addr, reason });
+                    self.fail(match self.carrier.refusal() {
+                        Some((why, true)) => Error::Refused(why),
+                        Some((reason, false)) => Error::NoDaemon { addr, reason },
+                        None => Error::NoDaemon { addr, reason: "no answer".to_owned() },
+                    });
                 }
             }
             State::Down { .. } | State::Dialling { .. } | State::Ended => {}

@@ -31,7 +31,7 @@ impl Context {
             let spans = &packets.spans;
             if let Some(place) = self.net.place_elsewhere(run, buffer, spans) {
                 // The packets of a frame are of one peer, which has one session.
-                self.net.hand_over_packets(place, frame, spans.len());
+                self.net.hand_over_packets(place, &run.header, frame, spans.len());
                 break;
             }
             let payload = &buffer[spans[run.first].range()];

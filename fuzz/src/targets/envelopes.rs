@@ -85,6 +85,7 @@ fn pair() -> (Initiator, Responder) {
         reply.extend_from_slice(take(&mut daemon, &mut initial, len, addr).reply.expect("it is answered").bytes());
         let len = reply.len();
         client.open_frame(&mut reply, len, NOW_NS);
+        client.begin(NOW_NS, [7; RANDOM_BYTES]);
     }
     let mut out = [0; 128];
     let sealed = client.seal(std::iter::once(&PACKET[..]), PACKET.len(), &mut out, NOW_NS).expect("there are keys");

@@ -198,6 +198,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_container_trusts_nobody_beyond_itself() {
+        let text = include_str!("../../../../packaging/container.toml");
+        let config = Config::parse(text, Path::new("container.toml")).unwrap_or_else(|why| panic!("{}", why.text()));
+        assert!(config.security.is_open(config.context.listen), "so it does not start without keys");
+    }
+
     /// The example with its keys no longer commented out: `#key = value` and `#[section]`, without a space behind `#`.
     fn uncommented() -> String {
         let bare = |line: &str| match line.strip_prefix('#') {

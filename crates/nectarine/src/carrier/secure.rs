@@ -65,7 +65,9 @@ impl SecureDevice {
     /// The network's, or the system has no random bytes.
     pub(super) fn tick(&mut self) -> io::Result<()> {
         let SecureDevice { device, peer, keys, now_ns, .. } = self;
-        let Some(Secure { initiator, .. }) = keys.as_deref_mut() else { return Ok(()) };
+        let Some(Secure { initiator, sender, .. }) = keys.as_deref_mut() else { return Ok(()) };
+        // If it is still full, the next packet or the next turn sends it.
+        let _ = sender.flush(device);
         if initiator.should_begin(*now_ns) {
             let mut random = [0; RANDOM_BYTES];
             getrandom(&mut random[..], GetRandomFlags::empty())?;

@@ -110,11 +110,14 @@ impl Net {
         (place != self.place.index && place < self.place.of).then_some(place)
     }
 
-    /// Hands a frame of `packets` packets over to the I/O context of a place, unless they were in envelopes: that context has no keys
-    /// of their client, which has said that its session is to be here.
-    pub(crate) fn hand_over_packets(&mut self, place: usize, frame: Received, packets: usize) {
+    /// Hands a frame of `packets` packets with this header over to the I/O context of a place, unless they were in envelopes: that
+    /// context has no keys of their client, which has its sessions here since its last handshake.
+    pub(crate) fn hand_over_packets(&mut self, place: usize, header: &Header, frame: Received, packets: usize) {
         match self.client {
-            Some(_) => self.counters.drop(DropReason::UnknownSession, packets as u64),
+            Some(_) => {
+                self.counters.drop(DropReason::UnknownSession, packets as u64);
+                self.reset(header, frame.from);
+            }
             None => self.hand_over(place, frame, packets),
         }
     }

@@ -279,7 +279,7 @@ impl Net {
     /// Whether something is to be sent to a peer.
     #[inline]
     pub(crate) fn is_dirty(&self) -> bool {
-        self.peers.is_dirty()
+        self.peers.is_dirty() || self.device.is_waiting()
     }
 
     /// Takes in an attached client as a peer, watched from now on.

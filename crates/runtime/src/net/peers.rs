@@ -334,8 +334,9 @@ impl Peers {
     }
 
     /// The session that this hello already made.
-    pub(crate) fn greeted(&self, addr: SocketAddr, nonce: u64) -> Option<&Link> {
-        self.at(addr).and_then(|key| self.slots.get(key)).and_then(Peer::link).filter(|l| l.nonce == nonce)
+    pub(crate) fn greeted(&self, addr: SocketAddr, client: Option<PublicKey>, nonce: u64) -> Option<&Link> {
+        let link = self.at(addr).and_then(|key| self.slots.get(key)).and_then(Peer::link);
+        link.filter(|link| link.nonce == nonce && link.client == client)
     }
 
     /// The peer at an address.
@@ -350,16 +351,6 @@ impl Peers {
         let key = (number & ((1 << SLOT_BITS) - 1)) as usize;
         let is_its = |link: &&Link| link.number == number && link.addr == from && link.client == client;
         self.slots.get(key).and_then(Peer::link).filter(is_its).map(|_| key)
-    }
-
-    /// The client at an address has another address now, at which there is nobody.
-    pub(crate) fn relocate(&mut self, from: SocketAddr, to: SocketAddr) {
-        if let Some(key) = self.by_addr.remove(&from)
-            && let Some(link) = self.link_mut(key)
-        {
-            link.addr = to;
-            self.by_addr.insert(to, key);
-        }
     }
 
     /// Takes in a peer that speaks by packets; returns its key and the session's number. The caller sees to it that

@@ -98,12 +98,24 @@ impl SecureDevice {
         self.now_ns = now_ns;
     }
 
+    /// Whether envelopes wait that the device had no room for.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.sender.is_waiting())
+    }
+
+    /// Sends the envelopes that the device had no room for; whether it is still full.
+    pub(super) fn flush(&mut self) -> bool {
+        let SecureDevice { device, keys, .. } = self;
+        keys.as_mut().is_some_and(|keys| keys.sender.flush(&mut **device) == Sent::Full)
+    }
+
     fn is_trusted(&self, addr: SocketAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(addr.ip()))
     }
 
     /// The key of the client at an address.
-    fn client_at(&self, addr: SocketAddr) -> Option<PublicKey> {
+    pub(super) fn client_at(&self, addr: SocketAddr) -> Option<PublicKey> {
         self.keys.as_ref()?.responder.client_at(addr)
     }
 }
@@ -191,16 +203,11 @@ impl Net {
         // Nobody else has it yet.
         let Ok(mut bytes) = buffer.try_mut() else { return none };
         let opened = self.open_in_place(&mut bytes[..len], stride, from);
-        let Opened { len, stride, client, addr, is_confirmed, moved_from, reply } = opened;
+        let Opened { len, stride, client, is_confirmed, reply } = opened;
         if let Some(reply) = reply {
             self.reply(from, &reply);
         }
-        if let Some(old) = moved_from {
-            self.peers.relocate(old, from);
-        }
         self.client = client;
-        // Whatever its sender claims: nobody ends or begins a session at another client's address.
-        let from = addr.unwrap_or(from);
         let other = is_confirmed.then(|| self.peers.at(from)).flatten();
         let ends = other.filter(|key| self.peers.get(*key).is_some_and(|peer| peer.client() != client));
         let frame = (len > 0).then(|| Received { buffer: bytes.freeze(), len, stride: stride.min(len), from });

@@ -55,14 +55,14 @@ impl Net {
             self.counters.drop(DropReason::PacketPayload, 1);
             return None;
         };
-        // Nobody ends the session of a client that has keys from outside of its envelopes.
+        // Nobody begins or ends a session at the address of a client that has keys from outside of its envelopes.
         let at = self.peers.at(from).and_then(|key| self.peers.get(key)).and_then(Peer::client);
-        if at.is_some_and(|client| self.client != Some(client)) {
+        if at.or_else(|| self.device.client_at(from)).is_some_and(|client| self.client != Some(client)) {
             self.counters.drop(DropReason::PacketUnprotected, 1);
             return None;
         }
         // It is new.
-        let Some(known) = self.peers.greeted(from, hello.nonce) else { return Some(hello) };
+        let Some(known) = self.peers.greeted(from, self.client, hello.nonce) else { return Some(hello) };
         let (session, packet_bytes) = (known.number, known.session.packet_bytes() as u32);
         let window_bytes = self.limits.window_bytes;
         let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
@@ -129,7 +129,7 @@ impl Net {
     /// The peers that have something to send; the caller calls [`Net::send_to`] for each, and gives the list back with
     /// [`Net::end_sending`].
     pub(crate) fn begin_sending(&mut self) -> Vec<usize> {
-        self.is_device_full = false;
+        self.is_device_full = self.device.flush();
         let mut dirty = std::mem::take(&mut self.scratch.dirty);
         self.peers.take_dirty(&mut dirty);
         dirty
@@ -138,6 +138,7 @@ impl Net {
     /// Keeps the memory of a list of peers for the next turn.
     pub(crate) fn end_sending(&mut self, dirty: Vec<usize>) {
         self.scratch.dirty = dirty;
+        self.is_device_full |= self.device.is_waiting();
     }
 
     /// Bytes of control messages that a peer has not taken.

@@ -148,7 +148,7 @@ impl Channel {
     }
 
     /// Opens the envelope at `range` of `frame`, and puts the packet that was in it to `to`, which is not behind the envelope's begin.
-    /// Its length, and whether it is later than all that were opened before.
+    /// Its length.
     ///
     /// # Errors
     /// The reason for which it is dropped; bytes from `to` on may be changed then.
@@ -158,7 +158,7 @@ impl Channel {
         range: Range<usize>,
         head: DataHead,
         to: usize,
-    ) -> Result<(usize, bool), Unopened> {
+    ) -> Result<usize, Unopened> {
         self.opening.open(frame, range, head, to)
     }
 }
@@ -237,13 +237,7 @@ impl Opening {
         Some(Opening { phase: 0, current, next, previous: None, window: ReplayWindow::default(), failures: 0 })
     }
 
-    fn open(
-        &mut self,
-        frame: &mut [u8],
-        range: Range<usize>,
-        head: DataHead,
-        to: usize,
-    ) -> Result<(usize, bool), Unopened> {
+    fn open(&mut self, frame: &mut [u8], range: Range<usize>, head: DataHead, to: usize) -> Result<usize, Unopened> {
         if range.len() < OVERHEAD_BYTES || range.start < to {
             return Err(Unopened::Short);
         }
@@ -266,7 +260,7 @@ impl Opening {
             self.failures += 1;
             return Err(Unopened::Unauthentic);
         };
-        let opened = (packet.len(), self.window.is_latest(head.number));
+        let opened = packet.len();
         self.window.note(head.number);
         if is_next && let Some(after) = self.next.next() {
             let current = std::mem::replace(&mut self.next, after);

@@ -88,8 +88,8 @@ impl DataHead {
 /// A client's first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Initial<'a> {
-    /// The head's bytes, which the handshake authenticates.
-    pub head: &'a [u8; HEAD_BYTES],
+    /// The head's bytes and the cookie, which the handshake authenticates.
+    pub prologue: &'a [u8; HEAD_BYTES + COOKIE_BYTES],
     /// The client's index for the keys.
     pub index: u32,
     /// Whether the client uses mailboxes.
@@ -146,7 +146,8 @@ impl Envelope<'_> {
             INITIAL if head[1] == HANDSHAKE_VERSION => {
                 let (cookie, message) = behind.split_first_chunk()?;
                 let message = message.try_into().ok()?;
-                Some(Envelope::Initial(Initial { head, index, uses_mailboxes: head[2] & 1 == 1, cookie, message }))
+                let prologue = packet.first_chunk()?;
+                Some(Envelope::Initial(Initial { prologue, index, uses_mailboxes: head[2] & 1 == 1, cookie, message }))
             }
             COOKIE => Some(Envelope::Cookie { index, cookie: behind.try_into().ok()? }),
             RESPONSE => Some(Envelope::Response { index, message: behind.try_into().ok()? }),

@@ -26,7 +26,10 @@ pub struct Heard {
 
 /// A handshake that is not answered yet.
 struct Dialling {
-    started: Started,
+    /// Once there is a cookie.
+    started: Option<Started>,
+    /// A cookie that the message is not made for yet.
+    cookie: Option<[u8; COOKIE_BYTES]>,
     index: u32,
     packet: [u8; INITIAL_BYTES],
     next_ns: u64,
@@ -98,22 +101,35 @@ impl Initiator {
         (self.unheard_ns, self.refused) = (None, None);
     }
 
-    /// Begins a handshake, unless one has begun a short time ago. `random` is used once.
+    /// Begins a handshake, unless one has begun a short time ago; or goes on with one that has a cookie now. `random` is used once:
+    /// an ephemeral key seals one message only.
     pub fn begin(&mut self, now_ns: u64, random: [u8; RANDOM_BYTES]) {
+        let (Some(&index), Some(&ephemeral)) = (random.first_chunk(), random.last_chunk()) else { return };
+        if let Some(dialling) = &mut self.dialling
+            && let Some(cookie) = dialling.cookie.take()
+        {
+            let packet = &mut dialling.packet;
+            packet[HEAD_BYTES..HEAD_BYTES + COOKIE_BYTES].copy_from_slice(&cookie);
+            let (prologue, room) = packet.split_at_mut(HEAD_BYTES + COOKIE_BYTES);
+            let Some((started, message)) = noise::start(&self.private, &self.daemon, prologue, ephemeral) else {
+                return;
+            };
+            room.copy_from_slice(&message);
+            (dialling.started, dialling.next_ns) = (Some(started), now_ns);
+            return;
+        }
         let is_early = self.began_ns.is_some_and(|began_ns| now_ns < began_ns.saturating_add(AGAIN_NS));
         if is_early && (self.dialling.is_some() || self.up.is_some()) {
             return;
         }
-        let (Some(&index), Some(&ephemeral)) = (random.first_chunk(), random.last_chunk()) else { return };
         let index = u32::from_le_bytes(index);
-        let head = initial_head(index, self.uses_mailboxes);
-        let Some((started, message)) = noise::start(&self.private, &self.daemon, &head, ephemeral) else { return };
+        // As long as with a message, so that no answer is longer.
         let mut packet = [0; INITIAL_BYTES];
-        packet[..HEAD_BYTES].copy_from_slice(&head);
-        packet[HEAD_BYTES + COOKIE_BYTES..].copy_from_slice(&message);
+        packet[..HEAD_BYTES].copy_from_slice(&initial_head(index, self.uses_mailboxes));
         self.began_ns = Some(now_ns);
         self.unheard_ns = None;
-        self.dialling = Some(Box::new(Dialling { started, index, packet, next_ns: now_ns, pause_ns: REPEAT_NS.0 }));
+        let (started, cookie, next_ns, pause_ns) = (None, None, now_ns, REPEAT_NS.0);
+        self.dialling = Some(Box::new(Dialling { started, cookie, index, packet, next_ns, pause_ns }));
     }
 
     /// The initial, if it is time to send it (again).
@@ -131,12 +147,15 @@ impl Initiator {
     }
 
     /// Whether another handshake should [begin](Initiator::begin): there are no keys, the daemon says that it has lost them, or it
-    /// is silent.
+    /// is silent. Or one should go on, with a cookie.
     #[must_use]
     pub fn should_begin(&self, now_ns: u64) -> bool {
         let is_silent = self.unheard_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(SILENCE_NS));
         let is_lost = self.refused == Some(Code::UnknownIndex);
-        self.dialling.is_none() && (self.up.is_none() || is_silent || is_lost)
+        match &self.dialling {
+            Some(dialling) => dialling.cookie.is_some(),
+            None => self.up.is_none() || is_silent || is_lost,
+        }
     }
 
     /// Seals a super-packet; see [`Channel::seal`]. `None` also while there are no keys.
@@ -162,12 +181,12 @@ impl Initiator {
                 Some(Envelope::Data(head)) => {
                     let mut both = self.up.iter_mut().chain(&mut self.before);
                     let Some(up) = both.find(|up| up.index == head.index) else { continue };
-                    if let Ok((len, _)) = up.channel.open(frame, range, head, heard.len) {
+                    if let Ok(len) = up.channel.open(frame, range, head, heard.len) {
                         heard.len += len;
                         self.unheard_ns = None;
                     }
                 }
-                Some(Envelope::Cookie { index, cookie }) => self.take_cookie(index, cookie, now_ns),
+                Some(Envelope::Cookie { index, cookie }) => self.take_cookie(index, cookie),
                 Some(Envelope::Response { index, message }) => {
                     heard.has_keys |= self.take_response(index, message, now_ns);
                 }
@@ -178,20 +197,18 @@ impl Initiator {
         heard
     }
 
-    fn take_cookie(&mut self, index: u32, cookie: &[u8; COOKIE_BYTES], now_ns: u64) {
+    fn take_cookie(&mut self, index: u32, cookie: &[u8; COOKIE_BYTES]) {
         if let Some(dialling) = self.dialling.as_mut().filter(|dialling| dialling.index == index) {
-            let room = &mut dialling.packet[HEAD_BYTES..HEAD_BYTES + COOKIE_BYTES];
-            // One more only if this says something new: who forges cookies makes nobody send faster.
-            if room != cookie {
-                room.copy_from_slice(cookie);
-                dialling.next_ns = dialling.next_ns.min(now_ns);
-            }
+            // Only if this says something new: who repeats cookies makes nobody send faster.
+            let is_new = dialling.packet[HEAD_BYTES..HEAD_BYTES + COOKIE_BYTES] != cookie[..];
+            dialling.cookie = Some(*cookie).filter(|_| is_new);
         }
     }
 
     fn take_response(&mut self, index: u32, message: &[u8; noise::SECOND_MESSAGE_BYTES], now_ns: u64) -> bool {
         let Some(dialling) = self.dialling.as_mut().filter(|dialling| dialling.index == index) else { return false };
-        let Some((peer_index, secrets)) = dialling.started.finish(message) else { return false };
+        let Some(started) = &mut dialling.started else { return false };
+        let Some((peer_index, secrets)) = started.finish(message) else { return false };
         let Some(channel) = Channel::of_client(&secrets, peer_index, self.limits, now_ns) else { return false };
         self.before = self.up.replace(Box::new(Up { channel, index }));
         (self.dialling, self.refused, self.unheard_ns) = (None, None, None);

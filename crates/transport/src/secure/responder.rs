@@ -9,9 +9,10 @@ use super::envelope::{
     Code, DataHead, Envelope, HEAD_BYTES, Initial, RESPONSE_BYTES, cookie_head, is_envelope, refusal, response_head,
 };
 use super::keys::{AuthorizedKeys, KEY_BYTES, PrivateKey, PublicKey, RANDOM_BYTES};
-use super::noise;
-use core::net::SocketAddr;
+use super::noise::{self, FIRST_MESSAGE_BYTES};
+use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,8 +24,13 @@ const UNCONFIRMED_NS: u64 = 5_000_000_000;
 const SWEEP_NS: u64 = 1_000_000_000;
 /// Handshakes a second, and at once: each takes about 0.2 ms.
 const HANDSHAKES: (u64, u64) = (500, 64);
-/// Cookies and refusals a second, and at once.
-const REPLIES: (u64, u64) = (10_000, 256);
+/// The same for one source: none takes the share of the others. Cookies have shown that it is there.
+const HANDSHAKES_OF_SOURCE: (u64, u64) = (100, 32);
+/// Sources are told apart by a hash of their network, into so many.
+const SOURCES: usize = 256;
+/// Cookies a second, and at once; and the same of refusals, which take no cookies away.
+const COOKIES: (u64, u64) = (10_000, 256);
+const REFUSALS: (u64, u64) = (10_000, 256);
 
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub enum Rejection {
     UnknownKey,
     /// There is no place for another client, or of this key; or there are too many handshakes.
     Limit,
-    /// There are no keys for its index.
+    /// There are no keys for its index, or they are those of a client at another address.
     UnknownIndex,
     /// It does not open.
     Unauthentic,
@@ -82,12 +88,8 @@ pub struct Opened {
     pub stride: usize,
     /// The key of their client, if there are any.
     pub client: Option<PublicKey>,
-    /// The address of that client, which they came from unless they are late, or their sender's address is stolen.
-    pub addr: Option<SocketAddr>,
     /// They are the first of this client: whoever was at its address before is there no more.
     pub is_confirmed: bool,
-    /// The address that the client had before, if it has another now.
-    pub moved_from: Option<SocketAddr>,
     /// An answer to send.
     pub reply: Option<Reply>,
 }
@@ -98,7 +100,7 @@ pub struct Arrival<'a> {
     pub from: SocketAddr,
     /// The time.
     pub now_ns: u64,
-    /// Whether a session stands at an address. A client cannot move there, and keeps its keys while it is there itself.
+    /// Whether a session stands at an address. A client keeps its keys while it has one.
     pub is_taken: &'a dyn Fn(SocketAddr) -> bool,
     /// Makes random bytes for a handshake, which is refused if there are none.
     pub random: &'a mut dyn FnMut() -> Option<[u8; RANDOM_BYTES]>,
@@ -146,6 +148,9 @@ struct Client {
     key: PublicKey,
     addr: SocketAddr,
     channel: Channel,
+    /// The message with which it began, and the answer.
+    message: [u8; FIRST_MESSAGE_BYTES],
+    response: Reply,
     /// Whether a packet of its was opened.
     is_confirmed: bool,
     heard_ns: u64,
@@ -160,7 +165,10 @@ pub struct Responder {
     /// The confirmed client at each address.
     by_addr: HashMap<SocketAddr, usize>,
     handshakes: Budget,
-    replies: Budget,
+    of_sources: Box<[Budget]>,
+    hasher: RandomState,
+    for_cookies: Budget,
+    for_refusals: Budget,
     swept_ns: u64,
 }
 
@@ -170,8 +178,19 @@ impl Responder {
     pub fn new(config: ResponderConfig) -> Responder {
         let cookies = Cookies::new(&config.cookie_secret);
         let (slots, free, by_addr) = (Vec::new(), Vec::new(), HashMap::new());
-        let (handshakes, replies) = (Budget::new(HANDSHAKES), Budget::new(REPLIES));
-        Responder { config, cookies, slots, free, by_addr, handshakes, replies, swept_ns: 0 }
+        Responder {
+            config,
+            cookies,
+            slots,
+            free,
+            by_addr,
+            handshakes: Budget::new(HANDSHAKES),
+            of_sources: (0..SOURCES).map(|_| Budget::new(HANDSHAKES_OF_SOURCE)).collect(),
+            hasher: RandomState::new(),
+            for_cookies: Budget::new(COOKIES),
+            for_refusals: Budget::new(REFUSALS),
+            swept_ns: 0,
+        }
     }
 
     /// The place of the endpoint that an envelope is for, by the index in it; `home` if it is the initial of a client that uses
@@ -223,7 +242,7 @@ impl Responder {
 
     /// A refusal of a packet that is in no envelope, if there is time for one: it is never longer than the packet.
     pub fn refuse_unprotected(&mut self, packet_bytes: usize, now_ns: u64) -> Option<Reply> {
-        let fits = packet_bytes >= HEAD_BYTES && self.replies.take(now_ns);
+        let fits = packet_bytes >= HEAD_BYTES && self.for_refusals.take(now_ns);
         fits.then(|| Reply::of([&refusal(0, Code::Unprotected), &[]]))
     }
 
@@ -231,14 +250,14 @@ impl Responder {
     pub fn open_frame(&mut self, frame: &mut [u8], stride: usize, arrival: &mut Arrival<'_>) -> Opened {
         let stride = if stride == 0 { frame.len().max(1) } else { stride.min(frame.len().max(1)) };
         let mut opened = Opened { stride: stride.saturating_sub(OVERHEAD_BYTES).max(1), ..Opened::default() };
-        let (mut slot, mut is_latest) = (None, false);
+        let mut slot = None;
         for start in (0..frame.len()).step_by(stride) {
             let range = start..(start + stride).min(frame.len());
             let packet = &frame[range.clone()];
             let taken = match Envelope::read(packet) {
                 Some(Envelope::Data(head)) => {
-                    self.open(frame, range, head, opened.len, slot).map(|(at, len, is_later)| {
-                        (slot, opened.len, is_latest) = (Some(at), opened.len + len, is_latest || is_later);
+                    self.open(frame, range, head, opened.len, (slot, arrival.from)).map(|(at, len)| {
+                        (slot, opened.len) = (Some(at), opened.len + len);
                         None
                     })
                 }
@@ -251,37 +270,41 @@ impl Responder {
                 Ok(reply) => opened.reply = opened.reply.or(reply),
                 Err(Dropped { why, hint }) => {
                     (arrival.refuse)(why);
-                    let hint = hint.filter(|_| opened.reply.is_none() && self.replies.take(arrival.now_ns));
+                    let hint = hint.filter(|_| opened.reply.is_none() && self.for_refusals.take(arrival.now_ns));
                     opened.reply = opened.reply.or(hint.map(|(index, code)| Reply::of([&refusal(index, code), &[]])));
                 }
             }
         }
         if let Some(slot) = slot {
-            self.heard(slot, is_latest, arrival, &mut opened);
+            self.heard(slot, arrival.now_ns, &mut opened);
         }
         opened
     }
 
-    /// Opens a packet of the client at the place `of`, if that is given, and moves its content to `to`: the client's place, the
-    /// content's length, and whether it is later than all before.
+    /// Opens a packet of the client at the place `of`, if that is given, which comes from the address of its handshake; and moves its
+    /// content to `to`. The client's place, and the content's length.
+    ///
+    /// Keys hold at one address. A packet does not show that its client is where it comes from: it may be a copy, and its sender's
+    /// address a lie. Whoever has another address makes another handshake, whose cookie shows it.
     fn open(
         &mut self,
         frame: &mut [u8],
         range: Range<usize>,
         head: DataHead,
         to: usize,
-        of: Option<usize>,
-    ) -> Result<(usize, usize, bool), Dropped> {
+        (of, from): (Option<usize>, SocketAddr),
+    ) -> Result<(usize, usize), Dropped> {
         let slot = self.find(head.index).filter(|found| of.is_none_or(|of| of == *found));
         let client = slot.and_then(|slot| Some((slot, self.slots.get_mut(slot)?.as_mut()?)));
+        let client = client.filter(|(_, client)| client.addr == from);
         let hint = Some((head.index, Code::UnknownIndex));
         let (slot, client) = client.ok_or(Dropped { why: Rejection::UnknownIndex, hint })?;
-        let (len, is_later) = client.channel.open(frame, range, head, to).map_err(|why| match why {
+        let len = client.channel.open(frame, range, head, to).map_err(|why| match why {
             Unopened::Short => Rejection::Malformed,
             Unopened::Replayed => Rejection::Replayed,
             Unopened::Unauthentic => Rejection::Unauthentic,
         })?;
-        Ok((slot, len, is_later))
+        Ok((slot, len))
     }
 
     /// The place of the client that has an index.
@@ -290,34 +313,16 @@ impl Responder {
         self.slots.get(slot)?.as_ref().filter(|client| client.index == index).map(|_| slot)
     }
 
-    /// A client's packets were opened: it has its keys, and is at the address that the latest of them came from.
-    fn heard(&mut self, slot: usize, is_latest: bool, arrival: &Arrival<'_>, opened: &mut Opened) {
+    /// A client's packets were opened: it has its keys. Its cookie has shown that it is at its address, whoever was there before.
+    fn heard(&mut self, slot: usize, now_ns: u64, opened: &mut Opened) {
         let Some(client) = &mut self.slots[slot] else { return };
-        client.heard_ns = arrival.now_ns;
+        client.heard_ns = now_ns;
         opened.client = Some(client.key);
-        opened.addr = Some(client.addr);
-        let from = arrival.from;
-        if client.is_confirmed && client.addr == from {
+        if std::mem::replace(&mut client.is_confirmed, true) {
             return;
         }
-        let (before, was_confirmed) = (client.addr, std::mem::replace(&mut client.is_confirmed, true));
-        // A cookie has shown that the client is at the address of its handshake, whoever was there before. Nothing shows that for
-        // another address, so it must be free.
-        let moves = before != from && is_latest && !self.by_addr.contains_key(&from) && !(arrival.is_taken)(from);
-        if moves {
-            client.addr = from;
-            opened.addr = Some(from);
-        }
-        if was_confirmed && !moves {
-            return;
-        }
-        if was_confirmed {
-            self.by_addr.remove(&before);
-            opened.moved_from = Some(before);
-        }
-        opened.is_confirmed = !was_confirmed;
-        let addr = client.addr;
-        if let Some(earlier) = self.by_addr.insert(addr, slot).filter(|earlier| *earlier != slot) {
+        opened.is_confirmed = true;
+        if let Some(earlier) = self.by_addr.insert(client.addr, slot).filter(|earlier| *earlier != slot) {
             self.slots[earlier] = None;
             self.free.push(earlier);
         }
@@ -333,23 +338,34 @@ impl Responder {
             if !has_none {
                 (arrival.refuse)(Rejection::Cookie);
             }
-            if !self.replies.take(now_ns) {
+            if !self.for_cookies.take(now_ns) {
                 return Err(Rejection::Limit.into());
             }
             return Ok(Some(Reply::of([&cookie_head(index), &self.cookies.make(index, from, now_ns)])));
         }
-        if !self.handshakes.take(now_ns) {
+        // It has come before: a client that lost the answer gets the same one.
+        let known = self.slots.iter().flatten();
+        let known = known.into_iter().find(|known| known.addr == from && known.message == *initial.message);
+        if let Some(known) = known {
+            return if known.is_confirmed { Err(Rejection::Replayed.into()) } else { Ok(Some(known.response)) };
+        }
+        if !self.of_source(from).take(now_ns) || !self.handshakes.take(now_ns) {
             return Err(Rejection::Limit.into());
         }
         let random = (arrival.random)().ok_or(Rejection::Limit)?;
         let (Some(&tag), Some(&ephemeral)) = (random.first_chunk(), random.last_chunk()) else {
             return Err(Rejection::Malformed.into());
         };
-        let received = noise::receive(&self.config.private, initial.head, initial.message, ephemeral);
+        let received = noise::receive(&self.config.private, initial.prologue, initial.message, ephemeral);
         let (received, key) = received.ok_or(Rejection::Handshake)?;
         if self.config.authorized.name_of(&key).is_none() {
             return Err(Dropped { why: Rejection::UnknownKey, hint: Some((index, Code::UnknownKey)) });
         }
+        // One place for each handshake that a client has begun, however often it begins it anew.
+        self.remove_where(|known| {
+            let is_same = known.key == key && known.addr == from && known.channel.peer_index() == index;
+            is_same && !known.is_confirmed
+        });
         let full = Dropped { why: Rejection::Limit, hint: Some((index, Code::Limit)) };
         let slot = self.make_room(&key, arrival).ok_or(full)?;
         let own = self.index_of(slot, u32::from_le_bytes(tag));
@@ -361,9 +377,22 @@ impl Responder {
             self.free.push(slot);
             return Err(Rejection::Handshake.into());
         };
-        let client = Client { index: own, key, addr: from, channel, is_confirmed: false, heard_ns: now_ns };
+        let response = Reply::of([&response_head(index), &message]);
+        let message = *initial.message;
+        let client =
+            Client { index: own, key, addr: from, channel, message, response, is_confirmed: false, heard_ns: now_ns };
         self.slots[slot] = Some(Box::new(client));
-        Ok(Some(Reply::of([&response_head(index), &message])))
+        Ok(Some(response))
+    }
+
+    /// The budget of the sender's network, an address of IPv4 or 64 bits of IPv6: with a hash that nobody can foresee.
+    fn of_source(&mut self, from: SocketAddr) -> &mut Budget {
+        let network = match from.ip().to_canonical() {
+            IpAddr::V4(ip) => u64::from(ip.to_bits()),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        let at = self.hasher.hash_one(network) % SOURCES as u64;
+        &mut self.of_sources[at as usize]
     }
 
     fn index_of(&self, slot: usize, random: u32) -> u32 {
