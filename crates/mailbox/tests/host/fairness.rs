@@ -222,7 +222,7 @@ fn a_look_for_room_takes_a_bounded_number_of_the_readers_entries() {
     assert_eq!(world.host.taken(), before, "nothing was left");
 }
 
-/// What was granted ahead comes on top of the bound, so more than a burst of messages may have to leave before there is room.
+/// Buffers that were granted ahead come on top of the bound, so more than a burst of messages may have to leave before there is room.
 #[test]
 fn a_mailbox_that_its_reader_has_emptied_has_room_however_much_was_in_it() {
     let mut world = World::new(1);

@@ -81,7 +81,7 @@ impl Admission {
         let answered = put(&mut replies, Header::new(answer, number));
         match opened {
             Some((mailbox, requests)) if answered => {
-                self.control.admit(Caller::new(number, mailbox, requests, replies))
+                self.control.admit(Caller::new(number, mailbox, requests, replies));
             }
             _ => self.control.counts.refused.add(),
         }
