@@ -17,13 +17,29 @@ use crate::failure::{Failure, Outcome};
 pub(crate) fn read_private(path: &Path) -> Outcome<PrivateKey> {
     let refused = |why: String| Failure::usage(format!("cannot use the key in {}: {why}", path.display()));
     let makes = || format!("`crossdock keygen --output {}` makes one", path.display());
-    let mode = std::fs::metadata(path).map_err(|error| refused(error.to_string()).hint(makes()))?.mode() & 0o7777;
-    if mode & 0o007 != 0 {
-        return Err(refused(format!("every user of this machine has access to the file (its mode is {mode:03o})"))
+    let there = std::fs::metadata(path).map_err(|error| refused(error.to_string()).hint(makes()))?;
+    let mode = there.mode() & 0o777;
+    // The superuser, who looks at it for the service, has no group in common with it.
+    let is_own_group = there.gid() == rustix::process::getegid().as_raw() || rustix::process::geteuid().is_root();
+    if let Some(others) = others_with_access(mode, is_own_group) {
+        return Err(refused(format!("{others} access to the file (its mode is {mode:03o})"))
             .hint(format!("`chmod 600 {}`, and make another key if this one may be known", path.display())));
     }
     let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
     PrivateKey::of_file(&text).map_err(refused)
+}
+
+/// Others than the file's owner who have access by its mode. A service's own group may read: so root keeps a key for the service.
+fn others_with_access(mode: u32, is_own_group: bool) -> Option<&'static str> {
+    if mode & 0o007 != 0 {
+        return Some("every user of this machine has");
+    }
+    match mode & 0o070 {
+        0 => None,
+        0o040 if is_own_group => None,
+        0o040 => Some("users of a group that is not this process's own have"),
+        _ => Some("users of a group have more than reading"),
+    }
 }
 
 /// Makes a private key in a new file that only this user may read.
@@ -58,4 +74,23 @@ pub(crate) fn read_authorized(path: &Path) -> Outcome<AuthorizedKeys> {
         refused(error.to_string()).hint(format!("`crossdock keys add KEY NAME --file {}` makes it", path.display()))
     })?;
     AuthorizedKeys::of_file(&text).map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_key_is_its_owners_and_may_be_read_by_the_services_own_group() {
+        for (mode, is_own_group, is_kept) in [
+            (0o600, false, true),
+            (0o400, false, true),
+            (0o640, true, true),
+            (0o640, false, false),
+            (0o660, true, false),
+            (0o604, true, false),
+        ] {
+            assert_eq!(others_with_access(mode, is_own_group).is_none(), is_kept, "{mode:o}");
+        }
+    }
 }

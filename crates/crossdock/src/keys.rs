@@ -1,9 +1,12 @@
 //! `crossdock keygen` and `crossdock keys`.
 
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use crossdock_nectarine::PublicKey;
 use crossdock_runtime::{Authorized, AuthorizedKeys};
 use serde::Serialize;
 
@@ -79,21 +82,36 @@ fn add(arguments: &AddKey) -> Outcome {
 
 fn remove(arguments: &RemoveKey) -> Outcome {
     let path = place(&arguments.file)?;
-    let (text, known) = read(&path)?;
+    let (text, _) = read(&path)?;
     let client = arguments.client.trim();
     let is_meant = |authorized: &Authorized| authorized.key.to_string() == client || &*authorized.name == client;
-    let meant = known.into_iter().filter(is_meant).count();
-    if meant != 1 {
-        let why = match meant {
-            0 => "no client has this key or name".to_owned(),
-            _ => format!("{meant} clients have this name: name the key"),
-        };
-        return Err(Failure::usage(format!("{}: {why}", path.display())));
-    }
+    // Lines, for a key may have more than one.
+    let lines = || text.lines().map(|line| (line, line.trim().parse::<Authorized>().ok()));
+    let meant: BTreeSet<PublicKey> =
+        lines().filter_map(|(_, of)| of).filter(is_meant).map(|authorized| authorized.key).collect();
+    let key = match (meant.len(), meant.first()) {
+        (1, Some(key)) => *key,
+        (0, _) => return Err(Failure::usage(format!("{}: no client has this key or name", path.display()))),
+        (many, _) => {
+            return Err(Failure::usage(format!("{}: {many} clients have this name: name the key", path.display())));
+        }
+    };
     // Comments and the order of the others stay.
-    let stays = |line: &&str| line.trim().parse().map_or(true, |authorized| !is_meant(&authorized));
-    let rest: String = text.lines().filter(stays).map(|line| format!("{line}\n")).collect();
-    write(&path, &rest)
+    let (_, rest): (Vec<_>, Vec<_>) = lines().partition(|(_, of)| of.as_ref().is_some_and(is_meant));
+    write(&path, &rest.iter().map(|(line, _)| format!("{line}\n")).collect::<String>())?;
+    if rest.iter().any(|(_, of)| of.as_ref().is_some_and(|of| of.key == key)) {
+        let path = path.display();
+        out::say(format_args!(
+            "the key is still authorised by another line of {path}: `crossdock keys rm {key}` removes all"
+        ));
+    }
+    let config = read_config(&arguments.file)?;
+    if config.is_some_and(|(config, _)| config.security.authorized.iter().any(|of| of.key == key)) {
+        out::say(
+            "the key is still authorised in the configuration (`authorized` in [security]), where it has to be removed",
+        );
+    }
+    Ok(())
 }
 
 /// The configuration that an option or the environment names, with its directory.
@@ -132,20 +150,64 @@ fn read(path: &Path) -> Outcome<(String, AuthorizedKeys)> {
     Ok((text, keys))
 }
 
-/// Replaces the file as a whole, so that a daemon never reads a part of it.
+/// Replaces the file as a whole, so that a daemon never reads a part of it; and by one that the same users may read.
 fn write(path: &Path, text: &str) -> Outcome {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
-    let mode = std::fs::metadata(path).map_or(0o644, |there| there.mode() & 0o777);
-    let replace = || {
-        let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(mode).open(&part)?;
+    let part = PathBuf::from(part);
+    let there = match std::fs::metadata(path) {
+        Ok(there) => Some(there),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(unwritten(path, &error)),
+    };
+    let mode = if there.is_some() { 0o600 } else { 0o644 };
+    let file = std::fs::File::options().write(true).create_new(true).mode(mode).open(&part);
+    let mut file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => unwritten(&part, &error)
+            .hint("another `crossdock keys` is at work, or was stopped: then remove this file, and try again"),
+        _ => unwritten(&part, &error),
+    })?;
+    let mut replace = || {
+        if let Some(there) = &there {
+            fchown(&file, Some(there.uid()), Some(there.gid())).map_err(|error| {
+                io::Error::new(error.kind(), format!("it would have another owner or group ({error})"))
+            })?;
+            file.set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&part, path)
     };
-    replace().map_err(|error| unwritten(path, &error))
+    replace().map_err(|error| {
+        let _ = std::fs::remove_file(&part);
+        unwritten(path, &error)
+    })
 }
 
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot write to {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_keys_keeps_its_owner_group_and_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("clients.keys");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        // Only the superuser gives files away; for others the file stays their own.
+        let _ = std::os::unix::fs::chown(&path, Some(65_532), Some(65_531));
+        let state = || std::fs::metadata(&path).map(|there| (there.uid(), there.gid(), there.mode())).unwrap();
+        let before = state();
+        write(&path, "new").unwrap_or_else(|_| panic!("not written"));
+        assert_eq!((state(), std::fs::read_to_string(&path).unwrap().as_str()), (before, "new"));
+        // A part that another has begun is not taken over.
+        let part = directory.path().join("clients.keys.part");
+        std::fs::write(&part, "").unwrap();
+        assert!(write(&path, "newer").is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+    }
 }

@@ -74,8 +74,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let ApiSockets { path, _file, unix, tcp } = ApiSockets::open(arguments, &config, &mut passed)?;
     let http = tcp.as_ref().and_then(|tcp| tcp.local_addr().ok());
 
-    let security = config.security.read(directory)?;
+    // First: a change while it is read is one.
     let keys = AuthorizedFile::of(&config, directory);
+    let security = config.security.read(directory)?;
     let context_config = ContextConfig { security, ..config.of_context(directory) };
     let buffer_bytes = context_config.buffer_bytes;
     let state_dir = context_config.morph.state_dir.as_ref().map(|path| path.display().to_string());
@@ -284,6 +285,8 @@ struct AuthorizedFile<'a> {
     path: PathBuf,
     /// The state in which it was read.
     state: Option<FileState>,
+    /// Why it was not read last time, as it was reported.
+    reported: Option<String>,
 }
 
 impl<'a> AuthorizedFile<'a> {
@@ -291,30 +294,53 @@ impl<'a> AuthorizedFile<'a> {
     fn of(config: &'a Config, directory: &'a Path) -> Option<AuthorizedFile<'a>> {
         let path = directory.join(config.security.authorized_file.as_ref()?);
         let state = state_of(&path);
-        Some(AuthorizedFile { section: &config.security, directory, path, state })
+        Some(AuthorizedFile { section: &config.security, directory, path, state, reported: None })
     }
 
-    /// Reads it again if it has changed. A file that is no list of keys is reported, and the last list holds.
+    /// Reads it again if it has changed. A file that is no list of keys is reported once, and the last list holds; such a file, and
+    /// one that cannot be read, is tried again each time.
     fn look(&mut self, context: &ContextHandle) {
         let now = state_of(&self.path);
-        if now == std::mem::replace(&mut self.state, now) {
+        if now.is_some() && now == self.state {
             return;
         }
         let keys = self.section.clients(self.directory);
-        match keys.map(|keys| (keys.len(), context.authorize(keys))) {
-            Ok((clients, Ok(()))) => tracing::info!(clients, "the list of authorised clients has changed"),
-            Ok((_, Err(stopped))) => tracing::warn!("{stopped}"),
-            Err(failure) => tracing::warn!("{}; the last list of authorised clients holds", failure.message()),
+        let why = match keys.map(|keys| (keys.len(), context.authorize(keys))) {
+            Ok((clients, Ok(()))) => {
+                tracing::info!(clients, "the list of authorised clients has changed");
+                (self.state, self.reported) = (now, None);
+                return;
+            }
+            Ok((_, Err(stopped))) => stopped.to_string(),
+            Err(failure) => format!("{}; the last list of authorised clients holds", failure.message()),
+        };
+        if self.reported.as_ref() != Some(&why) {
+            tracing::warn!("{why}");
+            self.reported = Some(why);
         }
     }
 }
 
-/// The difference between two states of a file: when it was written, in s and ns, which file it is, and its length.
-type FileState = (i64, i64, u64, u64);
+/// The difference between two states of a file: when it was written and changed, in s and ns, which file it is, its length, and who
+/// may read it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct FileState {
+    written: (i64, i64),
+    changed: (i64, i64),
+    file: (u64, u64),
+    bytes: u64,
+    access: (u32, u32, u32),
+}
 
 fn state_of(path: &Path) -> Option<FileState> {
     let there = std::fs::metadata(path).ok()?;
-    Some((there.mtime(), there.mtime_nsec(), there.ino(), there.size()))
+    Some(FileState {
+        written: (there.mtime(), there.mtime_nsec()),
+        changed: (there.ctime(), there.ctime_nsec()),
+        file: (there.dev(), there.ino()),
+        bytes: there.size(),
+        access: (there.mode(), there.uid(), there.gid()),
+    })
 }
 
 /// Waits for a signal, or for a context that should not have ended.
@@ -344,6 +370,7 @@ fn wait(context: &ContextHandle, interrupt: &Interrupt, mut keys: Option<Authori
 mod tests {
     use super::*;
     use crossdock_nectarine::{Node, PrivateKey, Transport};
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_changed_list_of_keys_holds_at_once_and_one_that_is_none_does_not() {
@@ -371,7 +398,12 @@ mod tests {
             std::fs::write(&path, &text).unwrap();
             keys.look(&context);
             assert_eq!(connects(), may, "{text}");
+            assert_eq!(keys.state == state_of(&path), text != "desk\n", "what was not read is tried again: {text}");
         }
+        // A file that has other readers now is in another state, with the same content.
+        let before = state_of(&path);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert_ne!(state_of(&path), before);
     }
 
     #[test]

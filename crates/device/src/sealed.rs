@@ -61,7 +61,7 @@ impl SealedSender {
     /// Sends what the device had no room for; whether there is room for it now.
     pub fn flush(&mut self, device: &mut dyn Device) -> Sent {
         if let Some(Waiting { to, bytes, stride }) = self.waiting {
-            // What the network refuses is as good as lost on the way.
+            // Refused by the network: as good as lost on the way.
             if let Ok(Sent::Full) = device.send(to, &[IoSlice::new(&self.sealed[..bytes])], stride) {
                 return Sent::Full;
             }

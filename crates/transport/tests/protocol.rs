@@ -5,11 +5,16 @@
 
 use crossdock_transport::handshake::Close;
 use crossdock_transport::receiver::{Ack, MAX_ACK_BYTES};
+use crossdock_transport::secure::{
+    Arrival, Authorized, Initiator, KEY_BYTES, KeyLimits, PrivateKey, RANDOM_BYTES, Responder, ResponderConfig,
+};
 use crossdock_transport::{
     ControlMessage, Cut, DatagramReport, HEADER_BYTES, Header, Hello, Notice, PacketKind, Reply, Request, VERSION,
     Welcome,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 const PAGE: &str = include_str!("../../../docs/protocol.md");
 
@@ -83,4 +88,59 @@ fn the_control_messages_of_the_page_are_read_and_all_are_there() {
         missing.remove(&format!("{tag} {}", on_page[tag].as_str().unwrap()));
     }
     assert!(missing.is_empty(), "not on the page: {missing:?}");
+}
+
+/// The envelopes of the page, as the code makes them.
+fn envelopes() -> Vec<(&'static str, Vec<u8>)> {
+    let private = |first: u8| PrivateKey::from_random([first; KEY_BYTES]);
+    let authorized = Authorized { key: private(2).public(), name: "".into() };
+    let mut daemon = Responder::new(ResponderConfig {
+        private: private(1),
+        authorized: Arc::new([authorized].into_iter().collect()),
+        cookie_secret: [9; KEY_BYTES],
+        max_clients: 1,
+        max_clients_per_key: 1,
+        idle_ns: 1,
+        place: (0, 0),
+        limits: KeyLimits::default(),
+    });
+    let mut answer = |packet: &[u8]| {
+        let mut frame = packet.to_vec();
+        let mut arrival = Arrival {
+            from: SocketAddr::from(([192, 0, 2, 1], 7)),
+            now_ns: 0,
+            is_taken: &|_| false,
+            random: &mut || Some([4; RANDOM_BYTES]),
+            refuse: &mut |why| panic!("{why:?}"),
+        };
+        let opened = daemon.open_frame(&mut frame, packet.len(), &mut arrival);
+        opened.reply.map_or_else(|| frame[..opened.len].to_vec(), |reply| reply.bytes().to_vec())
+    };
+    let mut client = Initiator::new(private(2), private(1).public(), false);
+    client.begin(0, [3; RANDOM_BYTES]);
+    let initial = client.poll(0).unwrap().to_vec();
+    let cookie = answer(&initial);
+    client.open_frame(&mut cookie.clone(), 0, 0);
+    client.begin(0, [5; RANDOM_BYTES]);
+    let with_cookie = client.poll(0).unwrap().to_vec();
+    let response = answer(&with_cookie);
+    client.open_frame(&mut response.clone(), 0, 0);
+    let mut data = vec![0; 37];
+    client.seal(std::iter::once(&b"hello"[..]), 5, &mut data, 0).unwrap();
+    assert_eq!(answer(&data), b"hello");
+    let names = ["initial", "cookie", "initial_with_cookie", "response", "data"];
+    names.into_iter().zip([initial, cookie, with_cookie, response, data]).collect()
+}
+
+#[test]
+fn the_envelopes_of_the_page_are_those_of_the_code() {
+    let hex = |packet: &[u8]| {
+        let line = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+        packet.chunks(16).map(line).collect::<Vec<_>>().join("\n")
+    };
+    let made: Vec<(&str, String)> = envelopes().into_iter().map(|(name, packet)| (name, hex(&packet))).collect();
+    let on_page: Vec<(&str, String)> =
+        blocks("envelope").into_iter().map(|(name, text)| (name, text.trim_end().to_owned())).collect();
+    let all: Vec<String> = made.iter().map(|(name, text)| format!("{name}\n{text}\n")).collect();
+    assert_eq!(on_page, made, "the code's envelopes:\n{}", all.join("\n"));
 }

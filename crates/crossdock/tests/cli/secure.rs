@@ -51,6 +51,12 @@ fn authorised_keys_are_added_listed_and_removed() {
     wanted.sort();
     assert_eq!(listed, wanted);
     place.run(["keys", "rm", "shop", "--file", "clients.keys"]).with_code(2).saying(&["no client"]);
+    // A key may have two lines, and another in the configuration.
+    let lines = place.path("clients.keys");
+    let text = std::fs::read_to_string(&lines).unwrap();
+    std::fs::write(&lines, format!("{text}{desk} spare\n{shop} shop\n")).unwrap();
+    place.run(["keys", "rm", "spare", "--file", "clients.keys"]).with_code(0).saying(&["still authorised", "keys rm"]);
+    place.run(["keys", "rm", "shop", "--config", "crossdock.toml"]).with_code(0).saying(&["in the configuration"]);
     place.run(["keys", "rm", "desk", "--file", "clients.keys"]).with_code(0);
     assert_eq!(std::fs::read_to_string(place.path("clients.keys")).unwrap(), "# those in Oslo\n");
     place.run(["keys"]).with_code(2).saying(&["--file", "--config"]);

@@ -63,6 +63,24 @@ impl FromStr for Network {
         if bits > most {
             return Err(wrong());
         }
+        if let IpAddr::V6(mapped) = address
+            && let Some(v4) = mapped.to_ipv4_mapped()
+        {
+            return Err(format!("`{text}` is a network of IPv4 written as one of IPv6: write it as {v4}/…"));
+        }
+        let first = match address {
+            IpAddr::V4(own) => {
+                let host = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+                IpAddr::from(Ipv4Addr::from_bits(own.to_bits() & !host))
+            }
+            IpAddr::V6(own) => {
+                let host = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+                IpAddr::from(Ipv6Addr::from_bits(own.to_bits() & !host))
+            }
+        };
+        if first != address {
+            return Err(format!("`{text}` has bits behind its first {bits}: is {first}/{bits} meant?"));
+        }
         Ok(Network { address, bits })
     }
 }
@@ -97,10 +115,18 @@ mod tests {
         for wrong in ["", "10.0.0.0/33", "::1/129", "10.0.0/8", "10.0.0.0/", "here"] {
             assert!(wrong.parse::<Network>().unwrap_err().contains("is no network"), "{wrong}");
         }
+        for (stray, meant) in [("10.0.0.1/8", "10.0.0.0/8"), ("fd00::1/64", "fd00::/64"), ("1.0.0.0/0", "0.0.0.0/0")] {
+            let why = stray.parse::<Network>().unwrap_err();
+            assert!(why.contains(meant), "{why}");
+        }
+        for mapped in ["::ffff:10.0.0.0/104", "::ffff:10.0.0.1"] {
+            let why = mapped.parse::<Network>().unwrap_err();
+            assert!(why.contains("IPv4"), "{why}");
+        }
         let loopback = Network::loopback();
         assert!(loopback.iter().all(Network::is_loopback));
         assert!(loopback.iter().any(|network| network.contains(IpAddr::from([127, 9, 9, 9]))));
-        assert!(!"127.0.0.0/7".parse::<Network>().unwrap().is_loopback());
+        assert!(!"126.0.0.0/7".parse::<Network>().unwrap().is_loopback());
         assert_eq!("10.0.0.0/8".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
     }
 }

@@ -96,7 +96,7 @@ pub struct Initial<'a> {
     pub uses_mailboxes: bool,
     /// The cookie; zeros in the first one.
     pub cookie: &'a [u8; COOKIE_BYTES],
-    /// The handshake's message.
+    /// The handshake's message; zeros in the first one.
     pub message: &'a [u8; FIRST_MESSAGE_BYTES],
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | envelope | from | contents behind the head ([`envelope`]) |
 //! |---|---|---|
-//! | initial | client | a cookie, or zeros; the handshake's first message |
+//! | initial | client | zeros; or the cookie, and the handshake's first message |
 //! | cookie | daemon | the cookie for the client's address |
 //! | response | daemon | the handshake's second message |
 //! | data | both | a packet, sealed with AES-128-GCM, and its tag |

@@ -12,6 +12,7 @@ use super::keys::{AuthorizedKeys, KEY_BYTES, PrivateKey, PublicKey, RANDOM_BYTES
 use super::noise::{self, FIRST_MESSAGE_BYTES};
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ impl From<Rejection> for Dropped {
 }
 
 /// The settings of a daemon's endpoint.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ResponderConfig {
     /// The daemon's key.
     pub private: PrivateKey,
@@ -139,6 +140,16 @@ pub struct ResponderConfig {
     pub place: (usize, u32),
     /// When keys are replaced.
     pub limits: KeyLimits,
+}
+
+impl fmt::Debug for ResponderConfig {
+    /// Without the secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ResponderConfig { private, authorized, max_clients, place, .. } = self;
+        let mut shown = f.debug_struct("ResponderConfig");
+        shown.field("public", &private.public()).field("authorized", &authorized.len());
+        shown.field("max_clients", max_clients).field("place", place).finish_non_exhaustive()
+    }
 }
 
 /// A client that has made a handshake.

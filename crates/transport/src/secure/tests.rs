@@ -383,6 +383,14 @@ fn an_unknown_key_gets_a_cookie_and_a_refusal_that_say_nothing_of_the_daemon() {
 }
 
 #[test]
+fn the_settings_never_show_the_secret_of_the_cookies() {
+    Daemon::with(|config| {
+        config.cookie_secret = [0xab; KEY_BYTES];
+        assert!(!format!("{config:?}").contains("171"), "{config:?}");
+    });
+}
+
+#[test]
 fn keys_hold_at_one_address_and_a_client_that_has_another_makes_others() {
     let (mut client, mut daemon) = connected();
     let packet = client.seal(b"a packet", daemon.now_ns);
