@@ -10,7 +10,7 @@ use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
 use crate::settings::{Keys, Transport};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::Buffer;
-use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
+use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES, socket_bound};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::pieces::Head;
@@ -105,6 +105,8 @@ impl Unit {
 pub(crate) struct Udp {
     device: SecureDevice,
     peer: SocketAddr,
+    /// Bytes that the socket holds of what comes.
+    held_bytes: u32,
     window_bytes: u32,
     uses_mailboxes: bool,
     talk: Talk,
@@ -170,11 +172,12 @@ impl Udp {
     fn over(device: UdpDevice, peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>) -> Result<Udp, Error> {
         // The kernel charges a packet up to twice its length.
         let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
-        let window_bytes = WINDOW_BYTES.min(holds).max(LEAST_WINDOW_BYTES);
+        let held_bytes = holds.max(LEAST_WINDOW_BYTES);
         Ok(Udp {
             device: SecureDevice::new(device, peer, keys, uses_mailboxes),
             peer,
-            window_bytes,
+            held_bytes,
+            window_bytes: WINDOW_BYTES.min(held_bytes),
             uses_mailboxes,
             talk: Talk::Silent,
             greeted: None,
@@ -365,7 +368,7 @@ impl Udp {
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
         let limits = Limits {
             ask_after_ns: ASK_AFTER_NS,
-            max_window_bytes: MAX_WINDOW_BYTES,
+            max_window_bytes: MAX_WINDOW_BYTES.min(socket_bound(self.peer, self.held_bytes)),
             ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS)
         };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);

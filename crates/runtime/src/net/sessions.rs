@@ -8,6 +8,7 @@ use crate::principal::Principal;
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::control::Refusal;
+use crossdock_transport::credit::socket_bound;
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::{Limits, Session};
 use std::io::IoSlice;
@@ -20,6 +21,8 @@ const MIN_PACKET_BYTES: u32 = 512;
 pub(super) struct SessionLimits {
     window_bytes: u32,
     max_window_bytes: u32,
+    /// Bytes that the socket holds.
+    held_bytes: u32,
     /// Bytes by which the windows of all sessions together may grow.
     pub(super) growth_bytes: u64,
     pace_bytes_per_s: u64,
@@ -35,10 +38,11 @@ pub(super) struct SessionLimits {
 
 impl SessionLimits {
     /// The limits that a configuration has.
-    pub(super) fn new(config: &ContextConfig) -> SessionLimits {
+    pub(super) fn new(config: &ContextConfig, held_bytes: u32) -> SessionLimits {
         SessionLimits {
             window_bytes: config.window_bytes,
             max_window_bytes: config.max_window_bytes,
+            held_bytes,
             growth_bytes: config.buffer_bytes / 4,
             pace_bytes_per_s: config.pace_bytes_per_s,
             max_sessions: config.max_sessions,
@@ -96,7 +100,7 @@ impl Net {
         let packet_bytes = hello.packet_bytes.min(path) & !7;
         let limits = Limits {
             pace_bytes_per_s,
-            max_window_bytes: self.limits.max_window_bytes,
+            max_window_bytes: self.limits.max_window_bytes.min(socket_bound(from, self.limits.held_bytes)),
             ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000)
         };
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
