@@ -16,8 +16,6 @@
 //! fixed size, which bounds a receiver's memory against a peer that sends nothing but control; it is consumed as soon as the
 //! messages are carried out.
 
-use std::net::SocketAddr;
-
 /// The window of data with which a session begins, unless it is configured, in bytes.
 pub const WINDOW_BYTES: u32 = 2 << 20;
 
@@ -33,13 +31,6 @@ pub const MIN_WINDOW_UNITS: u32 = 8;
 
 /// The largest window in units: each packet ahead of a hole takes a place in a table, however large the window is in bytes.
 pub const MAX_WINDOW_UNITS: u32 = 65_536;
-
-/// The largest window for a peer at `peer` as far as a socket that holds `held_bytes` bytes is concerned. Over loopback no path holds
-/// anything: all that the window allows waits in the socket. Over another path most of it is on the way.
-#[must_use]
-pub fn socket_bound(peer: SocketAddr, held_bytes: u32) -> u32 {
-    if peer.ip().to_canonical().is_loopback() { held_bytes } else { u32::MAX }
-}
 
 /// A window of `window_bytes` bytes in units of a session's packet size, `packet_bytes`: [`MIN_WINDOW_UNITS`] at least.
 #[must_use]
@@ -174,19 +165,5 @@ impl Credit {
     /// The receiver takes `limit` units in all. Acks may come out of order: it never shrinks.
     pub(crate) fn extend(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_socket_bounds_the_windows_of_its_own_machine() {
-        for (peer, most) in
-            [("127.0.0.1:1", 100), ("[::1]:1", 100), ("[::ffff:127.0.0.1]:1", 100), ("10.0.0.1:1", u32::MAX)]
-        {
-            assert_eq!(socket_bound(peer.parse().unwrap(), 100), most, "{peer}");
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::outgoing::{Message, Outgoing, PacketBuffer, Unsent, unsent_records};
 use crate::settings::{Keys, Transport};
 use crossdock_device::{Device, Frame, Idler, Sent, UdpDevice, UdpOptions};
 use crossdock_mailbox::Buffer;
-use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES, socket_bound};
+use crossdock_transport::credit::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 use crossdock_transport::handshake::{Close, Hello, Welcome};
 use crossdock_transport::header::{PayloadSpan, Run, walk};
 use crossdock_transport::pieces::Head;
@@ -613,9 +613,29 @@ fn transmit(
     }
 }
 
+/// The largest window towards a peer, over a socket that holds so many bytes. Over loopback no path holds anything: all that the window
+/// allows waits in the socket. Over another path most of it is on the way.
+fn socket_bound(peer: SocketAddr, held_bytes: u32) -> u32 {
+    if peer.ip().to_canonical().is_loopback() { held_bytes } else { u32::MAX }
+}
+
 /// The meaning of the network's error; most are as good as loss on the way.
 fn report(result: io::Result<()>, heard: &mut Vec<Heard>) {
     if result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         heard.push(Heard::Refused);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_bounds_the_windows_of_its_own_machine() {
+        for (peer, most) in
+            [("127.0.0.1:1", 100), ("[::1]:1", 100), ("[::ffff:127.0.0.1]:1", 100), ("10.0.0.1:1", u32::MAX)]
+        {
+            assert_eq!(socket_bound(peer.parse().unwrap(), 100), most, "{peer}");
+        }
     }
 }
