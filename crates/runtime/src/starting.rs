@@ -202,12 +202,13 @@ fn run_contexts(
         let Opened { name, config, device, pool, poller, inbox, commands, host, services, .. } = context;
         let morph_pool = crate::morph::chain::pool().map_err(system("buffers"))?;
         let place = IoPlace { index, of, home };
+        let held_bytes = held_bytes(device.info());
         let device = SecureDevice::new(device, &common.security, place);
         let parts = Parts {
             config,
             name,
             inboxes: Arc::clone(&common.inboxes),
-            net: NetParts { place, hand_over, clock: common.clock, device, pool, poller },
+            net: NetParts { place, hand_over, clock: common.clock, device, held_bytes, pool, poller },
             morph_pool,
             inbox,
             commands,
@@ -335,11 +336,15 @@ fn attach(
     AttachThread::start(parts).map(Some).map_err(|source| StartError::Attach { address, source })
 }
 
+/// Bytes of packets that a socket holds, at least.
+fn held_bytes(udp: UdpInfo) -> u32 {
+    // The kernel charges a packet up to twice its length.
+    u32::try_from(udp.receive_buffer_bytes / 2).unwrap_or(u32::MAX).max(64 << 10)
+}
+
 /// The values that the configuration leaves to the machine.
 fn complete(config: &mut ContextConfig, udp: UdpInfo) {
-    // The kernel charges a packet up to twice its length.
-    let holds = u32::try_from(udp.receive_buffer_bytes / 2).unwrap_or(u32::MAX);
-    config.window_bytes = config.window_bytes.min(holds.max(64 << 10));
+    config.window_bytes = config.window_bytes.min(held_bytes(udp));
     if config.node.is_empty() {
         config.node = host_name();
     }

@@ -3,7 +3,8 @@
 //! Datagrams have a sequence of their own numbers and no credit, but the congestion window and the pace of their session. The
 //! sender keeps a short queue of those for which the path has no room at the moment, and drops the oldest when it is full. The
 //! receiver delivers each number once at most ([`Recent`]), and reports with its acks up to where it has seen numbers, and how many
-//! of them: so both sides know how many are missing, the sender with a delay.
+//! of them: so both sides know how many are missing, the sender with a delay. These reports are acks to the sender's congestion
+//! control: they measure the round trip, and what is missing slows it down.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -319,7 +320,8 @@ impl<P> Outbox<P> {
     /// Those up to the end are not on the way any more; the bytes that have arrived of them, from transmission `recovery_tx` on.
     fn land(&mut self, report: DatagramReport, recovery_tx: u64) -> u64 {
         let (mut packets, mut bytes, mut new_bytes) = (0, 0, 0);
-        while let Some(sent) = self.flight.pop_front_if(|sent| sent.end <= report.end) {
+        while let Some(sent) = self.flight.front().filter(|sent| sent.end <= report.end).copied() {
+            self.flight.pop_front();
             self.flight_bytes -= sent.bytes;
             packets += sent.packets;
             bytes += sent.bytes;
@@ -359,7 +361,8 @@ impl<P> Outbox<P> {
     /// Gives up what was sent at `before_ns` or earlier: it is not on the way any more. When the last of it was sent, in ns.
     pub(crate) fn expire(&mut self, before_ns: u64) -> Option<u64> {
         let mut last_ns = None;
-        while let Some(sent) = self.flight.pop_front_if(|sent| sent.sent_ns <= before_ns) {
+        while let Some(sent) = self.flight.front().filter(|sent| sent.sent_ns <= before_ns).copied() {
+            self.flight.pop_front();
             self.flight_bytes -= sent.bytes;
             self.expired_end = sent.end;
             last_ns = Some(sent.sent_ns);

@@ -105,6 +105,8 @@ impl Unit {
 pub(crate) struct Udp {
     device: SecureDevice,
     peer: SocketAddr,
+    /// Bytes that the socket holds of what comes.
+    held_bytes: u32,
     window_bytes: u32,
     uses_mailboxes: bool,
     talk: Talk,
@@ -170,11 +172,12 @@ impl Udp {
     fn over(device: UdpDevice, peer: SocketAddr, uses_mailboxes: bool, keys: Option<&Keys>) -> Result<Udp, Error> {
         // The kernel charges a packet up to twice its length.
         let holds = u32::try_from(device.info().receive_buffer_bytes / 2).unwrap_or(u32::MAX);
-        let window_bytes = WINDOW_BYTES.min(holds).max(LEAST_WINDOW_BYTES);
+        let held_bytes = holds.max(LEAST_WINDOW_BYTES);
         Ok(Udp {
             device: SecureDevice::new(device, peer, keys, uses_mailboxes),
             peer,
-            window_bytes,
+            held_bytes,
+            window_bytes: WINDOW_BYTES.min(held_bytes),
             uses_mailboxes,
             talk: Talk::Silent,
             greeted: None,
@@ -365,7 +368,7 @@ impl Udp {
     fn come_up(&mut self, welcome: &Welcome, now_ns: u64) {
         let limits = Limits {
             ask_after_ns: ASK_AFTER_NS,
-            max_window_bytes: MAX_WINDOW_BYTES,
+            max_window_bytes: MAX_WINDOW_BYTES.min(socket_bound(self.peer, self.held_bytes)),
             ..Limits::new(self.window_bytes, IDLE_TIMEOUT_NS)
         };
         let session = Session::new(welcome.session, welcome.packet_bytes, welcome.window_bytes, limits, now_ns);
@@ -610,9 +613,29 @@ fn transmit(
     }
 }
 
+/// The largest window towards a peer, over a socket that holds so many bytes. Over loopback no path holds anything: all that the window
+/// allows waits in the socket. Over another path most of it is on the way.
+fn socket_bound(peer: SocketAddr, held_bytes: u32) -> u32 {
+    if peer.ip().to_canonical().is_loopback() { held_bytes } else { u32::MAX }
+}
+
 /// The meaning of the network's error; most are as good as loss on the way.
 fn report(result: io::Result<()>, heard: &mut Vec<Heard>) {
     if result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
         heard.push(Heard::Refused);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_bounds_the_windows_of_its_own_machine() {
+        for (peer, most) in
+            [("127.0.0.1:1", 100), ("[::1]:1", 100), ("[::ffff:127.0.0.1]:1", 100), ("10.0.0.1:1", u32::MAX)]
+        {
+            assert_eq!(socket_bound(peer.parse().unwrap(), 100), most, "{peer}");
+        }
     }
 }

@@ -242,6 +242,36 @@ fn whether_mailboxes_are_used_is_said_at_every_beginning() {
 }
 
 #[test]
+fn datagrams_of_a_lost_session_are_dropped_or_missing() {
+    let mut link = down();
+    let lost: Remote = come_up(&mut link);
+    let format = Format::natural([FieldSpec::new("a", FieldType::U64)]).unwrap();
+    let begin = |link: &mut Link| {
+        let (mut packet, record) = (link.begin_packet().unwrap(), record(&format, 1));
+        (0..1000).for_each(|_| assert!(packet.push(&record)));
+        packet
+    };
+    let (session, id) = (link.session(), format.id().0);
+    let (queued, ended_between) = (begin(&mut link), begin(&mut link));
+    link.end_packet(Outgoing::Datagrams { packet: queued, stream: 7, format: id }, session);
+    link.lose("a test".to_owned());
+    assert_eq!(link.datagrams(), DatagramCounts { dropped_records: 1000, missing_packets: 0 });
+    link.end_packet(Outgoing::Datagrams { packet: ended_between, stream: 7, format: id }, session);
+    assert_eq!(link.datagrams(), DatagramCounts { dropped_records: 2000, missing_packets: 0 });
+    drop(lost);
+
+    let mut link = down();
+    let _silent: Remote = come_up(&mut link);
+    let (session, packet) = (link.session(), begin(&mut link));
+    let sent = packet.packets().len() as u64;
+    link.end_packet(Outgoing::Datagrams { packet, stream: 7, format: id }, session);
+    link.drive();
+    assert_eq!(link.queued_datagrams(), 0);
+    link.lose("a test".to_owned());
+    assert_eq!(link.datagrams(), DatagramCounts { dropped_records: 0, missing_packets: sent });
+}
+
+#[test]
 fn pauses_between_two_tries_stay_short() {
     let mut link = down();
     link.sessions = 1;

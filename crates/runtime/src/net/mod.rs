@@ -62,6 +62,8 @@ pub(crate) struct NetParts {
     pub(crate) clock: Clock,
     /// The socket.
     pub(crate) device: SecureDevice,
+    /// Bytes of packets that the socket holds.
+    pub(crate) held_bytes: u32,
     /// The buffers for what comes and what leaves.
     pub(crate) pool: Pool,
     /// The poller that the context sleeps in.
@@ -124,7 +126,7 @@ struct Scratch {
 impl Net {
     /// A network side without peers.
     pub(crate) fn new(parts: NetParts, config: &ContextConfig) -> Net {
-        let NetParts { place, hand_over, clock, device, pool, poller } = parts;
+        let NetParts { place, hand_over, clock, device, held_bytes, pool, poller } = parts;
         let large_buffers = pool.buffers_for(MAX_SUPER_BYTES);
         Net {
             place,
@@ -135,7 +137,7 @@ impl Net {
             peers: Peers::new(place),
             counters: Counters::default(),
             pace: Pace::new(clock, config.spin_us),
-            limits: SessionLimits::new(config),
+            limits: SessionLimits::new(config, held_bytes),
             timers: BTreeSet::new(),
             lagging: Vec::new(),
             holding_due_ns: 0,

@@ -17,6 +17,8 @@ use std::net::SocketAddr;
 pub(super) struct SessionLimits {
     window_bytes: u32,
     max_window_bytes: u32,
+    /// Bytes that the socket holds.
+    held_bytes: u32,
     /// Bytes by which the windows of all sessions together may grow.
     pub(super) growth_bytes: u64,
     pace_bytes_per_s: u64,
@@ -32,10 +34,11 @@ pub(super) struct SessionLimits {
 
 impl SessionLimits {
     /// The limits that a configuration has.
-    pub(super) fn new(config: &ContextConfig) -> SessionLimits {
+    pub(super) fn new(config: &ContextConfig, held_bytes: u32) -> SessionLimits {
         SessionLimits {
             window_bytes: config.window_bytes,
             max_window_bytes: config.max_window_bytes,
+            held_bytes,
             growth_bytes: config.buffer_bytes / 4,
             pace_bytes_per_s: config.pace_bytes_per_s,
             max_sessions: config.max_sessions,
@@ -91,9 +94,11 @@ impl Net {
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
         let packet_bytes = hello.packet_bytes.min(path) & !7;
+        // Over loopback no path holds anything: all that the window allows waits in the socket.
+        let held_bytes = if from.ip().to_canonical().is_loopback() { self.limits.held_bytes } else { u32::MAX };
         let limits = Limits {
             pace_bytes_per_s,
-            max_window_bytes: self.limits.max_window_bytes,
+            max_window_bytes: self.limits.max_window_bytes.min(held_bytes),
             ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000)
         };
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
