@@ -335,7 +335,7 @@ impl<P> Outbox<P> {
         new_bytes.saturating_sub(missing * bytes.div_ceil(packets))
     }
 
-    /// So many are missing: how many of them count as lost from now on, and the newest transmission that can be one of them.
+    /// `missing` packets are missing: how many of them count as lost from now on, and the newest transmission that can be one of them.
     fn suspect(&mut self, missing: u64, now_ns: u64, patience_ns: u64) -> (u64, u64) {
         if missing <= self.lost {
             // Some came late.
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_session_leaves_behind_is_dropped_or_missing() {
+    fn a_session_leaves_datagrams_behind_as_dropped_or_missing() {
         let (mut outbox, mut dropped) = (Outbox::new(), Vec::new());
         outbox.push(1, 10, 10_000, |_, _| panic!());
         outbox.push(2, 3, 3000, |_, _| panic!());

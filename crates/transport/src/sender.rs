@@ -289,7 +289,7 @@ impl<P> Sender<P> {
     }
 
     /// The next transmission to make, if one is due and allowed. Call [`Sender::transmitted`] once it was made; polled
-    /// again without that, the same comes again. What was lost and control go first, then data and datagrams in turn.
+    /// again without that, the same comes again. Lost packets and control go first, then data and datagrams in turn.
     pub fn poll(&mut self) -> Option<Transmit<'_, P>> {
         self.congestion.clear_hold();
         if self.are_datagrams_next() { self.poll_datagrams() } else { self.poll_unit() }

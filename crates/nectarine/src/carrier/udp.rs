@@ -398,7 +398,7 @@ impl Udp {
                         Err(error) => {
                             sent = Err(error);
                             let dropped = &mut self.datagrams_before.dropped_records;
-                            // What waits behind datagrams that the network refuses is tried all the same.
+                            // Packets behind datagrams that the network refuses are tried all the same.
                             if !session.sender.transmission_failed(|unit, unsent| *dropped += unit.records(unsent)) {
                                 break;
                             }
@@ -613,7 +613,7 @@ fn transmit(
     }
 }
 
-/// The largest window towards a peer, over a socket that holds so many bytes. Over loopback no path holds anything: all that the window
+/// The largest window towards a peer, over a socket that holds `held_bytes` bytes. Over loopback no path holds anything: all that the window
 /// allows waits in the socket. Over another path most of it is on the way.
 fn socket_bound(peer: SocketAddr, held_bytes: u32) -> u32 {
     if peer.ip().to_canonical().is_loopback() { held_bytes } else { u32::MAX }

@@ -16,8 +16,8 @@ impl<P> Sender<P> {
     }
 
     /// Whether it is for datagrams to leave, or to wait for the path: no packet was lost, and no control waits; data that has
-    /// credit leaves in turn with them, as many bytes of either. One that the path holds back is not overtaken by the other, of
-    /// which less would fit.
+    /// credit leaves in turn with them, as many bytes of either. One that the path holds back is not overtaken by the other,
+    /// whose packets may be shorter.
     pub(super) fn are_datagrams_next(&mut self) -> bool {
         if self.datagrams.len() == 0 {
             self.datagrams_ahead = 0;

@@ -435,7 +435,7 @@ fn control_goes_before_datagrams_and_data_in_turn_with_them() {
 }
 
 #[test]
-fn what_was_lost_waits_for_no_datagrams() {
+fn lost_packets_wait_for_no_datagrams() {
     let mut sender = Sender::new(1472, 100);
     sender.enqueue(0, 5, 5000, STREAM, true);
     assert_eq!(send_all(&mut sender, 0).len(), 5);
@@ -445,7 +445,7 @@ fn what_was_lost_waits_for_no_datagrams() {
 }
 
 #[test]
-fn datagrams_that_cannot_be_sent_are_dropped_and_hold_up_nothing() {
+fn datagrams_that_cannot_be_sent_are_dropped_and_delay_nothing() {
     let mut sender = Sender::new(1472, 100);
     sender.enqueue_datagrams(0, 2, 2000, |_, _| panic!());
     sender.enqueue(1, 1, 1000, STREAM, true);
@@ -485,7 +485,7 @@ fn datagrams_measure_the_path() {
     assert_eq!(sender.rtt_ns(), 5 * MS);
     sender.enqueue_datagrams(0, 1, 1000, |_, _| panic!());
     send_all(&mut sender, 7 * MS);
-    // What says nothing of a later one is no sample.
+    // An ack that reports no later one is no sample.
     report(&mut sender, 2, 2, 20 * MS);
     assert_eq!(sender.rtt_ns(), 5 * MS);
     report(&mut sender, 4, 4, 20 * MS);
