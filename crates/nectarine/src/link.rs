@@ -695,7 +695,7 @@ impl Link {
         let waiting = self.backlog.drain(..).filter_map(Waiting::unsent);
         let kept = self.carrier.lose().into_iter().chain(waiting);
         self.backlog = kept.map(Waiting::Unsent).collect();
-        // Without a publication the daemon cannot tell which of them it has: those of the class datagram arrive once at most.
+        // Without a publication the daemon does not know which of them it has: those of the class datagram arrive once at most.
         if self.opening.iter().any(|request| matches!(request, Request::Announce { publication: None, .. })) {
             self.backlog.clear();
         }

@@ -16,7 +16,7 @@ pub const DATAGRAM_QUEUE_BYTES: u64 = 256 << 10;
 /// come before.
 pub const RECENT_DATAGRAMS: u64 = 1024;
 
-/// Numbers by which a datagram may be ahead of all that have arrived: no path loses so many in a row that its session lives on, and
+/// Numbers by which a datagram may be ahead of all that have arrived: no session outlives the loss of this number in a row, and
 /// one that is forged would end the class.
 const MOST_AHEAD: u64 = 1 << 20;
 

@@ -27,7 +27,7 @@ const SWEEP_NS: u64 = 1_000_000_000;
 const HANDSHAKES: (u64, u64) = (500, 64);
 /// The same for one source: none takes the share of the others. Cookies have shown that it is there.
 const HANDSHAKES_OF_SOURCE: (u64, u64) = (100, 32);
-/// Sources are told apart by a hash of their network, into so many.
+/// Buckets of handshakes: the hash of a source's network chooses one.
 const SOURCES: usize = 256;
 /// Cookies a second, and at once; and the same of refusals, which take no cookies away.
 const COOKIES: (u64, u64) = (10_000, 256);
