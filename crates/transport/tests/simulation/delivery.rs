@@ -56,7 +56,7 @@ fn any_link(rng: &mut Rng) -> Link {
 fn any_host(rng: &mut Rng) -> HostPlan {
     let messages = rng.u64(..1500);
     HostPlan {
-        packet_bytes: [128, 512, 1472, 8184][rng.usize(..4)],
+        packet_bytes: [512, 1472, 8184][rng.usize(..3)],
         limits: Limits::new(log_uniform(rng, 1, 8 << 20) as u32, 60 * SECOND),
         turn_ns: log_uniform(rng, 1000, MS),
         device_full: if rng.u8(..4) == 0 { 0.2 } else { 0.0 },
