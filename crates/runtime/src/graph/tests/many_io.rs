@@ -310,8 +310,10 @@ impl Contexts {
         let of_source = self.next.iter().filter(|((of, _), _)| *of == source);
         let since = of_source.map(|((_, at), next)| (*at as u64, *next)).collect();
         let zeros_before = self.zeros.get(&source).copied().unwrap_or_default();
-        // The ends of publishers at other contexts may be on their way, behind records that it gets too.
-        let lost_before = self.lost.get(&(source, at)).copied().unwrap_or_default();
+        // The ends of publishers at other contexts may be on their way, behind records that it gets too; so may all that a handler
+        // passes on.
+        let lost_here = self.lost.get(&(source, at)).filter(|_| stream == source);
+        let lost_before = lost_here.copied().unwrap_or_default();
         self.taken.of.insert(self.keys, Got { stream, source, at, since, zeros_before, lost_before, ..Got::default() });
         self.keys += 1;
     }

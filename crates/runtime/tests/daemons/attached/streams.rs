@@ -132,6 +132,8 @@ fn a_stream_that_all_take_as_it_is_passes_without_a_copy() {
 
 #[test]
 fn a_slow_attached_subscriber_that_blocks_holds_attached_publishers_and_loses_nothing() {
+    // Of any query more than its queue and its session hold together, so that the publisher is held back until it reads.
+    const MANY: u64 = 4 * COUNT;
     for sql in ["SELECT * FROM N", "SELECT number FROM N", "SELECT * FROM N WHERE grp < 9"] {
         let (context, _) = start(|c| c.queue_bytes = 1 << 20);
         let mut publisher = Session::attach(&context);
@@ -139,7 +141,7 @@ fn a_slow_attached_subscriber_that_blocks_holds_attached_publishers_and_loses_no
         let mut slow = Session::attach(&context);
         let format = slow.subscribe(1, sql, Some(Overflow::Block));
         let publishing = std::thread::spawn(move || {
-            publisher.publish(1, 0, COUNT).unwrap();
+            publisher.publish(1, 0, MANY).unwrap();
             publisher.finish(1);
         });
         await_that("a publisher that is held back", || context.streams().unwrap()[0].blocked > 0);
@@ -147,7 +149,7 @@ fn a_slow_attached_subscriber_that_blocks_holds_attached_publishers_and_loses_no
         // The credit that it had been granted before comes on top: eight super-packets.
         assert!(backlog < (2 << 20), "{backlog}");
         let (found, dropped) = slow.collect(1, &format);
-        let wanted = (0..COUNT).filter(|n| !sql.contains("WHERE") || n % 10 < 9).collect::<Vec<_>>();
+        let wanted = (0..MANY).filter(|n| !sql.contains("WHERE") || n % 10 < 9).collect::<Vec<_>>();
         assert!(found == wanted && dropped == 0, "{sql}: {} of {}, {dropped}", found.len(), wanted.len());
         publishing.join().unwrap();
         assert_eq!(context.streams().unwrap()[0].blocked, 0);
