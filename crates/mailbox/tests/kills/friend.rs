@@ -98,9 +98,13 @@ impl Friend {
                 }
             }
             let (_writer, _, sent) = feeder.join().unwrap();
-            // All that the victim had not been handed, to the last.
-            let first = sent - left.len() as u64;
-            assert!(left.iter().copied().eq(first..sent), "{left:?} of {sent} through {kind}");
+            // All that the victim had not been handed, to the last, in order. In front of it may be the messages that the daemon had handed
+            // it: they come back. Those that it had in hand over direct rings, which followed them, are lost with it.
+            let missing = left.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count();
+            let is_ordered =
+                left.is_sorted_by(|one, next| one < next) && left.last().is_none_or(|last| last + 1 == sent);
+            let may_be_missing = usize::from(kind == "rings");
+            assert!(is_ordered && missing <= may_be_missing, "{left:?} of {sent} through {kind}");
         }
         for (((_, kind), collector), said) in BOTH.into_iter().zip(self.collectors).zip(said) {
             let (mut writer, _) = self.client.writer(&format!("out-{kind}")).unwrap();
