@@ -397,6 +397,13 @@ fn doctor_names_slow_and_delayed_clients_and_which_bound_is_near() {
     place.write("r.schema", PAIRS_SCHEMA);
     let _publisher = place.spawn(["publish", "R", "many.csv", "--schema", "r.schema"]);
     place.wait_for("streams", |list| list.iter().any(|stream| stream["blocked"] == 1));
+    // One that still takes something is slow, and no problem yet.
+    let (taken, looks) = (std::cell::RefCell::default(), std::cell::Cell::new(0));
+    place.wait_for("subscriptions", |list| {
+        let is_same = taken.replace(list[0]["records_out"].clone()) == list[0]["records_out"];
+        looks.set(if is_same { looks.get() + 1 } else { 0 });
+        looks.get() == 10
+    });
     let doctor = place.run(["doctor"]).with_code(1).saying(&["2 problems"]);
     let lines: Vec<&str> = doctor.stdout.lines().collect();
     assert!(lines.iter().all(|line| line.starts_with("problem: ") || line.starts_with("warning: ")), "{lines:#?}");
