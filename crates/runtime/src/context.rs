@@ -490,10 +490,13 @@ impl Context {
         self.host.close_all_remote(key);
         for publishing in peer.publishing() {
             self.streams.end_publication(publishing);
-            // A publisher that comes back after a restart finds the version that it had.
-            if why != "shutdown" {
-                self.streams.end_format(publishing.stream, publishing.format.id());
+            // A publisher that comes back after a restart finds the version that it had, and subscribers at contexts that have not
+            // stopped yet hear of the daemon's end, and not of an end of its streams.
+            if why == "shutdown" {
+                self.streams.end_publishing(publishing.stream);
+                continue;
             }
+            self.streams.end_format(publishing.stream, publishing.format.id());
             // One that goes on in a later session has lost nothing.
             self.end_publishing(key, publishing.stream, publishing.goes_on());
         }

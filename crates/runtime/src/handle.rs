@@ -660,3 +660,47 @@ impl Drop for Shared {
 pub fn probe_udp(config: &ContextConfig) -> io::Result<UdpInfo> {
     UdpDevice::bind(config.listen, starting::udp_options(config)).map(|device| device.info())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ContextKind, ContextSpec};
+    use crossdock_nectarine::{Error, Publisher, Subscriber, Transport};
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    /// The contexts of a daemon stop one after the other. A subscriber at the last one is disconnected by the daemon; its stream does
+    /// not end before, as if its publisher had been lost.
+    #[test]
+    fn a_daemon_that_stops_ends_no_stream_at_the_contexts_that_stop_last() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut config = ContextConfig { listen, ..ContextConfig::default() };
+        config.platform.contexts = vec![ContextSpec { io: true, ..ContextSpec::new(ContextKind::CCore) }];
+        let daemon = ContextHandle::start(config).unwrap();
+        let addr = daemon.local_addr().to_string();
+        let format = Format::parse_schema("n i64").unwrap();
+        // Attached clients go to the context that has fewer.
+        let way = Transport::Shm;
+        let publisher = Publisher::builder(&addr).transport(way).stream("N").format(&format).reconnect(false);
+        let _publisher = publisher.connect().unwrap();
+        let subscriber = Subscriber::builder(&addr).transport(way).sql("SELECT * FROM N").reconnect(false);
+        let mut subscriber = subscriber.connect().unwrap();
+        let (inboxes, _) = daemon.inside();
+        let publishes = |inbox: &Inbox| {
+            let publishing = |context: &mut Context| context.net.peers().any(|(_, peer)| !peer.publishing().is_empty());
+            inbox.run(publishing).unwrap()
+        };
+        let [first, last] = if publishes(&inboxes[0]) { [0, 1] } else { [1, 0] };
+        assert!(!publishes(&inboxes[last]));
+        // They would start the context again.
+        daemon.shared.manager.stop();
+        inboxes[first].stop();
+        inboxes[first].wait_for_end().unwrap();
+        let turns = || inboxes[last].run(|context| context.graph.gauges().turns.get()).unwrap();
+        let before = turns();
+        while turns() < before + 10 {}
+        daemon.stop().unwrap();
+        let end = subscriber.next_event(Some(Duration::from_secs(20)));
+        assert!(matches!(end, Err(Error::Lost { .. })), "{end:?}");
+    }
+}
