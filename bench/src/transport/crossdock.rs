@@ -1,6 +1,6 @@
 //! The library's side: a session between two programs, polled.
 
-use super::role::{RTT_BYTES, Sends};
+use super::sends::{RTT_BYTES, Sends};
 use crate::cpu::Error;
 use crate::process::say;
 use crossdock_nectarine::{DeliveryClass, Direct, Error as SessionError};

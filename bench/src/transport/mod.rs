@@ -3,6 +3,7 @@
 
 mod crossdock;
 mod role;
+mod sends;
 mod sessions;
 mod sockets;
 
@@ -81,6 +82,13 @@ const RTT: [&str; 2] = ["rtt_us_p50", "rtt_us_p99"];
 
 /// Runs the benchmark and prints its figures.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    if let Some(case) = &options.case
+        && !FIGURES.iter().any(|(name, ..)| name == case)
+    {
+        let mut names: Vec<&str> = FIGURES.iter().map(|(name, ..)| *name).collect();
+        names.dedup();
+        return Err(format!("`--case`: there is no `{case}`; the cases are {}", names.join(", ")).into());
+    }
     let machine = cpu::machine();
     let cores = Cores::choose(options.client_cpu, options.daemon_cpu)?;
     let words = cores.words();

@@ -1,6 +1,7 @@
 //! The processes of the transport benchmark, two of each case: one answers, the other pings or sends. Each prints a line of JSON.
 
 use super::crossdock::{Called, Records};
+use super::sends::{RTT_BYTES, Sends};
 use super::sockets::{Tcp, Udp};
 use crate::cpu::Error;
 use crate::process::{end_with_parent, say};
@@ -12,8 +13,6 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The length of a message of a round trip: 8 bytes of its own length, 8 of its number, and more.
-pub(super) const RTT_BYTES: usize = 64;
 /// Round trips before those that are timed.
 const WARM_UP: u64 = 2000;
 
@@ -42,16 +41,6 @@ pub(crate) enum Role {
     Ping { carrier: Carrier, addr: SocketAddr, count: u64, cpu: usize },
     /// Sends messages of that length for a while, and waits until all have arrived
     Send { carrier: Carrier, addr: SocketAddr, bytes: usize, milliseconds: u64, cpu: usize },
-}
-
-/// The sending side of a carrier.
-pub(super) trait Sends {
-    /// Sends a message and waits for its echo in `message`, polling.
-    fn round_trip(&mut self, message: &mut [u8]) -> Result<(), Error>;
-    /// Sends a message on its way, polling while there is no room for it.
-    fn send(&mut self, message: &[u8]) -> Result<(), Error>;
-    /// Waits until all messages have arrived; how many bytes the other side says it has.
-    fn arrived(self: Box<Self>) -> Result<u64, Error>;
 }
 
 impl Role {

@@ -1,6 +1,6 @@
 //! The baselines `udp_socket` and `tcp_socket`: plain sockets, polled.
 
-use super::role::{RTT_BYTES, Sends};
+use super::sends::{RTT_BYTES, Sends};
 use crate::cpu::Error;
 use crate::process::say;
 use serde_json::json;
