@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use crossdock_format::Format;
 use crossdock_format::encoding::{EncodingOptions, SchemaNotation};
-use crossdock_format::registry::{Diff, Policy};
+use crossdock_format::registry::Diff;
 use crossdock_runtime::info::{FieldInfo, FormatInfo};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -236,11 +236,6 @@ fn is_version(text: &str) -> bool {
 
 fn is_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-/// Reads a policy's word.
-pub(crate) fn parse_policy(text: &str) -> Result<Policy, String> {
-    text.parse().map_err(|error: crossdock_format::registry::PolicyError| error.to_string())
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use crossdock_format::registry::Policy;
 
 use super::data::{ProtoPath, parse_encoding, parse_framing, parse_loss, parse_notation};
 use super::{Answer, Control, List};
-use crate::formats::parse_policy;
 
 pub(super) const FORMATS: &str = "\
 Examples:
@@ -286,4 +285,9 @@ pub(crate) struct RemoveConversion {
     pub(crate) proto_path: ProtoPath,
     #[command(flatten)]
     pub(crate) answer: Answer,
+}
+
+/// Reads a policy's word.
+fn parse_policy(text: &str) -> Result<Policy, String> {
+    text.parse().map_err(|error: crossdock_format::registry::PolicyError| error.to_string())
 }
