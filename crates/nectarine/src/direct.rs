@@ -23,6 +23,10 @@ use std::time::{Duration, Instant};
 /// Requests that wait to be served, and replies that wait to be taken, at most; further ones are dropped, as if their deadline had
 /// passed.
 const MOST_CALLS: usize = 1024;
+/// And so many bytes of them: two of the longest messages. Their credit was returned when they arrived.
+const MOST_CALL_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
+/// Frames of datagrams that wait to be taken, at most; the oldest are dropped. They have no credit, and each holds a buffer.
+const MOST_DATAGRAMS: usize = 64;
 
 /// A session with another program over UDP packets, without a daemon: reliable records in order, datagrams, and calls. Nothing happens
 /// between two calls of [`Direct::turn`], which never blocks: it is for a loop that polls.
@@ -64,6 +68,10 @@ pub struct Direct {
     arrived: VecDeque<Arrived>,
     requests: VecDeque<Request>,
     replies: VecDeque<(u64, Result<Vec<u8>, String>)>,
+    /// Bytes of these requests and replies.
+    call_bytes: usize,
+    /// How many of `arrived` are datagrams.
+    datagrams: usize,
     /// The number of the last call of this side, and of the last one that came.
     called: u64,
     served: u64,
@@ -149,6 +157,8 @@ impl Direct {
             arrived: VecDeque::new(),
             requests: VecDeque::new(),
             replies: VecDeque::new(),
+            call_bytes: 0,
+            datagrams: 0,
             called: 0,
             served: 0,
         }
@@ -251,16 +261,21 @@ impl Direct {
     /// The next records that have arrived, in order.
     pub fn next_records(&mut self) -> Option<DirectRecords> {
         let arrived = self.arrived.pop_front()?;
+        self.datagrams -= usize::from(arrived.header.kind == PacketKind::Datagram);
         self.udp.consumed_to(arrived.data_end);
         Some(DirectRecords(arrived))
     }
 
-    /// Carries out the calls that have arrived, each once: `procedure` gets the request, and an empty vector for the reply.
+    /// Carries out the calls that have arrived, each once: `procedure` gets the request, and an empty vector for the reply. Those for
+    /// whose replies there is no room wait until the other side takes some of what was sent.
     ///
     /// # Errors
     /// There is no session.
     pub fn serve(&mut self, mut procedure: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), String>) -> Result<(), Error> {
-        while let Some(Request { number, message, until_ns }) = self.requests.pop_front() {
+        while self.udp.has_room()
+            && let Some(Request { number, message, until_ns }) = self.requests.pop_front()
+        {
+            self.call_bytes -= message.len();
             // Its caller does not wait any more.
             if until_ns <= self.now_ns() {
                 continue;
@@ -288,7 +303,9 @@ impl Direct {
 
     /// The next reply that has arrived, with the number of its call: its bytes, or the procedure's error in words.
     pub fn take_reply(&mut self) -> Option<(u64, Result<Vec<u8>, String>)> {
-        self.replies.pop_front()
+        let (number, reply) = self.replies.pop_front()?;
+        self.call_bytes -= reply.as_ref().map_or_else(String::len, Vec::len);
+        Some((number, reply))
     }
 
     /// Calls the other program and waits for the reply, polling. Replies to earlier calls are dropped.
@@ -366,6 +383,8 @@ impl Direct {
         let is_whole = kind == PacketKind::Data && piece == Piece::Whole && !self.joining.has_begun();
         if is_whole || kind == PacketKind::Datagram {
             self.arrived.push_back(arrived);
+            self.datagrams += usize::from(!is_whole);
+            self.drop_old_datagrams();
             return Ok(());
         }
         if kind == PacketKind::Control {
@@ -391,12 +410,26 @@ impl Direct {
         Ok(())
     }
 
+    fn drop_old_datagrams(&mut self) {
+        let is_datagram = |arrived: &Arrived| arrived.header.kind == PacketKind::Datagram;
+        while self.datagrams > MOST_DATAGRAMS
+            && let Some(oldest) = self.arrived.iter().position(is_datagram)
+        {
+            self.arrived.remove(oldest);
+            self.datagrams -= 1;
+        }
+    }
+
     /// A message of a call; one that is none is passed over.
     fn take_call(&mut self, mut message: Vec<u8>, now_ns: u64) {
         let Some(header) = CallHeader::parse(&message) else { return };
+        if self.call_bytes + message.len() > MOST_CALL_BYTES {
+            return;
+        }
         match header.kind {
             MessageKind::Request if header.number > self.served && self.requests.len() < MOST_CALLS => {
                 self.served = header.number;
+                self.call_bytes += message.len();
                 let until_ns = now_ns.saturating_add(header.deadline_us.saturating_mul(1000));
                 self.requests.push_back(Request { number: header.number, message, until_ns });
             }
@@ -404,7 +437,9 @@ impl Direct {
                 let body = message.split_off(HEADER_BYTES);
                 let is_reply = header.kind == MessageKind::Reply;
                 let text = |body: Vec<u8>| String::from_utf8_lossy(&body).into_owned();
-                self.replies.push_back((header.number, if is_reply { Ok(body) } else { Err(text(body)) }));
+                let reply = if is_reply { Ok(body) } else { Err(text(body)) };
+                self.call_bytes += reply.as_ref().map_or_else(String::len, Vec::len);
+                self.replies.push_back((header.number, reply));
             }
             _ => {}
         }
@@ -561,5 +596,42 @@ mod tests {
             end.is_some()
         });
         assert!(matches!(end, Some(Error::Closed(reason)) if reason == "done"));
+    }
+
+    #[test]
+    fn waiting_calls_and_datagrams_have_bounds() {
+        let (mut here, mut there) = pair();
+        let request = vec![7; 1 << 20];
+        let mut sent = 0;
+        eventually("more than fits was sent", || {
+            here.turn().unwrap();
+            there.turn().unwrap();
+            if sent < 48 && there.udp.has_room() {
+                there.begin_call(&request, Duration::from_secs(60)).unwrap();
+                sent += 1;
+            }
+            sent == 48 && there.is_settled()
+        });
+        assert!(here.call_bytes <= MOST_CALL_BYTES && here.requests.len() == 31, "{}", here.requests.len());
+        let mut served = 0;
+        eventually("all that wait are served", || {
+            here.serve(|_, _| {
+                served += 1;
+                Ok(())
+            })
+            .unwrap();
+            here.turn().unwrap();
+            there.turn().unwrap();
+            there.replies.len() == 31
+        });
+        assert_eq!((served, here.call_bytes), (31, 0));
+        for number in 0..10 * MOST_DATAGRAMS as u64 {
+            there.publish_datagram(&record(number, 64), 1).unwrap();
+            there.turn().unwrap();
+            here.turn().unwrap();
+        }
+        assert!(here.arrived.len() <= MOST_DATAGRAMS && here.datagrams == here.arrived.len());
+        while here.next_records().is_some() {}
+        assert_eq!(here.datagrams, 0);
     }
 }
