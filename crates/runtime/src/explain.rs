@@ -131,6 +131,7 @@ impl Context {
             bytes_in: status.bytes_in,
             bytes_out: status.bytes_out,
             bytes_held: status.bytes_held,
+            quota_used_bytes: status.quota_used_bytes,
             quota_bytes: status.quota_bytes,
             buffers_held: status.buffers_held,
             waits: status.waits,
@@ -208,10 +209,12 @@ impl Context {
         }
         dropped.extend(host.losses.iter().map(|(reason, messages)| (format!("message_{}", reason.name()), messages)));
         dropped.sort();
-        let (mut clients, mut client_bytes_held, mut client_quota_bytes) = (counters.gone, 0, 0);
+        let (mut clients, mut client_bytes_held) = (counters.gone, 0);
+        let (mut client_quota_used_bytes, mut client_quota_bytes) = (0, 0);
         for client in self.host.interface().clients() {
             clients.add(&client);
             client_bytes_held += client.bytes_held;
+            client_quota_used_bytes += client.quota_used_bytes;
             client_quota_bytes += client.quota_bytes;
         }
         // Only the home context has mailboxes.
@@ -254,6 +257,7 @@ impl Context {
             client_bytes_out: clients.bytes_out,
             client_waits: clients.waits,
             client_bytes_held,
+            client_quota_used_bytes,
             client_quota_bytes,
             domains: self.host.interface().domains().into_iter().map(domain_info).collect(),
         }

@@ -60,7 +60,9 @@ pub struct ClientStatus {
     pub bytes_out: u64,
     /// Bytes of the buffers that it holds.
     pub bytes_held: u64,
-    /// The bound on those of them in which it writes.
+    /// Those of them that count to its quota: in which it writes, and that it took over the signal queue.
+    pub quota_used_bytes: u64,
+    /// Its quota.
     pub quota_bytes: u64,
     /// Buffers that it holds.
     pub buffers_held: u32,
@@ -197,6 +199,7 @@ impl HostInterface {
             bytes_in: client.bytes_in.wrapping_add(put.put_bytes),
             bytes_out: client.bytes_out.wrapping_add(got.got_bytes),
             bytes_held: client.held_bytes(),
+            quota_used_bytes: client.quota_used(),
             quota_bytes: client.quota_bytes,
             buffers_held: client.held_buffers(),
             waits: client.waits.wrapping_add(put.waits),

@@ -7,9 +7,9 @@
 //! shared segment may change at any moment, so the core copies what it reads ([`HostInterface::read`]), and never makes
 //! a reference to them.
 //!
-//! **Bounds.** A mailbox's writers get no buffers while it holds its bound of messages not yet ended by a reader; what they
-//! have been granted before comes on top: up to 17 writers' of one client, 192 buffers each, within the client's quota. The buffers in which a client writes are bounded by its quota,
-//! what is handed to a reader by its port, and a domain's by its segments. Rings hold
+//! **Bounds.** A mailbox's writers get no buffers while it holds its bound of messages not yet ended by a reader. The buffers that
+//! they have been granted before come on top: of 17 ports of one client at most, 192 each, within the client's quota. The quota
+//! bounds the buffers in which a client writes, its port what is handed to a reader, and the segments those of a domain. Rings hold
 //! twice the slots of their port, and a slot has at most one descriptor under way each way, so no ring overflows.
 //!
 //! **A domain is a unit of trust.** Its processes share one segment, in which they could spoil one another's messages, but

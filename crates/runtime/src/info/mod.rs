@@ -358,12 +358,16 @@ reports! {
         /// Times that attached clients had to wait for a buffer, including clients that have gone.
         #[serde(default)]
         pub client_waits: u64 = counter("crossdock_client_waits"),
-        /// Bytes of buffers that attached clients hold now: to write in, which the quotas bound, and messages to read.
+        /// Bytes of buffers that attached clients hold now: to write in, and messages to read.
         #[serde(default)]
-        pub client_bytes_held: u64 = gauge("crossdock_client_held").unit(Unit::Bytes).bound("client_quota_bytes"),
+        pub client_bytes_held: u64 = gauge("crossdock_client_held").unit(Unit::Bytes),
+        /// Those of them that count to the clients' quotas.
+        #[serde(default)]
+        pub client_quota_used_bytes: u64 =
+            gauge("crossdock_client_quota_used").unit(Unit::Bytes).bound("client_quota_bytes"),
         /// The sum of all clients' quotas.
         #[serde(default)]
-        pub client_quota_bytes: u64 = gauge("crossdock_client_held_bound").unit(Unit::Bytes),
+        pub client_quota_bytes: u64 = gauge("crossdock_client_quota_used_bound").unit(Unit::Bytes),
         /// Memory of the protection domains; the first is the daemon's own.
         pub domains: Vec<DomainInfo>,
     }
@@ -424,9 +428,12 @@ reports! {
         /// Bytes of the messages delivered to it: likewise.
         #[serde(default)]
         pub bytes_out: u64 = listed().unit(Unit::Bytes),
-        /// Bytes of buffers that it holds now: to write in, which the quota bounds, and messages to read.
+        /// Bytes of buffers that it holds now: to write in, and messages to read.
         pub bytes_held: u64 = listed().unit(Unit::Bytes).title("held"),
-        /// The bound on those to write in, and on what it reads over the signal queue.
+        /// Those of them that count to its quota: to write in, and what it reads over the signal queue.
+        #[serde(default)]
+        pub quota_used_bytes: u64 = listed().unit(Unit::Bytes),
+        /// Its quota.
         pub quota_bytes: u64 = listed().unit(Unit::Bytes),
         /// Buffers that it holds now.
         pub buffers_held: u32,

@@ -80,6 +80,7 @@ impl ContextInfo {
         self.client_bytes_out += other.client_bytes_out;
         self.client_waits += other.client_waits;
         self.client_bytes_held += other.client_bytes_held;
+        self.client_quota_used_bytes += other.client_quota_used_bytes;
         self.client_quota_bytes += other.client_quota_bytes;
         for domain in other.domains {
             match self.domains.iter_mut().find(|known| known.name == domain.name) {

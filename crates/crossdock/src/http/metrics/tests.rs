@@ -214,7 +214,7 @@ fn a_histogram_s_ranges_add_up_to_its_count() {
 }
 
 /// The metrics of the fields: names that dashboards have.
-const IO: [(&str, &str); 34] = [
+const IO: [(&str, &str); 35] = [
     ("sessions", "crossdock_sessions"),
     ("max_sessions", "crossdock_sessions_bound"),
     ("turns", "crossdock_io_turns_total"),
@@ -248,7 +248,8 @@ const IO: [(&str, &str); 34] = [
     ("client_bytes_out", "crossdock_client_out_bytes_total"),
     ("client_waits", "crossdock_client_waits_total"),
     ("client_bytes_held", "crossdock_client_held_bytes"),
-    ("client_quota_bytes", "crossdock_client_held_bound_bytes"),
+    ("client_quota_used_bytes", "crossdock_client_quota_used_bytes"),
+    ("client_quota_bytes", "crossdock_client_quota_used_bound_bytes"),
 ];
 const CONTROL: [(&str, &str); 3] = [
     ("started_at_ms", "process_start_time_seconds"),

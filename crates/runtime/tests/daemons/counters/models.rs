@@ -233,6 +233,9 @@ impl Modelled for ContextInfo {
         ("client_bytes_held", |_, reports, _| {
             Expected::from(reports.clients.iter().map(|client| client.bytes_held).sum::<u64>())
         }),
+        ("client_quota_used_bytes", |_, reports, _| {
+            Expected::from(reports.clients.iter().map(|client| client.quota_used_bytes).sum::<u64>())
+        }),
         ("client_quota_bytes", |_, reports, _| {
             Expected::from(reports.clients.iter().map(|client| client.quota_bytes).sum::<u64>())
         }),
@@ -269,7 +272,8 @@ impl Modelled for ClientInfo {
         ("messages_out", |_, _, _| Expected::from(Range::at_least(1))),
         ("bytes_in", |_, _, info| Expected::from(Range::at_least(info.messages_in))),
         ("bytes_out", |_, _, info| Expected::from(Range::at_least(info.messages_out))),
-        ("bytes_held", |_, _, info| Expected::from(Range::new(0, info.quota_bytes))),
+        ("bytes_held", |_, _, info| Expected::from(Range::at_least(info.quota_used_bytes))),
+        ("quota_used_bytes", |_, _, info| Expected::from(Range::new(0, info.quota_bytes))),
         ("buffers_held", |_, _, info| Expected::from(Range::new(0, info.bytes_held))),
     ];
     const WITHOUT: &'static [(&'static str, &'static str)] = &[
