@@ -164,7 +164,10 @@ impl Managers {
 mod tests {
     use crate::info::{AppliedInfo, PlanInfo};
     use crate::{ChangeRequest, ContextConfig, ContextHandle, ContextKind, ContextSpec, HandlerSpec};
-    use crossdock_format::Format;
+    use crossdock_engine::{Handler, HandlerCounters, NativeKind, Sink, Verdict};
+    use crossdock_format::{Format, RecordBuilder, Value};
+    use crossdock_mailbox::{Batch, Selection};
+    use crossdock_nectarine::Publisher;
     use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,6 +179,30 @@ mod tests {
     impl Drop for LetGo {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Release);
+        }
+    }
+
+    /// The number from which [`Stays`] does not return.
+    const STAYS_AT: i64 = 7_777_777;
+
+    /// Passes all records, up to a number.
+    struct Stays(Arc<AtomicBool>, HandlerCounters);
+
+    impl Handler for Stays {
+        fn process(&mut self, batch: &Batch, selection: &mut Selection, _: &mut dyn Sink) -> Verdict {
+            self.1.records_in += selection.len() as u64;
+            let is_it = |index| batch.record(index)[8..16] == STAYS_AT.to_le_bytes();
+            if selection.into_iter().any(is_it) {
+                while !self.0.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            }
+            self.1.passed += selection.len() as u64;
+            Verdict::Forward
+        }
+
+        fn counters(&self) -> HandlerCounters {
+            self.1
         }
     }
 
@@ -430,6 +457,33 @@ mod tests {
             until(|| deploy_at(&context, "second", &place).is_ok());
             context.stop().unwrap();
         }
+    }
+
+    /// The one that does not return from its handler has been left behind by then.
+    #[test]
+    fn a_thread_in_place_of_a_stuck_one_is_asked_for_again() {
+        let (context, format) = daemon_with(ContextKind::GCore);
+        let (place, let_go) = (context.manager().contexts().unwrap()[1].name.clone(), LetGo::default());
+        let stays = Arc::clone(&let_go.0);
+        let kind = NativeKind::new("stays", "does not return", &[], move |format, _| {
+            Ok((Box::new(Stays(Arc::clone(&stays), HandlerCounters::default())), format.clone()))
+        });
+        context.manager().add_native(kind).unwrap();
+        let spec = HandlerSpec { native: Some("stays".into()), input_streams: vec!["N".into()], ..handler("stuck") };
+        deploy_as(&context, HandlerSpec { sql: None, place: Some(place.clone()), ..spec }).unwrap();
+        context.manager().gauges(1).wanted_refusals.set(7);
+        let addr = context.local_addr().to_string();
+        let mut publisher = Publisher::builder(addr).stream("N").format(&format).connect().unwrap();
+        let mut record = RecordBuilder::new(&format);
+        record.set(0, Value::Int(STAYS_AT)).unwrap();
+        publisher.publish(record.finish().unwrap()).unwrap();
+        publisher.flush().unwrap();
+        until(|| is_reported_of(&place, &context, "returned") || context.has_ended());
+        assert!(is_reported_of(&place, &context, "replaced") && is_reported_of(&place, &context, "lost"));
+        assert_eq!((context.manager().gauges(1).wanted_refusals.get(), context.has_ended()), (0, false));
+        until(|| deploy_at(&context, "second", &place).is_ok());
+        drop(let_go);
+        context.stop().unwrap();
     }
 
     /// Nobody knows what the graph has lost.

@@ -204,7 +204,7 @@ impl Watch {
         (self.seen[at].own, self.seen[at].had) = (None, Duration::ZERO);
         // That of the one that is left behind does not count against the one that takes its place.
         self.seats[at].gauges.thread.set(0);
-        // Without a thread it is lost.
+        // Without a thread it is lost, until there is one to be had.
         self.threads.replace(&core).is_ok()
     }
 

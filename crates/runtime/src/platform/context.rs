@@ -41,7 +41,8 @@ pub(crate) struct Threads {
 /// A thread, and the contexts that it serves, by their numbers.
 #[derive(Debug)]
 struct Running {
-    thread: JoinHandle<()>,
+    /// None while the system refuses one in place of a thread that was replaced.
+    thread: Option<JoinHandle<()>>,
     contexts: Vec<usize>,
     served: Served,
     /// When other threads were started in place of ones that had ended.
@@ -89,7 +90,11 @@ impl Served {
 
 impl Running {
     fn new(thread: JoinHandle<()>, contexts: Vec<usize>, served: Served) -> Running {
-        Running { thread, contexts, served, restarts: VecDeque::new(), ended: None, is_over: false }
+        Running { thread: Some(thread), contexts, served, restarts: VecDeque::new(), ended: None, is_over: false }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Starts another thread in its place, since it has ended; what becomes of its contexts.
@@ -109,8 +114,10 @@ impl Running {
             return Ended::Waits;
         }
         let Ok(new) = self.served.start(stop) else { return Ended::Waits };
-        // A panic was already printed by its thread.
-        drop(std::mem::replace(&mut self.thread, new).join());
+        if let Some(ended) = self.thread.replace(new) {
+            // A panic was already printed by its thread.
+            drop(ended.join());
+        }
         self.restarts.push_back(now);
         self.ended = None;
         Ended::Restarted
@@ -153,13 +160,17 @@ impl Threads {
     /// Replaces a thread whose handler does not return by a new one.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's: [`Threads::go_on`] asks it again.
     pub(crate) fn replace(&mut self, core: &Arc<GCore>) -> io::Result<()> {
         let Some(running) = self.running.iter_mut().find(|running| running.contexts == [core.index]) else {
             return self.run(Served::GCore(Arc::clone(core)), vec![core.index]);
         };
-        let new = core.start(Arc::clone(&self.stop))?;
-        self.left.push(std::mem::replace(&mut running.thread, new));
+        self.left.extend(running.thread.take());
+        #[cfg(test)]
+        if core.gauges().wanted_refusals.takes_one() {
+            return Err(io::Error::other("as the test wants"));
+        }
+        running.thread = Some(core.start(Arc::clone(&self.stop))?);
         Ok(())
     }
 
@@ -167,7 +178,7 @@ impl Threads {
     /// other thread, or none of them does. `seats` are all contexts, by their numbers.
     pub(crate) fn go_on(&mut self, seats: &[start::Seat]) -> Vec<(usize, Ended)> {
         let mut ended = Vec::new();
-        for running in self.running.iter_mut().filter(|running| running.thread.is_finished()) {
+        for running in self.running.iter_mut().filter(|running| running.has_ended()) {
             let becomes = running.go_on(&self.stop, seats);
             ended.extend(running.contexts.iter().map(|at| (*at, becomes)));
         }
@@ -189,9 +200,9 @@ impl Threads {
         self.doorbells.iter().for_each(Doorbell::ring);
         let mut tries = 0;
         while !self.running.is_empty() && tries < 10_000 {
-            for ended in self.running.extract_if(.., |running| running.thread.is_finished()) {
+            for ended in self.running.extract_if(.., |running| running.has_ended()) {
                 // A panic was already printed by its thread.
-                drop(ended.thread.join());
+                ended.thread.into_iter().for_each(|thread| drop(thread.join()));
             }
             crossdock_device::nap(Duration::from_micros(100));
             tries += 1;
