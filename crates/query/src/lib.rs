@@ -44,17 +44,21 @@
 #![forbid(unsafe_code)]
 
 mod bind;
+mod decimal;
 mod error;
 mod example;
 mod expr;
+mod function;
 mod interpret;
 mod parse;
 mod print;
 mod program;
 
 pub use crossdock_format::MAX_NESTING;
+pub use decimal::Decimal;
 pub use error::{Excerpt, Position, QueryError};
-pub use expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node, Parameter};
+pub use expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, Parameter};
+pub use function::{FUNCTIONS, Function, Kind};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
 pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
 pub use print::SqlText;
