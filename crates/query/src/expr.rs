@@ -179,6 +179,16 @@ impl PartialEq for Call {
 }
 
 impl Call {
+    /// A call of an entry of the table; the arguments have the types that it takes.
+    ///
+    /// # Errors
+    /// An argument that is prepared when the query is planned is none that the function takes, in words.
+    pub fn new(function: &'static Function, arguments: Vec<Expr>) -> Result<Call, String> {
+        let mut call = Call { function, arguments, prepared: Prepared::None };
+        call.prepare().map_err(|(_, problem)| problem)?;
+        Ok(call)
+    }
+
     /// Makes ready what does not depend on the record; an error with the number of the argument that it is in.
     pub(crate) fn prepare(&mut self) -> Result<(), (usize, String)> {
         if let Some(prepare) = self.function.prepare {

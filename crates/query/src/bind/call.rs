@@ -160,7 +160,7 @@ impl<'a> Binder<'a> {
         let at = arguments.first().filter(|_| Function::named(name).any(Function::is_operator));
         let at = at.map_or_else(|| place(source), |first| place(first.source));
         let signatures: Vec<String> = Function::named(name).map(Function::signature).collect();
-        QueryError::new(format!("`{name}` does not take {what}"), at).hint(signatures.join("; "))
+        QueryError::new(format!("`{name}` cannot be called with {what}"), at).hint(signatures.join("; "))
     }
 }
 
@@ -282,7 +282,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("if", "CASE WHEN … THEN … ELSE … END"),
     ("iif", "CASE WHEN … THEN … ELSE … END"),
 ];
-const CLOCKS: [&str; 5] = ["now", "clock_timestamp", "statement_timestamp", "random", "gen_random_uuid"];
+const CLOCKS: [&str; 6] =
+    ["now", "current_timestamp", "clock_timestamp", "statement_timestamp", "random", "gen_random_uuid"];
 const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "array_agg", "string_agg", "stddev"];
 
 fn unknown_function(source: &ast::Expr, function: &ast::Function, name: &str) -> QueryError {

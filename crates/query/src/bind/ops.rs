@@ -73,7 +73,7 @@ impl<'a> Binder<'a> {
         use ast::{CeilFloorKind, DateTimeField, Expr as E, TrimWhereField};
         match source {
             E::Extract { field, expr, .. } => {
-                let field = field.to_string();
+                let field = field.to_string().to_ascii_lowercase();
                 let field = Self::word(source, field.trim_matches('\''));
                 let time = self.argument(expr)?;
                 self.call_of(source, "extract", vec![field, time])
