@@ -235,7 +235,7 @@ fn functions_give_what_duckdb_gives() {
         "ceil(d)", "floor(d)", "round(d, 1)", "round(d, -1)", "d * 3", "d + 0.005", "d * 3 = 0.3", "d > 0.1",
         "gcd(i, 12)", "pi()", "chr(100 + i)", "ceil(f)", "floor(f)", "sqrt(f)", "greatest(a, NULL, i)",
         "position(c IN s)", "substring(s FROM 2 FOR 2)", "trim(BOTH 'X' FROM s)", "split_part(s, 'b', 2)",
-        "lpad(s, 4, 'xy')", "rpad(s, 4, 'xy')", "json_array_length('[1, [2]]')", r#"'{"a": {"b": [1]}}' ->> 'a'"#,
+        "lpad(s, 4, 'xy')", "rpad(s, 4, 'xy')", "json_array_length('[1, [2]]')", r#"'{"a":{"b":[1]}}' ->> 'a'"#,
     ];
     let times = ["minute", "hour", "day", "week", "month", "quarter", "year", "decade", "century"];
     let mut cases: Vec<(String, String)> = same.iter().map(|text| ((*text).to_owned(), (*text).to_owned())).collect();
