@@ -246,7 +246,8 @@ fn between(field: &Field, negated: bool, low: &Constant, high: &Constant) -> Opt
         // One bound may still decide: that is left to the interpreter.
         return None;
     }
-    let bounds = Bounds::of(field.ty, load, CompareOp::Ge, low)?.and(Bounds::of(field.ty, load, CompareOp::Le, high)?)?;
+    let bounds =
+        Bounds::of(field.ty, load, CompareOp::Ge, low)?.and(Bounds::of(field.ty, load, CompareOp::Le, high)?)?;
     Some(with_bounds(field, load, if negated { bounds.negated() } else { bounds }))
 }
 

@@ -124,7 +124,8 @@ impl Decimal {
     }
 
     pub(crate) fn times(self, other: Decimal) -> Option<Decimal> {
-        Decimal { unscaled: self.unscaled.checked_mul(other.unscaled)?, scale: self.scale + other.scale }.within_digits()
+        Decimal { unscaled: self.unscaled.checked_mul(other.unscaled)?, scale: self.scale + other.scale }
+            .within_digits()
     }
 
     /// The remainder, with the sign of `self`; `None` if there is no room, or `other` is zero.
@@ -152,7 +153,8 @@ impl Decimal {
             quotient = quotient.checked_add(1)?;
         }
         let unscaled = i128::try_from(quotient).ok()?;
-        Decimal { unscaled: if (self.unscaled < 0) == (other.unscaled < 0) { unscaled } else { -unscaled }, scale }.within_digits()
+        Decimal { unscaled: if (self.unscaled < 0) == (other.unscaled < 0) { unscaled } else { -unscaled }, scale }
+            .within_digits()
     }
 
     /// How the two numbers stand to each other, whatever their scales.
@@ -282,7 +284,8 @@ mod tests {
 
     #[test]
     fn texts_are_read_with_their_digits_and_written_back() {
-        for text in ["0", "0.10", "-0.05", "12345678901234567890.123456789", "0.00000000000000000000000000000000000001"] {
+        for text in ["0", "0.10", "-0.05", "12345678901234567890.123456789", "0.00000000000000000000000000000000000001"]
+        {
             assert_eq!(decimal(text).to_string(), text);
         }
         for (text, shown) in [("1e3", "1000"), ("1.50e1", "15.0"), (".5", "0.5"), ("5.", "5"), ("+1.2e-3", "0.0012")] {
@@ -329,7 +332,10 @@ mod tests {
         assert_eq!(decimal("-1").divided(decimal("8"), 2).unwrap().to_string(), "-0.13");
         // The numerator has no room at this scale, the quotient has.
         let large = decimal("123456789012345678901234567890");
-        assert_eq!(large.divided(decimal("123456789012345678901234567.89"), 16).unwrap().to_string(), "1000.0000000000000000");
+        assert_eq!(
+            large.divided(decimal("123456789012345678901234567.89"), 16).unwrap().to_string(),
+            "1000.0000000000000000"
+        );
         assert_eq!(large.times(large), None);
         let most = decimal("99999999999999999999999999999999999999");
         assert_eq!((most.plus(decimal("1")), most.plus(decimal("0")), most.rescaled(1)), (None, Some(most), None));
@@ -354,7 +360,9 @@ mod tests {
 
     #[test]
     fn floats_become_decimals_of_fifteen_digits() {
-        for (value, scale, shown) in [(0.1, 20, "0.10000000000000000000"), (0.125, 2, "0.13"), (1e15, 0, "1000000000000000")] {
+        for (value, scale, shown) in
+            [(0.1, 20, "0.10000000000000000000"), (0.125, 2, "0.13"), (1e15, 0, "1000000000000000")]
+        {
             assert_eq!(Decimal::of_float(value, false, scale).unwrap().to_string(), shown);
         }
         assert_eq!(Decimal::of_float(f64::from(0.1f32), true, 10).unwrap().to_string(), "0.1000000000");

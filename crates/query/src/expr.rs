@@ -167,11 +167,11 @@ pub struct Call {
     pub function: &'static Function,
     /// Its arguments.
     pub arguments: Vec<Expr>,
-    /// What was made ready of them.
+    /// The part of the work that was done when the query was planned.
     pub(crate) prepared: Prepared,
 }
 
-/// What was made ready follows from the arguments.
+/// The prepared part follows from the arguments.
 impl PartialEq for Call {
     fn eq(&self, other: &Call) -> bool {
         self.function == other.function && self.arguments == other.arguments

@@ -84,7 +84,11 @@ fn escaped(text: &str) -> String {
 fn table() -> String {
     let mut out = String::new();
     for (section, functions) in FUNCTIONS {
-        writeln!(out, "\n### {section}\n\n| function | meaning | example | otherwise in PostgreSQL |\n|---|---|---|---|").unwrap();
+        writeln!(
+            out,
+            "\n### {section}\n\n| function | meaning | example | otherwise in PostgreSQL |\n|---|---|---|---|"
+        )
+        .unwrap();
         for function in functions.iter() {
             let row = [
                 format!("`{}`", function.signature()),

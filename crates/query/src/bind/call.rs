@@ -21,12 +21,18 @@ impl<'a> Binder<'a> {
         if Function::named(&name).all(Function::is_operator) {
             return Err(unknown_function(source, function, &name));
         }
-        let arguments = plain_arguments(function).ok_or_else(|| not_possible("this form of call", source).hint(LISTED))?;
+        let arguments =
+            plain_arguments(function).ok_or_else(|| not_possible("this form of call", source).hint(LISTED))?;
         self.call(source, &name, &arguments)
     }
 
     /// A call by name, with these arguments.
-    pub(super) fn call(&mut self, source: &'a ast::Expr, name: &str, arguments: &[&'a ast::Expr]) -> Result<Expr, QueryError> {
+    pub(super) fn call(
+        &mut self,
+        source: &'a ast::Expr,
+        name: &str,
+        arguments: &[&'a ast::Expr],
+    ) -> Result<Expr, QueryError> {
         let arguments: Result<Vec<_>, _> = arguments.iter().map(|argument| self.argument(argument)).collect();
         self.call_of(source, name, arguments?)
     }
@@ -47,8 +53,13 @@ impl<'a> Binder<'a> {
 
     /// The text of `INTERVAL '5' SECOND` or `INTERVAL '5 seconds'`.
     fn interval(&self, source: &'a ast::Expr, interval: &ast::Interval) -> Result<Bound<'a>, QueryError> {
-        let ast::Interval { value, leading_field, leading_precision: None, last_field: None, fractional_seconds_precision: None } =
-            interval
+        let ast::Interval {
+            value,
+            leading_field,
+            leading_precision: None,
+            last_field: None,
+            fractional_seconds_precision: None,
+        } = interval
         else {
             return Err(not_possible("this form of an interval", source).hint("write INTERVAL '1 day 2 hours'"));
         };
@@ -86,7 +97,9 @@ impl<'a> Binder<'a> {
             (least..=most).contains(&arguments.len())
         };
         let fitting: Vec<&'static Function> = Function::named(name).filter(takes_count).collect();
-        for (index, argument) in arguments.iter_mut().enumerate().filter(|(_, given)| given.literal == Literal::Parameter) {
+        for (index, argument) in
+            arguments.iter_mut().enumerate().filter(|(_, given)| given.literal == Literal::Parameter)
+        {
             let mut kinds = fitting.iter().filter_map(|function| kind_at(function, index).settled());
             match (kinds.next(), kinds.next()) {
                 (Some(ty), None) if fitting.len() == 1 => self.settle_as(argument, ty)?,

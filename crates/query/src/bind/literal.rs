@@ -36,8 +36,8 @@ impl<'a> Binder<'a> {
     }
 }
 
-/// A number with its sign, which decides whether the least whole number is in range. What 64 bits do not hold, and what has a
-/// point or an exponent, is a decimal; what no decimal holds is a float.
+/// A number with its sign, which decides whether the least whole number is in range. A number with a point or an exponent, or
+/// of more than 64 bits, is a decimal; one that no decimal holds is a float.
 pub(super) fn number<'a>(source: &'a ast::Expr, digits: &str, is_negative: bool) -> Result<Bound<'a>, QueryError> {
     let out_of_range = || QueryError::new("the number is out of range", place(source));
     let digits = digits.replace('_', "");

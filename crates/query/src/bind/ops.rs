@@ -60,9 +60,12 @@ impl<'a> Binder<'a> {
             }
             E::TypedString(typed) => self.typed_literal(source, typed)?,
             E::Function(function) => self.function(source, function)?,
-            E::Extract { .. } | E::Substring { .. } | E::Trim { .. } | E::Position { .. } | E::Ceil { .. } | E::Floor { .. } => {
-                self.spelt(source)?
-            }
+            E::Extract { .. }
+            | E::Substring { .. }
+            | E::Trim { .. }
+            | E::Position { .. }
+            | E::Ceil { .. }
+            | E::Floor { .. } => self.spelt(source)?,
             _ => return Err(refused(source)),
         };
         Ok(Bound { expr, literal: Literal::None, source })

@@ -15,25 +15,38 @@ const TEXT: Gives = Gives::Type(FieldType::String);
 const KEY: &[Kind] = &[Kind::Text, Kind::Text];
 const INDEX: &[Kind] = &[Kind::Text, Kind::Integer];
 
-const AS_JSON: &str = "works on texts, as the type `json` does (of members with one name the last counts); there is no type of JSON";
+const AS_JSON: &str =
+    "works on texts, as the type `json` does (of members with one name the last counts); there is no type of JSON";
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    operator("->", KEY, "the member with this name, as JSON; null if there is none", ("'{\"a\": [1, 2]}' -> 'a'", "[1, 2]"), |a, o| {
-        pushed(member(a.text(0)?, a.text(1)?)?, o)
-    })
+    operator(
+        "->",
+        KEY,
+        "the member with this name, as JSON; null if there is none",
+        ("'{\"a\": [1, 2]}' -> 'a'", "[1, 2]"),
+        |a, o| pushed(member(a.text(0)?, a.text(1)?)?, o),
+    )
     .but(AS_JSON),
-    operator("->", INDEX, "the element with this number, from 0; from the end if below zero", ("'[1, 2]' -> -1", "2"), |a, o| {
-        pushed(element(a.text(0)?, a.count_at(1)?)?, o)
-    }),
+    operator(
+        "->",
+        INDEX,
+        "the element with this number, from 0; from the end if below zero",
+        ("'[1, 2]' -> -1", "2"),
+        |a, o| pushed(element(a.text(0)?, a.count_at(1)?)?, o),
+    ),
     operator("->>", KEY, "the member as text", ("'{\"a\": \"x\\n\"}' ->> 'a' = E'x\\n'", "true"), |a, o| {
         unquoted(member(a.text(0)?, a.text(1)?)?, o)
     }),
     operator("->>", INDEX, "the element as text", ("'[\"x\", null]' ->> 0", "x"), |a, o| {
         unquoted(element(a.text(0)?, a.count_at(1)?)?, o)
     }),
-    operator("#>", KEY, "what is at the end of a path, as JSON", ("'{\"a\": [{\"b\": 1}]}' #> '{a,0}'", "{\"b\": 1}"), |a, o| {
-        pushed(at_path(a.text(0)?, a.text(1)?)?, o)
-    })
+    operator(
+        "#>",
+        KEY,
+        "the value at the end of a path, as JSON",
+        ("'{\"a\": [{\"b\": 1}]}' #> '{a,0}'", "{\"b\": 1}"),
+        |a, o| pushed(at_path(a.text(0)?, a.text(1)?)?, o),
+    )
     .but("names in a path hold no commas"),
     operator("#>>", KEY, "the same as text", ("'{\"a\": [{\"b\": \"x\"}]}' #>> '{a,0,b}'", "x"), |a, o| {
         unquoted(at_path(a.text(0)?, a.text(1)?)?, o)
@@ -119,7 +132,7 @@ fn length(text: &str) -> Result<usize, EvalError> {
     read(text, Whole)
 }
 
-/// What is at the end of a path `{a,0,b}`.
+/// The value at the end of a path `{a,0,b}`.
 fn at_path<'t>(text: &'t str, path: &str) -> Result<Option<&'t str>, EvalError> {
     let names = path.trim().strip_prefix('{').and_then(|path| path.strip_suffix('}'));
     let names = names.ok_or(EvalError::Domain("a path in JSON is written '{name,0,name}'"))?;

@@ -46,7 +46,7 @@ pub struct Function {
     pub is_variadic: bool,
     /// Its meaning, in a few words.
     pub meaning: &'static str,
-    /// What deviates from PostgreSQL, and why; empty if nothing does.
+    /// The difference from PostgreSQL, and why; empty if nothing does.
     pub deviation: &'static str,
     /// An expression that calls it.
     pub example: &'static str,
@@ -62,7 +62,7 @@ pub struct Function {
     pub(crate) prepare: Option<Prepare>,
 }
 
-/// What an argument of a function may be.
+/// The values that an argument of a function may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A text.
@@ -128,7 +128,7 @@ pub(crate) enum Form {
 /// Makes ready what does not depend on the record; an error with the number of the argument that it is in.
 pub(crate) type Prepare = fn(&[Expr]) -> Result<Prepared, (usize, String)>;
 
-/// What was made ready when the query was planned.
+/// The part of a call's work that is done when the query is planned.
 #[derive(Clone, Debug)]
 pub(crate) enum Prepared {
     None,
@@ -150,7 +150,11 @@ pub(crate) enum Answer {
     /// The text (or bytes) in the scratch.
     Made,
     /// These bytes of a text that is an argument.
-    Part { argument: usize, from: usize, to: usize },
+    Part {
+        argument: usize,
+        from: usize,
+        to: usize,
+    },
     /// The value of an argument.
     Argument(usize),
 }

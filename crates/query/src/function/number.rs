@@ -25,9 +25,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     float("sign", "-1, 0 or 1", ("sign(-3::float8)", "-1"), |value| {
         if value == 0.0 || value.is_nan() { value } else { value.signum() }
     }),
-    Function::new(("sign", DECIMAL, WHOLE), "", ("sign(-0.5)", "-1"), Body::Values(|arguments, _| {
-        Ok(Answer::Decimal(Decimal::new(arguments.decimal(0)?.unscaled.signum(), 0)))
-    })),
+    Function::new(
+        ("sign", DECIMAL, WHOLE),
+        "",
+        ("sign(-0.5)", "-1"),
+        Body::Values(|arguments, _| Ok(Answer::Decimal(Decimal::new(arguments.decimal(0)?.unscaled.signum(), 0)))),
+    ),
     float("round", "the nearest whole number; of two the even one", ("round(2.5::float8)", "2"), f64::round_ties_even),
     Function::new(
         ("round", DIGITS, Gives::Decimal(digits_scale)),
@@ -49,17 +52,26 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .but(DIGITS_KNOWN)
     .prepared(needs_digits),
     float("ceil", "the least whole number that is not less", ("ceil(2.1::float8)", "3"), f64::ceil),
-    Function::new(("ceil", DECIMAL, WHOLE), "", ("ceil(-2.1)", "-2"), Body::Values(|arguments, _| {
-        arguments.decimal(0)?.ceil().map(Answer::Decimal).ok_or(EvalError::OutOfRange)
-    })),
+    Function::new(
+        ("ceil", DECIMAL, WHOLE),
+        "",
+        ("ceil(-2.1)", "-2"),
+        Body::Values(|arguments, _| arguments.decimal(0)?.ceil().map(Answer::Decimal).ok_or(EvalError::OutOfRange)),
+    ),
     float("ceiling", "the same as `ceil`", ("ceiling(2.1::float8)", "3"), f64::ceil),
-    Function::new(("ceiling", DECIMAL, WHOLE), "", ("ceiling(2.1)", "3"), Body::Values(|arguments, _| {
-        arguments.decimal(0)?.ceil().map(Answer::Decimal).ok_or(EvalError::OutOfRange)
-    })),
+    Function::new(
+        ("ceiling", DECIMAL, WHOLE),
+        "",
+        ("ceiling(2.1)", "3"),
+        Body::Values(|arguments, _| arguments.decimal(0)?.ceil().map(Answer::Decimal).ok_or(EvalError::OutOfRange)),
+    ),
     float("floor", "the greatest whole number that is not greater", ("floor(2.9::float8)", "2"), f64::floor),
-    Function::new(("floor", DECIMAL, WHOLE), "", ("floor(-2.1)", "-3"), Body::Values(|arguments, _| {
-        arguments.decimal(0)?.floor().map(Answer::Decimal).ok_or(EvalError::OutOfRange)
-    })),
+    Function::new(
+        ("floor", DECIMAL, WHOLE),
+        "",
+        ("floor(-2.1)", "-3"),
+        Body::Values(|arguments, _| arguments.decimal(0)?.floor().map(Answer::Decimal).ok_or(EvalError::OutOfRange)),
+    ),
     Function::new(
         ("div", &[Kind::Decimal, Kind::Decimal], WHOLE),
         "the quotient without its fraction",
@@ -69,8 +81,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
             if right.unscaled == 0 {
                 return Err(EvalError::DivisionByZero);
             }
-            // What the remainder leaves divides without a rest.
-            let whole = left.remainder(right).and_then(|rest| left.minus(rest)?.divided(right, left.scale.max(right.scale)));
+            // Less its remainder the number divides without a rest.
+            let whole =
+                left.remainder(right).and_then(|rest| left.minus(rest)?.divided(right, left.scale.max(right.scale)));
             whole.and_then(|whole| whole.truncated(0)).map(Answer::Decimal).ok_or(EvalError::OutOfRange)
         }),
     ),
@@ -107,9 +120,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ("lcm(4, 6)", "12"),
         Body::Values(|arguments, _| {
             let (left, right) = (arguments.int(0)?, arguments.int(1)?);
-            let divisor = gcd(left, right).max(1);
-            // Both are of 64 bits, so that the product fits.
-            Ok(Answer::Int((left / divisor * right).abs()))
+            let multiple = (left / gcd(left, right).max(1)).checked_mul(right);
+            multiple.map(|multiple| Answer::Int(multiple.abs())).ok_or(EvalError::OutOfRange)
         }),
     ),
     two_floats("power", "the first to the power of the second, as `^`", ("power(2, 10)", "1024"), |base, exponent| {
@@ -121,7 +133,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         }
         let result = base.powf(exponent);
         let is_finite = base.is_finite() && exponent.is_finite();
-        if is_finite && (result.is_infinite() || (result == 0.0 && base != 0.0)) { Err(EvalError::OutOfRange) } else { Ok(result) }
+        if is_finite && (result.is_infinite() || (result == 0.0 && base != 0.0)) {
+            Err(EvalError::OutOfRange)
+        } else {
+            Ok(result)
+        }
     })
     .but(OF_DECIMALS),
     root("sqrt", "the square root", ("sqrt(2.25)", "1.5"), |value| {
@@ -130,7 +146,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     root("cbrt", "the cube root", ("cbrt(27)", "3"), |value| Ok(value.cbrt())),
     root("exp", "e to the power", ("exp(0)", "1"), |value| {
         let result = value.exp();
-        if value.is_finite() && (result.is_infinite() || result == 0.0) { Err(EvalError::OutOfRange) } else { Ok(result) }
+        if value.is_finite() && (result.is_infinite() || result == 0.0) {
+            Err(EvalError::OutOfRange)
+        } else {
+            Ok(result)
+        }
     }),
     root("ln", "the natural logarithm", ("ln(1)", "0"), |value| logarithm(value, f64::ln)),
     root("log", "the logarithm to the base 10", ("log(1000)", "3"), |value| logarithm(value, f64::log10)),
@@ -144,9 +164,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     two_floats("atan2", "the inverse tangent of the quotient", ("atan2(0, 1)", "0"), |y, x| Ok(y.atan2(x))),
     trigonometric("degrees", "radians as degrees", ("degrees(0)", "0"), |value| finite(value, value.to_degrees())),
     trigonometric("radians", "degrees as radians", ("radians(0)", "0"), |value| finite(value, value.to_radians())),
-    Function::new(("pi", &[], F64), "the number pi", ("pi()", "3.141592653589793"), Body::Values(|_, _| {
-        Ok(Answer::Float(std::f64::consts::PI))
-    }))
+    Function::new(
+        ("pi", &[], F64),
+        "the number pi",
+        ("pi()", "3.141592653589793"),
+        Body::Values(|_, _| Ok(Answer::Float(std::f64::consts::PI))),
+    )
     .sure(),
 ];
 
@@ -248,7 +271,9 @@ fn digits_scale(arguments: &[Expr]) -> u8 {
 
 fn needs_digits(arguments: &[Expr]) -> Result<super::Prepared, (usize, String)> {
     match literal_int(arguments.get(1)) {
-        None if arguments.get(1).is_some_and(|digits| digits.as_constant() != Some(&Constant::Null)) => Err((1, "the number of digits must be a literal: the column has that scale".to_owned())),
+        None if arguments.get(1).is_some_and(|digits| digits.as_constant() != Some(&Constant::Null)) => {
+            Err((1, "the number of digits must be a literal: the column has that scale".to_owned()))
+        }
         Some(digits) if digits > MAX_SCALE.into() => {
             Err((1, format!("a decimal has at most {MAX_SCALE} digits behind the point")))
         }

@@ -143,7 +143,10 @@ fn is_match(arguments: &Arguments<'_, '_>, wanted: bool) -> Result<Answer, EvalE
 }
 
 /// Memory for the groups of a pattern, which is kept from record to record.
-fn groups<'s>(groups: &'s mut Vec<Option<CaptureLocations>>, regex: &Regex) -> Result<&'s mut CaptureLocations, EvalError> {
+fn groups<'s>(
+    groups: &'s mut Vec<Option<CaptureLocations>>,
+    regex: &Regex,
+) -> Result<&'s mut CaptureLocations, EvalError> {
     let count = regex.captures_len();
     if groups.len() <= count {
         groups.resize(count + 1, None);

@@ -18,17 +18,33 @@ pub(super) const FUNCTIONS: &[Function] = &[
     length("length", "the number of characters", ("length('日本')", "2")),
     length("char_length", "the same as `length`", ("char_length('é')", "1")),
     length("character_length", "the same as `length`", ("character_length('abc')", "3")),
-    Function::new(("octet_length", ONE, I64), "the number of bytes", ("octet_length('日本')", "6"), Body::Values(bytes_of))
-        .sure(),
-    Function::new(("octet_length", &[Kind::Bytes], I64), "", ("octet_length('\\x00ff'::bytea)", "2"), Body::Values(bytes_of))
-        .sure(),
-    Function::new(("upper", ONE, TEXT), "in capital letters", ("upper('äb')", "ÄB"), Body::Values(|arguments, out| {
-        each_char(arguments, out, upper)
-    }))
+    Function::new(
+        ("octet_length", ONE, I64),
+        "the number of bytes",
+        ("octet_length('日本')", "6"),
+        Body::Values(bytes_of),
+    )
+    .sure(),
+    Function::new(
+        ("octet_length", &[Kind::Bytes], I64),
+        "",
+        ("octet_length('\\x00ff'::bytea)", "2"),
+        Body::Values(bytes_of),
+    )
+    .sure(),
+    Function::new(
+        ("upper", ONE, TEXT),
+        "in capital letters",
+        ("upper('äb')", "ÄB"),
+        Body::Values(|arguments, out| each_char(arguments, out, upper)),
+    )
     .but("letter by letter, whatever the locale: `ß` stays"),
-    Function::new(("lower", ONE, TEXT), "in small letters", ("lower('ÄB')", "äb"), Body::Values(|arguments, out| {
-        each_char(arguments, out, lower)
-    }))
+    Function::new(
+        ("lower", ONE, TEXT),
+        "in small letters",
+        ("lower('ÄB')", "äb"),
+        Body::Values(|arguments, out| each_char(arguments, out, lower)),
+    )
     .but("letter by letter, whatever the locale"),
     Function::new(
         ("initcap", ONE, TEXT),
@@ -43,9 +59,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Ok(Answer::Made)
         }),
     ),
-    trim("btrim", "without these characters (blanks if left out) at both ends", ("btrim('xxaxx', 'x')", "a"), |a, o| {
-        trimmed(a, o, true, true)
-    }),
+    trim(
+        "btrim",
+        "without these characters (blanks if left out) at both ends",
+        ("btrim('xxaxx', 'x')", "a"),
+        |a, o| trimmed(a, o, true, true),
+    ),
     trim("ltrim", "without these characters at the start", ("ltrim('  a')", "a"), |a, o| trimmed(a, o, true, false)),
     trim("rtrim", "without these characters at the end", ("rtrim('a.', '.')", "a"), |a, o| trimmed(a, o, false, true)),
     Function::new(
@@ -142,16 +161,24 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Ok(Answer::Made)
         }),
     ),
-    Function::new(("reverse", ONE, TEXT), "its characters backwards", ("reverse('abc')", "cba"), Body::Values(
-        |arguments, out| {
+    Function::new(
+        ("reverse", ONE, TEXT),
+        "its characters backwards",
+        ("reverse('abc')", "cba"),
+        Body::Values(|arguments, out| {
             arguments.text(0)?.chars().rev().try_for_each(|char| out.push_char(char))?;
             Ok(Answer::Made)
-        },
-    )),
-    pad("lpad", "filled at the start (with blanks if left out) or cut to so many characters", ("lpad('7', 3, '0')", "007"), |a, o| {
-        padded(a, o, true)
+        }),
+    ),
+    pad(
+        "lpad",
+        "filled at the start (with blanks if left out) or cut to so many characters",
+        ("lpad('7', 3, '0')", "007"),
+        |a, o| padded(a, o, true),
+    ),
+    pad("rpad", "filled at the end or cut to so many characters", ("rpad('7', 3, 'x')", "7xx"), |a, o| {
+        padded(a, o, false)
     }),
-    pad("rpad", "filled at the end or cut to so many characters", ("rpad('7', 3, 'x')", "7xx"), |a, o| padded(a, o, false)),
     Function::new(
         ("split_part", &[Kind::Text, Kind::Text, Kind::Integer], TEXT),
         "the part with this number (from the end if below zero) between the separators; empty if there is none",
@@ -184,7 +211,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ("ascii", ONE, I64),
         "the number of the first character in Unicode; 0 of an empty text",
         ("ascii('é')", "233"),
-        Body::Values(|arguments, _| Ok(Answer::Int(arguments.text(0)?.chars().next().map_or(0, |char| i128::from(u32::from(char)))))),
+        Body::Values(|arguments, _| {
+            Ok(Answer::Int(arguments.text(0)?.chars().next().map_or(0, |char| i128::from(u32::from(char)))))
+        }),
     ),
     Function::new(
         ("chr", &[Kind::Integer], TEXT),
@@ -214,7 +243,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(
         ("sha256", &[Kind::Bytes], Gives::Type(FieldType::Bytes)),
         "the SHA-256 hash",
-        ("encode(sha256('\\x616263'::bytea), 'hex')", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        (
+            "encode(sha256('\\x616263'::bytea), 'hex')",
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        ),
         Body::Values(sha256),
     )
     .within(32)
@@ -246,26 +278,27 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 const fn length(name: &'static str, meaning: &'static str, example: (&'static str, &'static str)) -> Function {
-    Function::new((name, ONE, I64), meaning, example, Body::Values(|arguments, _| {
-        // Every character has one byte that does not go on with another.
-        Ok(Answer::Int(arguments.bytes(0)?.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i128))
-    }))
+    Function::new(
+        (name, ONE, I64),
+        meaning,
+        example,
+        Body::Values(|arguments, _| {
+            // Every character has one byte that does not go on with another.
+            Ok(Answer::Int(arguments.bytes(0)?.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i128))
+        }),
+    )
     .sure()
 }
 
 type Run = fn(&Arguments<'_, '_>, &mut Scratch) -> Result<Answer, EvalError>;
 
-const fn trim(
-    name: &'static str,
-    meaning: &'static str,
-    example: (&'static str, &'static str),
-    run: Run,
-) -> Function {
+const fn trim(name: &'static str, meaning: &'static str, example: (&'static str, &'static str), run: Run) -> Function {
     Function::new((name, TWO, TEXT), meaning, example, Body::Values(run)).optional(1)
 }
 
 const fn pad(name: &'static str, meaning: &'static str, example: (&'static str, &'static str), run: Run) -> Function {
-    Function::new((name, &[Kind::Text, Kind::Integer, Kind::Text], TEXT), meaning, example, Body::Values(run)).optional(1)
+    Function::new((name, &[Kind::Text, Kind::Integer, Kind::Text], TEXT), meaning, example, Body::Values(run))
+        .optional(1)
 }
 
 fn bytes_of(arguments: &Arguments<'_, '_>, _: &mut Scratch) -> Result<Answer, EvalError> {

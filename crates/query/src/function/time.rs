@@ -291,7 +291,8 @@ impl Interval {
             }
             is_empty = false;
             if word.contains(':') {
-                interval.nanoseconds = time_of_day(word).and_then(|time| interval.nanoseconds.checked_add(time)).ok_or_else(wrong)?;
+                interval.nanoseconds =
+                    time_of_day(word).and_then(|time| interval.nanoseconds.checked_add(time)).ok_or_else(wrong)?;
                 continue;
             }
             // A number by itself is seconds.
@@ -305,7 +306,8 @@ impl Interval {
         let value = Decimal::parse(number, Some(9)).ok()?;
         // Months and years are whole; a part of a day is a time.
         let whole = || value.rescaled_exactly(0).and_then(|value| i64::try_from(value.unscaled).ok());
-        let nanoseconds = |of_unit: i64| i64::try_from(value.unscaled.checked_mul(of_unit.into())? / 1_000_000_000).ok();
+        let nanoseconds =
+            |of_unit: i64| i64::try_from(value.unscaled.checked_mul(of_unit.into())? / 1_000_000_000).ok();
         let mut add_time = |of_unit: i64| Some(self.nanoseconds = self.nanoseconds.checked_add(nanoseconds(of_unit)?)?);
         match unit {
             "ns" | "nanosecond" | "nanoseconds" => add_time(1),
@@ -421,7 +423,8 @@ fn make(arguments: &Arguments<'_, '_>, _: &mut Scratch) -> Result<Answer, EvalEr
     let year = i16::try_from(arguments.int(0)?).map_err(|_| wrong)?;
     let date = Date::new(year, small(1)?, small(2)?).map_err(|_| wrong)?;
     let (hour, minute) = (small(3)?, small(4)?);
-    let seconds = arguments.decimal(5)?.rescaled(9).and_then(|value| i64::try_from(value.unscaled).ok()).ok_or(wrong)?;
+    let seconds =
+        arguments.decimal(5)?.rescaled(9).and_then(|value| i64::try_from(value.unscaled).ok()).ok_or(wrong)?;
     if !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..=60 * SECOND).contains(&seconds) {
         return Err(wrong);
     }
@@ -451,7 +454,18 @@ mod tests {
         ] {
             assert_eq!(Interval::parse(text), interval, "{text}");
         }
-        for text in ["", "ago", "day", "1 fortnight", "1.5 months", "1:2:3:4", "1:99", "9999999999999999999 days", "é", "1 day day"] {
+        for text in [
+            "",
+            "ago",
+            "day",
+            "1 fortnight",
+            "1.5 months",
+            "1:2:3:4",
+            "1:99",
+            "9999999999999999999 days",
+            "é",
+            "1 day day",
+        ] {
             assert!(Interval::parse(text).is_err(), "{text}");
         }
     }

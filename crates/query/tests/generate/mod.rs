@@ -182,7 +182,8 @@ fn comparison(depth: u32, scope: Scope) -> Exprs {
         if scope.everything { prop_oneof![whole.clone(), float_expr(depth - 1, scope)].boxed() } else { whole };
     // Another database may have no room to compare decimals of many digits.
     let exact = match scope.everything {
-        true => prop_oneof![4 => decimal(depth - 1, scope), 1 => integer(depth - 1, scope), 1 => float_expr(0, scope)].boxed(),
+        true => prop_oneof![4 => decimal(depth - 1, scope), 1 => integer(depth - 1, scope), 1 => float_expr(0, scope)]
+            .boxed(),
         false => prop_oneof![4 => decimal(0, scope), 1 => one_of(&["i"])].boxed(),
     };
     prop_oneof![
@@ -232,9 +233,8 @@ fn like(depth: u32, scope: Scope) -> Exprs {
 fn timestamp() -> Exprs {
     let plain = plain_timestamp();
     let word = |text: &str| Expr::constant(Constant::Text(text.to_owned()), FieldType::String);
-    let cut = (prop::sample::select(vec!["minute", "week", "quarter", "century"]), plain.clone()).prop_map(
-        move |(unit, time)| call("date_trunc", Kind::Word, vec![word(unit), time], FieldType::Timestamp),
-    );
+    let cut = (prop::sample::select(vec!["minute", "week", "quarter", "century"]), plain.clone())
+        .prop_map(move |(unit, time)| call("date_trunc", Kind::Word, vec![word(unit), time], FieldType::Timestamp));
     let intervals = vec!["1 month", "-3 days 01:00:00.5", "400 years"];
     let moved = (prop::sample::select(vec!["+", "-"]), plain.clone(), prop::sample::select(intervals)).prop_map(
         move |(op, time, interval)| call(op, Kind::Timestamp, vec![time, word(interval)], FieldType::Timestamp),
@@ -391,7 +391,10 @@ pub(crate) fn decimal(depth: u32, scope: Scope) -> Exprs {
         return leaf;
     }
     let inner = decimal(depth - 1, scope);
-    let whole = prop_oneof![one_of(&["a", "i"]), (-9i128..99).prop_map(|value| Expr::constant(Constant::Int(value), FieldType::I64))];
+    let whole = prop_oneof![
+        one_of(&["a", "i"]),
+        (-9i128..99).prop_map(|value| Expr::constant(Constant::Int(value), FieldType::I64))
+    ];
     let mut ops = vec![ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply];
     if scope.everything {
         // DuckDB computes these as floats.
@@ -417,10 +420,11 @@ pub(crate) fn decimal(depth: u32, scope: Scope) -> Exprs {
         let literal = Expr::constant(Constant::Int(digits), FieldType::I64);
         call(name, Kind::Decimal, vec![operand, literal], of_scale(digits.max(0) as u8))
     });
-    let of_one = (prop::sample::select(vec!["abs", "ceil", "floor", "sign"]), inner.clone()).prop_map(|(name, operand)| {
-        let ty = of_scale(if name == "abs" { scale(&operand) } else { 0 });
-        call(name, Kind::Decimal, vec![operand], ty)
-    });
+    let of_one =
+        (prop::sample::select(vec!["abs", "ceil", "floor", "sign"]), inner.clone()).prop_map(|(name, operand)| {
+            let ty = of_scale(if name == "abs" { scale(&operand) } else { 0 });
+            call(name, Kind::Decimal, vec![operand], ty)
+        });
     let negated = inner.clone().prop_map(|operand| {
         let ty = of_scale(scale(&operand));
         expr(Node::Negate(Box::new(operand)), ty)
@@ -454,16 +458,32 @@ fn text_call(inner: &Exprs) -> Exprs {
         of_texts(&["replace", "translate"], 3),
         (prop::sample::select(vec!["left", "right", "lpad", "rpad", "repeat", "substr"]), inner.clone(), small.clone())
             .prop_map(|(name, text, count)| call(name, Kind::Text, vec![text, count], FieldType::String)),
-        (inner.clone(), inner.clone(), small)
-            .prop_map(|(text, by, number)| call("split_part", Kind::Text, vec![text, by, number], FieldType::String)),
-        prop::collection::vec(inner.clone(), 1..4)
-            .prop_map(|arguments| call("concat", Kind::Printed, arguments, FieldType::String)),
-        prop::collection::vec(inner.clone(), 2..4)
-            .prop_map(|arguments| call("concat_ws", Kind::Text, arguments, FieldType::String)),
+        (inner.clone(), inner.clone(), small).prop_map(|(text, by, number)| call(
+            "split_part",
+            Kind::Text,
+            vec![text, by, number],
+            FieldType::String
+        )),
+        prop::collection::vec(inner.clone(), 1..4).prop_map(|arguments| call(
+            "concat",
+            Kind::Printed,
+            arguments,
+            FieldType::String
+        )),
+        prop::collection::vec(inner.clone(), 2..4).prop_map(|arguments| call(
+            "concat_ws",
+            Kind::Text,
+            arguments,
+            FieldType::String
+        )),
         (prop::sample::select(vec!["greatest", "least"]), prop::collection::vec(inner.clone(), 1..4))
             .prop_map(|(name, arguments)| call(name, Kind::Same, arguments, FieldType::String)),
-        (inner.clone(), word(patterns))
-            .prop_map(|(text, pattern)| call("regexp_substr", Kind::Text, vec![text, pattern], FieldType::String)),
+        (inner.clone(), word(patterns)).prop_map(|(text, pattern)| call(
+            "regexp_substr",
+            Kind::Text,
+            vec![text, pattern],
+            FieldType::String
+        )),
         (inner.clone(), word(patterns), word(&["", "<\\1\\&>", "x"]), word(&["g", "", "gi"])).prop_map(
             |(text, pattern, with, flags)| {
                 call("regexp_replace", Kind::Text, vec![text, pattern, with, flags], FieldType::String)
