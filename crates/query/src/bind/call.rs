@@ -100,9 +100,14 @@ impl<'a> Binder<'a> {
         for (index, argument) in
             arguments.iter_mut().enumerate().filter(|(_, given)| given.literal == Literal::Parameter)
         {
-            let mut kinds = fitting.iter().filter_map(|function| kind_at(function, index).settled());
+            let mut kinds = fitting.iter().map(|function| kind_at(function, index));
             match (kinds.next(), kinds.next()) {
-                (Some(ty), None) if fitting.len() == 1 => self.settle_as(argument, ty)?,
+                // Beside other values it takes their type.
+                (Some(Kind::Any | Kind::Same), None) => {}
+                (Some(kind), None) => match kind.settled() {
+                    Some(ty) => self.settle_as(argument, ty)?,
+                    None => self.settle(argument),
+                },
                 _ => self.settle(argument),
             }
         }

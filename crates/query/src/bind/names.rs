@@ -188,6 +188,7 @@ pub(super) fn place(source: &ast::Expr) -> Option<Position> {
             | E::Floor { expr: inner, .. }
             | E::Collate { expr: inner, .. }
             | E::CompoundFieldAccess { root: inner, .. } => inner,
+            E::Interval(interval) => &interval.value,
             E::Tuple(all) => all.first()?,
             _ => return None,
         };
