@@ -89,7 +89,7 @@ fn table() -> String {
             "\n### {section}\n\n| function | meaning | example | otherwise in PostgreSQL |\n|---|---|---|---|"
         )
         .unwrap();
-        for function in functions.iter() {
+        for function in functions {
             let row = [
                 format!("`{}`", function.signature()),
                 function.meaning.to_owned(),

@@ -229,7 +229,7 @@ impl<'m> Arguments<'_, 'm> {
 
     pub(crate) fn decimal(&self, index: usize) -> Result<Decimal, EvalError> {
         match self.values.get(index) {
-            Some(Datum::Decimal(value)) => Ok(*value),
+            Some(&Datum::Decimal { unscaled, scale }) => Ok(Decimal { unscaled, scale }),
             _ => Err(EvalError::IllTyped),
         }
     }
@@ -333,7 +333,7 @@ impl Function {
 
     /// The types of the arguments and of the result: `left(text, bigint) → text`.
     pub fn signature(&self) -> String {
-        let mut words: Vec<String> = self.arguments.iter().map(|kind| kind.to_string()).collect();
+        let mut words: Vec<String> = self.arguments.iter().map(ToString::to_string).collect();
         let result = match self.result {
             Gives::First => "the same type",
             Gives::Decimal(_) => "numeric",

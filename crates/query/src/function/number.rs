@@ -240,10 +240,11 @@ fn abs(arguments: &Arguments<'_, '_>, _: &mut super::Scratch) -> Result<Answer, 
     match arguments.values.first() {
         Some(Datum::Int(value)) => Ok(Answer::Int(value.abs())),
         Some(Datum::Float(value)) => Ok(Answer::Float(value.abs())),
-        Some(Datum::Decimal(value)) if value.unscaled < 0 => {
-            value.negated().map(Answer::Decimal).ok_or(EvalError::OutOfRange)
+        Some(Datum::Decimal { .. }) => {
+            let value = arguments.decimal(0)?;
+            let value = if value.unscaled < 0 { value.negated() } else { Some(value) };
+            value.map(Answer::Decimal).ok_or(EvalError::OutOfRange)
         }
-        Some(Datum::Decimal(value)) => Ok(Answer::Decimal(*value)),
         _ => Err(EvalError::IllTyped),
     }
 }

@@ -304,34 +304,17 @@ impl Interval {
 
     fn add(&mut self, number: &str, unit: &str) -> Option<()> {
         let value = Decimal::parse(number, Some(9)).ok()?;
-        // Months and years are whole; a part of a day is a time.
-        let whole = || value.rescaled_exactly(0).and_then(|value| i64::try_from(value.unscaled).ok());
-        let nanoseconds =
-            |of_unit: i64| i64::try_from(value.unscaled.checked_mul(of_unit.into())? / 1_000_000_000).ok();
-        let mut add_time = |of_unit: i64| Some(self.nanoseconds = self.nanoseconds.checked_add(nanoseconds(of_unit)?)?);
-        match unit {
-            "ns" | "nanosecond" | "nanoseconds" => add_time(1),
-            "us" | "usec" | "usecs" | "microsecond" | "microseconds" => add_time(1000),
-            "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => add_time(1_000_000),
-            "s" | "sec" | "secs" | "second" | "seconds" => add_time(SECOND),
-            "m" | "min" | "mins" | "minute" | "minutes" => add_time(60 * SECOND),
-            "h" | "hr" | "hrs" | "hour" | "hours" => add_time(3600 * SECOND),
-            "d" | "day" | "days" => self.add_days(value, 1),
-            "w" | "week" | "weeks" => self.add_days(value, 7),
-            "mon" | "mons" | "month" | "months" => Some(self.months = self.months.checked_add(whole()?)?),
-            "quarter" | "quarters" => Some(self.months = self.months.checked_add(whole()?.checked_mul(3)?)?),
-            "y" | "yr" | "yrs" | "year" | "years" => {
-                Some(self.months = self.months.checked_add(whole()?.checked_mul(12)?)?)
-            }
-            _ => None,
+        let (months, days, nanoseconds) = length_of(unit)?;
+        if months != 0 {
+            // Months and years are whole; a part of a day is a time.
+            let whole = i64::try_from(value.rescaled_exactly(0)?.unscaled).ok()?;
+            self.months = self.months.checked_add(whole.checked_mul(months)?)?;
         }
-    }
-
-    fn add_days(&mut self, value: Decimal, days: i64) -> Option<()> {
         let billionths = value.unscaled.checked_mul(days.into())?;
         self.days = self.days.checked_add(i64::try_from(billionths / 1_000_000_000).ok()?)?;
-        let rest = i64::try_from(billionths % 1_000_000_000).ok()?;
-        self.nanoseconds = self.nanoseconds.checked_add(rest.checked_mul(DAY / SECOND)?)?;
+        let rest = (billionths % 1_000_000_000).checked_mul((DAY / SECOND).into())?;
+        let time = value.unscaled.checked_mul(nanoseconds.into())? / 1_000_000_000 + rest;
+        self.nanoseconds = self.nanoseconds.checked_add(i64::try_from(time).ok()?)?;
         Some(())
     }
 
@@ -358,6 +341,24 @@ impl Interval {
         }
         time.checked_add(self.days.checked_mul(DAY)?)?.checked_add(self.nanoseconds)
     }
+}
+
+/// The months, days and nanoseconds of a unit.
+fn length_of(unit: &str) -> Option<(i64, i64, i64)> {
+    Some(match unit {
+        "ns" | "nanosecond" | "nanoseconds" => (0, 0, 1),
+        "us" | "usec" | "usecs" | "microsecond" | "microseconds" => (0, 0, 1000),
+        "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => (0, 0, 1_000_000),
+        "s" | "sec" | "secs" | "second" | "seconds" => (0, 0, SECOND),
+        "m" | "min" | "mins" | "minute" | "minutes" => (0, 0, 60 * SECOND),
+        "h" | "hr" | "hrs" | "hour" | "hours" => (0, 0, 3600 * SECOND),
+        "d" | "day" | "days" => (0, 1, 0),
+        "w" | "week" | "weeks" => (0, 7, 0),
+        "mon" | "mons" | "month" | "months" => (1, 0, 0),
+        "quarter" | "quarters" => (3, 0, 0),
+        "y" | "yr" | "yrs" | "year" | "years" => (12, 0, 0),
+        _ => return None,
+    })
 }
 
 /// `04:05`, `04:05:06.5`, with a sign perhaps, as nanoseconds.

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use crossdock_format::FieldType;
 use jiff::{Timestamp, civil, tz};
 
+use super::number::as_decimal;
 use super::{Datum, EvalError, MAX_MADE_TEXT_BYTES, Text};
 use crate::decimal::{BadDecimal, Decimal};
 use crate::expr::is_float;
@@ -37,10 +38,10 @@ pub(super) fn cast<'a>(
             Ok(Datum::Timestamp(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?))
         }
         (value, FieldType::Decimal { bytes, scale }) => to_decimal(value, from, bytes, scale),
-        (Datum::Decimal(value), FieldType::F32) => single(value.to_f32().into()),
-        (Datum::Decimal(value), FieldType::F64) => Ok(Datum::Float(value.to_f64())),
-        (Datum::Decimal(value), _) if to.is_integer() => {
-            within(value.rescaled(0).ok_or(EvalError::OutOfRange)?.unscaled, to)
+        (value @ Datum::Decimal { .. }, FieldType::F32) => single(as_decimal(value)?.to_f32().into()),
+        (value @ Datum::Decimal { .. }, FieldType::F64) => Ok(Datum::Float(as_decimal(value)?.to_f64())),
+        (value @ Datum::Decimal { .. }, _) if to.is_integer() => {
+            within(as_decimal(value)?.rescaled(0).ok_or(EvalError::OutOfRange)?.unscaled, to)
         }
         (Datum::Float(value), FieldType::F64) => Ok(Datum::Float(value)),
         (Datum::Float(value), FieldType::F32) => single(value),
@@ -63,12 +64,10 @@ pub(super) fn cast<'a>(
 /// A number as a decimal of this scale, rounded half away from zero.
 fn to_decimal<'a>(value: Datum<'a>, from: FieldType, bytes: u8, scale: u8) -> Result<Datum<'a>, EvalError> {
     let value = match value {
-        Datum::Decimal(value) => value.rescaled(scale),
-        Datum::Int(value) => Decimal::new(value, 0).rescaled(scale),
         Datum::Float(value) => Decimal::of_float(value, from == FieldType::F32, scale),
-        _ => return Err(EvalError::IllTyped),
+        value => as_decimal(value)?.rescaled(scale),
     };
-    value.filter(|value| has_room(*value, bytes)).map(Datum::Decimal).ok_or(EvalError::OutOfRange)
+    value.filter(|value| has_room(*value, bytes)).map(Datum::from).ok_or(EvalError::OutOfRange)
 }
 
 /// Whether a decimal of so many bytes holds it.
@@ -125,7 +124,7 @@ fn parse<'a>(text: &[u8], to: FieldType) -> Result<Datum<'a>, EvalError> {
             if to == FieldType::F32 { single(value) } else { Ok(Datum::Float(value)) }
         }
         FieldType::Decimal { bytes, scale } => match Decimal::parse(text, Some(scale)) {
-            Ok(value) if has_room(value, bytes) => Ok(Datum::Decimal(value)),
+            Ok(value) if has_room(value, bytes) => Ok(value.into()),
             Err(BadDecimal::NotANumber) => Err(not_a_value),
             _ => Err(EvalError::OutOfRange),
         },
@@ -171,7 +170,7 @@ fn print<'a>(value: Datum<'_>, ty: FieldType, made: &mut Vec<u8>) -> Result<Text
     let written = match value {
         Datum::Bool(value) => write!(made, "{value}"),
         Datum::Int(value) => write!(made, "{value}"),
-        Datum::Decimal(value) => value.print(made),
+        Datum::Decimal { unscaled, scale } => Decimal { unscaled, scale }.print(made),
         Datum::Float(value) if is_float(ty) => print_float(value, ty == FieldType::F32, made),
         Datum::Timestamp(value) => match Timestamp::from_nanosecond(value.into()) {
             Ok(time) => write!(made, "{time}"),

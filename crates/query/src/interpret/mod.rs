@@ -162,7 +162,7 @@ impl Interpreter {
             }
             Datum::Int(value) => Value::Int(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?),
             Datum::Float(value) => Value::Float(value),
-            Datum::Decimal(Decimal { unscaled, scale }) => Value::Decimal { unscaled, scale },
+            Datum::Decimal { unscaled, scale } => Value::Decimal { unscaled, scale },
             Datum::Timestamp(value) => Value::Timestamp(value),
             Datum::Text(text) => Value::Text(text.bytes(&self.made)),
             Datum::Bytes(bytes) => Value::Bytes(bytes.bytes(&self.made)),
@@ -181,7 +181,7 @@ pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
         Datum::Bool(value) => Constant::Bool(value),
         Datum::Int(value) => Constant::Int(value),
         Datum::Float(value) => Constant::Float(value),
-        Datum::Decimal(value) => Constant::Decimal(value),
+        Datum::Decimal { unscaled, scale } => Constant::Decimal(Decimal { unscaled, scale }),
         Datum::Timestamp(value) => Constant::Timestamp(value),
         Datum::Text(text) => Constant::Text(std::str::from_utf8(text.bytes(&made)).ok()?.to_owned()),
         Datum::Bytes(bytes) => Constant::Bytes(bytes.bytes(&made).to_vec()),
@@ -221,7 +221,11 @@ pub(crate) enum Datum<'a> {
     Bool(bool),
     Int(i128),
     Float(f64),
-    Decimal(Decimal),
+    /// In one piece with the kind of value, which keeps every value at 32 bytes.
+    Decimal {
+        unscaled: i128,
+        scale: u8,
+    },
     Timestamp(i64),
     Text(Text<'a>),
     Bytes(Text<'a>),
@@ -259,6 +263,12 @@ impl<'a> Text<'a> {
     }
 }
 
+impl From<Decimal> for Datum<'_> {
+    fn from(Decimal { unscaled, scale }: Decimal) -> Self {
+        Datum::Decimal { unscaled, scale }
+    }
+}
+
 impl<'a> From<Value<'a>> for Datum<'a> {
     fn from(value: Value<'a>) -> Datum<'a> {
         match value {
@@ -270,7 +280,7 @@ impl<'a> From<Value<'a>> for Datum<'a> {
             Value::Timestamp(value) => Datum::Timestamp(value),
             Value::Text(bytes) => Datum::Text(Text::Standing(bytes)),
             Value::Bytes(bytes) => Datum::Bytes(Text::Standing(bytes)),
-            Value::Decimal { unscaled, scale } => Datum::Decimal(Decimal { unscaled, scale }),
+            Value::Decimal { unscaled, scale } => Datum::Decimal { unscaled, scale },
             Value::Enum { symbol, .. } => {
                 symbol.map_or(Datum::Null, |symbol| Datum::Text(Text::Standing(symbol.as_bytes())))
             }
@@ -286,7 +296,7 @@ impl<'a> From<&'a Constant> for Datum<'a> {
             Constant::Bool(value) => Datum::Bool(*value),
             Constant::Int(value) => Datum::Int(*value),
             Constant::Float(value) => Datum::Float(*value),
-            Constant::Decimal(value) => Datum::Decimal(*value),
+            Constant::Decimal(value) => (*value).into(),
             Constant::Timestamp(value) => Datum::Timestamp(*value),
             Constant::Text(text) => Datum::Text(Text::Standing(text.as_bytes())),
             Constant::Bytes(bytes) => Datum::Bytes(Text::Standing(bytes)),
@@ -543,7 +553,7 @@ impl<'a> Walk<'a, '_> {
             Answer::Bool(value) => Datum::Bool(value),
             Answer::Int(value) => Datum::Int(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?.into()),
             Answer::Float(value) => Datum::Float(value),
-            Answer::Decimal(value) => Datum::Decimal(value),
+            Answer::Decimal(value) => value.into(),
             Answer::Timestamp(value) => Datum::Timestamp(value),
             Answer::Made => {
                 self.made.truncate(mark);
@@ -579,13 +589,10 @@ pub(crate) fn compare(left: Datum<'_>, right: Datum<'_>, made: &[u8]) -> Result<
         (Datum::Float(left), Datum::Float(right)) => number::compare_floats(left, right),
         (Datum::Int(left), Datum::Float(right)) => number::compare_exactly(left, right),
         (Datum::Float(left), Datum::Int(right)) => number::compare_exactly(right, left).reverse(),
-        (Datum::Decimal(left), Datum::Decimal(right)) => left.compare(right),
-        (Datum::Decimal(left), Datum::Int(right)) => left.compare(Decimal::new(right, 0)),
-        (Datum::Int(left), Datum::Decimal(right)) => Decimal::new(left, 0).compare(right),
         // As in PostgreSQL, so that 0.1 is the float that is written so.
-        (Datum::Decimal(left), Datum::Float(right)) => number::compare_floats(left.to_f64(), right),
-        (Datum::Float(left), Datum::Decimal(right)) => number::compare_floats(left, right.to_f64()),
-        _ => return Err(EvalError::IllTyped),
+        (Datum::Float(left), right) => number::compare_floats(left, number::as_float(right)?),
+        (left, Datum::Float(right)) => number::compare_floats(number::as_float(left)?, right),
+        (left, right) => number::as_decimal(left)?.compare(number::as_decimal(right)?),
     }))
 }
 

@@ -11,15 +11,27 @@ use crate::expr::ArithmeticOp;
 pub(super) fn arithmetic<'a>(op: ArithmeticOp, left: Datum<'a>, right: Datum<'a>) -> Result<Datum<'a>, EvalError> {
     match (left, right) {
         (Datum::Null, _) | (_, Datum::Null) => Ok(Datum::Null),
-        (Datum::Decimal(left), Datum::Decimal(right)) => decimal(op, left, right),
-        (Datum::Decimal(left), Datum::Int(right)) => decimal(op, left, Decimal::new(right, 0)),
-        (Datum::Int(left), Datum::Decimal(right)) => decimal(op, Decimal::new(left, 0), right),
-        (Datum::Decimal(left), Datum::Float(right)) => float(op, left.to_f64(), right),
-        (Datum::Float(left), Datum::Decimal(right)) => float(op, left, right.to_f64()),
         (Datum::Int(left), Datum::Int(right)) => whole(op, left, right),
-        (Datum::Float(left), Datum::Float(right)) => float(op, left, right),
-        (Datum::Int(left), Datum::Float(right)) => float(op, left as f64, right),
-        (Datum::Float(left), Datum::Int(right)) => float(op, left, right as f64),
+        (Datum::Float(left), right) => float(op, left, as_float(right)?),
+        (left, Datum::Float(right)) => float(op, as_float(left)?, right),
+        (left, right) => decimal(op, as_decimal(left)?, as_decimal(right)?),
+    }
+}
+
+/// Any number as the nearest float.
+pub(super) fn as_float(value: Datum<'_>) -> Result<f64, EvalError> {
+    match value {
+        Datum::Float(value) => Ok(value),
+        Datum::Int(value) => Ok(value as f64),
+        value => as_decimal(value).map(Decimal::to_f64),
+    }
+}
+
+/// A decimal or a whole number.
+pub(super) fn as_decimal(value: Datum<'_>) -> Result<Decimal, EvalError> {
+    match value {
+        Datum::Decimal { unscaled, scale } => Ok(Decimal { unscaled, scale }),
+        Datum::Int(value) => Ok(Decimal::new(value, 0)),
         _ => Err(EvalError::IllTyped),
     }
 }
@@ -29,7 +41,9 @@ pub(super) fn negate(operand: Datum<'_>) -> Result<Datum<'_>, EvalError> {
         Datum::Null => Ok(Datum::Null),
         Datum::Int(value) => fits(value.checked_neg()),
         Datum::Float(value) => Ok(Datum::Float(-value)),
-        Datum::Decimal(value) => value.negated().map(Datum::Decimal).ok_or(EvalError::OutOfRange),
+        Datum::Decimal { unscaled, scale } => {
+            Decimal { unscaled, scale }.negated().map(Datum::from).ok_or(EvalError::OutOfRange)
+        }
         _ => Err(EvalError::IllTyped),
     }
 }
@@ -55,7 +69,7 @@ fn decimal<'a>(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Datum<
         ArithmeticOp::Divide => left.divided(right, result_scale(op, left.scale, right.scale)),
         ArithmeticOp::Remainder => left.remainder(right),
     };
-    result.map(Datum::Decimal).ok_or(EvalError::OutOfRange)
+    result.map(Datum::from).ok_or(EvalError::OutOfRange)
 }
 
 /// Digits behind the point of the result of an operation on decimals of these scales. PostgreSQL's rules, but for a
