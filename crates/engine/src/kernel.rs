@@ -230,7 +230,7 @@ fn compare(field: &Field, op: CompareOp, constant: &Constant) -> Option<Kernel> 
         return Some(Kernel::Nothing);
     }
     if let Some(load) = Load::of(field.ty) {
-        return Some(with_bounds(field, load, Bounds::of(load, op, constant)?));
+        return Some(with_bounds(field, load, Bounds::of(field.ty, load, op, constant)?));
     }
     let text: Box<[u8]> = bytes_of(constant)?.into();
     let test = match op {
@@ -246,7 +246,8 @@ fn between(field: &Field, negated: bool, low: &Constant, high: &Constant) -> Opt
         // One bound may still decide: that is left to the interpreter.
         return None;
     }
-    let bounds = Bounds::of(load, CompareOp::Ge, low)?.and(Bounds::of(load, CompareOp::Le, high)?)?;
+    let bounds =
+        Bounds::of(field.ty, load, CompareOp::Ge, low)?.and(Bounds::of(field.ty, load, CompareOp::Le, high)?)?;
     Some(with_bounds(field, load, if negated { bounds.negated() } else { bounds }))
 }
 
@@ -260,7 +261,7 @@ fn one_of(field: &Field, negated: bool, list: &[&Constant]) -> Option<Kernel> {
     if let Some(load) = Load::of(field.ty) {
         let mut keys = Vec::with_capacity(list.len());
         for constant in known {
-            match Bounds::of(load, CompareOp::Eq, constant)? {
+            match Bounds::of(field.ty, load, CompareOp::Eq, constant)? {
                 Bounds::Within(low, high) if low == high => keys.push(low),
                 Bounds::Nothing => {}
                 _ => return None,

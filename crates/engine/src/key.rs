@@ -32,8 +32,8 @@ impl Load {
             FieldType::Bool | FieldType::U8 => Load::U8,
             FieldType::I8 => Load::I8,
             FieldType::I16 => Load::I16,
-            FieldType::I32 => Load::I32,
-            FieldType::I64 | FieldType::Timestamp => Load::I64,
+            FieldType::I32 | FieldType::Decimal { bytes: 4, .. } => Load::I32,
+            FieldType::I64 | FieldType::Timestamp | FieldType::Decimal { bytes: 8, .. } => Load::I64,
             FieldType::U16 => Load::U16,
             FieldType::U32 => Load::U32,
             FieldType::U64 => Load::U64,
@@ -102,8 +102,22 @@ pub(crate) enum Bounds {
 }
 
 impl Bounds {
-    /// The keys of a column for which `value op constant` is TRUE; `None` if the two do not compare.
-    pub(crate) fn of(load: Load, op: CompareOp, constant: &Constant) -> Option<Bounds> {
+    /// The keys of a column of this type for which `value op constant` is TRUE; `None` if the two do not compare, or not by
+    /// keys.
+    pub(crate) fn of(ty: FieldType, load: Load, op: CompareOp, constant: &Constant) -> Option<Bounds> {
+        let FieldType::Decimal { scale, .. } = ty else { return Bounds::of_load(load, op, constant) };
+        // In the units that the column counts.
+        match *constant {
+            Constant::Null => Some(Bounds::Nothing),
+            Constant::Int(value) => whole_with_decimal(load, op, value, i32::from(scale)),
+            Constant::Decimal(value) => {
+                whole_with_decimal(load, op, value.unscaled, i32::from(scale) - i32::from(value.scale))
+            }
+            _ => None,
+        }
+    }
+
+    fn of_load(load: Load, op: CompareOp, constant: &Constant) -> Option<Bounds> {
         match constant {
             Constant::Null => Some(Bounds::Nothing),
             Constant::Bool(value) if load == Load::U8 => whole(load, op, i128::from(*value)),
@@ -115,6 +129,12 @@ impl Bounds {
             Constant::Float(value) => match load {
                 Load::F32 | Load::F64 => Some(ordered(op, of_f64(*value).into(), i64::MIN.into(), i64::MAX.into())),
                 _ => whole_with_float(load, op, *value),
+            },
+            Constant::Decimal(value) => match load {
+                Load::F32 | Load::F64 => {
+                    Some(ordered(op, of_f64(value.to_f64()).into(), i64::MIN.into(), i64::MAX.into()))
+                }
+                _ => whole_with_decimal(load, op, value.unscaled, -i32::from(value.scale)),
             },
             Constant::Text(text) => match load {
                 Load::Char(bytes) => Some(char_with_text(bytes, op, text.as_bytes())),
@@ -190,7 +210,24 @@ fn whole_with_float(load: Load, op: CompareOp, point: f64) -> Option<Bounds> {
         true => (i128::MAX, i128::MAX),
         false => (point.floor() as i128, point.ceil() as i128),
     };
-    let is_whole = below == above && point.is_finite();
+    whole_between(load, op, below, above, below == above && point.is_finite())
+}
+
+/// Whole numbers against `point` times 10 to the power of `tens`, without rounding.
+fn whole_with_decimal(load: Load, op: CompareOp, point: i128, tens: i32) -> Option<Bounds> {
+    // Both saturate far outside of every type's range, and no number of digits is beyond 2^7.
+    let power = 10_i128.checked_pow(tens.unsigned_abs()).unwrap_or(i128::MAX);
+    if tens >= 0 {
+        let point = point.saturating_mul(power);
+        return whole_between(load, op, point, point, true);
+    }
+    let below = point.div_euclid(power);
+    let is_whole = point.rem_euclid(power) == 0;
+    whole_between(load, op, below, if is_whole { below } else { below + 1 }, is_whole)
+}
+
+/// Whole numbers against a point that lies at a whole number, or between the two that are next to it.
+fn whole_between(load: Load, op: CompareOp, below: i128, above: i128, is_whole: bool) -> Option<Bounds> {
     match op {
         CompareOp::Eq if !is_whole => Some(Bounds::Nothing),
         CompareOp::Ne if !is_whole => Some(Bounds::Everything),
@@ -272,7 +309,7 @@ mod tests {
 
     #[test]
     fn bounds_beyond_the_type_are_everything_or_nothing() {
-        let of = |load, op, value| Bounds::of(load, op, &Constant::Int(value)).unwrap();
+        let of = |load, op, value| Bounds::of_load(load, op, &Constant::Int(value)).unwrap();
         assert_eq!(of(Load::I8, CompareOp::Gt, 127), Bounds::Nothing);
         assert_eq!(of(Load::I8, CompareOp::Ge, -128), Bounds::Everything);
         assert_eq!(of(Load::I8, CompareOp::Ne, 1000), Bounds::Everything);
@@ -282,7 +319,7 @@ mod tests {
         assert_eq!(of(Load::I64, CompareOp::Le, u64::MAX.into()), Bounds::Everything);
         for load in [Load::I8, Load::U8, Load::I64, Load::U64] {
             for point in [1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, f64::MIN] {
-                let of = |op| Bounds::of(load, op, &Constant::Float(point)).unwrap();
+                let of = |op| Bounds::of_load(load, op, &Constant::Float(point)).unwrap();
                 let is_above = point.is_nan() || point > 0.0;
                 let (below, above) = match is_above {
                     true => (Bounds::Everything, Bounds::Nothing),

@@ -297,7 +297,7 @@ fn needs_values(outputs: &[Output], input: &Format, output: &Format) -> bool {
         let from = selected.plain_field().and_then(|index| input.fields().get(index));
         match field.ty {
             FieldType::List => true,
-            FieldType::Decimal { .. } | FieldType::Enum { .. } => !from.is_some_and(Field::is_plain),
+            FieldType::Enum { .. } => !from.is_some_and(Field::is_plain),
             _ => false,
         }
     })
@@ -353,6 +353,12 @@ fn store(row: &mut [u8], to: FieldPosition, ty: FieldType, value: Value<'_>) -> 
             }
             put(row, to, narrow.to_le_bytes());
         }
+        // An expression's decimals have the scale of its type.
+        (Value::Decimal { unscaled, .. }, FieldType::Decimal { bytes, .. }) => match bytes {
+            4 => put(row, to, fit::<i32, _>(unscaled)?.to_le_bytes()),
+            8 => put(row, to, fit::<i64, _>(unscaled)?.to_le_bytes()),
+            _ => put(row, to, unscaled.to_le_bytes()),
+        },
         (Value::Timestamp(value), FieldType::Timestamp) => put(row, to, value.to_le_bytes()),
         (Value::Text(text), FieldType::Char(room)) if text.len() <= room.into() && text.last() != Some(&0) => {
             debug_assert!(to.at + text.len() <= row.len(), "{OF_FIELDS}");

@@ -8,9 +8,9 @@ use crossdock_query::EvalError;
 pub enum RowError {
     /// `/` or `%` by zero.
     DivisionByZero,
-    /// A number does not fit its type.
+    /// A number does not fit its type, or a function has no result for it.
     OutOfRange,
-    /// A text does not say a value of the type that it is cast to.
+    /// A text does not say a value of the type that it is cast to, or is not the UTF-8 or JSON that a function takes.
     NotAValue,
     /// A LIKE pattern ends in its escape character.
     BadPattern,
@@ -36,8 +36,8 @@ impl From<EvalError> for RowError {
     fn from(error: EvalError) -> RowError {
         match error {
             EvalError::DivisionByZero => RowError::DivisionByZero,
-            EvalError::OutOfRange => RowError::OutOfRange,
-            EvalError::NotAValue(_) => RowError::NotAValue,
+            EvalError::OutOfRange | EvalError::Domain(_) => RowError::OutOfRange,
+            EvalError::NotAValue(_) | EvalError::NotText | EvalError::NotJson => RowError::NotAValue,
             EvalError::BadPattern => RowError::BadPattern,
             EvalError::TextTooLong | EvalError::RecordTooLong => RowError::TooLong,
             EvalError::IllTyped => RowError::Other,

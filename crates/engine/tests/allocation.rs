@@ -4,7 +4,7 @@
 mod support;
 
 use crossdock_engine::{Handler, SelectHandler, Sink};
-use crossdock_format::{Format, RecordBuilder};
+use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
 use crossdock_query::parse;
 
@@ -19,7 +19,9 @@ impl Sink for Counted {
 
 #[test]
 fn a_warm_handler_allocates_nothing() {
-    let format = Format::parse_schema("n i32\nm f64 null\ns string null\nc char[3]\nt timestamp\n").unwrap();
+    let format =
+        Format::parse_schema("n i32\nm f64 null\ns string null\nc char[3]\nt timestamp\nd decimal(8, scale 2)\n")
+            .unwrap();
     let mut row = RecordBuilder::new(&format);
     let records: Vec<Vec<u8>> = (0..50i64)
         .map(|n| {
@@ -29,6 +31,7 @@ fn a_warm_handler_allocates_nothing() {
             row.set_text(2, "x".repeat(n as usize)).unwrap();
             row.set_text(3, "JFK").unwrap();
             row.set_timestamp(4, n * 1_000_000_007).unwrap();
+            row.set(5, Value::Decimal { unscaled: (n * 7).into(), scale: 2 }).unwrap();
             row.finish().unwrap().to_vec()
         })
         .collect();
@@ -38,6 +41,11 @@ fn a_warm_handler_allocates_nothing() {
         "SELECT s, c, n, m FROM a WHERE n % 2 = 0 OR s LIKE '%x_' OR s ILIKE 'X'",
         "SELECT n, n::text || m::text || t::text || s AS a, CASE c WHEN 'LAX' THEN s ELSE c || '!' END AS b FROM a",
         "SELECT s||'1'||s||'2'||s||'3'||s||'4'||s||'5'||s AS long, COALESCE(NULLIF(s, c), '') FROM a WHERE t::text > '1970'",
+        "SELECT d * 3 AS x, d / 7 AS y, round(d, 1) AS z, d::text AS t FROM a WHERE d > 0.3 AND d * 3 <> 0.33",
+        "SELECT upper(s) || left(c, 2) AS u, replace(s, 'x', 'yy') AS r, concat_ws('-', c, n, s) AS w FROM a WHERE c ~ '[A-Z]+'",
+        "SELECT regexp_replace(s, '(x)(x)', '<\\1>', 'g') AS g, regexp_substr(c, 'J(.)') AS p, encode(sha256(s), 'hex') FROM a",
+        "SELECT to_char(t, 'Dy YYYY') AS a, date_trunc('week', t) AS b, EXTRACT(epoch FROM t + INTERVAL '1 month') AS e FROM a",
+        "SELECT concat('{\"k\": [1, \"', s, '\"]}') -> 'k' ->> 1 AS member, sqrt(n) AS root FROM a",
         "SELECT n / (n - n) AS x, m * 1e308 * 1e308 AS y, s::int AS z FROM a",
     ] {
         let program = parse(sql).unwrap().plan(&format).unwrap();

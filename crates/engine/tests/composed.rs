@@ -64,7 +64,7 @@ fn nested_fields_are_columns() {
     );
     assert_eq!(
         rows("SELECT price * 2 AS twice, side || '!' AS said FROM A WHERE id = 1"),
-        [r#"{"twice":25.0,"said":"BUY!"}"#]
+        [r#"{"twice":25.00,"said":"BUY!"}"#]
     );
     assert_eq!(rows("SELECT * FROM A WHERE id = 2").len(), 1);
     let refused = |sql: &str| parse(sql).unwrap().plan(&format).unwrap_err().to_string();

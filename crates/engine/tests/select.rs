@@ -8,7 +8,7 @@ mod support;
 use crossdock_engine::{Form, Handler, SelectHandler, Verdict};
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Selection, Slice, Span};
-use crossdock_query::{CompareOp, Constant, Expr, Like, Node, Program, parse};
+use crossdock_query::{CompareOp, Constant, Decimal, Expr, Like, Node, Program, parse};
 use generate::{Scope, condition, row, value};
 use proptest::prelude::*;
 use support::{batch, hold_to_interpreter};
@@ -25,7 +25,8 @@ fn wide_format() -> Format {
         ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "timestamp", "string", "bytes"];
     let chars = ["char[1]", "char[2]", "char[3]", "char[7]", "char[8]", "char[9]", "char[20]"];
     let mut schema = String::new();
-    for (index, ty) in types.iter().chain(&chars).enumerate() {
+    let decimals = ["decimal(4, scale 2)", "decimal(8, scale 3)", "decimal(8, scale 0)", "decimal(16, scale 1)"];
+    for (index, ty) in types.iter().chain(&chars).chain(&decimals).enumerate() {
         schema.push_str(&format!("n{index} {ty} null\nv{index} {ty}\n"));
     }
     Format::parse_schema(&schema).unwrap()
@@ -85,6 +86,13 @@ fn values() -> impl Strategy<Value = Values> {
     (whole(), float(), bytes(), any::<bool>())
 }
 
+fn scale_of(ty: crossdock_format::FieldType) -> u8 {
+    match ty {
+        crossdock_format::FieldType::Decimal { scale, .. } => scale,
+        _ => 0,
+    }
+}
+
 fn set(row: &mut RecordBuilder, index: usize, (whole, float, text, truth): &Values) {
     let field = row.format().fields()[index].clone();
     if field.nullable && *truth && text.is_empty() {
@@ -109,6 +117,8 @@ fn set(row: &mut RecordBuilder, index: usize, (whole, float, text, truth): &Valu
         Value::Timestamp(clamped(*whole) as i64),
         Value::Text(cut.as_bytes()),
         Value::Bytes(text.as_bytes()),
+        Value::Decimal { unscaled: *whole, scale: scale_of(field.ty) },
+        Value::Decimal { unscaled: i128::from(*whole as i8), scale: scale_of(field.ty) },
     ];
     let set = candidates.into_iter().any(|value| row.set(index, value).is_ok());
     // A float may be too large for f32.
@@ -152,11 +162,18 @@ fn simple_condition() -> impl Strategy<Value = String> {
 fn literal(ty: crossdock_format::FieldType, (whole, float, text, truth): &Values) -> String {
     use crossdock_format::FieldType as T;
     match ty {
+        T::Decimal { .. } if text == "B" && *truth => "NULL".to_owned(),
         _ if text == "B" && *truth => format!("CAST(NULL AS {ty})"),
         T::Bool => truth.to_string(),
         T::Timestamp => format!("CAST({} AS timestamp)", (*whole).clamp(i64::MIN.into(), i64::MAX.into())),
         T::Char(_) | T::String => format!("'{text}'"),
         T::Bytes => format!("'\\x{}'", text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        // As many digits behind the point as the column has, fewer, more.
+        T::Decimal { scale, .. } if text.len() < 3 => {
+            let digits = (usize::from(scale) + text.len()).saturating_sub(1);
+            format!("{}", Decimal { unscaled: *whole, scale: digits as u8 })
+        }
+        _ if text == "abc" => format!("{whole}.5"),
         _ if *truth => format!("{whole}"),
         _ => format!("CAST('{float}' AS f64)"),
     }
@@ -216,7 +233,7 @@ proptest! {
     fn random_queries_say_what_the_interpreter_says(
         filters in prop::collection::vec(condition(2, EVERYTHING), 0..4),
         columns in prop::collection::vec(value(2, EVERYTHING), 0..5),
-        plain in prop::collection::vec(prop::sample::select(vec!["a", "i", "u", "f", "g", "b", "s", "c", "t"]), 0..9),
+        plain in prop::collection::vec(prop::sample::select(vec!["a", "i", "u", "f", "g", "b", "s", "c", "t", "d"]), 0..9),
         rows in prop::collection::vec((row(), any::<bool>()), 1..24),
     ) {
         let format = generate::format();

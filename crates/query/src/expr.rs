@@ -5,7 +5,9 @@
 
 use crossdock_format::FieldType;
 
+use crate::decimal::Decimal;
 use crate::error::Position;
+use crate::function::{Body, Function, Prepared};
 use crate::interpret::MAX_MADE_TEXT_BYTES;
 
 /// An expression that was checked: its operands fit its node, and `ty` and `nullable` are what it gives.
@@ -91,7 +93,8 @@ pub enum Node {
     },
     /// `operand [NOT] LIKE pattern`: `%` stands for any text, `_` for one character.
     Like(Box<Like>),
-    /// `left op right` over numbers. Integers are computed exactly and must fit 64 bits, signed; floats in 64 bits.
+    /// `left op right` over numbers. Integers are computed exactly and must fit 64 bits, signed; decimals exactly and must
+    /// fit 128; floats in 64 bits.
     Arithmetic {
         /// Which operation.
         op: ArithmeticOp,
@@ -119,6 +122,8 @@ pub enum Node {
     NullIf(Box<Expr>, Box<Expr>),
     /// The operand as this node's type.
     Cast(Box<Expr>),
+    /// A function or operator of the [table](crate::FUNCTIONS).
+    Call(Box<Call>),
     /// The operand, or null where it has a row error.
     Try(Box<Expr>),
 }
@@ -132,8 +137,10 @@ pub enum Constant {
     Bool(bool),
     /// A whole number; it fits `i64` or `u64`.
     Int(i128),
-    /// A number with a fraction.
+    /// A float.
     Float(f64),
+    /// A decimal; it has the scale of its type.
+    Decimal(Decimal),
     /// Nanoseconds since 1970-01-01T00:00:00Z.
     Timestamp(i64),
     /// Text, for `char[N]` and `string`; without NUL.
@@ -151,6 +158,44 @@ pub struct Parameter {
     pub value: Constant,
     /// Where it stands.
     pub at: Option<Position>,
+}
+
+/// A call of a function of the table, with arguments of the types that it takes.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The entry of the table.
+    pub function: &'static Function,
+    /// Its arguments.
+    pub arguments: Vec<Expr>,
+    /// The part of the work that was done when the query was planned.
+    pub(crate) prepared: Prepared,
+}
+
+/// The prepared part follows from the arguments.
+impl PartialEq for Call {
+    fn eq(&self, other: &Call) -> bool {
+        self.function == other.function && self.arguments == other.arguments
+    }
+}
+
+impl Call {
+    /// A call of an entry of the table; the arguments have the types that it takes.
+    ///
+    /// # Errors
+    /// An argument that is prepared when the query is planned is none that the function takes, in words.
+    pub fn new(function: &'static Function, arguments: Vec<Expr>) -> Result<Call, String> {
+        let mut call = Call { function, arguments, prepared: Prepared::None };
+        call.prepare().map_err(|(_, problem)| problem)?;
+        Ok(call)
+    }
+
+    /// Makes ready what does not depend on the record; an error with the number of the argument that it is in.
+    pub(crate) fn prepare(&mut self) -> Result<(), (usize, String)> {
+        if let Some(prepare) = self.function.prepare {
+            self.prepared = prepare(&self.arguments)?;
+        }
+        Ok(())
+    }
 }
 
 /// A pattern match.
@@ -222,7 +267,12 @@ impl Class {
     }
 }
 
-/// Whether a type holds numbers with fractions.
+/// Whether a type is one of decimals.
+pub(crate) fn is_decimal(ty: FieldType) -> bool {
+    matches!(ty, FieldType::Decimal { .. })
+}
+
+/// Whether a type is one of floats.
 pub(crate) fn is_float(ty: FieldType) -> bool {
     matches!(ty, FieldType::F32 | FieldType::F64)
 }
@@ -299,6 +349,7 @@ impl Expr {
             Node::In { operand, list, .. } => std::iter::once(&**operand).chain(list).collect(),
             Node::Between { operand, low, high, .. } => vec![operand, low, high],
             Node::Like(like) => vec![&like.operand, &like.pattern],
+            Node::Call(call) => call.arguments.iter().collect(),
             Node::Case { operand, branches, otherwise } => {
                 let branches = branches.iter().flat_map(|(condition, result)| [condition, result]);
                 operand.as_deref().into_iter().chain(branches).chain(otherwise.as_deref()).collect()
@@ -330,6 +381,10 @@ impl Expr {
             Node::Negate(operand) => !is_float(operand.ty) && !self.integer_bounds().is_some_and(within_i64),
             Node::Cast(operand) => !is_lossless(operand.ty, self.ty),
             Node::Like(like) => like.pattern.as_known().is_none(),
+            Node::Call(call) => {
+                let is_float = matches!(call.function.body, Body::Float(_));
+                call.function.is_fallible && !is_float
+            }
             Node::Try(_) => return false,
             _ => false,
         };
@@ -380,6 +435,7 @@ impl Expr {
                 return Some(operand.made_bytes().map_or(MAX_MADE_TEXT_BYTES, |bytes| bytes.min(MAX_MADE_TEXT_BYTES)));
             }
             Node::Concat(parts) => parts.iter().map(Expr::text_bytes).sum::<Option<usize>>()?,
+            Node::Call(call) => call.function.most_bytes.unwrap_or(0),
             Node::Cast(operand) if self.ty.is_text() && !operand.ty.is_text() => MAX_PRINTED_BYTES,
             _ => 0,
         };
@@ -398,6 +454,7 @@ impl Expr {
             (Node::Cast(operand), _) if !operand.ty.is_text() => Some(MAX_PRINTED_BYTES),
             (Node::Cast(operand) | Node::Try(operand), _) => operand.text_bytes(),
             (Node::Concat(parts), _) => parts.iter().map(Expr::text_bytes).sum(),
+            (Node::Call(call), _) => call.function.most_bytes,
             _ => None,
         }
     }
@@ -420,6 +477,7 @@ impl Expr {
             Node::In { operand, list, .. } => std::iter::once(&mut **operand).chain(list).collect(),
             Node::Between { operand, low, high, .. } => vec![operand, low, high],
             Node::Like(like) => vec![&mut like.operand, &mut like.pattern],
+            Node::Call(call) => call.arguments.iter_mut().collect(),
             Node::Case { operand, branches, otherwise } => {
                 let branches = branches.iter_mut().flat_map(|(condition, result)| [condition, result]);
                 operand.as_deref_mut().into_iter().chain(branches).chain(otherwise.as_deref_mut()).collect()
@@ -449,8 +507,8 @@ impl Expr {
     }
 }
 
-/// No number, truth value or timestamp has a longer text.
-const MAX_PRINTED_BYTES: usize = 40;
+/// No number, truth value or timestamp has a longer text: a decimal has 39 digits, a sign, a point and a zero before it.
+const MAX_PRINTED_BYTES: usize = 48;
 
 fn within_i64((least, most): (i128, i128)) -> bool {
     least >= i64::MIN.into() && most <= i64::MAX.into()
@@ -463,13 +521,13 @@ fn is_lossless(from: FieldType, to: FieldType) -> bool {
     }
     match (from, to) {
         (from, to) if from == to => true,
-        (FieldType::F32, FieldType::F64) => true,
+        (FieldType::F32 | FieldType::Decimal { .. }, FieldType::F64) => true,
         (from, to) if from.is_integer() && (is_float(to) || to == FieldType::Bool) => true,
         (FieldType::Bool, to) if to.is_integer() => true,
         (FieldType::Timestamp, FieldType::I64) | (FieldType::I64, FieldType::Timestamp) => true,
         // Text that is too long is cut, as in PostgreSQL.
         (from, to) if from.is_text() && to.is_text() => true,
         (FieldType::Bool | FieldType::Timestamp, to) if to.is_text() => true,
-        (from, to) => (from.is_integer() || is_float(from)) && to.is_text(),
+        (from, to) => (from.is_integer() || is_float(from) || is_decimal(from)) && to.is_text(),
     }
 }

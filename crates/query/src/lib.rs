@@ -13,9 +13,9 @@
 //! * **Names** match exactly; a name without quotes also matches the only column that differs from it in case alone.
 //!   A column of the output has the name that AS gives it, else that of its column, else the one PostgreSQL gives it
 //!   (`case`, `coalesce`, `nullif`, `?column?`); a name that is taken gets `_2`, `_3` … behind it.
-//! * **Operators**: `+ - * / %`, `||`, `= <> < <= > >=`, `AND OR NOT`, `[NOT] IN (list)`, `[NOT] BETWEEN`, `[NOT] LIKE`
+//! * **Operators**: `+ - * / % ^`, `||`, `~ ~* !~ !~*`, `-> ->> #> #>>`, `= <> < <= > >=`, `AND OR NOT`, `[NOT] IN (list)`, `[NOT] BETWEEN`, `[NOT] LIKE`
 //!   and `ILIKE` with `ESCAPE`, `IS [NOT] NULL | TRUE | FALSE | UNKNOWN`, `IS [NOT] DISTINCT FROM`, `CASE` in both
-//!   forms, `COALESCE`, `NULLIF`, `CAST` and `::`.
+//!   forms, `CAST` and `::`. **Functions** are those of the table [`FUNCTIONS`].
 //! * **Null** follows SQL's three-valued logic. A record passes if WHERE is TRUE, not if it is null.
 //! * **Order of evaluation.** The conditions that WHERE joins by AND are computed from left to right, up to the first
 //!   that is not TRUE. Within an expression AND ends at the first FALSE, OR at the first TRUE, IN at the first that is
@@ -24,16 +24,19 @@
 //!   stream goes on. WHERE `CASE` guards (`CASE WHEN x <> 0 THEN y / x > 2 END`) hold.
 //! * **Whole numbers** of any type are computed exactly and give an `i64`; a result that does not fit is a row error.
 //!   `/` of whole numbers drops the fraction, `%` has the sign of the left operand. Literals are `i64` (`u64` beyond its
-//!   range), with a point or an exponent `f64`.
+//!   range).
+//! * **Decimals** are computed exactly, with up to 38 digits; more are a row error. Literals with a point or an exponent are
+//!   decimals (`f64` if no decimal holds them). A scale belongs to the type: that of `+`, `-`, `%` is the greater one of the
+//!   operands, of `*` the sum, of `/` the greater one but at least 16. Digits that go are rounded half away from zero.
 //! * **Floats** are computed in 64 bits, as soon as one operand is a float. As in PostgreSQL, finite operands that give
 //!   infinity, or zero where it is not due, and division by zero are row errors; NaN equals itself and is greater than
 //!   every other number; -0 equals 0. `%` of floats, which PostgreSQL lacks, is C's `fmod`.
-//! * **Comparisons** of numbers are exact whatever their types (`i64` with `f64` too). Texts compare by their bytes,
+//! * **Comparisons** of numbers are exact (`i64` with `f64` too), but a decimal is the nearest `f64` beside one. Texts compare by their bytes,
 //!   `char[N]` without its padding, and blanks count. A text literal across from a timestamp is read as one (RFC 3339;
 //!   UTC without an offset); across from bytes it is read as hexadecimal (`'\x00ff'`). Other mixtures are refused.
 //! * **LIKE**: `_` is one character, `%` any text, `\` or the ESCAPE character takes their meaning from them. ILIKE
 //!   compares letters by their lower case, one by one.
-//! * **CAST**, as PostgreSQL: floats round to the even neighbour; a number out of range is a row error; text is read
+//! * **CAST**, as PostgreSQL: floats round to the even neighbour, and become decimals by their first 15 digits; a number out of range is a row error; text is read
 //!   without blanks around it; to `char(N)` text is cut, here to N bytes. A timestamp as text is RFC 3339, as a whole
 //!   number the nanoseconds since 1970. The names of types are PostgreSQL's and those of formats.
 //!
@@ -44,17 +47,21 @@
 #![forbid(unsafe_code)]
 
 mod bind;
+mod decimal;
 mod error;
 mod example;
 mod expr;
+mod function;
 mod interpret;
 mod parse;
 mod print;
 mod program;
 
 pub use crossdock_format::MAX_NESTING;
+pub use decimal::Decimal;
 pub use error::{Excerpt, Position, QueryError};
-pub use expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node, Parameter};
+pub use expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, Parameter};
+pub use function::{FUNCTIONS, Function, Kind};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
 pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
 pub use print::SqlText;

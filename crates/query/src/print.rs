@@ -5,7 +5,9 @@ use std::fmt;
 use crossdock_format::{FieldType, Format};
 use sqlparser::keywords::ALL_KEYWORDS;
 
-use crate::expr::{ArithmeticOp, CompareOp, Constant, Expr, Node};
+use crate::decimal::Decimal;
+use crate::expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Node};
+use crate::function::Kind;
 
 /// An expression with the format whose fields it names; `Display` writes SQL.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +52,39 @@ fn binding(expr: &Expr) -> Binding {
         Node::Arithmetic { .. } => Binding::Product,
         Node::Negate(_) => Binding::Sign,
         Node::Const(Constant::Int(value)) if *value < 0 => Binding::Sign,
-        Node::Const(Constant::Float(value)) if value.is_sign_negative() => Binding::Sign,
+        Node::Const(Constant::Decimal(value)) if is_plain(*value, expr.ty) && value.unscaled < 0 => Binding::Sign,
+        Node::Call(call) if call.function.is_operator() => match call.function.name {
+            "+" | "-" => Binding::Sum,
+            _ => Binding::Concat,
+        },
         _ => Binding::Atom,
+    }
+}
+
+/// Whether the digits alone say a decimal constant of this type.
+fn is_plain(value: Decimal, ty: FieldType) -> bool {
+    let is_wide = i64::try_from(value.unscaled).is_err() && u64::try_from(value.unscaled).is_err();
+    matches!(ty, FieldType::Decimal { bytes: 16, scale } if scale == value.scale && (scale > 0 || is_wide))
+        && value.unscaled != i128::MIN
+}
+
+/// The name of a type in CAST.
+struct TypeName(FieldType);
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            FieldType::Decimal { bytes, scale } => {
+                // A scale that has no room in the digits needs more bytes to be written.
+                let precision = match bytes {
+                    4 if scale <= 9 => 9,
+                    4 | 8 if scale <= 18 => 18,
+                    _ => 38,
+                };
+                write!(f, "numeric({precision}, {scale})")
+            }
+            ty => write!(f, "{ty}"),
+        }
     }
 }
 
@@ -119,7 +152,8 @@ impl fmt::Display for SqlText<'_> {
             }
             Node::NullIf(left, right) => write!(f, "NULLIF({}, {})", self.of(left), self.of(right)),
             Node::Try(operand) => write!(f, "TRY({})", self.of(operand)),
-            Node::Cast(operand) => write!(f, "CAST({} AS {})", self.of(operand), self.expr.ty),
+            Node::Cast(operand) => write!(f, "CAST({} AS {})", self.of(operand), TypeName(self.expr.ty)),
+            Node::Call(call) => self.call(f, call),
         }
     }
 }
@@ -152,6 +186,26 @@ impl<'a> SqlText<'a> {
         Ok(())
     }
 
+    fn call(&self, f: &mut fmt::Formatter<'_>, call: &'a Call) -> fmt::Result {
+        let Call { function, arguments, .. } = call;
+        match (function.name, &arguments[..]) {
+            ("+" | "-", [time, interval]) => {
+                write!(f, "{} {} INTERVAL {}", self.at_least(time, Binding::Sum), function.name, self.of(interval))
+            }
+            (name, [left, right]) if function.is_operator() => self.binary(f, left, name, right, Binding::Sum),
+            ("extract", [field, time]) => write!(f, "EXTRACT({} FROM {})", self.of(field), self.of(time)),
+            (name, arguments) => {
+                write!(f, "{name}(")?;
+                for (index, argument) in arguments.iter().enumerate() {
+                    let between = if index == 0 { "" } else { ", " };
+                    let is_interval = function.arguments.get(index) == Some(&Kind::Interval);
+                    write!(f, "{between}{}{}", if is_interval { "INTERVAL " } else { "" }, self.of(argument))?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+
     fn case(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -176,12 +230,13 @@ impl<'a> SqlText<'a> {
         let ty = self.expr.ty;
         match constant {
             Constant::Null if ty == FieldType::String => f.write_str("NULL"),
-            Constant::Null => write!(f, "CAST(NULL AS {ty})"),
+            Constant::Null => write!(f, "CAST(NULL AS {})", TypeName(ty)),
             Constant::Bool(true) => f.write_str("TRUE"),
             Constant::Bool(false) => f.write_str("FALSE"),
             Constant::Int(value) => write!(f, "{value}"),
-            Constant::Float(value) if value.is_finite() => write!(f, "{value:?}"),
             Constant::Float(value) => write!(f, "CAST('{value}' AS f64)"),
+            Constant::Decimal(value) if is_plain(*value, ty) => write!(f, "{value}"),
+            Constant::Decimal(value) => write!(f, "CAST('{value}' AS {})", TypeName(ty)),
             Constant::Timestamp(value) => match jiff::Timestamp::from_nanosecond((*value).into()) {
                 Ok(time) => write!(f, "TIMESTAMP '{time}'"),
                 Err(_) => write!(f, "CAST({value} AS timestamp)"),

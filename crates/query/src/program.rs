@@ -11,9 +11,9 @@ use crate::error::QueryError;
 use crate::expr::{Constant, Expr, Node};
 use crate::interpret::{EvalError, Interpreter};
 
-/// A query, planned for one format. In expressions a decimal counts as the nearest `f64`, and a value of an enumeration
-/// as the text of its symbol, or as NULL if it has none; a list may be asked whether it is NULL. A field that is selected
-/// as it is keeps its type and is copied, whatever it is. Holds no names but those of its output.
+/// A query, planned for one format. In expressions a value of an enumeration counts as the text of its symbol, or as NULL if
+/// it has none; a list may be asked whether it is NULL. A field that is selected as it is keeps its type and is copied,
+/// whatever it is. Holds no names but those of its output.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The stream that the query reads.
@@ -233,7 +233,8 @@ pub struct Explain {
     pub output_format: String,
     /// The fields of the output.
     pub output: Vec<ExplainedField>,
-    /// Whether some record can have a row error (overflow, division by zero, a CAST that cannot be done) and be dropped.
+    /// Whether some record can have a row error (overflow, division by zero, a CAST that cannot be done, a
+    /// function without a result) and be dropped.
     pub row_errors_possible: bool,
 }
 
@@ -285,7 +286,7 @@ impl std::fmt::Display for Explain {
         if self.row_errors_possible {
             writeln!(
                 f,
-                "errors   a record whose values overflow, divide by zero or do not cast is counted and dropped"
+                "errors   a record whose values overflow, divide by zero, do not cast or have no result is counted and dropped"
             )?;
         }
         Ok(())

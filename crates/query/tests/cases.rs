@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use crossdock_format::{FieldType, Format, Record, RecordBuilder, Value};
-use crossdock_query::{Interpreter, Program, Projection, QueryError, parse};
+use crossdock_query::{Decimal, Interpreter, Program, Projection, QueryError, parse};
 
 struct Header {
     format: Format,
@@ -189,6 +189,7 @@ fn shown(record: &Record<'_>, format: &Format) -> String {
         Value::Timestamp(value) => jiff::Timestamp::from_nanosecond(value.into()).unwrap().to_string(),
         Value::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
         Value::Bytes(bytes) => format!("{bytes:02x?}"),
+        Value::Decimal { unscaled, scale } => Decimal { unscaled, scale }.to_string(),
         value => format!("{value:?}"),
     });
     values.collect::<Vec<_>>().join(" | ")

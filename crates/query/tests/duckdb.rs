@@ -15,29 +15,32 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crossdock_format::{FieldType, Format, Record, RecordBuilder, Value};
-use crossdock_query::{ArithmeticOp, Constant, Expr, Interpreter, Like, Node, Program, Projection, parse};
+use crossdock_query::{ArithmeticOp, Constant, Decimal, Expr, Interpreter, Like, Node, Program, Projection, parse};
 use generate::{Row, Scope, condition, format, row, value};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 const LIKE_DUCKDB: Scope = Scope { everything: false };
 const ROWS: usize = 2000;
+/// For each of many functions.
+const FEWER_ROWS: usize = 500;
 
 /// Reads `{"rows": csv path, "queries": [...]}` and writes one line of JSON for a query: rows of texts and nulls.
 const SCRIPT: &str = r#"
-import duckdb, json, sys
+import decimal, duckdb, json, sys
 task = json.load(sys.stdin)
 db = duckdb.connect()
 db.execute("SET error_on_division_by_zero=false")
 db.execute("SET threads=1")
 columns = {"id": "BIGINT", "a": "BIGINT", "i": "SMALLINT", "u": "UBIGINT", "f": "DOUBLE", "g": "FLOAT",
-           "b": "BOOLEAN", "s": "VARCHAR", "c": "VARCHAR", "t": "BIGINT"}
+           "b": "BOOLEAN", "s": "VARCHAR", "c": "VARCHAR", "t": "BIGINT", "d": "DECIMAL(18,2)"}
 db.execute("CREATE TABLE s AS SELECT * FROM read_csv(?, header=false, columns=?, nullstr='\\N', quote='\"', "
            "escape='\"', delim=',', auto_detect=false)", [task["rows"], columns])
 def shown(value):
     if value is None or isinstance(value, str): return value
     if isinstance(value, bool): return "true" if value else "false"
     if isinstance(value, float): return repr(value + 0.0)
+    if isinstance(value, decimal.Decimal): return format(value, "f")
     return str(value)
 for query in task["queries"]:
     try:
@@ -91,7 +94,7 @@ impl Duck {
 }
 
 fn csv_line(id: usize, row: &Row) -> String {
-    let Row { a, i, u, f, g, b, s, c, t } = row;
+    let Row { a, i, u, f, g, b, s, c, t, d } = row;
     let text = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     fn or_null(value: Option<String>) -> String {
         value.unwrap_or_else(|| "\\N".to_owned())
@@ -107,6 +110,7 @@ fn csv_line(id: usize, row: &Row) -> String {
         or_null(s.as_deref().map(text)),
         text(c),
         or_null(t.map(|t| t.to_string())),
+        or_null(d.map(|units| Decimal { unscaled: units.into(), scale: 2 }.to_string())),
     ];
     fields.join(",") + "\n"
 }
@@ -217,6 +221,117 @@ fn row_errors_are_where_duckdb_leaves_the_range() {
     }
 }
 
+/// A function over the columns, as ours and as DuckDB's, where the two are meant to be the same.
+#[test]
+fn functions_give_what_duckdb_gives() {
+    let Some(duck) = Duck::new("functions") else { return };
+    let mut runner = runner(3);
+    let format = format();
+    let rows: Vec<Row> = (0..FEWER_ROWS).map(|_| some(&row(), &mut runner)).collect();
+    // DuckDB's functions of times count microseconds, and its division of whole numbers does not round down.
+    let micros = "make_timestamp(CASE WHEN t < 0 THEN (t - 999) // 1000 ELSE t // 1000 END)";
+    let same = [
+        "upper(s)",
+        "lower(s)",
+        "length(s)",
+        "reverse(s)",
+        "left(s, i)",
+        "right(s, i)",
+        "strpos(s, c)",
+        "replace(s, 'a', c)",
+        "translate(s, 'abJ', 'x')",
+        "starts_with(s, c)",
+        "ltrim(s)",
+        "rtrim(s, 'X')",
+        "ascii(s)",
+        "concat(s, c, i)",
+        "concat_ws('-', s, c)",
+        "coalesce(nullif(s, c), 'none')",
+        "greatest(s, c)",
+        "least(a, i)",
+        "sign(d)",
+        "abs(a)",
+        "ceil(d)",
+        "floor(d)",
+        "round(d, 1)",
+        "round(d, -1)",
+        "d * 3",
+        "d + 0.005",
+        "d * 3 = 0.3",
+        "d > 0.1",
+        "gcd(i, 12)",
+        "pi()",
+        "chr(100 + i)",
+        "ceil(f)",
+        "floor(f)",
+        "sqrt(f)",
+        "greatest(a, NULL, i)",
+        "position(c IN s)",
+        "substring(s FROM 2 FOR 2)",
+        "trim(BOTH 'X' FROM s)",
+        "split_part(s, 'b', 2)",
+        "lpad(s, 4, 'xy')",
+        "rpad(s, 4, 'xy')",
+        "json_array_length('[1, [2]]')",
+        r#"'{"a":{"b":[1]}}' ->> 'a'"#,
+    ];
+    let times = ["minute", "hour", "day", "week", "month", "quarter", "year", "decade"];
+    let mut cases: Vec<(String, String)> = same.iter().map(|text| ((*text).to_owned(), (*text).to_owned())).collect();
+    for unit in times {
+        cases
+            .push((format!("date_trunc('{unit}', t)"), format!("epoch_ns(date_trunc('{unit}', {micros})::TIMESTAMP)")));
+        cases.push((format!("EXTRACT({unit} FROM t)"), format!("EXTRACT({unit} FROM {micros})")));
+    }
+    for field in ["dow", "isodow", "doy", "isoyear"] {
+        cases.push((format!("EXTRACT({field} FROM t)"), format!("EXTRACT({field} FROM {micros})")));
+    }
+    let other = [
+        ("repeat(s, i)", "repeat(s, i::BIGINT)"),
+        ("s ~ '^[A-J]'", "regexp_matches(s, '^[A-J]')"),
+        ("s ~* 'F|b'", "regexp_matches(s, 'F|b', 'i')"),
+        (r"regexp_replace(s, '([a-z])', '<\1>', 'g')", r"regexp_replace(s, '([a-z])', '<\1>', 'g')"),
+        ("regexp_substr(s, '[A-Z]+')", "nullif(regexp_extract(s, '[A-Z]+'), '')"),
+        ("encode(sha256(s), 'hex')", "sha256(s)"),
+        ("to_char(t, 'YYYY-MM-DD HH24:MI:SS')", "strftime(MICROS, '%Y-%m-%d %H:%M:%S')"),
+        ("to_char(t, 'Dy DDD HH12 AM')", "strftime(MICROS, '%a %j %I %p')"),
+        (
+            "to_char(date_trunc('second', t) + INTERVAL '1 month -2 days', 'YYYY-MM-DD HH24:MI:SS')",
+            "strftime(MICROS + INTERVAL 1 MONTH - INTERVAL 2 DAY, '%Y-%m-%d %H:%M:%S')",
+        ),
+        ("round(f)", "round_even(f, 0)"),
+    ];
+    cases.extend(other.iter().map(|(ours, theirs)| ((*ours).to_owned(), theirs.replace("MICROS", micros))));
+    let theirs: Vec<String> =
+        cases.iter().map(|(_, theirs)| format!("SELECT id, TRY({theirs}) FROM s ORDER BY id")).collect();
+    let answers = duck.ask(&rows, &theirs);
+    let mut input = RecordBuilder::new(&format);
+    let records: Vec<Vec<u8>> = rows.iter().map(|row| row.bytes(&mut input)).collect();
+    for ((ours, theirs), answer) in cases.iter().zip(answers) {
+        let sql = format!("SELECT {ours} AS x FROM s");
+        let program = parse(&sql).and_then(|select| select.plan(&format)).unwrap_or_else(|error| panic!("{error}"));
+        let answer = answer.as_array().unwrap_or_else(|| panic!("{theirs}: {answer}"));
+        let mut compared = 0;
+        for ((row, bytes), theirs) in rows.iter().zip(&records).zip(answer) {
+            let Ok(Some(given)) = run(&program, &Record::check(&format, bytes).unwrap()) else { continue };
+            compared += 1;
+            assert!(is_same_number(&given[0], &theirs[1]), "{ours} is {given:?}, not {}, for {row:?}", theirs[1]);
+        }
+        assert!(compared > FEWER_ROWS / 4, "{ours} has too many row errors");
+    }
+}
+
+/// As [`is_same`]; of numbers the types may differ.
+fn is_same_number(ours: &Option<String>, theirs: &serde_json::Value) -> bool {
+    if is_same(ours, theirs) {
+        return true;
+    }
+    let number = |text: &str| text.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok());
+    match (ours.as_deref().and_then(number), theirs.as_str().and_then(number)) {
+        (Some(ours), Some(theirs)) => ours == theirs || (ours.is_nan() && theirs.is_nan()),
+        _ => false,
+    }
+}
+
 /// The values of the output, as texts; `None` if the record does not pass, an error for a row error.
 fn run(program: &Program, record: &Record<'_>) -> Result<Option<Vec<Option<String>>>, crossdock_query::EvalError> {
     let mut interpreter = Interpreter::new();
@@ -243,6 +358,7 @@ fn shown(value: Value<'_>) -> Option<String> {
         Value::Int(value) | Value::Timestamp(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Float(value) => format!("float {value}"),
+        Value::Decimal { unscaled, scale } => format!("decimal {}", Decimal { unscaled, scale }),
         Value::Text(text) => String::from_utf8_lossy(text).into_owned(),
         value => format!("{value:?}"),
     })
@@ -251,6 +367,14 @@ fn shown(value: Value<'_>) -> Option<String> {
 fn is_same(ours: &Option<String>, theirs: &serde_json::Value) -> bool {
     match (ours, theirs.as_str()) {
         (None, None) => theirs.is_null(),
+        (Some(ours), Some(theirs)) if ours.starts_with("decimal ") => {
+            // Whatever the number of digits behind the point.
+            let [ours, theirs] = [&ours["decimal ".len()..], theirs].map(|text| match text.contains('.') {
+                true => text.trim_end_matches('0').trim_end_matches('.'),
+                false => text,
+            });
+            ours == theirs || (ours.trim_start_matches('-') == "0" && theirs.trim_start_matches('-') == "0")
+        }
         (Some(ours), Some(theirs)) => match ours.strip_prefix("float ") {
             Some(ours) => {
                 let (ours, theirs): (f64, f64) = (ours.parse().unwrap(), theirs.parse().unwrap());
@@ -319,6 +443,12 @@ impl std::fmt::Display for Duckish<'_> {
                 let op = if *op == ArithmeticOp::Divide { "//" } else { op.sql() };
                 write!(f, "TRY({}::HUGEINT {op} {}::HUGEINT)", of(left), of(right))
             }
+            Node::Arithmetic { op, left, right } if is_decimal(self.0) => {
+                let [left, right] = [left, right].map(|operand| exact(operand, &of(operand)));
+                write!(f, "TRY({left} {} {right})", op.sql())
+            }
+            Node::Negate(operand) if is_decimal(self.0) => write!(f, "TRY(-{})", exact(operand, &of(operand))),
+            Node::Call(call) => write!(f, "TRY({}({}))", call.function.name, all(&call.arguments, ", ")),
             Node::Arithmetic { op, left, right } => {
                 let [left, right] = [left, right].map(|operand| double(operand, &of(operand)));
                 write!(f, "TRY({left} {} {right})", op.sql())
@@ -343,9 +473,27 @@ impl std::fmt::Display for Duckish<'_> {
             Node::Coalesce(options) => write!(f, "COALESCE({})", all(options, ", ")),
             Node::NullIf(left, right) => write!(f, "NULLIF({}, {})", of(left), of(right)),
             Node::Cast(operand) if self.0.ty == FieldType::F64 => f.write_str(&double(operand, &of(operand))),
+            Node::Cast(operand) if is_decimal(self.0) => f.write_str(&exact_as(&of(operand), self.0.ty)),
             Node::Cast(operand) => write!(f, "TRY_CAST({} AS {})", of(operand), duck_type(self.0.ty)),
         }
     }
+}
+
+fn is_decimal(expr: &Expr) -> bool {
+    matches!(expr.ty, FieldType::Decimal { .. })
+}
+
+/// As a decimal of 38 digits, with its own scale.
+fn exact(operand: &Expr, text: &str) -> String {
+    exact_as(text, operand.ty)
+}
+
+fn exact_as(text: &str, ty: FieldType) -> String {
+    let scale = match ty {
+        FieldType::Decimal { scale, .. } => scale,
+        _ => 0,
+    };
+    format!("TRY_CAST({text} AS DECIMAL(38, {scale}))")
 }
 
 /// As DOUBLE; through BIGINT, because DuckDB rounds a HUGEINT twice.
@@ -358,7 +506,10 @@ fn double(operand: &Expr, text: &str) -> String {
 
 fn duck_constant(f: &mut std::fmt::Formatter<'_>, constant: &Constant, ty: FieldType) -> std::fmt::Result {
     match constant {
+        Constant::Null if matches!(ty, FieldType::Decimal { .. }) => f.write_str(&exact_as("NULL", ty)),
         Constant::Null => write!(f, "CAST(NULL AS {})", duck_type(ty)),
+        Constant::Decimal(value) => write!(f, "({value})"),
+        Constant::Int(value) if (-9..99).contains(value) => write!(f, "({value})"),
         Constant::Bool(value) => write!(f, "{value}"),
         Constant::Int(value) => write!(f, "({value})::HUGEINT"),
         Constant::Float(value) => write!(f, "CAST('{value}' AS DOUBLE)"),

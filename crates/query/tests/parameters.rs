@@ -65,6 +65,18 @@ const CASES: &[Case] = &[
         values: &[[("1", "1"), ("9", "9")], [("0", "0"), ("0", "0")]],
     },
     Case {
+        sql: "SELECT * FROM s WHERE d > $x AND d * 2 < $y",
+        values: &[[("0.1", "0.1"), ("100.5", "100.5")], [("-1", "-1"), (" 0.125 ", "0.125")]],
+    },
+    Case {
+        sql: "SELECT s, regexp_replace(s, $x, '-', 'g') AS r FROM s WHERE s ~ $y",
+        values: &[[("^[A-J]", "'^[A-J]'"), ("a", "'a'")], [("a|b", "'a|b'"), ("\\d", "'\\d'")]],
+    },
+    Case {
+        sql: "SELECT left(s, $x) AS l, date_trunc($y, t) AS d FROM s",
+        values: &[[("2", "2"), ("hour", "'hour'")], [("-1", "-1"), ("week", "'week'")]],
+    },
+    Case {
         sql: "SELECT * FROM s WHERE b = $x OR $y",
         values: &[[("true", "TRUE"), ("f", "FALSE")], [("no", "FALSE"), ("on", "TRUE")]],
     },
@@ -168,7 +180,7 @@ fn a_parameter_is_never_folded_away() {
         ("SELECT * FROM s WHERE COALESCE(NULL, $x) || 'b' LIKE 'a_'", "b", "a", true),
     ] {
         let program = planned(sql, &values(&[("x", was)]), &format).unwrap();
-        let row = Row { a: None, i: 0, u: None, f: None, g: 0.0, b: None, s: None, c: String::new(), t: None };
+        let row = Row { a: None, i: 0, u: None, f: None, g: 0.0, b: None, s: None, c: String::new(), t: None, d: None };
         assert_eq!(outcome(&program, &row).unwrap().is_some(), !passes, "{sql}");
         let program = program.with_values(&values(&[("x", is)])).unwrap();
         assert_eq!(outcome(&program, &row).unwrap().is_some(), passes, "{sql}");

@@ -69,7 +69,7 @@ pub(crate) const JOBS: [Job; 6] = [
     },
     Job {
         name: "Kennedy's feed",
-        sql: "SELECT flight, dest, COALESCE(dep_delay, 0) AS delay_min, distance * 1.609344 AS distance_km \
+        sql: "SELECT flight, dest, COALESCE(dep_delay, 0) AS delay_min, distance * 1.609344::float8 AS distance_km \
               FROM A WHERE origin = 'JFK'",
         plain: Plain::A(|flight, rows| {
             if flight.origin == "JFK" {

@@ -2,7 +2,9 @@
 
 use crossdock_format::FieldType;
 
-use crate::expr::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node, is_float};
+use super::types::scale_of;
+use crate::expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, is_decimal, is_float};
+use crate::function::Body;
 use crate::interpret;
 
 /// `left op right`; what is known goes to the right.
@@ -118,15 +120,25 @@ pub(super) fn like(like: Like) -> Expr {
     folded(Expr::condition(Node::Like(Box::new(like)), nullable))
 }
 
-/// Whole numbers give `i64`, anything with a float gives `f64`.
+/// Whole numbers give `i64`, anything with a float gives `f64`, anything else a decimal.
 pub(super) fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr) -> Expr {
-    let ty = if is_float(left.ty) || is_float(right.ty) { FieldType::F64 } else { FieldType::I64 };
+    let ty = if is_float(left.ty) || is_float(right.ty) {
+        FieldType::F64
+    } else if is_decimal(left.ty) || is_decimal(right.ty) {
+        FieldType::Decimal { bytes: 16, scale: interpret::result_scale(op, scale_of(left.ty), scale_of(right.ty)) }
+    } else {
+        FieldType::I64
+    };
     let nullable = left.nullable || right.nullable;
     folded(Expr { node: Node::Arithmetic { op, left: Box::new(left), right: Box::new(right) }, ty, nullable })
 }
 
 pub(super) fn negate(operand: Expr) -> Expr {
-    let ty = if is_float(operand.ty) { operand.ty } else { FieldType::I64 };
+    let ty = match operand.ty {
+        ty if is_float(ty) => ty,
+        FieldType::Decimal { scale, .. } => FieldType::Decimal { bytes: 16, scale },
+        _ => FieldType::I64,
+    };
     let nullable = operand.nullable;
     folded(Expr { node: Node::Negate(Box::new(operand)), ty, nullable })
 }
@@ -160,6 +172,18 @@ pub(super) fn cast(operand: Expr, ty: FieldType) -> Expr {
     }
     let nullable = operand.nullable;
     folded(Expr { node: Node::Cast(Box::new(operand)), ty, nullable })
+}
+
+/// A call of a function that gives this type.
+pub(super) fn call(call: Call, ty: FieldType) -> Expr {
+    let mut arguments = call.arguments.iter();
+    let nullable = call.function.is_nullable
+        || match call.function.body {
+            // Nothing that is null comes through where another value takes its place.
+            Body::Nulls(_) => arguments.all(|argument| argument.nullable),
+            _ => arguments.any(|argument| argument.nullable),
+        };
+    folded(Expr { node: Node::Call(Box::new(call)), ty, nullable })
 }
 
 /// A node whose operands are all constants, as the constant that it gives. If that is a row error the node stays, and is

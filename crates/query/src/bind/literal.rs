@@ -5,6 +5,7 @@ use sqlparser::ast;
 
 use super::names::place;
 use super::{Binder, Bound, Literal, not_possible};
+use crate::decimal::Decimal;
 use crate::error::QueryError;
 use crate::expr::{Constant, Expr};
 use crate::interpret::parse_timestamp;
@@ -35,28 +36,29 @@ impl<'a> Binder<'a> {
     }
 }
 
-/// A number with its sign, which decides whether the least whole number is in range.
+/// A number with its sign, which decides whether the least whole number is in range. A number with a point or an exponent, or
+/// of more than 64 bits, is a decimal; one that no decimal holds is a float.
 pub(super) fn number<'a>(source: &'a ast::Expr, digits: &str, is_negative: bool) -> Result<Bound<'a>, QueryError> {
     let out_of_range = || QueryError::new("the number is out of range", place(source));
     let digits = digits.replace('_', "");
-    let (constant, ty) = if digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        let value: i128 = digits.parse().map_err(|_| out_of_range())?;
-        let value = if is_negative { -value } else { value };
-        let ty = if i64::try_from(value).is_ok() {
-            FieldType::I64
-        } else if u64::try_from(value).is_ok() {
-            FieldType::U64
-        } else {
-            let hint = format!("whole numbers go from {} to {}", i64::MIN, u64::MAX);
-            return Err(out_of_range().hint(hint));
-        };
-        (Constant::Int(value), ty)
-    } else {
-        let value: f64 = digits.parse().map_err(|_| QueryError::new("this is not a number", place(source)))?;
-        if value.is_infinite() {
-            return Err(out_of_range());
+    let whole = digits.parse::<i128>().ok().map(|value| if is_negative { -value } else { value });
+    let (constant, ty) = match (whole, Decimal::parse(&digits, None)) {
+        (Some(value), _) if i64::try_from(value).is_ok() => (Constant::Int(value), FieldType::I64),
+        (Some(value), _) if u64::try_from(value).is_ok() => (Constant::Int(value), FieldType::U64),
+        (_, Ok(Decimal { unscaled, scale })) => {
+            let value = Decimal::new(if is_negative { -unscaled } else { unscaled }, scale);
+            (Constant::Decimal(value), FieldType::Decimal { bytes: 16, scale })
         }
-        (Constant::Float(if is_negative { -value } else { value }), FieldType::F64)
+        (_, Err(_)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            return Err(out_of_range().hint("whole numbers and decimals have up to 38 digits"));
+        }
+        (_, Err(_)) => {
+            let value: f64 = digits.parse().map_err(|_| QueryError::new("this is not a number", place(source)))?;
+            if value.is_infinite() {
+                return Err(out_of_range());
+            }
+            (Constant::Float(if is_negative { -value } else { value }), FieldType::F64)
+        }
     };
     Ok(Bound { expr: Expr::constant(constant, ty), literal: Literal::Number, source })
 }

@@ -1,6 +1,7 @@
 //! [`Select`] + format → [`Program`]: names become indices, every expression gets its type, constants are folded.
 
 mod build;
+mod call;
 mod literal;
 mod names;
 mod ops;
@@ -23,9 +24,6 @@ pub(crate) use parameter::{check_names, set};
 
 /// The most operations that may stand within each other in one expression; AND, OR and `||` chains count once.
 const MAX_DEPTH: usize = 200;
-
-/// The existing functions; ends every message about one that is not.
-const FUNCTIONS: &str = "possible are COALESCE, NULLIF, TRY, CASE and CAST";
 
 /// Plans a query; of one with parameters, with these values, by name.
 pub(crate) fn plan(
@@ -89,6 +87,8 @@ enum Literal {
     Null,
     Text,
     Number,
+    /// `INTERVAL '…'`: its text, which only functions take.
+    Interval,
     /// A parameter whose type is not settled: its value is a text yet.
     Parameter,
 }
@@ -174,6 +174,16 @@ impl<'a> Binder<'a> {
             ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => self.implied_name(inner),
             ast::Expr::Case { .. } => "case".to_owned(),
             ast::Expr::Function(function) => function.name.to_string().to_ascii_lowercase(),
+            ast::Expr::Extract { .. } => "extract".to_owned(),
+            ast::Expr::Substring { .. } => "substring".to_owned(),
+            ast::Expr::Position { .. } => "position".to_owned(),
+            ast::Expr::Ceil { .. } => "ceil".to_owned(),
+            ast::Expr::Floor { .. } => "floor".to_owned(),
+            ast::Expr::Trim { trim_where, .. } => match trim_where {
+                Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
+                Some(ast::TrimWhereField::Trailing) => "rtrim".to_owned(),
+                _ => "btrim".to_owned(),
+            },
             _ => unnamed(),
         }
     }

@@ -25,7 +25,6 @@ impl<'a> Binder<'a> {
         let field = &self.format.fields()[index];
         // The types of expressions on values that SQL has no type for: see `Program`.
         let (ty, nullable) = match field.ty {
-            FieldType::Decimal { .. } => (FieldType::F64, field.nullable),
             FieldType::Enum { .. } => (FieldType::String, true),
             ty => (ty, field.nullable),
         };
@@ -94,6 +93,7 @@ impl<'a> Binder<'a> {
             Literal::Null => "NULL".to_owned(),
             Literal::Text => "a text".to_owned(),
             Literal::Number => "a number".to_owned(),
+            Literal::Interval => "an interval".to_owned(),
             Literal::Parameter => "a parameter".to_owned(),
         };
         format!("{} is {kind}", described(source))
@@ -188,6 +188,7 @@ pub(super) fn place(source: &ast::Expr) -> Option<Position> {
             | E::Floor { expr: inner, .. }
             | E::Collate { expr: inner, .. }
             | E::CompoundFieldAccess { root: inner, .. } => inner,
+            E::Interval(interval) => &interval.value,
             E::Tuple(all) => all.first()?,
             _ => return None,
         };

@@ -3,12 +3,14 @@
 use crossdock_format::FieldType;
 use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
 
+use super::call::as_interval;
 use super::names::place;
-use super::types::{can_cast, number_for};
-use super::{Binder, Bound, FUNCTIONS, Literal, build, literal, not_possible};
-use crate::error::{Position, QueryError};
-use crate::expr::{ArithmeticOp, Class, CompareOp, Constant, Expr, Like, is_float};
-use crate::interpret::ends_in_escape;
+use super::types::{can_cast, number_for, scale_of, widened};
+use super::{Binder, Bound, Literal, build, literal, not_possible};
+use crate::decimal::MAX_SCALE;
+use crate::error::QueryError;
+use crate::expr::{ArithmeticOp, Class, CompareOp, Constant, Expr, Like, is_decimal, is_float};
+use crate::interpret::{ends_in_escape, result_scale};
 
 type Operands<'a> = Vec<&'a ast::Expr>;
 
@@ -51,14 +53,58 @@ impl<'a> Binder<'a> {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())?
             }
             E::Cast { kind: ast::CastKind::Cast | ast::CastKind::DoubleColon, expr, data_type, format: None } => {
-                let ty = self.type_named(source, data_type)?;
-                self.cast(expr, ty)?
+                match data_type {
+                    ast::DataType::JSON | ast::DataType::JSONB => self.call(source, "json", &[expr])?,
+                    data_type => self.cast(source, expr, data_type)?,
+                }
             }
             E::TypedString(typed) => self.typed_literal(source, typed)?,
             E::Function(function) => self.function(source, function)?,
+            E::Extract { .. }
+            | E::Substring { .. }
+            | E::Trim { .. }
+            | E::Position { .. }
+            | E::Ceil { .. }
+            | E::Floor { .. } => self.spelt(source)?,
             _ => return Err(refused(source)),
         };
         Ok(Bound { expr, literal: Literal::None, source })
+    }
+
+    /// A function that the grammar has a form of its own for.
+    fn spelt(&mut self, source: &'a ast::Expr) -> Result<Expr, QueryError> {
+        use ast::{CeilFloorKind, DateTimeField, Expr as E, TrimWhereField};
+        match source {
+            E::Extract { field, expr, .. } => {
+                let field = field.to_string().to_ascii_lowercase();
+                let field = Self::word(source, field.trim_matches('\''));
+                let time = self.argument(expr)?;
+                self.call_of(source, "extract", vec![field, time])
+            }
+            E::Substring { expr, substring_from: Some(from), substring_for, .. } => {
+                let arguments = [Some(expr), Some(from), substring_for.as_ref()];
+                let arguments: Operands<'a> = arguments.into_iter().flatten().map(|argument| &**argument).collect();
+                self.call(source, "substring", &arguments)
+            }
+            E::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let name = match trim_where {
+                    None | Some(TrimWhereField::Both) => "btrim",
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                };
+                let unwanted = trim_what.as_deref().or_else(|| trim_characters.iter().flatten().next());
+                let arguments: Operands<'a> = std::iter::once(&**expr).chain(unwanted).collect();
+                self.call(source, name, &arguments)
+            }
+            E::Position { expr, r#in } => self.call(source, "strpos", &[r#in, expr]),
+            E::Ceil { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
+                self.call(source, "ceil", &[expr])
+            }
+            E::Floor { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
+                self.call(source, "floor", &[expr])
+            }
+            _ => Err(not_possible("this form of call", source)),
+        }
     }
 
     fn bind_condition(&mut self, source: &'a ast::Expr, what: &str) -> Result<Expr, QueryError> {
@@ -95,13 +141,26 @@ impl<'a> Binder<'a> {
         match op {
             BinaryOperator::And | BinaryOperator::Or => self.junction(source, op),
             BinaryOperator::StringConcat => self.concat(source),
+            BinaryOperator::Plus if as_interval(left).is_some() => self.call(source, "+", &[right, left]),
+            BinaryOperator::Plus | BinaryOperator::Minus if as_interval(right).is_some() => {
+                self.call(source, &op.to_string(), &[left, right])
+            }
+            BinaryOperator::PGRegexMatch
+            | BinaryOperator::PGRegexIMatch
+            | BinaryOperator::PGRegexNotMatch
+            | BinaryOperator::PGRegexNotIMatch
+            | BinaryOperator::Arrow
+            | BinaryOperator::LongArrow
+            | BinaryOperator::HashArrow
+            | BinaryOperator::HashLongArrow => self.call(source, &op.to_string(), &[left, right]),
+            BinaryOperator::PGExp => self.call(source, "power", &[left, right]),
             BinaryOperator::Plus => self.arithmetic(ArithmeticOp::Add, left, right),
             BinaryOperator::Minus => self.arithmetic(ArithmeticOp::Subtract, left, right),
             BinaryOperator::Multiply => self.arithmetic(ArithmeticOp::Multiply, left, right),
             BinaryOperator::Divide => self.arithmetic(ArithmeticOp::Divide, left, right),
             BinaryOperator::Modulo => self.arithmetic(ArithmeticOp::Remainder, left, right),
             op => Err(not_possible(&format!("the operator {op}"), right)
-                .hint("operators: + - * / % || = <> < <= > >= AND OR NOT IN BETWEEN LIKE ILIKE IS")),
+                .hint("operators: + - * / % ^ || = <> < <= > >= ~ ~* !~ !~* -> ->> #> #>> AND OR NOT IN BETWEEN LIKE ILIKE IS")),
         }
     }
 
@@ -202,22 +261,37 @@ impl<'a> Binder<'a> {
 
     fn arithmetic(&mut self, op: ArithmeticOp, left: &'a ast::Expr, right: &'a ast::Expr) -> Result<Expr, QueryError> {
         let (mut left, mut right) = (self.bind(left)?, self.bind(right)?);
-        // NULL takes the type across from it, so that NULL + 1.5 is a float.
-        if left.literal == Literal::Null && is_float(right.expr.ty) {
-            left.expr.ty = right.expr.ty;
-        } else if right.literal == Literal::Null && is_float(left.expr.ty) {
-            right.expr.ty = left.expr.ty;
-        }
-        // With a float a parameter is one, even if it looks like a whole number now.
-        if is_float(left.expr.ty) {
-            self.settle_as(&mut right, FieldType::F64)?;
-        } else if is_float(right.expr.ty) {
-            self.settle_as(&mut left, FieldType::F64)?;
-        }
+        self.settle_beside(&mut left, right.expr.ty)?;
+        self.settle_beside(&mut right, left.expr.ty)?;
         for operand in [&mut left, &mut right] {
             number_for(self, operand, op.sql())?;
         }
+        let is_exact = [&left, &right].iter().any(|operand| is_decimal(operand.expr.ty))
+            && ![&left, &right].iter().any(|operand| is_float(operand.expr.ty));
+        let scale = result_scale(op, scale_of(left.expr.ty), scale_of(right.expr.ty));
+        if is_exact && scale > MAX_SCALE {
+            let message = format!("the product has {scale} digits behind the point, and a decimal at most {MAX_SCALE}");
+            let error = QueryError::new(message, place(right.source));
+            return Err(error.hint("round(expression, 10) or CAST(expression AS numeric(38, 10)) takes digits away"));
+        }
         Ok(build::arithmetic(op, left.expr, right.expr))
+    }
+
+    /// With a float or a decimal beside it NULL is one, so that NULL + 1.5 is a number with a fraction; and so is a parameter,
+    /// even if it looks like a whole number now.
+    fn settle_beside(&self, operand: &mut Bound<'a>, other: FieldType) -> Result<(), QueryError> {
+        if is_float(other) {
+            self.settle_as(operand, FieldType::F64)?;
+        } else if is_decimal(other) {
+            let ty = widened(other, operand);
+            self.settle_as(operand, ty)?;
+        } else {
+            return Ok(());
+        }
+        if operand.literal == Literal::Null {
+            operand.expr.ty = other;
+        }
+        Ok(())
     }
 
     fn concat(&mut self, source: &'a ast::Expr) -> Result<Expr, QueryError> {
@@ -276,8 +350,9 @@ impl<'a> Binder<'a> {
         Ok(build::case(operand.map(|operand| operand.expr), branches, otherwise, ty))
     }
 
-    fn cast(&mut self, source: &'a ast::Expr, ty: FieldType) -> Result<Expr, QueryError> {
+    fn cast(&mut self, cast: &'a ast::Expr, source: &'a ast::Expr, named: &ast::DataType) -> Result<Expr, QueryError> {
         let mut bound = self.bind(source)?;
+        let ty = self.type_for(cast, named, &bound)?;
         self.settle_as(&mut bound, ty)?;
         match bound.literal {
             Literal::Null => return Ok(Expr::constant(Constant::Null, ty)),
@@ -300,13 +375,13 @@ impl<'a> Binder<'a> {
 
     /// `TIMESTAMP '…'`, and the like for other types.
     fn typed_literal(&mut self, source: &'a ast::Expr, typed: &'a ast::TypedString) -> Result<Expr, QueryError> {
-        let ty = match self.type_named(source, &typed.data_type) {
+        let bound = self.value(source, &typed.value.value)?;
+        let ty = match self.type_for(source, &typed.data_type, &bound) {
             Err(error) if matches!(typed.data_type, ast::DataType::Date) => {
                 return Err(error.hint("there are no dates; midnight is written TIMESTAMP '2013-01-31'"));
             }
             ty => ty?,
         };
-        let bound = self.value(source, &typed.value.value)?;
         let expr = match ty {
             FieldType::Bytes | FieldType::Timestamp => literal::text_as(&bound, ty)?,
             _ => build::cast(bound.expr, ty),
@@ -315,37 +390,6 @@ impl<'a> Binder<'a> {
             return Ok(expr);
         }
         Err(QueryError::new(format!("{} does not say a value of type {ty}", typed.value), place(source)))
-    }
-
-    fn function(&mut self, source: &'a ast::Expr, function: &'a ast::Function) -> Result<Expr, QueryError> {
-        let name = function.name.to_string().to_ascii_lowercase();
-        if !matches!(name.as_str(), "coalesce" | "nullif" | "try") {
-            return Err(unknown_function(source, function, &name));
-        }
-        let mut arguments = Vec::new();
-        for argument in
-            plain_arguments(function).ok_or_else(|| not_possible("this form of call", source).hint(FUNCTIONS))?
-        {
-            arguments.push(self.bind(argument)?);
-        }
-        if name == "coalesce" && !arguments.is_empty() {
-            let ty = self.unify("COALESCE", &mut arguments)?;
-            return Ok(build::coalesce(arguments.into_iter().map(|argument| argument.expr).collect(), ty));
-        }
-        if let ("nullif", [left, right]) = (name.as_str(), &mut arguments[..]) {
-            self.reconcile(left, right)?;
-            return Ok(build::null_if(left.expr.clone(), right.expr.clone()));
-        }
-        if let ("try", [operand]) = (name.as_str(), &mut arguments[..]) {
-            self.settle(operand);
-            return Ok(operand.expr.clone().or_null());
-        }
-        let count = match name.as_str() {
-            "nullif" => "two arguments",
-            "try" => "one argument",
-            _ => "at least one argument",
-        };
-        Err(QueryError::new(format!("{} takes {count}", name.to_uppercase()), place(source)))
     }
 }
 
@@ -386,51 +430,6 @@ fn escape_char(source: &ast::Expr) -> Result<Option<char>, QueryError> {
     Err(QueryError::new("ESCAPE takes one character", place(source)).hint("ESCAPE '!', or ESCAPE '' for none"))
 }
 
-/// The arguments of a call that is nothing but a name and arguments.
-fn plain_arguments(function: &ast::Function) -> Option<Operands<'_>> {
-    let ast::Function {
-        name: _,
-        uses_odbc_syntax: false,
-        parameters: ast::FunctionArguments::None,
-        args: ast::FunctionArguments::List(ast::FunctionArgumentList { duplicate_treatment: None, args, clauses }),
-        within_group,
-        filter: None,
-        null_treatment: None,
-        over: None,
-    } = function
-    else {
-        return None;
-    };
-    if !clauses.is_empty() || !within_group.is_empty() {
-        return None;
-    }
-    let plain = args.iter().map(|argument| match argument {
-        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => Some(expr),
-        _ => None,
-    });
-    plain.collect()
-}
-
-fn unknown_function(source: &ast::Expr, function: &ast::Function, name: &str) -> QueryError {
-    const AGGREGATES: [&str; 8] = ["count", "sum", "avg", "min", "max", "array_agg", "string_agg", "stddev"];
-    let at = function.name.0.first().and_then(|part| match part {
-        ast::ObjectNamePart::Identifier(name) => Position::of(name.span.start),
-        ast::ObjectNamePart::Function(_) => None,
-    });
-    let at = at.or_else(|| place(source));
-    if function.over.is_some() {
-        return QueryError::new("windows are not possible: records pass one by one", at).hint(FUNCTIONS);
-    }
-    if AGGREGATES.contains(&name) {
-        let message = format!("{name}() is not possible: records pass one by one and are not aggregated");
-        return QueryError::new(message, at).hint(FUNCTIONS);
-    }
-    let near = ["coalesce", "nullif", "try"].into_iter().find(|known| strsim::damerau_levenshtein(known, name) <= 2);
-    let hint =
-        near.map_or_else(|| FUNCTIONS.to_owned(), |near| format!("did you mean {}? {FUNCTIONS}", near.to_uppercase()));
-    QueryError::new(format!("there is no function `{name}`"), at).hint(hint)
-}
-
 /// The refusal of what the grammar knows and this dialect does not have.
 fn refused(source: &ast::Expr) -> QueryError {
     use ast::Expr as E;
@@ -440,14 +439,11 @@ fn refused(source: &ast::Expr) -> QueryError {
         E::Like { .. } | E::ILike { .. } => "LIKE ANY",
         E::SimilarTo { .. } => "SIMILAR TO",
         E::RLike { .. } => "a regular expression",
-        E::Interval(_) => "an interval",
-        E::Extract { .. } => "EXTRACT",
-        E::Substring { .. } => "SUBSTRING",
-        E::Trim { .. } => "TRIM",
-        E::Position { .. } => "POSITION",
+        E::Interval(_) => {
+            let hint = "an interval is added to a time or taken from it: time + INTERVAL '1 hour'";
+            return not_possible("an interval by itself", source).hint(hint);
+        }
         E::Overlay { .. } => "OVERLAY",
-        E::Ceil { .. } => "CEIL",
-        E::Floor { .. } => "FLOOR",
         E::AtTimeZone { .. } => "AT TIME ZONE",
         E::Collate { .. } => "COLLATE",
         E::Tuple(_) => "a list of values outside of IN",

@@ -8,6 +8,7 @@ use sqlparser::ast;
 use super::literal::{TIMESTAMP_FORM, hexadecimal};
 use super::names::{listed, nearest, place};
 use super::{Binder, Bound, Literal, not_possible};
+use crate::decimal::Decimal;
 use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node, Parameter};
 use crate::interpret::{self, ends_in_escape, parse_timestamp};
@@ -90,6 +91,15 @@ fn set_in(expr: &mut Expr, values: &BTreeMap<String, String>) -> Result<(), Quer
         )
         .hint("write it twice to mean the character itself"));
     }
+    if let Node::Call(call) = &mut expr.node {
+        call.prepare().map_err(|(index, problem)| {
+            let at = match call.arguments.get(index).map(|argument| &argument.node) {
+                Some(Node::Parameter(parameter)) => parameter.at,
+                _ => None,
+            };
+            QueryError::new(problem, at)
+        })?;
+    }
     Ok(())
 }
 
@@ -145,6 +155,11 @@ fn converted(text: &str, ty: FieldType) -> Option<Constant> {
         FieldType::Char(most) => (text.len() <= most.into()).then(|| Constant::Text(text.to_owned())),
         FieldType::Timestamp => parse_timestamp(text).map(Constant::Timestamp),
         FieldType::Bytes => hexadecimal(text).map(Constant::Bytes),
+        // A parameter is not rounded.
+        FieldType::Decimal { scale, .. } => {
+            let value = Decimal::parse(text.trim(), None).ok()?;
+            value.rescaled_exactly(scale).map(Constant::Decimal)
+        }
         _ => {
             let text = Expr::constant(Constant::Text(text.to_owned()), FieldType::String);
             let cast = Expr { node: Node::Cast(Box::new(text)), ty, nullable: false };

@@ -7,8 +7,9 @@ use super::build::cast;
 use super::literal::text_as;
 use super::names::place;
 use super::{Binder, Bound, Literal};
+use crate::decimal::{Decimal, MAX_SCALE};
 use crate::error::QueryError;
-use crate::expr::{Class, Constant, Expr, is_float};
+use crate::expr::{Class, Constant, Expr, is_decimal, is_float};
 
 impl<'a> Binder<'a> {
     /// Makes two operands comparable: a literal takes the type across from it; else their classes must be the same.
@@ -95,22 +96,35 @@ impl<'a> Binder<'a> {
                 Literal::Parameter => self.settle_as(item, common)?,
                 Literal::Text => item.expr = text_as(item, common)?,
                 _ if is_float(common) && !is_float(item.expr.ty) => item.expr = cast(item.expr.clone(), common),
+                _ if is_decimal(common) => item.expr = cast(item.expr.clone(), common),
                 _ => {}
             }
         }
         Ok(common)
     }
 
-    /// The type that CAST, `::` or a typed literal names.
-    pub(super) fn type_named(&self, source: &ast::Expr, named: &ast::DataType) -> Result<FieldType, QueryError> {
+    /// The type that CAST, `::` or a typed literal names, for this operand.
+    pub(super) fn type_for(
+        &self,
+        source: &ast::Expr,
+        named: &ast::DataType,
+        operand: &Bound<'_>,
+    ) -> Result<FieldType, QueryError> {
         let word = named.to_string().to_ascii_lowercase();
+        match word.as_str() {
+            "numeric" | "decimal" | "dec" => numeric_of(operand),
+            _ => self.type_named(source, &word),
+        }
+    }
+
+    fn type_named(&self, source: &ast::Expr, word: &str) -> Result<FieldType, QueryError> {
         let unknown = || {
             let shown: String = word.chars().take(40).collect();
-            let known = "known: boolean, smallint, integer, bigint, real, double precision, text, char(N), timestamp, \
-                         bytea, and the types of formats: bool, i8 to i64, u8 to u64, f32, f64, char[N], string, bytes";
+            let known = "known: boolean, smallint, integer, bigint, numeric(PRECISION, SCALE), real, double precision, text, \
+                         char(N), timestamp, bytea, and the types of formats: bool, i8 to i64, u8 to u64, f32, f64, char[N], string, bytes";
             QueryError::new(format!("a CAST to {shown} is not possible"), place(source)).hint(known)
         };
-        Ok(match word.as_str() {
+        Ok(match word {
             "bool" | "boolean" => FieldType::Bool,
             "tinyint" | "i8" => FieldType::I8,
             "smallint" | "int2" | "i16" => FieldType::I16,
@@ -128,6 +142,7 @@ impl<'a> Binder<'a> {
             "timestamp" | "timestamptz" | "timestamp with time zone" | "timestamp without time zone" => {
                 FieldType::Timestamp
             }
+            _ if let Some(ty) = numeric_named(word) => ty,
             _ => {
                 let length = word.strip_prefix("character").or_else(|| word.strip_prefix("char"));
                 let length = length.and_then(|rest| {
@@ -143,12 +158,65 @@ impl<'a> Binder<'a> {
     }
 }
 
+/// Digits behind the point of a parameter that is compared with a decimal: those of other values than it has now too.
+const PARAMETER_SCALE: u8 = 18;
+
+/// Digits behind the point of a decimal; none of another number.
+pub(super) fn scale_of(ty: FieldType) -> u8 {
+    match ty {
+        FieldType::Decimal { scale, .. } => scale,
+        _ => 0,
+    }
+}
+
+/// A decimal type for a parameter beside a decimal, which holds the value that it has now.
+pub(super) fn widened(ty: FieldType, parameter: &Bound<'_>) -> FieldType {
+    let value = match parameter.expr.as_known() {
+        Some(Constant::Text(text)) => Decimal::parse(text.trim(), None).ok(),
+        _ => None,
+    };
+    FieldType::Decimal { bytes: 16, scale: scale_of(ty).max(value.map_or(0, |value| value.scale)) }
+}
+
+/// `numeric(10, 2)`, or its other names: as many bytes as the digits take.
+fn numeric_named(word: &str) -> Option<FieldType> {
+    let rest = ["numeric", "decimal", "dec"].iter().find_map(|name| word.strip_prefix(name))?;
+    let inner = rest.trim().strip_prefix('(')?.strip_suffix(')')?;
+    let (precision, scale) = inner.split_once(',').unwrap_or((inner, "0"));
+    let (precision, scale): (u8, u8) = (precision.trim().parse().ok()?, scale.trim().parse().ok()?);
+    let bytes = match precision {
+        1..=9 => 4,
+        10..=18 => 8,
+        19..=MAX_SCALE => 16,
+        _ => return None,
+    };
+    (scale <= precision).then_some(FieldType::Decimal { bytes, scale })
+}
+
+/// `numeric` without a scale: the operand's own.
+fn numeric_of(operand: &Bound<'_>) -> Result<FieldType, QueryError> {
+    let ty = operand.expr.ty;
+    let scale = match (operand.literal, operand.expr.as_constant()) {
+        (Literal::Null, _) => Some(0),
+        (Literal::Text, Some(Constant::Text(text))) => Decimal::parse(text.trim(), None).ok().map(|value| value.scale),
+        _ if ty.is_integer() || is_decimal(ty) => Some(scale_of(ty)),
+        _ => None,
+    };
+    let Some(scale) = scale else {
+        let message = "a column of decimals has one scale, which does not follow from this value";
+        let error = QueryError::new(message, place(operand.source));
+        return Err(error.hint("name it: CAST(expression AS numeric(38, 6))"));
+    };
+    Ok(FieldType::Decimal { bytes: 16, scale })
+}
+
 /// The type that a parameter takes that is compared with a value of this one: the widest of its kind.
 fn across_from(ty: FieldType) -> FieldType {
     match ty {
         FieldType::U64 => FieldType::U64,
         ty if ty.is_integer() => FieldType::I64,
         ty if is_float(ty) => FieldType::F64,
+        FieldType::Decimal { scale, .. } => FieldType::Decimal { bytes: 16, scale: scale.max(PARAMETER_SCALE) },
         ty if ty.is_text() => FieldType::String,
         ty => ty,
     }
@@ -160,12 +228,11 @@ fn join(common: FieldType, item: &Bound<'_>) -> Option<FieldType> {
     match (item.literal, item.expr.as_constant()) {
         (Literal::Number, Some(Constant::Int(value))) => match common.integer_range() {
             Some((least, most)) if (least..=most).contains(value) => return Some(common),
-            _ if is_float(common) => return Some(common),
+            _ if is_float(common) || fits(Decimal::new(*value, 0), common) => return Some(common),
             _ => {}
         },
-        (Literal::Number, _) if common.is_integer() || is_float(common) => {
-            return Some(FieldType::F64);
-        }
+        (Literal::Number, Some(Constant::Decimal(value))) if fits(*value, common) => return Some(common),
+        (Literal::Number, _) if is_float(common) => return Some(FieldType::F64),
         (Literal::Text, Some(Constant::Text(text))) => match common {
             FieldType::Char(most) => {
                 let Ok(length) = u16::try_from(text.len()) else { return Some(FieldType::String) };
@@ -181,13 +248,25 @@ fn join(common: FieldType, item: &Bound<'_>) -> Option<FieldType> {
         (FieldType::Char(left), FieldType::Char(right)) => Some(FieldType::Char(left.max(right))),
         (left, right) if left.is_text() && right.is_text() => Some(FieldType::String),
         (left, right) if left.is_integer() && right.is_integer() => join_integers(left, right),
-        (left, right) if is_number(left) && is_number(right) => Some(FieldType::F64),
-        _ => None,
+        (left, right) if !is_number(left) || !is_number(right) => None,
+        (left, right) if is_float(left) || is_float(right) => Some(FieldType::F64),
+        (left, right) => Some(FieldType::Decimal { bytes: 16, scale: scale_of(left).max(scale_of(right)) }),
     }
 }
 
+/// Whether a decimal type holds a number exactly.
+fn fits(value: Decimal, ty: FieldType) -> bool {
+    let FieldType::Decimal { bytes, scale } = ty else { return false };
+    let most = match bytes {
+        4 => i32::MAX.into(),
+        8 => i64::MAX.into(),
+        _ => i128::MAX,
+    };
+    value.rescaled_exactly(scale).is_some_and(|value| (-most..=most).contains(&value.unscaled))
+}
+
 fn is_number(ty: FieldType) -> bool {
-    ty.is_integer() || is_float(ty)
+    ty.is_integer() || is_float(ty) || is_decimal(ty)
 }
 
 /// The narrowest type of whole numbers that holds both; of an unsigned and a signed one, a signed one.
@@ -219,7 +298,7 @@ pub(super) fn can_cast(from: FieldType, to: FieldType) -> bool {
 /// An operand that must be a number, for `what`.
 pub(super) fn number_for(binder: &Binder<'_>, bound: &mut Bound<'_>, what: &str) -> Result<(), QueryError> {
     binder.settle(bound);
-    if bound.literal == Literal::Null && !is_float(bound.expr.ty) {
+    if bound.literal == Literal::Null && !is_float(bound.expr.ty) && !is_decimal(bound.expr.ty) {
         bound.expr = Expr::constant(Constant::Null, FieldType::I64);
     }
     if Class::of(bound.expr.ty) == Class::Number {
@@ -229,7 +308,9 @@ pub(super) fn number_for(binder: &Binder<'_>, bound: &mut Bound<'_>, what: &str)
     let error = QueryError::new(format!("{what} takes numbers, and {is}"), place(bound.source));
     Err(match Class::of(bound.expr.ty) {
         Class::Text => error.hint("texts are joined by ||; CAST(expression AS bigint) reads a number from a text"),
-        Class::Timestamp => error.hint("CAST(column AS bigint) gives the nanoseconds since 1970-01-01T00:00:00Z"),
+        Class::Timestamp => error.hint(
+            "time + INTERVAL '1 hour' moves a time; CAST(column AS bigint) gives the nanoseconds since 1970-01-01T00:00:00Z",
+        ),
         _ => error,
     })
 }

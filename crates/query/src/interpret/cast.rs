@@ -6,7 +6,9 @@ use std::io::Write as _;
 use crossdock_format::FieldType;
 use jiff::{Timestamp, civil, tz};
 
+use super::number::as_decimal;
 use super::{Datum, EvalError, MAX_MADE_TEXT_BYTES, Text};
+use crate::decimal::{BadDecimal, Decimal};
 use crate::expr::is_float;
 
 /// A value of type `from` as a value of type `to`. Text is made at the end of `made`.
@@ -35,6 +37,12 @@ pub(super) fn cast<'a>(
         (Datum::Int(value), FieldType::Timestamp) => {
             Ok(Datum::Timestamp(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?))
         }
+        (value, FieldType::Decimal { bytes, scale }) => to_decimal(value, from, bytes, scale),
+        (value @ Datum::Decimal { .. }, FieldType::F32) => single(as_decimal(value)?.to_f32().into()),
+        (value @ Datum::Decimal { .. }, FieldType::F64) => Ok(Datum::Float(as_decimal(value)?.to_f64())),
+        (value @ Datum::Decimal { .. }, _) if to.is_integer() => {
+            within(as_decimal(value)?.rescaled(0).ok_or(EvalError::OutOfRange)?.unscaled, to)
+        }
         (Datum::Float(value), FieldType::F64) => Ok(Datum::Float(value)),
         (Datum::Float(value), FieldType::F32) => single(value),
         (Datum::Float(value), _) if to.is_integer() => {
@@ -50,6 +58,24 @@ pub(super) fn cast<'a>(
         (Datum::Timestamp(value), _) if to.is_integer() => within(value.into(), to),
         (Datum::Bytes(value), FieldType::Bytes) => Ok(Datum::Bytes(value)),
         _ => Err(EvalError::IllTyped),
+    }
+}
+
+/// A number as a decimal of this scale, rounded half away from zero.
+fn to_decimal<'a>(value: Datum<'a>, from: FieldType, bytes: u8, scale: u8) -> Result<Datum<'a>, EvalError> {
+    let value = match value {
+        Datum::Float(value) => Decimal::of_float(value, from == FieldType::F32, scale),
+        value => as_decimal(value)?.rescaled(scale),
+    };
+    value.filter(|value| has_room(*value, bytes)).map(Datum::from).ok_or(EvalError::OutOfRange)
+}
+
+/// Whether a decimal of so many bytes holds it.
+fn has_room(value: Decimal, bytes: u8) -> bool {
+    match bytes {
+        4 => i32::try_from(value.unscaled).is_ok(),
+        8 => i64::try_from(value.unscaled).is_ok(),
+        _ => true,
     }
 }
 
@@ -78,10 +104,7 @@ fn cut<'a>(text: Text<'a>, most: usize, made: &[u8]) -> Text<'a> {
     while length > 0 && bytes[length - 1] == 0 {
         length -= 1;
     }
-    match text {
-        Text::Standing(bytes) => Text::Standing(&bytes[..length]),
-        Text::Made { start, .. } => Text::Made { start, end: start + length },
-    }
+    text.part(0, length)
 }
 
 fn parse<'a>(text: &[u8], to: FieldType) -> Result<Datum<'a>, EvalError> {
@@ -100,6 +123,11 @@ fn parse<'a>(text: &[u8], to: FieldType) -> Result<Datum<'a>, EvalError> {
             }
             if to == FieldType::F32 { single(value) } else { Ok(Datum::Float(value)) }
         }
+        FieldType::Decimal { bytes, scale } => match Decimal::parse(text, Some(scale)) {
+            Ok(value) if has_room(value, bytes) => Ok(value.into()),
+            Err(BadDecimal::NotANumber) => Err(not_a_value),
+            _ => Err(EvalError::OutOfRange),
+        },
         _ if to.is_integer() => {
             let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -142,6 +170,7 @@ fn print<'a>(value: Datum<'_>, ty: FieldType, made: &mut Vec<u8>) -> Result<Text
     let written = match value {
         Datum::Bool(value) => write!(made, "{value}"),
         Datum::Int(value) => write!(made, "{value}"),
+        Datum::Decimal { unscaled, scale } => Decimal { unscaled, scale }.print(made),
         Datum::Float(value) if is_float(ty) => print_float(value, ty == FieldType::F32, made),
         Datum::Timestamp(value) => match Timestamp::from_nanosecond(value.into()) {
             Ok(time) => write!(made, "{time}"),

@@ -14,11 +14,14 @@ use std::fmt;
 
 use crossdock_format::{FieldType, Record, RecordBuilder, Value, ValueError, ValueProblem};
 
-use crate::expr::{Constant, Expr, Like, Node};
+use crate::decimal::Decimal;
+use crate::expr::{Call, Constant, Expr, Like, Node};
+use crate::function::{Answer, Arguments, Body, MAX_ARGUMENTS, Scratch};
 use crate::program::{Program, Projection};
 
 pub(crate) use cast::parse_timestamp;
 pub(crate) use like::ends_in_escape;
+pub(crate) use number::result_scale;
 
 /// The most bytes of text that computing one expression may make. A join of a few long strings fits.
 pub const MAX_MADE_TEXT_BYTES: usize = 1 << 20;
@@ -34,6 +37,12 @@ pub enum EvalError {
     NotAValue(FieldType),
     /// A LIKE pattern from a column ends in its escape character.
     BadPattern,
+    /// An argument that a function has no value for.
+    Domain(&'static str),
+    /// A text is no UTF-8, and a function looks at its characters.
+    NotText,
+    /// A text is no JSON.
+    NotJson,
     /// The texts that were joined are too long.
     TextTooLong,
     /// The row that was made does not fit into a record.
@@ -49,6 +58,9 @@ impl fmt::Display for EvalError {
             EvalError::DivisionByZero => f.write_str("division by zero"),
             EvalError::NotAValue(ty) => write!(f, "a text does not say a {ty}"),
             EvalError::BadPattern => f.write_str("a LIKE pattern ends in its escape character"),
+            EvalError::Domain(problem) => write!(f, "there is no result: {problem}"),
+            EvalError::NotText => f.write_str("a text is not UTF-8"),
+            EvalError::NotJson => f.write_str("a text is not JSON"),
             EvalError::TextTooLong => write!(f, "an expression makes more than {MAX_MADE_TEXT_BYTES} bytes of text"),
             EvalError::RecordTooLong => f.write_str("the row does not fit into a record"),
             EvalError::IllTyped => f.write_str("an expression does not fit the record"),
@@ -58,11 +70,12 @@ impl fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
-/// Runs programs over records, one at a time. Keeps a buffer for the texts that expressions make, so that nothing is
-/// allocated for a record once the buffer has grown to what the query needs.
+/// Runs programs over records, one at a time. Keeps buffers for the texts that expressions make, so that nothing is
+/// allocated for a record once the buffers have grown to what the query needs.
 #[derive(Debug, Default)]
 pub struct Interpreter {
     made: Vec<u8>,
+    scratch: Scratch,
 }
 
 impl Interpreter {
@@ -90,7 +103,7 @@ impl Interpreter {
     /// A row error; [`EvalError::IllTyped`] for an expression that is no condition.
     pub fn holds(&mut self, condition: &Expr, record: &Record<'_>) -> Result<Option<bool>, EvalError> {
         self.made.clear();
-        Walk { record: Some(record), made: &mut self.made }.truth(condition)
+        Walk { record: Some(record), made: &mut self.made, scratch: &mut self.scratch }.truth(condition)
     }
 
     /// Makes the output row of a record in `row`, a builder of the program's output format. Does not ask WHERE.
@@ -140,7 +153,7 @@ impl Interpreter {
     /// A row error.
     pub fn value<'v>(&'v mut self, expr: &'v Expr, record: &'v Record<'v>) -> Result<Value<'v>, EvalError> {
         self.made.clear();
-        let datum = Walk { record: Some(record), made: &mut self.made }.value(expr)?;
+        let datum = Walk { record: Some(record), made: &mut self.made, scratch: &mut self.scratch }.value(expr)?;
         Ok(match datum {
             Datum::Null => Value::Null,
             Datum::Bool(value) => Value::Bool(value),
@@ -149,9 +162,10 @@ impl Interpreter {
             }
             Datum::Int(value) => Value::Int(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?),
             Datum::Float(value) => Value::Float(value),
+            Datum::Decimal { unscaled, scale } => Value::Decimal { unscaled, scale },
             Datum::Timestamp(value) => Value::Timestamp(value),
             Datum::Text(text) => Value::Text(text.bytes(&self.made)),
-            Datum::Bytes(bytes) => Value::Bytes(bytes),
+            Datum::Bytes(bytes) => Value::Bytes(bytes.bytes(&self.made)),
             Datum::Composed => return Err(EvalError::IllTyped),
         })
     }
@@ -160,15 +174,17 @@ impl Interpreter {
 /// The value of a constant expression, as a constant; `None` if it is a row error (which it then is for every record).
 pub(crate) fn constant(expr: &Expr) -> Option<Constant> {
     let mut made = Vec::new();
-    let datum = Walk { record: None, made: &mut made }.value(expr).ok()?;
+    let mut scratch = Scratch::default();
+    let datum = Walk { record: None, made: &mut made, scratch: &mut scratch }.value(expr).ok()?;
     Some(match datum {
         Datum::Null => Constant::Null,
         Datum::Bool(value) => Constant::Bool(value),
         Datum::Int(value) => Constant::Int(value),
         Datum::Float(value) => Constant::Float(value),
+        Datum::Decimal { unscaled, scale } => Constant::Decimal(Decimal { unscaled, scale }),
         Datum::Timestamp(value) => Constant::Timestamp(value),
         Datum::Text(text) => Constant::Text(std::str::from_utf8(text.bytes(&made)).ok()?.to_owned()),
-        Datum::Bytes(bytes) => Constant::Bytes(bytes.to_vec()),
+        Datum::Bytes(bytes) => Constant::Bytes(bytes.bytes(&made).to_vec()),
         Datum::Composed => return None,
     })
 }
@@ -200,27 +216,32 @@ fn is_unsigned(ty: FieldType) -> bool {
 
 /// A value on the way. Whole numbers are wide enough for `i64` and `u64`, and for what one operation makes of them.
 #[derive(Clone, Copy, Debug)]
-enum Datum<'a> {
+pub(crate) enum Datum<'a> {
     Null,
     Bool(bool),
     Int(i128),
     Float(f64),
+    /// In one piece with the kind of value, which keeps every value at 32 bytes.
+    Decimal {
+        unscaled: i128,
+        scale: u8,
+    },
     Timestamp(i64),
     Text(Text<'a>),
-    Bytes(&'a [u8]),
+    Bytes(Text<'a>),
     /// A list: not null, and nothing else is known of it.
     Composed,
 }
 
-/// Text that stands in the record or in the program, or that was made and stands in the walk's buffer.
+/// Text or bytes that stand in the record or in the program, or that were made and stand in the walk's buffer.
 #[derive(Clone, Copy, Debug)]
-enum Text<'a> {
+pub(crate) enum Text<'a> {
     Standing(&'a [u8]),
     Made { start: usize, end: usize },
 }
 
 impl<'a> Text<'a> {
-    fn bytes<'b>(&self, made: &'b [u8]) -> &'b [u8]
+    pub(crate) fn bytes<'b>(&self, made: &'b [u8]) -> &'b [u8]
     where
         'a: 'b,
     {
@@ -231,6 +252,20 @@ impl<'a> Text<'a> {
                 made.get(start..end).unwrap_or_default()
             }
         }
+    }
+
+    /// These bytes of it.
+    fn part(self, from: usize, to: usize) -> Text<'a> {
+        match self {
+            Text::Standing(bytes) => Text::Standing(bytes.get(from..to).unwrap_or_default()),
+            Text::Made { start, .. } => Text::Made { start: start + from, end: start + to },
+        }
+    }
+}
+
+impl From<Decimal> for Datum<'_> {
+    fn from(Decimal { unscaled, scale }: Decimal) -> Self {
+        Datum::Decimal { unscaled, scale }
     }
 }
 
@@ -244,9 +279,8 @@ impl<'a> From<Value<'a>> for Datum<'a> {
             Value::Float(value) => Datum::Float(value),
             Value::Timestamp(value) => Datum::Timestamp(value),
             Value::Text(bytes) => Datum::Text(Text::Standing(bytes)),
-            Value::Bytes(bytes) => Datum::Bytes(bytes),
-            // Digits are divided once, by an exact power of ten, as far as an f64 has that.
-            Value::Decimal { unscaled, scale } => Datum::Float(unscaled as f64 / 10_f64.powi(scale.into())),
+            Value::Bytes(bytes) => Datum::Bytes(Text::Standing(bytes)),
+            Value::Decimal { unscaled, scale } => Datum::Decimal { unscaled, scale },
             Value::Enum { symbol, .. } => {
                 symbol.map_or(Datum::Null, |symbol| Datum::Text(Text::Standing(symbol.as_bytes())))
             }
@@ -262,9 +296,10 @@ impl<'a> From<&'a Constant> for Datum<'a> {
             Constant::Bool(value) => Datum::Bool(*value),
             Constant::Int(value) => Datum::Int(*value),
             Constant::Float(value) => Datum::Float(*value),
+            Constant::Decimal(value) => (*value).into(),
             Constant::Timestamp(value) => Datum::Timestamp(*value),
             Constant::Text(text) => Datum::Text(Text::Standing(text.as_bytes())),
-            Constant::Bytes(bytes) => Datum::Bytes(bytes),
+            Constant::Bytes(bytes) => Datum::Bytes(Text::Standing(bytes)),
         }
     }
 }
@@ -273,6 +308,7 @@ impl<'a> From<&'a Constant> for Datum<'a> {
 struct Walk<'a, 'm> {
     record: Option<&'a Record<'a>>,
     made: &'m mut Vec<u8>,
+    scratch: &'m mut Scratch,
 }
 
 impl<'a> Walk<'a, '_> {
@@ -305,13 +341,14 @@ impl<'a> Walk<'a, '_> {
             Node::NullIf(left, right) => {
                 let value = self.value(left)?;
                 let other = self.value(right)?;
-                let equal = self.compare(value, other)?.is_some_and(Ordering::is_eq);
+                let equal = compare(value, other, self.made)?.is_some_and(Ordering::is_eq);
                 Ok(if equal { Datum::Null } else { value })
             }
             Node::Cast(operand) => {
                 let value = self.value(operand)?;
                 cast::cast(value, operand.ty, expr.ty, self.made)
             }
+            Node::Call(call) => self.call(call, expr.ty),
             Node::Try(operand) => {
                 let mark = self.made.len();
                 match self.value(operand).and_then(|value| fitting(value, operand.ty)) {
@@ -339,14 +376,14 @@ impl<'a> Walk<'a, '_> {
         match &expr.node {
             Node::Compare { op, left, right } => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
-                Ok(self.compare(left, right)?.map(|order| op.holds(order)))
+                Ok(compare(left, right, self.made)?.map(|order| op.holds(order)))
             }
             Node::Distinct { negated, left, right } => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
                 let same = match (&left, &right) {
                     (Datum::Null, Datum::Null) => true,
                     (Datum::Null, _) | (_, Datum::Null) => false,
-                    _ => self.compare(left, right)?.is_some_and(Ordering::is_eq),
+                    _ => compare(left, right, self.made)?.is_some_and(Ordering::is_eq),
                 };
                 Ok(Some(same == *negated))
             }
@@ -361,8 +398,8 @@ impl<'a> Walk<'a, '_> {
             Node::In { negated, operand, list } => Ok(self.is_in(operand, list)?.map(|found| found != *negated)),
             Node::Between { negated, operand, low, high } => {
                 let (value, low, high) = (self.value(operand)?, self.value(low)?, self.value(high)?);
-                let above = self.compare(value, low)?.map(Ordering::is_ge);
-                let below = self.compare(value, high)?.map(Ordering::is_le);
+                let above = compare(value, low, self.made)?.map(Ordering::is_ge);
+                let below = compare(value, high, self.made)?.map(Ordering::is_le);
                 Ok(and(above, below).map(|within| within != *negated))
             }
             Node::Like(like) => self.like(like),
@@ -373,6 +410,7 @@ impl<'a> Walk<'a, '_> {
             | Node::Coalesce(_)
             | Node::NullIf(..)
             | Node::Cast(_)
+            | Node::Call(_)
             | Node::Try(_) => match self.value(expr)? {
                 Datum::Bool(truth) => Ok(Some(truth)),
                 Datum::Null => Ok(None),
@@ -402,7 +440,7 @@ impl<'a> Walk<'a, '_> {
         let mut found = Some(false);
         for item in list {
             let item = self.value(item)?;
-            match self.compare(value, item)? {
+            match compare(value, item, self.made)? {
                 Some(Ordering::Equal) => return Ok(Some(true)),
                 Some(_) => {}
                 None => found = None,
@@ -443,7 +481,7 @@ impl<'a> Walk<'a, '_> {
             let chosen = match operand {
                 Some(operand) => {
                     let value = self.value(condition)?;
-                    self.compare(operand, value)?.is_some_and(Ordering::is_eq)
+                    compare(operand, value, self.made)?.is_some_and(Ordering::is_eq)
                 }
                 None => self.truth(condition)? == Some(true),
             };
@@ -487,21 +525,75 @@ impl<'a> Walk<'a, '_> {
         Ok(Datum::Text(Text::Made { start, end: self.made.len() }))
     }
 
-    /// How two values of one class stand to each other; `None` if one is null.
-    fn compare(&self, left: Datum<'_>, right: Datum<'_>) -> Result<Option<Ordering>, EvalError> {
-        Ok(Some(match (left, right) {
-            (Datum::Null, _) | (_, Datum::Null) => return Ok(None),
-            (Datum::Bool(left), Datum::Bool(right)) => left.cmp(&right),
-            (Datum::Timestamp(left), Datum::Timestamp(right)) => left.cmp(&right),
-            (Datum::Text(left), Datum::Text(right)) => left.bytes(self.made).cmp(right.bytes(self.made)),
-            (Datum::Bytes(left), Datum::Bytes(right)) => left.cmp(right),
-            (Datum::Int(left), Datum::Int(right)) => left.cmp(&right),
-            (Datum::Float(left), Datum::Float(right)) => number::compare_floats(left, right),
-            (Datum::Int(left), Datum::Float(right)) => number::compare_exactly(left, right),
-            (Datum::Float(left), Datum::Int(right)) => number::compare_exactly(right, left).reverse(),
-            _ => return Err(EvalError::IllTyped),
-        }))
+    /// Calls a function. A text that it makes takes the place of those that were made for its arguments.
+    #[inline(never)]
+    fn call(&mut self, call: &'a Call, ty: FieldType) -> Result<Datum<'a>, EvalError> {
+        let mark = self.made.len();
+        let mut values = [Datum::Null; MAX_ARGUMENTS];
+        for (value, argument) in values.iter_mut().zip(&call.arguments) {
+            *value = self.value(argument)?;
+        }
+        let values = values.get(..call.arguments.len()).ok_or(EvalError::IllTyped)?;
+        let takes_nulls = matches!(call.function.body, Body::Nulls(_));
+        if !takes_nulls && values.iter().any(|value| matches!(value, Datum::Null)) {
+            self.made.truncate(mark);
+            return Ok(Datum::Null);
+        }
+        self.scratch.text.clear();
+        let arguments = Arguments { values, made: self.made, prepared: &call.prepared, ty };
+        let answer = match call.function.body {
+            Body::Values(run) | Body::Nulls(run) => run(&arguments, self.scratch)?,
+            Body::Float(of) => Answer::Float(of(arguments.float(0)?)),
+            Body::TryFloat(of) => Answer::Float(of(arguments.float(0)?)?),
+            Body::TwoFloats(of) => Answer::Float(of(arguments.float(0)?, arguments.float(1)?)?),
+            Body::Form(_) => return Err(EvalError::IllTyped),
+        };
+        let value = match answer {
+            Answer::Null => Datum::Null,
+            Answer::Bool(value) => Datum::Bool(value),
+            Answer::Int(value) => Datum::Int(i64::try_from(value).map_err(|_| EvalError::OutOfRange)?.into()),
+            Answer::Float(value) => Datum::Float(value),
+            Answer::Decimal(value) => value.into(),
+            Answer::Timestamp(value) => Datum::Timestamp(value),
+            Answer::Made => {
+                self.made.truncate(mark);
+                if mark + self.scratch.text.len() > MAX_MADE_TEXT_BYTES {
+                    return Err(EvalError::TextTooLong);
+                }
+                self.made.extend_from_slice(&self.scratch.text);
+                let text = Text::Made { start: mark, end: self.made.len() };
+                return Ok(if ty == FieldType::Bytes { Datum::Bytes(text) } else { Datum::Text(text) });
+            }
+            Answer::Argument(index) => return values.get(index).copied().ok_or(EvalError::IllTyped),
+            Answer::Part { argument, from, to } => match values.get(argument) {
+                Some(Datum::Text(text)) => return Ok(Datum::Text(text.part(from, to))),
+                _ => return Err(EvalError::IllTyped),
+            },
+        };
+        // Nothing of the texts is in another value.
+        self.made.truncate(mark);
+        Ok(value)
     }
+}
+
+/// How two values of one class stand to each other, whose made texts stand in `made`; `None` if one is null.
+pub(crate) fn compare(left: Datum<'_>, right: Datum<'_>, made: &[u8]) -> Result<Option<Ordering>, EvalError> {
+    Ok(Some(match (left, right) {
+        (Datum::Null, _) | (_, Datum::Null) => return Ok(None),
+        (Datum::Bool(left), Datum::Bool(right)) => left.cmp(&right),
+        (Datum::Timestamp(left), Datum::Timestamp(right)) => left.cmp(&right),
+        (Datum::Text(left), Datum::Text(right)) | (Datum::Bytes(left), Datum::Bytes(right)) => {
+            left.bytes(made).cmp(right.bytes(made))
+        }
+        (Datum::Int(left), Datum::Int(right)) => left.cmp(&right),
+        (Datum::Float(left), Datum::Float(right)) => number::compare_floats(left, right),
+        (Datum::Int(left), Datum::Float(right)) => number::compare_exactly(left, right),
+        (Datum::Float(left), Datum::Int(right)) => number::compare_exactly(right, left).reverse(),
+        // As in PostgreSQL, so that 0.1 is the float that is written so.
+        (Datum::Float(left), right) => number::compare_floats(left, number::as_float(right)?),
+        (left, Datum::Float(right)) => number::compare_floats(number::as_float(left)?, right),
+        (left, right) => number::as_decimal(left)?.compare(number::as_decimal(right)?),
+    }))
 }
 
 fn and(left: Option<bool>, right: Option<bool>) -> Option<bool> {

@@ -3,16 +3,35 @@
 use std::cmp::Ordering;
 
 use super::{Datum, EvalError};
+use crate::decimal::{Decimal, QUOTIENT_SCALE};
 use crate::expr::ArithmeticOp;
 
-/// `left op right`. Whole numbers give a whole number that must fit `i64`; a float on either side gives a float.
+/// `left op right`. Whole numbers give a whole number that must fit `i64`; a float on either side gives a float, else a
+/// decimal on either side a decimal.
 pub(super) fn arithmetic<'a>(op: ArithmeticOp, left: Datum<'a>, right: Datum<'a>) -> Result<Datum<'a>, EvalError> {
     match (left, right) {
         (Datum::Null, _) | (_, Datum::Null) => Ok(Datum::Null),
         (Datum::Int(left), Datum::Int(right)) => whole(op, left, right),
-        (Datum::Float(left), Datum::Float(right)) => float(op, left, right),
-        (Datum::Int(left), Datum::Float(right)) => float(op, left as f64, right),
-        (Datum::Float(left), Datum::Int(right)) => float(op, left, right as f64),
+        (Datum::Float(left), right) => float(op, left, as_float(right)?),
+        (left, Datum::Float(right)) => float(op, as_float(left)?, right),
+        (left, right) => decimal(op, as_decimal(left)?, as_decimal(right)?),
+    }
+}
+
+/// Any number as the nearest float.
+pub(super) fn as_float(value: Datum<'_>) -> Result<f64, EvalError> {
+    match value {
+        Datum::Float(value) => Ok(value),
+        Datum::Int(value) => Ok(value as f64),
+        value => as_decimal(value).map(Decimal::to_f64),
+    }
+}
+
+/// A decimal or a whole number.
+pub(super) fn as_decimal(value: Datum<'_>) -> Result<Decimal, EvalError> {
+    match value {
+        Datum::Decimal { unscaled, scale } => Ok(Decimal { unscaled, scale }),
+        Datum::Int(value) => Ok(Decimal::new(value, 0)),
         _ => Err(EvalError::IllTyped),
     }
 }
@@ -22,6 +41,9 @@ pub(super) fn negate(operand: Datum<'_>) -> Result<Datum<'_>, EvalError> {
         Datum::Null => Ok(Datum::Null),
         Datum::Int(value) => fits(value.checked_neg()),
         Datum::Float(value) => Ok(Datum::Float(-value)),
+        Datum::Decimal { unscaled, scale } => {
+            Decimal { unscaled, scale }.negated().map(Datum::from).ok_or(EvalError::OutOfRange)
+        }
         _ => Err(EvalError::IllTyped),
     }
 }
@@ -35,6 +57,29 @@ fn whole<'a>(op: ArithmeticOp, left: i128, right: i128) -> Result<Datum<'a>, Eva
         ArithmeticOp::Divide => left.checked_div(right),
         ArithmeticOp::Remainder => left.checked_rem(right),
     })
+}
+
+/// At the scale that the planner expects: see [`result_scale`].
+fn decimal<'a>(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Datum<'a>, EvalError> {
+    let result = match op {
+        ArithmeticOp::Divide | ArithmeticOp::Remainder if right.unscaled == 0 => return Err(EvalError::DivisionByZero),
+        ArithmeticOp::Add => left.plus(right),
+        ArithmeticOp::Subtract => left.minus(right),
+        ArithmeticOp::Multiply => left.times(right),
+        ArithmeticOp::Divide => left.divided(right, result_scale(op, left.scale, right.scale)),
+        ArithmeticOp::Remainder => left.remainder(right),
+    };
+    result.map(Datum::from).ok_or(EvalError::OutOfRange)
+}
+
+/// Digits behind the point of the result of an operation on decimals of these scales. PostgreSQL's rules, but for a
+/// quotient: its digits depend on its value there.
+pub(crate) fn result_scale(op: ArithmeticOp, left: u8, right: u8) -> u8 {
+    match op {
+        ArithmeticOp::Add | ArithmeticOp::Subtract | ArithmeticOp::Remainder => left.max(right),
+        ArithmeticOp::Multiply => left.saturating_add(right),
+        ArithmeticOp::Divide => left.max(right).max(QUOTIENT_SCALE),
+    }
 }
 
 fn fits<'a>(value: Option<i128>) -> Result<Datum<'a>, EvalError> {

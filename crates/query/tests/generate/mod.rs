@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test takes what it needs
 
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
-use crossdock_query::{ArithmeticOp, CompareOp, Constant, Expr, Like, Node};
+use crossdock_query::{ArithmeticOp, Call, CompareOp, Constant, Decimal, Expr, Function, Kind, Like, Node};
 use proptest::prelude::*;
 
 /// The kinds of expressions to make.
@@ -24,6 +24,8 @@ pub(crate) struct Row {
     pub(crate) s: Option<String>,
     pub(crate) c: String,
     pub(crate) t: Option<i64>,
+    /// In hundredths.
+    pub(crate) d: Option<i64>,
 }
 
 pub(crate) fn format() -> Format {
@@ -37,6 +39,7 @@ pub(crate) fn format() -> Format {
         FieldSpec::nullable("s", FieldType::String),
         FieldSpec::new("c", FieldType::Char(3)),
         FieldSpec::nullable("t", FieldType::Timestamp),
+        FieldSpec::nullable("d", FieldType::Decimal { bytes: 8, scale: 2 }),
     ])
     .unwrap()
 }
@@ -55,6 +58,7 @@ impl Row {
             self.s.as_ref().map_or(Value::Null, |text| Value::Text(text.as_bytes())),
             Value::Text(self.c.as_bytes()),
             or_null(self.t.map(Value::Timestamp)),
+            or_null(self.d.map(|units| Value::Decimal { unscaled: units.into(), scale: 2 })),
         ];
         for (field, value) in values.into_iter().enumerate() {
             builder.set(field, value).unwrap();
@@ -85,9 +89,9 @@ pub(crate) fn row() -> impl Strategy<Value = Row> {
         prop::option::weighted(0.7, any::<bool>()),
         prop::option::weighted(0.8, prop::sample::select(TEXTS)),
         prop::sample::select(SHORT_TEXTS),
-        prop::option::weighted(0.8, time()),
+        (prop::option::weighted(0.8, time()), prop::option::weighted(0.8, hundredths())),
     )
-        .prop_map(|((a, i, u), (f, g), b, s, c, t)| Row {
+        .prop_map(|((a, i, u), (f, g), b, s, c, (t, d))| Row {
             a,
             i,
             u,
@@ -97,7 +101,13 @@ pub(crate) fn row() -> impl Strategy<Value = Row> {
             s: s.map(str::to_owned),
             c: c.to_owned(),
             t,
+            d,
         })
+}
+
+/// Units of a `decimal(8, scale 2)`.
+fn hundredths() -> impl Strategy<Value = i64> {
+    prop_oneof![6 => -500i64..500, 1 => any::<i32>().prop_map(i64::from), 1 => -(10_i64.pow(17))..10_i64.pow(17)]
 }
 
 fn float() -> impl Strategy<Value = f64> {
@@ -170,11 +180,18 @@ fn comparison(depth: u32, scope: Scope) -> Exprs {
     let whole = prop_oneof![3 => integer(depth - 1, scope), 1 => one_of(&["u"]), 1 => wide_constant()].boxed();
     let number =
         if scope.everything { prop_oneof![whole.clone(), float_expr(depth - 1, scope)].boxed() } else { whole };
+    // Another database may have no room to compare decimals of many digits.
+    let exact = match scope.everything {
+        true => prop_oneof![4 => decimal(depth - 1, scope), 1 => integer(depth - 1, scope), 1 => float_expr(0, scope)]
+            .boxed(),
+        false => prop_oneof![4 => decimal(0, scope), 1 => one_of(&["i"])].boxed(),
+    };
     prop_oneof![
         3 => comparison_of(&number),
         2 => comparison_of(&float_expr(depth - 1, scope)),
+        2 => comparison_of(&exact),
         3 => comparison_of(&text(depth - 1, scope)),
-        1 => comparison_of(&timestamp()),
+        1 => comparison_of(&if scope.everything { timestamp() } else { plain_timestamp() }),
         1 => comparison_of(&condition(depth - 1, scope)),
     ]
     .boxed()
@@ -214,6 +231,18 @@ fn like(depth: u32, scope: Scope) -> Exprs {
 }
 
 fn timestamp() -> Exprs {
+    let plain = plain_timestamp();
+    let word = |text: &str| Expr::constant(Constant::Text(text.to_owned()), FieldType::String);
+    let cut = (prop::sample::select(vec!["minute", "week", "quarter", "century"]), plain.clone())
+        .prop_map(move |(unit, time)| call("date_trunc", Kind::Word, vec![word(unit), time], FieldType::Timestamp));
+    let intervals = vec!["1 month", "-3 days 01:00:00.5", "400 years"];
+    let moved = (prop::sample::select(vec!["+", "-"]), plain.clone(), prop::sample::select(intervals)).prop_map(
+        move |(op, time, interval)| call(op, Kind::Timestamp, vec![time, word(interval)], FieldType::Timestamp),
+    );
+    prop_oneof![4 => plain, 1 => cut, 1 => moved].boxed()
+}
+
+fn plain_timestamp() -> Exprs {
     prop_oneof![
         3 => one_of(&["t"]),
         2 => time().prop_map(|time| Expr::constant(Constant::Timestamp(time), FieldType::Timestamp)),
@@ -336,6 +365,134 @@ pub(crate) fn float_expr(depth: u32, scope: Scope) -> Exprs {
     .boxed()
 }
 
+/// A call of the entry whose first argument is of this kind.
+fn call(name: &str, first: Kind, arguments: Vec<Expr>, ty: FieldType) -> Expr {
+    let function = Function::named(name).find(|function| function.arguments[0] == first).unwrap();
+    expr(Node::Call(Box::new(Call::new(function, arguments).unwrap())), ty)
+}
+
+fn scale(expr: &Expr) -> u8 {
+    match expr.ty {
+        FieldType::Decimal { scale, .. } => scale,
+        _ => 0,
+    }
+}
+
+fn of_scale(scale: u8) -> FieldType {
+    FieldType::Decimal { bytes: 16, scale }
+}
+
+/// A decimal of at most 3 digits behind the point for each of the numbers that are multiplied.
+pub(crate) fn decimal(depth: u32, scope: Scope) -> Exprs {
+    let literal = (-2000i128..2000, 1u8..4)
+        .prop_map(|(unscaled, scale)| Expr::constant(Constant::Decimal(Decimal { unscaled, scale }), of_scale(scale)));
+    let leaf = prop_oneof![4 => one_of(&["d"]), 3 => literal, 1 => null(of_scale(1))].boxed();
+    if depth == 0 {
+        return leaf;
+    }
+    let inner = decimal(depth - 1, scope);
+    let whole = prop_oneof![
+        one_of(&["a", "i"]),
+        (-9i128..99).prop_map(|value| Expr::constant(Constant::Int(value), FieldType::I64))
+    ];
+    let mut ops = vec![ArithmeticOp::Add, ArithmeticOp::Subtract, ArithmeticOp::Multiply];
+    if scope.everything {
+        // DuckDB computes these as floats.
+        ops.extend([ArithmeticOp::Divide, ArithmeticOp::Remainder]);
+    }
+    let other = prop_oneof![3 => inner.clone(), 1 => whole];
+    let arithmetic =
+        (prop::sample::select(ops), inner.clone(), other, any::<bool>()).prop_map(|(op, one, other, swap)| {
+            let (left, right) = if swap { (other, one) } else { (one, other) };
+            let (a, b) = (scale(&left), scale(&right));
+            let scale = match op {
+                ArithmeticOp::Multiply => a + b,
+                ArithmeticOp::Divide => a.max(b).max(16),
+                _ => a.max(b),
+            };
+            // A product of quotients may have too many digits; the planner refuses it.
+            let op = if scale > 38 { ArithmeticOp::Subtract } else { op };
+            let ty = of_scale(if scale > 38 { a.max(b) } else { scale });
+            expr(Node::Arithmetic { op, left: Box::new(left), right: Box::new(right) }, ty)
+        });
+    let roundings = if scope.everything { vec!["round", "trunc"] } else { vec!["round"] };
+    let rounded = (prop::sample::select(roundings), inner.clone(), -2i128..6).prop_map(|(name, operand, digits)| {
+        let literal = Expr::constant(Constant::Int(digits), FieldType::I64);
+        call(name, Kind::Decimal, vec![operand, literal], of_scale(digits.max(0) as u8))
+    });
+    let of_one =
+        (prop::sample::select(vec!["abs", "ceil", "floor", "sign"]), inner.clone()).prop_map(|(name, operand)| {
+            let ty = of_scale(if name == "abs" { scale(&operand) } else { 0 });
+            call(name, Kind::Decimal, vec![operand], ty)
+        });
+    let negated = inner.clone().prop_map(|operand| {
+        let ty = of_scale(scale(&operand));
+        expr(Node::Negate(Box::new(operand)), ty)
+    });
+    prop_oneof![
+        2 => leaf,
+        5 => arithmetic,
+        1 => rounded,
+        1 => of_one,
+        1 => negated,
+        1 => alternatives(cast(inner, of_scale(3)), condition(depth - 1, scope), of_scale(3)),
+        1 => cast(one_of(&["a", "i"]), of_scale(2)),
+    ]
+    .boxed()
+}
+
+/// Functions of texts that have a text, over texts and small numbers.
+fn text_call(inner: &Exprs) -> Exprs {
+    let small = (-3i128..6).prop_map(|value| Expr::constant(Constant::Int(value), FieldType::I64));
+    let word = |words: &'static [&'static str]| {
+        prop::sample::select(words).prop_map(|text| Expr::constant(Constant::Text(text.to_owned()), FieldType::String))
+    };
+    let of_texts = |names: &'static [&'static str], count: usize| {
+        (prop::sample::select(names), prop::collection::vec(inner.clone(), count))
+            .prop_map(|(name, arguments)| call(name, Kind::Text, arguments, FieldType::String))
+    };
+    let patterns = &["a", "[A-J]+", "(.)b", "^.", "", "日|é", "\\d+"][..];
+    prop_oneof![
+        of_texts(&["upper", "lower", "initcap", "reverse", "btrim", "ltrim", "rtrim"], 1),
+        of_texts(&["btrim", "ltrim", "rtrim"], 2),
+        of_texts(&["replace", "translate"], 3),
+        (prop::sample::select(vec!["left", "right", "lpad", "rpad", "repeat", "substr"]), inner.clone(), small.clone())
+            .prop_map(|(name, text, count)| call(name, Kind::Text, vec![text, count], FieldType::String)),
+        (inner.clone(), inner.clone(), small).prop_map(|(text, by, number)| call(
+            "split_part",
+            Kind::Text,
+            vec![text, by, number],
+            FieldType::String
+        )),
+        prop::collection::vec(inner.clone(), 1..4).prop_map(|arguments| call(
+            "concat",
+            Kind::Printed,
+            arguments,
+            FieldType::String
+        )),
+        prop::collection::vec(inner.clone(), 2..4).prop_map(|arguments| call(
+            "concat_ws",
+            Kind::Text,
+            arguments,
+            FieldType::String
+        )),
+        (prop::sample::select(vec!["greatest", "least"]), prop::collection::vec(inner.clone(), 1..4))
+            .prop_map(|(name, arguments)| call(name, Kind::Same, arguments, FieldType::String)),
+        (inner.clone(), word(patterns)).prop_map(|(text, pattern)| call(
+            "regexp_substr",
+            Kind::Text,
+            vec![text, pattern],
+            FieldType::String
+        )),
+        (inner.clone(), word(patterns), word(&["", "<\\1\\&>", "x"]), word(&["g", "", "gi"])).prop_map(
+            |(text, pattern, with, flags)| {
+                call("regexp_replace", Kind::Text, vec![text, pattern, with, flags], FieldType::String)
+            }
+        ),
+    ]
+    .boxed()
+}
+
 /// A text.
 pub(crate) fn text(depth: u32, scope: Scope) -> Exprs {
     let leaf = prop_oneof![
@@ -362,6 +519,8 @@ pub(crate) fn text(depth: u32, scope: Scope) -> Exprs {
     }
     prop_oneof![
         6 => plain,
+        3 => text_call(&inner),
+        1 => cast(decimal(depth - 1, scope), FieldType::String),
         1 => cast(float_expr(depth - 1, scope), FieldType::String),
         1 => cast(timestamp(), FieldType::String),
         1 => cast(inner, FieldType::Char(2)),
@@ -371,5 +530,7 @@ pub(crate) fn text(depth: u32, scope: Scope) -> Exprs {
 
 /// A value of any type.
 pub(crate) fn value(depth: u32, scope: Scope) -> Exprs {
-    prop_oneof![integer(depth, scope), float_expr(depth, scope), text(depth, scope), condition(depth, scope)].boxed()
+    let exact = decimal(depth, scope);
+    prop_oneof![integer(depth, scope), float_expr(depth, scope), exact, text(depth, scope), condition(depth, scope)]
+        .boxed()
 }

@@ -35,7 +35,7 @@ const HOLD_BYTES: u64 = 256 << 20;
 const STRIP: &str = "drop passenger_list";
 /// The step that computes version 3.
 const COMPUTE: &str = "SELECT carrier, flight, origin, dest, time_hour AS leaves, dep_delay * 60 AS delay_s, \
-                       distance * 1.609344 AS distance_km, meal_preference AS meals, \
+                       distance * 1.609344::float8 AS distance_km, meal_preference AS meals, \
                        CAST(NULL AS text) AS passengers FROM version_2";
 
 /// A subscriber of version 3: what it is for, its query, and the same in plain Rust.
