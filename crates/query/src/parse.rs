@@ -16,6 +16,7 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
+use crate::slow::{self, Clauses};
 use crossdock_format::{Format, MAX_NESTING};
 
 /// The longest query text that is looked at, in bytes.
@@ -42,10 +43,18 @@ pub struct Select {
 
 /// The syntax trees. Shared, because cloning them is recursive.
 #[derive(Debug)]
-struct Parsed {
-    items: Vec<Item>,
-    condition: Option<Condition>,
+pub(crate) struct Parsed {
+    pub(crate) items: Vec<Item>,
+    condition: Option<Arc<Condition>>,
     parameters: Vec<(String, Option<Position>)>,
+    clauses: Clauses,
+}
+
+impl Parsed {
+    /// A select list and a condition.
+    pub(crate) fn of(items: Vec<Item>, condition: Option<Arc<Condition>>) -> Parsed {
+        Parsed { items, condition, parameters: Vec::new(), clauses: Clauses::default() }
+    }
 }
 
 /// WHERE, and where it begins.
@@ -76,6 +85,18 @@ pub(crate) enum Item {
 /// # Errors
 /// Anything else is refused with its place and what is possible.
 pub fn parse(sql: &str) -> Result<Select, QueryError> {
+    let select = parse_subscription(sql)?;
+    match slow::refused(select.clauses()) {
+        Some(error) => Err(error.over(sql)),
+        None => Ok(select),
+    }
+}
+
+/// Reads the query of a subscription, which may also have the clauses `ON SLOW …` and `MAX RATE …` behind WHERE.
+///
+/// # Errors
+/// Anything else is refused with its place and what is possible.
+pub fn parse_subscription(sql: &str) -> Result<Select, QueryError> {
     Reader::new(sql).and_then(|mut reader| reader.select(sql)).map_err(|error| error.over(sql))
 }
 
@@ -191,7 +212,20 @@ impl Select {
     }
 
     pub(crate) fn condition(&self) -> Option<&Condition> {
-        self.parsed.condition.as_ref()
+        self.parsed.condition.as_deref()
+    }
+
+    pub(crate) fn shared_condition(&self) -> Option<Arc<Condition>> {
+        self.parsed.condition.clone()
+    }
+
+    pub(crate) fn clauses(&self) -> &Clauses {
+        &self.parsed.clauses
+    }
+
+    /// Another query of the same stream, under the same name, and with the same text.
+    pub(crate) fn with_parsed(&self, parsed: Arc<Parsed>) -> Select {
+        Select { parsed, ..self.clone() }
     }
 
     /// Whether `qualifier.column` means this query's stream: its alias if it has one, else its name.
@@ -207,8 +241,9 @@ impl Select {
     }
 }
 
-struct Reader {
-    parser: Parser<'static>,
+/// Reads the tokens of a query, clause by clause.
+pub(crate) struct Reader {
+    pub(crate) parser: Parser<'static>,
     parameters: Vec<(String, Option<Position>)>,
     /// Behind the last character.
     end: Option<Position>,
@@ -242,9 +277,10 @@ impl Reader {
         let stream_at = self.here();
         let (stream, is_stream_quoted, alias) = self.stream()?;
         let condition = match self.parser.parse_keyword(Keyword::WHERE) {
-            true => Some(Condition { at: self.here(), expr: self.expr()? }),
+            true => Some(Arc::new(Condition { at: self.here(), expr: self.expr()? })),
             false => None,
         };
+        let clauses = self.clauses()?;
         let clause = if condition.is_some() { Clause::Where } else { Clause::From };
         let ended = self.parser.consume_token(&Token::SemiColon);
         if self.parser.peek_token_ref().token != Token::EOF {
@@ -254,7 +290,7 @@ impl Reader {
             }
             return Err(self.unexpected("the end of the query", clause));
         }
-        let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters) });
+        let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         Ok(Select { sql: sql.to_owned(), stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors: false })
     }
 
@@ -345,6 +381,9 @@ impl Reader {
 
     fn alias(&mut self) -> Result<Option<Name>, QueryError> {
         let explicit = self.parser.parse_keyword(Keyword::AS);
+        if !explicit && self.is_at_rate() {
+            return Ok(None);
+        }
         let alias = match &self.parser.peek_token_ref().token {
             Token::Word(word) if word.quote_style.is_some() || !is_reserved(word) => {
                 Name { text: word.value.clone(), quoted: word.quote_style.is_some() }
@@ -360,11 +399,11 @@ impl Reader {
         Ok(Some(alias))
     }
 
-    fn expr(&mut self) -> Result<ast::Expr, QueryError> {
+    pub(crate) fn expr(&mut self) -> Result<ast::Expr, QueryError> {
         self.parser.parse_expr().map_err(|error| self.parser_error(error))
     }
 
-    fn here(&self) -> Option<Position> {
+    pub(crate) fn here(&self) -> Option<Position> {
         Position::of(self.parser.peek_token_ref().span.start).or(self.end)
     }
 
@@ -571,7 +610,7 @@ fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
 }
 
 /// Words that end the FROM clause rather than name a stream or an alias.
-fn is_reserved(word: &Word) -> bool {
+pub(crate) fn is_reserved(word: &Word) -> bool {
     refused_clause(word.keyword).is_some()
         || matches!(word.keyword, Keyword::AS | Keyword::ON | Keyword::USING | Keyword::FROM | Keyword::SELECT)
 }

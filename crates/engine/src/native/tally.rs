@@ -4,7 +4,8 @@ use crossdock_format::{FieldType, Format, Record, Value};
 use crossdock_mailbox::{Batch, Selection};
 
 use super::append::Append;
-use super::table::{Kept, compared};
+use super::table::Kept;
+use crate::identity::compared;
 use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crate::kernel::Records;
