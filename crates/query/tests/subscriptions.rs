@@ -26,19 +26,28 @@ fn clauses_are_read_behind_where_in_either_order() {
         ("ON SLOW CONFLATE BY (flight)", "conflate by (flight)", ""),
         ("ON SLOW CONFLATE BY (f.flight, \"carrier\")", "conflate by (f.flight, \"carrier\")", ""),
         ("ON SLOW SAMPLE 8", "sample 8", ""),
-        ("ON SLOW KEEP WHERE severity >= 3 AND NOT carrier = 'AA'", "keep where severity >= 3 AND NOT carrier = 'AA'", ""),
+        (
+            "ON SLOW KEEP WHERE severity >= 3 AND NOT carrier = 'AA'",
+            "keep where severity >= 3 AND NOT carrier = 'AA'",
+            "",
+        ),
         ("MAX RATE 100 PER SECOND", "", "100 per second"),
         ("MAX RATE 100 PER SECOND BY flight, carrier", "", "100 per second by flight, carrier"),
         ("MAX RATE 1 PER SECOND BY flight ON SLOW DROP OLDEST", "drop_oldest", "1 per second by flight"),
         ("ON SLOW KEEP WHERE severity > 1 MAX RATE 9 PER SECOND", "keep where severity > 1", "9 per second"),
-        ("ON SLOW CONFLATE BY (flight) MAX RATE 9 PER SECOND BY flight", "conflate by (flight)", "9 per second by flight"),
+        (
+            "ON SLOW CONFLATE BY (flight) MAX RATE 9 PER SECOND BY flight",
+            "conflate by (flight)",
+            "9 per second by flight",
+        ),
     ] {
         for query in ["SELECT * FROM s AS f", "SELECT flight FROM s f WHERE severity > 0"] {
             assert_eq!(clauses(&format!("{query} {clause}")), (slow.to_owned(), rate.to_owned()), "{query} {clause}");
         }
     }
     // The words are names wherever a name may stand.
-    let select = parse_subscription("SELECT max, slow AS rate FROM conflate max WHERE sample = 1 ON SLOW SAMPLE 2").unwrap();
+    let select =
+        parse_subscription("SELECT max, slow AS rate FROM conflate max WHERE sample = 1 ON SLOW SAMPLE 2").unwrap();
     assert_eq!(select.stream(), "conflate");
     assert_eq!(parse_subscription("SELECT * FROM s MAX RATE 3 PER SECOND").unwrap().stream(), "s");
 }
@@ -63,7 +72,11 @@ fn an_error_says_where_and_what_is_possible() {
         ("MAX RATE 3 PER HOUR", "PER", "expected PER SECOND, found PER"),
         ("MAX RATE 3 PER SECOND BY", "end", "expected the name of a column, but the query ends"),
         ("MAX RATE 3 PER SECOND MAX RATE 3 PER SECOND", "MAX", "MAX RATE comes once"),
-        ("ON SLOW CONFLATE BY (a) MAX RATE 1 PER SECOND BY b", "b", "MAX RATE has the key (b), and CONFLATE the key (a)"),
+        (
+            "ON SLOW CONFLATE BY (a) MAX RATE 1 PER SECOND BY b",
+            "b",
+            "MAX RATE has the key (b), and CONFLATE the key (a)",
+        ),
     ] {
         let sql = format!("SELECT * FROM s {clause}");
         let error = parse_subscription(&sql).unwrap_err();
@@ -89,7 +102,8 @@ fn what_a_clause_reads_is_planned_like_a_query() {
         Some(SlowPolicy::Conflate(key)) => planned(&key.select),
         other => panic!("{other:?}"),
     };
-    let reads = key("SELECT carrier FROM s AS f WHERE severity > 1 ON SLOW CONFLATE BY (FLIGHT, f.carrier)").unwrap().reads;
+    let reads =
+        key("SELECT carrier FROM s AS f WHERE severity > 1 ON SLOW CONFLATE BY (FLIGHT, f.carrier)").unwrap().reads;
     assert_eq!(reads, [0, 1]);
     let error = key("SELECT carrier FROM s ON SLOW CONFLATE BY (flihgt)").unwrap_err();
     assert!(error.contains("line 1, column 44") && error.contains("did you mean `flight`?"), "{error}");

@@ -440,8 +440,7 @@ impl Context {
     fn note_holding(&self, key: usize) {
         let Some(peer) = self.net.present_peer(key) else { return };
         let blocking = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
-        let streams: BTreeSet<&str> =
-            blocking.filter(|of| of.blocks()).map(|of| of.select().stream()).collect();
+        let streams: BTreeSet<&str> = blocking.filter(|of| of.blocks()).map(|of| of.select().stream()).collect();
         if streams.is_empty() {
             return;
         }

@@ -7,6 +7,7 @@ use crate::handle::ExplainError;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::ledger::Ledger;
 use crate::managers::request::handler_of;
 use crate::morph::Accept;
 use crate::morph::lists::Planned;
@@ -148,7 +149,7 @@ impl Context {
     pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
         let with_backlog = self.subscriptions.iter().map(|(key, s)| {
             let accept = s.accept().map(Accept::describe).unwrap_or_default();
-            (key, s, self.backlog(s), (accept, s.ledger(self.graph.in_flight(key))))
+            (key, s, self.backlog(s), (accept, Ledger::of(s, self.graph.in_flight(key))))
         });
         let mut infos: Vec<SubscriptionInfo> = with_backlog
             .map(|(key, s, backlog, ((accept, unreadable), ledger))| SubscriptionInfo {

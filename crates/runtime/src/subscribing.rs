@@ -275,7 +275,8 @@ impl Context {
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
         let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
-        if !coming.request.accept.is_empty() || coming.select.on_slow().is_some() || coming.select.max_rate().is_some() {
+        if !coming.request.accept.is_empty() || coming.select.on_slow().is_some() || coming.select.max_rate().is_some()
+        {
             // A converted stream is converted here, and what a slow subscriber gets is selected from it here.
             return self.refuse_query(&pending, &stream, figures);
         }

@@ -61,7 +61,13 @@ impl Planned {
         planned.unwrap_or_else(|_| {
             let message = Panicked.to_string();
             let outcome = Err(QueryError { message, position: None, hint: None, excerpt: None });
-            Planned { entry: Entry::new(format), instance: instance_of(format, None), reducer: None, outcome, cost: None }
+            Planned {
+                entry: Entry::new(format),
+                instance: instance_of(format, None),
+                reducer: None,
+                outcome,
+                cost: None,
+            }
         })
     }
 
@@ -140,53 +146,6 @@ impl Clauses {
         let reads = if reducer.is_some() { Reducer::reads(select, format)? } else { Vec::new() };
         Ok(Clauses { reducer, reads })
     }
-}
-
-/// The counts of subscriptions on a stream's records.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Served {
-    pub(crate) records_in: u64,
-    /// Records that joined the queues.
-    pub(crate) records_out: u64,
-    /// Those of them that were dropped from the queues.
-    pub(crate) records_unsent: u64,
-    pub(crate) row_errors: u64,
-    pub(crate) published: u64,
-    pub(crate) filtered: u64,
-    pub(crate) conflated: u64,
-    pub(crate) sampled: u64,
-    pub(crate) dropped: u64,
-}
-
-impl Served {
-    pub(crate) fn add(&mut self, subscription: &Subscription) {
-        let Ledger { published, filtered, conflated, sampled, dropped, .. } = subscription.ledger(0);
-        self.published += published;
-        self.filtered += filtered;
-        self.conflated += conflated;
-        self.sampled += sampled;
-        self.dropped += dropped;
-        self.records_in += subscription.gauges.records_in.get();
-        self.records_out += subscription.gauges.records_out.get();
-        self.records_unsent += subscription.dropped_unsent;
-        self.row_errors += subscription.row_errors();
-    }
-}
-
-/// What became of the records that came for a subscription. Between two batches, `published` is the sum of all others and of
-/// its row errors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ledger {
-    pub(crate) published: u64,
-    /// Records that were sent to it, or wait in its session's queue.
-    pub(crate) delivered: u64,
-    pub(crate) filtered: u64,
-    pub(crate) conflated: u64,
-    pub(crate) sampled: u64,
-    /// Records that it lost for any other reason.
-    pub(crate) dropped: u64,
-    /// Records that its node has.
-    pub(crate) in_flight: u64,
 }
 
 /// One subscription.
@@ -446,28 +405,18 @@ impl Subscription {
     /// Records that its query could not compute.
     #[inline]
     pub(crate) fn row_errors(&self) -> u64 {
-        self.gauges.row_errors.get() + self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+        self.gauges.row_errors.get() + self.row_errors_elsewhere()
+    }
+
+    /// Those of a handler that runs its query.
+    #[inline]
+    pub(crate) fn row_errors_elsewhere(&self) -> u64 {
+        self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
     }
 
     /// Records for which its query's condition did not hold, if it has one.
     pub(crate) fn left_out(&self) -> Option<u64> {
         self.entries.iter().any(|entry| entry.filters).then(|| self.gauges.filtered.get())
-    }
-
-    /// What became of the records that came for it, of which its node has `in_flight`. Where a handler runs its query, its
-    /// records are those that the handler makes, and its row errors.
-    pub(crate) fn ledger(&self, in_flight: u64) -> Ledger {
-        let gauges = &self.gauges;
-        let (conflated, sampled) = (gauges.lost(Loss::Conflated), gauges.lost(Loss::Sampled));
-        Ledger {
-            published: gauges.published.get() + self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get()),
-            delivered: self.records_sent(),
-            filtered: gauges.filtered.get(),
-            conflated,
-            sampled,
-            dropped: gauges.lost_in_all().saturating_sub(conflated + sampled),
-            in_flight,
-        }
     }
 
     /// All that it has lost.

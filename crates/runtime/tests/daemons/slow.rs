@@ -118,7 +118,10 @@ fn the_last_of_each_key_arrives_and_nobody_waits(way: Transport) {
     let of = infos.iter().find(|of| of.overflow == "conflate by (grp)").unwrap();
     assert_eq!((of.published, of.filtered, of.in_flight, of.dropped), (COUNT, COUNT / KEYS, 0, 0));
     assert!(of.conflated > 0);
-    assert_eq!((of.records_out, Some(&of.conflated)), (slow.came.len() as u64, slow.dropped.get(&DropCause::Conflated)));
+    assert_eq!(
+        (of.records_out, Some(&of.conflated)),
+        (slow.came.len() as u64, slow.dropped.get(&DropCause::Conflated))
+    );
 }
 
 #[test]
@@ -151,10 +154,15 @@ fn the_clause_and_the_request_may_not_differ() {
     }
     let error = ask("ON SLOW CONFLATE BY (group)", Overflow::Block).map(drop).unwrap_err().to_string();
     assert!(error.contains("line 1, column"), "{error}");
-    let error = Subscriber::builder(&addr).sql("SELECT * FROM N ON SLOW CONFLATE BY (nmae)").connect().map(drop).unwrap_err();
+    let error =
+        Subscriber::builder(&addr).sql("SELECT * FROM N ON SLOW CONFLATE BY (nmae)").connect().map(drop).unwrap_err();
     assert!(error.to_string().contains("did you mean `name`?"), "{error}");
-    let plan = context.explain("SELECT * FROM N ON SLOW KEEP WHERE grp > 3 MAX RATE 9 PER SECOND", &[]).unwrap().unwrap().plan;
-    assert!(plan.contains("keep where grp > 3; at most 65536 records") && plan.contains("at most 9 per second"), "{plan}");
+    let plan =
+        context.explain("SELECT * FROM N ON SLOW KEEP WHERE grp > 3 MAX RATE 9 PER SECOND", &[]).unwrap().unwrap().plan;
+    assert!(
+        plan.contains("keep where grp > 3; at most 65536 records") && plan.contains("at most 9 per second"),
+        "{plan}"
+    );
 }
 
 /// Random clauses, readers and rates, over both carriers.
@@ -170,7 +178,8 @@ fn ledgers_balance_at_all_times() {
         "MAX RATE 500 PER SECOND BY grp ON SLOW SAMPLE 2",
         "ON SLOW KEEP WHERE number % 100 = 0 MAX RATE 50 PER SECOND BY grp, name",
     ];
-    const QUERIES: [&str; 3] = ["SELECT * FROM N", "SELECT number FROM N WHERE grp < 8", "SELECT number, 60 / grp AS q FROM N"];
+    const QUERIES: [&str; 3] =
+        ["SELECT * FROM N", "SELECT number FROM N WHERE grp < 8", "SELECT number, 60 / grp AS q FROM N"];
     let name = "ledgers_balance_at_all_times";
     crossdock_sim::check(name, tries(8, 2), |seed| {
         let mut rng = Rng::with_seed(seed);

@@ -156,7 +156,8 @@ impl Slow {
 
     /// What the clauses of a query keep, in lines of a plan.
     pub(crate) fn explain(select: &Select) -> String {
-        let bounds = format!("at most {SLOW_RECORDS} records and {} MiB are kept, then the oldest goes", SLOW_BYTES >> 20);
+        let bounds =
+            format!("at most {SLOW_RECORDS} records and {} MiB are kept, then the oldest goes", SLOW_BYTES >> 20);
         let slow = select.on_slow().map(|policy| match policy.selects() {
             true => format!("slow     {policy}; {bounds}\n"),
             false => format!("slow     {policy}\n"),

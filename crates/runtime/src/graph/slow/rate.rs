@@ -110,7 +110,10 @@ mod tests {
     #[test]
     fn each_key_has_a_rate_of_its_own_and_idle_ones_make_room() {
         let mut rate = by_key(2);
-        assert_eq!([1, 1, 1, 2, 2, 2, 1].map(|key| rate.passes(Some(key), 0)), [true, true, false, true, true, false, false]);
+        assert_eq!(
+            [1, 1, 1, 2, 2, 2, 1].map(|key| rate.passes(Some(key), 0)),
+            [true, true, false, true, true, false, false]
+        );
         (3..=SLOW_RECORDS as u128).for_each(|key| assert!(rate.passes(Some(key), SECOND)));
         let full = rate.by_key.len();
         assert_eq!(full, SLOW_RECORDS);

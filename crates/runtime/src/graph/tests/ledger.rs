@@ -11,8 +11,12 @@ use crossdock_query::{Select, SlowPolicy, parse_subscription};
 const STREAM: u32 = 0;
 const KEYS: u64 = 7;
 const SECOND: u64 = 1_000_000_000;
-const QUERIES: [&str; 4] =
-    ["SELECT * FROM S", "SELECT * FROM S WHERE d < 3", "SELECT n, k, d * 2 AS e FROM S WHERE d <> 1", "SELECT n, k, 6 / d AS e FROM S"];
+const QUERIES: [&str; 4] = [
+    "SELECT * FROM S",
+    "SELECT * FROM S WHERE d < 3",
+    "SELECT n, k, d * 2 AS e FROM S WHERE d <> 1",
+    "SELECT n, k, 6 / d AS e FROM S",
+];
 const CLAUSES: [&str; 11] = [
     "",
     "ON SLOW BLOCK",
@@ -42,7 +46,13 @@ impl Row {
             0 => Some(true),
             1 => Some(self.d < 3),
             2 => Some(self.d != 1),
-            _ => if self.d == 0 { None } else { Some(true) },
+            _ => {
+                if self.d == 0 {
+                    None
+                } else {
+                    Some(true)
+                }
+            }
         }
     }
 }
@@ -129,7 +139,8 @@ impl Scene {
         let mut graph = Graph::new(FIRST, orders, Vec::new());
         graph.note_publishers(STREAM, 1);
         let pool = |large| Pool::new(PoolConfig { classes: vec![(4 << 10, 4096), (64 << 10, large)] }).unwrap();
-        let formats = ["k u32\nn u64\nd i32", "n u64\nd i64\ntext string\nk u64"].map(|text| Format::parse_schema(text).unwrap());
+        let formats =
+            ["k u32\nn u64\nd i32", "n u64\nd i64\ntext string\nk u64"].map(|text| Format::parse_schema(text).unwrap());
         let readers = Readers { rng: Some(rng.fork()), ..Readers::default() };
         let ws = Workspace::new(pool(64));
         Scene {
@@ -315,6 +326,7 @@ fn within_rate(scene: &Scene, began_ns: u64) {
 
 #[test]
 fn every_record_of_a_slow_subscriber_is_accounted_for_at_every_step() {
+    let mut reasons = std::collections::BTreeSet::new();
     crossdock_sim::check("every_record_of_a_slow_subscriber_is_accounted_for_at_every_step", 200, |seed| {
         let mut scene = Scene::new(seed);
         let began_ns = scene.now_ns;
@@ -348,7 +360,13 @@ fn every_record_of_a_slow_subscriber_is_accounted_for_at_every_step() {
         within_rate(&scene, began_ns);
         scene.check_outcome();
         assert_eq!(scene.ws.buffers_in_use(), 0);
+        reasons.extend(scene.subscribed.iter().flat_map(|of| of.gauges.losses()).map(|(reason, _)| reason));
     });
+    // That all of it happens at all, with the seeds that are always tried.
+    if ["CROSSDOCK_SEED", "CROSSDOCK_SEARCH"].iter().all(|variable| std::env::var_os(variable).is_none()) {
+        let wanted = ["conflated", "not_kept", "over_rate", "queue_full", "sampled"];
+        assert!(wanted.iter().all(|reason| reasons.contains(*reason)), "{reasons:?}");
+    }
 }
 
 /// A subscriber that conflates and takes nothing holds back nobody, and costs no buffer; then it has the last of each key.
