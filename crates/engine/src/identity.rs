@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crossdock_format::{FieldType, Format, Record, Value};
-use crossdock_query::{Program, Projection};
+use crossdock_query::{Output, Program, Projection};
 
 /// The identity of a key: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
 /// nobody can look for such keys without the hasher's secret. So an entry has one size, however long the values are.
@@ -56,7 +56,7 @@ impl KeyFields {
         let format = program.input.clone();
         let fields: Option<Vec<usize>> = match &program.projection {
             Projection::All => Some((0..format.fields().len()).collect()),
-            Projection::Fields(outputs) => outputs.iter().map(|output| output.plain_field()).collect(),
+            Projection::Fields(outputs) => outputs.iter().map(Output::plain_field).collect(),
         };
         let fields = fields.ok_or("a key is made of columns, not of expressions")?;
         fields.iter().try_for_each(|field| compared(&format, *field))?;

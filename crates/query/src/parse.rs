@@ -5,6 +5,7 @@
 //! and how long its chains are, because a syntax tree is built and freed recursively.
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions};
@@ -16,7 +17,6 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
-use crate::slow::{self, Clauses};
 use crossdock_format::{Format, MAX_NESTING};
 
 /// The longest query text that is looked at, in bytes.
@@ -57,6 +57,50 @@ impl Parsed {
     }
 }
 
+/// The clauses of a subscription, as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Clauses {
+    pub(crate) slow: Option<ReadPolicy>,
+    pub(crate) rate: Option<ReadRate>,
+    /// Where the first of them begins.
+    pub(crate) at: Option<Position>,
+}
+
+/// `ON SLOW`.
+#[derive(Debug)]
+pub(crate) enum ReadPolicy {
+    Block,
+    DropOldest,
+    Conflate(ReadPart),
+    Sample(NonZeroU32),
+    Keep(ReadPart),
+    Disconnect,
+}
+
+/// `MAX RATE`.
+#[derive(Debug)]
+pub(crate) struct ReadRate {
+    pub(crate) per_second: NonZeroU32,
+    pub(crate) by: Option<ReadPart>,
+}
+
+/// A part's syntax trees and its text.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) parsed: Arc<Parsed>,
+    pub(crate) text: String,
+}
+
+impl Clauses {
+    /// The refusal of the clauses in a query that is not a subscription's, if there is one.
+    fn refused(&self) -> Option<QueryError> {
+        let message = "ON SLOW and MAX RATE belong to a subscription: this query makes a stream, or is a conversion";
+        let hint = "leave the clause out here, and write it in the query of the subscriber";
+        let is_any = self.slow.is_some() || self.rate.is_some();
+        is_any.then(|| QueryError::new(message, self.at).hint(hint))
+    }
+}
+
 /// WHERE, and where it begins.
 #[derive(Debug)]
 pub(crate) struct Condition {
@@ -86,7 +130,7 @@ pub(crate) enum Item {
 /// Anything else is refused with its place and what is possible.
 pub fn parse(sql: &str) -> Result<Select, QueryError> {
     let select = parse_subscription(sql)?;
-    match slow::refused(select.clauses()) {
+    match select.clauses().refused() {
         Some(error) => Err(error.over(sql)),
         None => Ok(select),
     }

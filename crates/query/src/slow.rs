@@ -1,8 +1,8 @@
 //! Clauses of a subscription, behind its query: `ON SLOW` says what a subscriber gets that is slow, `MAX RATE` how many
 //! records a second it gets at most.
 //!
-//! PostgreSQL has no words for either; they are read on the tokens of its parser like all other clauses. What a clause reads
-//! of a record is a query of its own over the same stream, so names, types and errors are those of any query.
+//! PostgreSQL has no words for either; they are read on the tokens of its parser like all other clauses. The part of a clause that reads
+//! records is a query of its own over the same stream, so names, types and errors are those of any query.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use sqlparser::ast;
 use sqlparser::tokenizer::{Token, Word};
 
-use crate::error::{Position, QueryError};
-use crate::parse::{Condition, Item, Parsed, Reader, Select, is_reserved};
+use crate::error::QueryError;
+use crate::parse::{Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, Reader, Select, is_reserved};
 
 /// The policies of `ON SLOW`; ends every message about one that is not.
 const POLICIES: &str = "possible is: ON SLOW BLOCK | DROP OLDEST | CONFLATE BY (column, ...) | SAMPLE n | KEEP WHERE \
@@ -22,7 +22,7 @@ const RATES: &str = "possible is: MAX RATE n PER SECOND [BY column, ...]";
 /// The highest rate of `MAX RATE`: a record a nanosecond.
 const MAX_PER_SECOND: u32 = 1_000_000_000;
 
-/// What a subscriber gets that is slow: its queue is full, and it takes nothing now.
+/// The records that a subscriber gets while it is slow: its queue is full, and it takes nothing now.
 #[derive(Clone, Debug)]
 pub enum SlowPolicy {
     /// The publishers of its stream wait: nothing is lost.
@@ -47,7 +47,7 @@ impl SlowPolicy {
         matches!(self, SlowPolicy::Conflate(_) | SlowPolicy::Sample(_) | SlowPolicy::Keep(_))
     }
 
-    /// What it reads of a record, as a query of its own.
+    /// The part that reads records, as a query of its own.
     #[must_use]
     pub fn reads(&self) -> Option<&Select> {
         match self {
@@ -76,7 +76,7 @@ impl fmt::Display for SlowPolicy {
 pub struct MaxRate {
     /// Records a second, and as many at once after a pause.
     pub per_second: NonZeroU32,
-    /// The columns of the keys of which each has a rate of its own; all records have one together without.
+    /// The columns of a key: each key has a rate of its own. All records have one together without.
     pub by: Option<ClausePart>,
 }
 
@@ -98,47 +98,8 @@ pub struct ClausePart {
     pub text: String,
 }
 
-/// The clauses of a subscription, as they were read.
-#[derive(Debug, Default)]
-pub(crate) struct Clauses {
-    slow: Option<ReadPolicy>,
-    rate: Option<ReadRate>,
-    /// Where the first of them begins.
-    pub(crate) at: Option<Position>,
-}
-
-#[derive(Debug)]
-enum ReadPolicy {
-    Block,
-    DropOldest,
-    Conflate(ReadPart),
-    Sample(NonZeroU32),
-    Keep(ReadPart),
-    Disconnect,
-}
-
-#[derive(Debug)]
-struct ReadRate {
-    per_second: NonZeroU32,
-    by: Option<ReadPart>,
-}
-
-/// A part's syntax trees and its text.
-#[derive(Clone, Debug)]
-struct ReadPart {
-    parsed: Arc<Parsed>,
-    text: String,
-}
-
-impl Clauses {
-    /// Whether there is one.
-    pub(crate) fn is_any(&self) -> bool {
-        self.slow.is_some() || self.rate.is_some()
-    }
-}
-
 impl Select {
-    /// What `ON SLOW` says, if the query has that clause.
+    /// The policy of its clause `ON SLOW`, if it has that clause.
     #[must_use]
     pub fn on_slow(&self) -> Option<SlowPolicy> {
         let part = |part: &ReadPart| self.part(part);
@@ -152,7 +113,7 @@ impl Select {
         })
     }
 
-    /// What `MAX RATE` says, if the query has that clause.
+    /// The rate of its clause `MAX RATE`, if it has that clause.
     #[must_use]
     pub fn max_rate(&self) -> Option<MaxRate> {
         let rate = self.clauses().rate.as_ref()?;
@@ -305,14 +266,7 @@ impl Reader {
     }
 }
 
-/// Whether the token begins a clause of a subscription, which a query that is none must not have.
-pub(crate) fn refused(clauses: &Clauses) -> Option<QueryError> {
-    let message = "ON SLOW and MAX RATE belong to a subscription: what this query makes is a stream, or a conversion";
-    let hint = "leave the clause out here, and write it in the query of the subscriber";
-    clauses.is_any().then(|| QueryError::new(message, clauses.at).hint(hint))
-}
-
-/// A rate by key, beside conflation, is that of the records of which one is kept: they have the same key.
+/// A rate by key, beside conflation, has the same key as that.
 fn check_keys(clauses: &Clauses) -> Result<(), QueryError> {
     let Some(ReadPolicy::Conflate(keys)) = &clauses.slow else { return Ok(()) };
     let Some(by) = clauses.rate.as_ref().and_then(|rate| rate.by.as_ref()) else { return Ok(()) };

@@ -9,7 +9,7 @@ fn format() -> Format {
     Format::parse_schema("flight u32\ncarrier char[2]\nseverity i32\nparts u8[]").unwrap()
 }
 
-/// What the clauses of a query say, as lists show it.
+/// The clauses of a query, as lists show them.
 fn clauses(sql: &str) -> (String, String) {
     let select = parse_subscription(sql).unwrap_or_else(|error| panic!("{error}"));
     let slow = select.on_slow().map(|policy| policy.to_string()).unwrap_or_default();
@@ -96,7 +96,7 @@ fn only_a_subscription_has_these_clauses() {
 }
 
 #[test]
-fn what_a_clause_reads_is_planned_like_a_query() {
+fn a_part_that_reads_records_is_planned_like_a_query() {
     let planned = |select: &Select| select.plan(&format()).map_err(|error: QueryError| error.to_string());
     let key = |sql: &str| match parse_subscription(sql).unwrap().on_slow() {
         Some(SlowPolicy::Conflate(key)) => planned(&key.select),

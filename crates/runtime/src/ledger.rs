@@ -1,9 +1,9 @@
-//! What became of the records that came for subscriptions.
+//! The fate of the records that came for subscriptions.
 
 use crate::graph::gauges::Loss;
 use crate::subscriptions::Subscription;
 
-/// What became of the records that came for a subscription. Between two batches, `published` is the sum of all others and of
+/// The fate of the records that came for a subscription. Between two batches, `published` is the sum of all others and of
 /// its row errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {

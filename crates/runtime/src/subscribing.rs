@@ -471,7 +471,7 @@ impl Context {
         Ok(subscription)
     }
 
-    /// What a subscription gets while it is slow: as its query says, or its request beside it, or the configuration.
+    /// The policy of a subscription while it is slow: that of its query, of its request beside it, or of the configuration.
     fn slow_policy(&self, coming: &Coming) -> Result<SlowPolicy, Refusal> {
         let asked = coming.request.overflow.map(policy_of);
         match (coming.select.on_slow(), asked) {

@@ -41,7 +41,7 @@ pub(crate) struct Entry {
 pub(crate) struct Planned {
     entry: Entry,
     instance: Instance,
-    /// What its clauses for a slow subscriber need, if they need something.
+    /// The part of its clauses for a slow subscriber, if they need one.
     reducer: Option<Reducer>,
     /// The format of the records that go out.
     outcome: Result<Format, QueryError>,
@@ -133,7 +133,7 @@ impl Planned {
     }
 }
 
-/// What the clauses of a query for a slow subscriber need of a format.
+/// The parts of a query's clauses for a slow subscriber, planned for a format.
 struct Clauses {
     reducer: Option<Reducer>,
     /// The fields that they read, a flag a field; none if they read none.
@@ -168,7 +168,7 @@ pub(crate) struct Subscription {
     entries: Vec<Entry>,
     /// Handlers that its node has not taken over yet.
     instances: Vec<Instance>,
-    /// What its node needs beside them for a slow subscriber, and has not taken over yet.
+    /// The parts for a slow subscriber that its node has not taken over yet.
     reducers: Vec<Reducer>,
     /// The gauges of its node.
     gauges: Arc<NodeGauges>,
@@ -279,7 +279,7 @@ impl Subscription {
         self.elsewhere.is_some()
     }
 
-    /// What it gets while it is slow.
+    /// Its policy while it is slow.
     #[inline]
     pub(crate) fn slow_policy(&self) -> &SlowPolicy {
         &self.policy
@@ -342,7 +342,7 @@ impl Subscription {
         self.entries.iter().any(|entry| entry.format == format && entry.takes_all)
     }
 
-    /// What its node needs for a slow subscriber and has not taken over yet, and whether a format is one of its own.
+    /// Parts for a slow subscriber that its node has not taken over yet, and whether a format is one of its own.
     pub(crate) fn new_reducers(&mut self) -> (&mut Vec<Reducer>, impl Fn(u64) -> bool) {
         let Subscription { entries, reducers, .. } = self;
         (reducers, |format| entries.iter().any(|entry| entry.format == format))

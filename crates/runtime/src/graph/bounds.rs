@@ -27,7 +27,7 @@ const SPARE_BUFFERS: usize = 16;
 /// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
 
-/// Records that may be kept for one slow subscriber, and keys of which a rate is remembered.
+/// Records that may be kept for one slow subscriber, and keys whose rates are remembered.
 pub(crate) const SLOW_RECORDS: usize = 1 << 16;
 /// Bytes of the records that may be kept for one slow subscriber, and for all at a context: as much as waits in a session's
 /// queue where nothing else is set, for 32 of them.

@@ -7,7 +7,7 @@
 //! to another context once, however many nodes read it there. An edge has credit; a node runs only where its output has
 //! room, and stops within a batch where the room ends ([`run`]). A change is prepared first, which stops nothing, and
 //! then committed: a marker in the stream separates the batches of the graph before from those of the graph after
-//! ([`change`]). What a subscriber gets that is slow is a part of the node of its session ([`slow`]).
+//! ([`change`]). The node of a slow subscriber's session has a part that selects among its records ([`slow`]).
 
 mod arrive;
 mod at_work;

@@ -336,7 +336,7 @@ pub(crate) struct SessionEnd {
     pub(super) losses_before: u32,
     /// Whether it has the next batch of its stream already.
     pub(super) skips: bool,
-    /// What it keeps for a subscriber that is slow, or gets a limited number of records a second.
+    /// The part for a subscriber that is slow, or gets a limited number of records a second.
     pub(super) slow: Option<Box<Slow>>,
 }
 

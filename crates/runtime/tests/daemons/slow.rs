@@ -1,4 +1,4 @@
-//! What slow subscribers get by their queries' clauses, over the real wire; and the ledger of each, at all times.
+//! Slow subscribers with clauses in their queries, over the real wire; and the ledger of each, at all times.
 
 use crate::contexts::tries;
 use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};

@@ -32,7 +32,7 @@ struct Slot {
     record: Vec<u8>,
 }
 
-/// What became of the records that a new one found.
+/// The records that a new one cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Put {
     /// Records of its key, in whose place it is.

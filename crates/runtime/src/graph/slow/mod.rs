@@ -1,5 +1,5 @@
-//! What a subscriber gets that is slow, or that gets a limited number of records a second (`ON SLOW`, `MAX RATE`): a part
-//! of the node that ends in its session.
+//! Records for a subscriber that is slow, or that gets a limited number of them a second (`ON SLOW`, `MAX RATE`): a part of
+//! the node that ends in its session.
 //!
 //! While the session takes nothing, the node goes on with what comes: the query's condition runs over each batch, and of the
 //! records that it selects the policy keeps some, as copies. Once the session takes records again, the kept ones go through
@@ -44,7 +44,7 @@ enum Policy {
     Keep,
 }
 
-/// What selects and keeps the records of one format.
+/// The conditions and keys that select among the records of one format.
 pub(crate) struct Reducer {
     format: u64,
     /// The query's condition.
@@ -117,7 +117,7 @@ pub(crate) struct Slow {
     most_bytes: usize,
     /// When a kept record may leave for its rate, in ns.
     due_ns: u64,
-    /// Kept records on their way into a batch, and the batch, of which the first ones have left.
+    /// Kept records on their way into a batch, and the batch, whose first records have left.
     next: Held,
     leaving: Option<(Batch, usize)>,
 }
@@ -154,7 +154,7 @@ impl Slow {
         }))
     }
 
-    /// What the clauses of a query keep, in lines of a plan.
+    /// The clauses of a query and their bounds, in lines of a plan.
     pub(crate) fn explain(select: &Select) -> String {
         let bounds =
             format!("at most {SLOW_RECORDS} records and {} MiB are kept, then the oldest goes", SLOW_BYTES >> 20);
@@ -268,7 +268,7 @@ impl Slow {
     /// Keeps the selected records, as far as they may pass.
     fn keep(&mut self, batch: &Batch, selection: &Selection, (is_full, now_ns): (bool, u64), gauges: &NodeGauges) {
         let (conflates, waits) = (matches!(self.policy, Policy::Conflate), self.waits_for_rate());
-        // What leaves at once is one batch at most.
+        // One batch at most leaves at once.
         let most_bytes = if is_full || waits { self.most_bytes } else { usize::MAX };
         let Slow { reducers, rate, hasher, kept, due_ns, .. } = self;
         let key = reducers.iter().find(|reducer| reducer.format == batch.format).and_then(|of| of.key.as_ref());

@@ -26,7 +26,7 @@ fn narrow(condition: &mut dyn Handler, batch: &Batch, selection: &mut Selection)
     process(condition, batch, selection, &mut Nothing) != Outcome::Panicked
 }
 
-/// What comes next of a node.
+/// The next step of a node.
 enum Next {
     /// Nothing now.
     Nothing,
@@ -220,7 +220,7 @@ impl Graph {
         }
         let (batch, done) = slow.leaving.take()?;
         let step = self.run_batch(id, (0, Queued::Own(batch), done), (key, room), egress, ws);
-        // What is left of it was put back in front of all that waits.
+        // The rest of it was put back in front of all that waits.
         let node = self.present_node_mut(id)?;
         let input = node.inputs.first_mut()?;
         let done = std::mem::take(&mut input.done);

@@ -228,7 +228,7 @@ impl Scene {
         self.graph.check_publishers(STREAM);
     }
 
-    /// A turn of the context, with at most so many steps of its subscriptions.
+    /// A turn of the context, with at most `steps` steps of its subscriptions.
     fn turn(&mut self, steps: usize) {
         self.graph.begin_turn(self.now_ns, &mut self.ws);
         self.graph.wake_slow(self.now_ns);
@@ -312,7 +312,7 @@ impl Scene {
     }
 }
 
-/// Records of a second pass a rate of so many, and so many more at once.
+/// No more records came than the rates allow: those of each second, and those of one more at once.
 fn within_rate(scene: &Scene, began_ns: u64) {
     let seconds = (scene.now_ns - began_ns) / SECOND + 2;
     for (key, of) in scene.subscribed.iter().enumerate() {
@@ -393,9 +393,9 @@ fn a_subscriber_that_conflates_holds_nobody_back() {
     assert_eq!(scene.subscribed[0].gauges.lost(Loss::Conflated), scene.rows.len() as u64 - KEYS);
 }
 
-/// What is kept is bounded, and the oldest goes.
+/// The records that are kept are bounded, and the oldest goes.
 #[test]
-fn what_is_kept_for_a_slow_subscriber_is_bounded() {
+fn the_records_kept_for_a_slow_subscriber_are_bounded() {
     let mut scene = Scene::new(1);
     scene.subscribe(0, 7);
     scene.readers.full[0] = true;
