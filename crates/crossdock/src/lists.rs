@@ -47,15 +47,27 @@ pub(crate) fn subscriptions(arguments: &List) -> Outcome {
     reports(arguments, &SUBSCRIPTION_COLUMNS, &subscriptions, empty)
 }
 
-const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 7] = [
+const SUBSCRIPTION_COLUMNS: [Column<SubscriptionInfo>; 10] = [
     Column::Of("id"),
     Column::Of("peer"),
-    Column::Of("records_in"),
+    Column::Of("published"),
     Column::Of("records_out"),
+    Column::Of("filtered"),
+    Column::Made("reduced", Side::Right, reduced),
     Column::Made("dropped", Side::Right, dropped),
+    Column::Of("in_flight"),
     Column::Made("backlog", Side::Right, |subscription| bytes(subscription.backlog_bytes)),
     Column::Of("sql"),
 ];
+
+/// The records that a slow subscriber did not get since its query conflates or samples them.
+fn reduced(subscription: &SubscriptionInfo) -> String {
+    match (subscription.conflated, subscription.sampled) {
+        (0, 0) => count(0),
+        (conflated, 0) => format!("{} conflated", count(conflated)),
+        (_, sampled) => format!("{} sampled", count(sampled)),
+    }
+}
 
 /// The records that a subscription has lost, with the cause of most of them.
 fn dropped(subscription: &SubscriptionInfo) -> String {

@@ -158,7 +158,8 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
 
 /// The stream that a query reads, for people.
 fn stream_of(sql: &str) -> String {
-    crossdock_query::parse(sql).map_or_else(|_| "the stream".to_owned(), |select| select.stream().to_owned())
+    crossdock_query::parse_subscription(sql)
+        .map_or_else(|_| "the stream".to_owned(), |select| select.stream().to_owned())
 }
 
 struct SubscribeRun<'a> {

@@ -190,3 +190,13 @@ pub struct HandlerCounters {
     /// Keys that a handler with a bounded table had to forget for others.
     pub forgotten: u64,
 }
+
+impl HandlerCounters {
+    /// Records that were filtered out since these were the counts.
+    #[must_use]
+    pub fn filtered_since(&self, before: &HandlerCounters) -> u64 {
+        let came = self.records_in.wrapping_sub(before.records_in);
+        let passed = self.passed.wrapping_sub(before.passed);
+        came.saturating_sub(passed).saturating_sub(self.row_errors.wrapping_sub(before.row_errors))
+    }
+}

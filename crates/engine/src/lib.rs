@@ -18,6 +18,7 @@
 mod codec;
 mod filter;
 mod handler;
+mod identity;
 mod kernel;
 mod key;
 mod measure;
@@ -30,6 +31,7 @@ mod warm;
 
 pub use codec::{DecodeHandler, EncodeHandler, MAX_RECORDS_PER_MESSAGE, Messages};
 pub use handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
+pub use identity::{Key, KeyFields, KeyHasher};
 pub use measure::{Measured, measure};
 pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, Parameter, ParameterKind};
 pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};

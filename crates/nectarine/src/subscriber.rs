@@ -39,14 +39,15 @@ pub struct SubscriberBuilder {
 }
 
 impl SubscriberBuilder {
-    /// The query: `SELECT … FROM stream [WHERE …]`.
+    /// The query: `SELECT … FROM stream [WHERE …] [ON SLOW …] [MAX RATE …]`.
     #[must_use]
     pub fn sql(mut self, sql: impl Into<String>) -> Self {
         self.sql = Some(sql.into());
         self
     }
 
-    /// The policy when this subscriber is too slow; as the daemon is configured unless set.
+    /// The policy when this subscriber is too slow, for those that need no columns; as the query says (`ON SLOW …`), or as the
+    /// daemon is configured, unless set. Setting another than the query says is refused.
     #[must_use]
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = Some(overflow);

@@ -43,6 +43,10 @@
 //! * **Parameters**: `$name` or `$1` wherever a value may be written, for a query that is planned
 //!   [with their values](Select::plan_with), which can be [changed](Program::with_values) without planning it again.
 //!
+//! * **Clauses of a subscription** ([`parse_subscription`]), behind WHERE and in either order: `ON SLOW BLOCK`, `DROP OLDEST`,
+//!   `CONFLATE BY (column, …)`, `SAMPLE n`, `KEEP WHERE condition` or `DISCONNECT`, and `MAX RATE n PER SECOND [BY column, …]`.
+//!   They say what its subscriber gets, not what the query means: [`Select::on_slow`], [`Select::max_rate`].
+//!
 //! Bounds: [`MAX_SQL_BYTES`], [`MAX_OPERATORS`], [`MAX_NESTING`], [`MAX_MADE_TEXT_BYTES`].
 #![forbid(unsafe_code)]
 
@@ -56,6 +60,7 @@ mod interpret;
 mod parse;
 mod print;
 mod program;
+mod slow;
 
 pub use crossdock_format::MAX_NESTING;
 pub use decimal::Decimal;
@@ -63,6 +68,7 @@ pub use error::{Excerpt, Position, QueryError};
 pub use expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, Parameter};
 pub use function::{FUNCTIONS, Function, Kind};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
-pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
+pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse, parse_subscription};
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
+pub use slow::{ClausePart, MaxRate, SlowPolicy};

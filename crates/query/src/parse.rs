@@ -5,6 +5,7 @@
 //! and how long its chains are, because a syntax tree is built and freed recursively.
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use sqlparser::ast::{self, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions};
@@ -42,10 +43,62 @@ pub struct Select {
 
 /// The syntax trees. Shared, because cloning them is recursive.
 #[derive(Debug)]
-struct Parsed {
-    items: Vec<Item>,
-    condition: Option<Condition>,
+pub(crate) struct Parsed {
+    pub(crate) items: Vec<Item>,
+    condition: Option<Arc<Condition>>,
     parameters: Vec<(String, Option<Position>)>,
+    clauses: Clauses,
+}
+
+impl Parsed {
+    /// A select list and a condition.
+    pub(crate) fn of(items: Vec<Item>, condition: Option<Arc<Condition>>) -> Parsed {
+        Parsed { items, condition, parameters: Vec::new(), clauses: Clauses::default() }
+    }
+}
+
+/// The clauses of a subscription, as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Clauses {
+    pub(crate) slow: Option<ReadPolicy>,
+    pub(crate) rate: Option<ReadRate>,
+    /// Where the first of them begins.
+    pub(crate) at: Option<Position>,
+}
+
+/// `ON SLOW`.
+#[derive(Debug)]
+pub(crate) enum ReadPolicy {
+    Block,
+    DropOldest,
+    Conflate(ReadPart),
+    Sample(NonZeroU32),
+    Keep(ReadPart),
+    Disconnect,
+}
+
+/// `MAX RATE`.
+#[derive(Debug)]
+pub(crate) struct ReadRate {
+    pub(crate) per_second: NonZeroU32,
+    pub(crate) by: Option<ReadPart>,
+}
+
+/// A part's syntax trees and its text.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) parsed: Arc<Parsed>,
+    pub(crate) text: String,
+}
+
+impl Clauses {
+    /// The refusal of the clauses in a query that is not a subscription's, if there is one.
+    fn refused(&self) -> Option<QueryError> {
+        let message = "ON SLOW and MAX RATE belong to a subscription: this query makes a stream, or is a conversion";
+        let hint = "leave the clause out here, and write it in the query of the subscriber";
+        let is_any = self.slow.is_some() || self.rate.is_some();
+        is_any.then(|| QueryError::new(message, self.at).hint(hint))
+    }
 }
 
 /// WHERE, and where it begins.
@@ -76,6 +129,18 @@ pub(crate) enum Item {
 /// # Errors
 /// Anything else is refused with its place and what is possible.
 pub fn parse(sql: &str) -> Result<Select, QueryError> {
+    let select = parse_subscription(sql)?;
+    match select.clauses().refused() {
+        Some(error) => Err(error.over(sql)),
+        None => Ok(select),
+    }
+}
+
+/// Reads the query of a subscription, which may also have the clauses `ON SLOW …` and `MAX RATE …` behind WHERE.
+///
+/// # Errors
+/// Anything else is refused with its place and what is possible.
+pub fn parse_subscription(sql: &str) -> Result<Select, QueryError> {
     Reader::new(sql).and_then(|mut reader| reader.select(sql)).map_err(|error| error.over(sql))
 }
 
@@ -191,7 +256,20 @@ impl Select {
     }
 
     pub(crate) fn condition(&self) -> Option<&Condition> {
-        self.parsed.condition.as_ref()
+        self.parsed.condition.as_deref()
+    }
+
+    pub(crate) fn shared_condition(&self) -> Option<Arc<Condition>> {
+        self.parsed.condition.clone()
+    }
+
+    pub(crate) fn clauses(&self) -> &Clauses {
+        &self.parsed.clauses
+    }
+
+    /// Another query of the same stream, under the same name, and with the same text.
+    pub(crate) fn with_parsed(&self, parsed: Arc<Parsed>) -> Select {
+        Select { parsed, ..self.clone() }
     }
 
     /// Whether `qualifier.column` means this query's stream: its alias if it has one, else its name.
@@ -207,8 +285,9 @@ impl Select {
     }
 }
 
-struct Reader {
-    parser: Parser<'static>,
+/// Reads the tokens of a query, clause by clause.
+pub(crate) struct Reader {
+    pub(crate) parser: Parser<'static>,
     parameters: Vec<(String, Option<Position>)>,
     /// Behind the last character.
     end: Option<Position>,
@@ -242,9 +321,10 @@ impl Reader {
         let stream_at = self.here();
         let (stream, is_stream_quoted, alias) = self.stream()?;
         let condition = match self.parser.parse_keyword(Keyword::WHERE) {
-            true => Some(Condition { at: self.here(), expr: self.expr()? }),
+            true => Some(Arc::new(Condition { at: self.here(), expr: self.expr()? })),
             false => None,
         };
+        let clauses = self.clauses()?;
         let clause = if condition.is_some() { Clause::Where } else { Clause::From };
         let ended = self.parser.consume_token(&Token::SemiColon);
         if self.parser.peek_token_ref().token != Token::EOF {
@@ -254,7 +334,7 @@ impl Reader {
             }
             return Err(self.unexpected("the end of the query", clause));
         }
-        let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters) });
+        let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         Ok(Select { sql: sql.to_owned(), stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors: false })
     }
 
@@ -345,6 +425,9 @@ impl Reader {
 
     fn alias(&mut self) -> Result<Option<Name>, QueryError> {
         let explicit = self.parser.parse_keyword(Keyword::AS);
+        if !explicit && self.is_at_rate() {
+            return Ok(None);
+        }
         let alias = match &self.parser.peek_token_ref().token {
             Token::Word(word) if word.quote_style.is_some() || !is_reserved(word) => {
                 Name { text: word.value.clone(), quoted: word.quote_style.is_some() }
@@ -360,11 +443,11 @@ impl Reader {
         Ok(Some(alias))
     }
 
-    fn expr(&mut self) -> Result<ast::Expr, QueryError> {
+    pub(crate) fn expr(&mut self) -> Result<ast::Expr, QueryError> {
         self.parser.parse_expr().map_err(|error| self.parser_error(error))
     }
 
-    fn here(&self) -> Option<Position> {
+    pub(crate) fn here(&self) -> Option<Position> {
         Position::of(self.parser.peek_token_ref().span.start).or(self.end)
     }
 
@@ -571,7 +654,7 @@ fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
 }
 
 /// Words that end the FROM clause rather than name a stream or an alias.
-fn is_reserved(word: &Word) -> bool {
+pub(crate) fn is_reserved(word: &Word) -> bool {
     refused_clause(word.keyword).is_some()
         || matches!(word.keyword, Keyword::AS | Keyword::ON | Keyword::USING | Keyword::FROM | Keyword::SELECT)
 }

@@ -6,7 +6,6 @@
 //! ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
-use crate::Overflow;
 use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::Catalog;
 use crate::catalog::thread::CatalogHandle;
@@ -407,7 +406,7 @@ impl Context {
         }
         let due_ns = self.net.due_ns().min(self.graph.hold_expires_ns()).min(self.host.losses_due_ns());
         let due_ns = due_ns.min(self.subscriptions.looks_again_ns()).min(self.net.watch_due_ns());
-        let due_ns = due_ns.min(self.subscriptions.positions_due_ns());
+        let due_ns = due_ns.min(self.subscriptions.positions_due_ns()).min(self.graph.slow_due_ns());
         // No doorbell is rung when the queue to another context has room again, or a buffer is free.
         let longest_ns = match () {
             () if self.graph.is_full() => FULL_SLEEP_NS,
@@ -427,6 +426,7 @@ impl Context {
         while let Some((key, close)) = self.net.next_silent() {
             self.remove_peer(key, "silent", Some(close));
         }
+        self.graph.wake_slow(self.net.now_ns());
         self.tick_losses();
         self.tick_departures();
         self.tick_positions();
@@ -440,8 +440,7 @@ impl Context {
     fn note_holding(&self, key: usize) {
         let Some(peer) = self.net.present_peer(key) else { return };
         let blocking = peer.subscriptions().iter().filter_map(|of| self.subscriptions.present(*of));
-        let streams: BTreeSet<&str> =
-            blocking.filter(|of| of.overflow() == Overflow::Block).map(|of| of.select().stream()).collect();
+        let streams: BTreeSet<&str> = blocking.filter(|of| of.blocks()).map(|of| of.select().stream()).collect();
         if streams.is_empty() {
             return;
         }

@@ -1,7 +1,6 @@
 //! The sessions of a context as the nodes that end in them see them, and what follows when such a node has run: the
 //! queue's bound, reports to the subscriber, ends of streams.
 
-use crate::Overflow;
 use crate::context::Context;
 use crate::graph::edge::Queued;
 use crate::graph::node::Spill;
@@ -31,7 +30,7 @@ impl Egress for Sessions<'_> {
     #[inline]
     fn room(&mut self, key: usize, bytes: usize) -> Room {
         let found = self.subscriptions.present(key);
-        let room = found.and_then(|s| self.net.room(s.peer(), s.overflow() == Overflow::Block, bytes, self.host));
+        let room = found.and_then(|s| self.net.room(s.peer(), s.waits_for_room(), bytes, self.host));
         room.unwrap_or(Room::Packets(MOST_PACKETS))
     }
 

@@ -1,12 +1,13 @@
 //! Answers to the handle: the lists, and the cost of a query.
 
-use crate::Overflow;
 use crate::context::Context;
 use crate::estimate::estimate;
+use crate::graph::slow::{Reducer, Slow};
 use crate::handle::ExplainError;
 use crate::info::{
     ClientInfo, ContextInfo, DomainInfo, ExplainInfo, FieldInfo, FormatInfo, SessionInfo, StreamInfo, SubscriptionInfo,
 };
+use crate::ledger::Ledger;
 use crate::managers::request::handler_of;
 use crate::morph::Accept;
 use crate::morph::lists::Planned;
@@ -35,12 +36,13 @@ impl Context {
     }
 
     fn stream_info(&self, key: usize, stream: &Stream) -> StreamInfo {
-        let (mut served, mut held_records) = (stream.served(), 0);
+        let (mut served, mut held_records, mut in_flight) = (stream.served(), 0, 0);
         let mut backlog = self.net.no_backlog();
         for (at, subscription) in
             stream.subscriptions().iter().filter_map(|at| Some((*at, self.subscriptions.get(*at)?)))
         {
             held_records += self.graph.held(at).0;
+            in_flight += self.graph.in_flight(at);
             served.add(subscription);
             backlog = backlog.max(self.backlog(subscription));
         }
@@ -51,6 +53,11 @@ impl Context {
             records_unsent: served.records_unsent,
             records_queried: served.records_in,
             row_errors: served.row_errors,
+            records_offered: served.published,
+            records_filtered: served.filtered,
+            records_conflated: served.conflated,
+            records_sampled: served.sampled,
+            records_in_flight: in_flight,
             records_dropped: served.dropped,
             backlog_bytes: backlog.bytes,
             queue_bytes: backlog.bound,
@@ -143,22 +150,28 @@ impl Context {
     pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
         let with_backlog = self.subscriptions.iter().map(|(key, s)| {
             let accept = s.accept().map(Accept::describe).unwrap_or_default();
-            (key, s, self.backlog(s), accept)
+            (key, s, self.backlog(s), (accept, Ledger::of(s, self.graph.in_flight(key))))
         });
         let mut infos: Vec<SubscriptionInfo> = with_backlog
-            .map(|(key, s, backlog, (accept, unreadable))| SubscriptionInfo {
+            .map(|(key, s, backlog, ((accept, unreadable), ledger))| SubscriptionInfo {
                 id: s.id(),
                 stream: s.asked().stream().to_owned(),
                 context: self.name.clone(),
                 sql: s.asked().sql().to_owned(),
                 handler: s.is_elsewhere().then(|| handler_of(s.id())),
                 peer: self.net.peer(s.peer()).map(ToString::to_string).unwrap_or_default(),
-                overflow: overflow_name(s.overflow()).to_owned(),
+                overflow: s.slow_policy().to_string(),
+                max_rate: s.asked().max_rate().map(|rate| rate.to_string()).unwrap_or_default(),
+                published: ledger.published,
                 records_in: s.gauges().records_in.get(),
-                records_out: s.records_sent(),
+                records_out: ledger.delivered,
+                filtered: ledger.filtered,
+                conflated: ledger.conflated,
+                sampled: ledger.sampled,
+                in_flight: ledger.in_flight,
                 row_errors: s.row_errors(),
-                dropped: s.gauges().lost_in_all(),
-                dropped_by: s.all_losses().by_words(),
+                dropped: ledger.dropped,
+                dropped_by: s.all_losses().unreduced().by_words(),
                 first_row_error: s.first_row_error().map(str::to_owned),
                 first_conversion_error: s.gauges().first_conversion_error().map(str::to_owned),
                 backlog_bytes: backlog.bytes,
@@ -336,7 +349,8 @@ impl Explained {
     /// # Errors
     /// It does not fit the format.
     pub(crate) fn plan(&self) -> Result<Program, QueryError> {
-        self.select.plan(&self.format)
+        let program = self.select.plan(&self.format)?;
+        Reducer::of(&self.select, &self.format).map(|_| program)
     }
 
     /// The plan with its cost, measured on this thread; of a query for accepted formats, on records as they come out of
@@ -345,6 +359,7 @@ impl Explained {
         let Explained {
             context,
             stream,
+            select,
             format,
             mut sample,
             rate_msgs_per_s,
@@ -354,6 +369,7 @@ impl Explained {
         } = self;
         let mut plan = program.explain().to_string();
         plan.push_str(&reading(&program));
+        plan.push_str(&Slow::explain(&select));
         let mut info = ExplainInfo {
             stream,
             format: format.id().to_string(),
@@ -390,14 +406,6 @@ impl Explained {
             info.selectivity = Some(cost.messages_out_per_message);
         }
         info
-    }
-}
-
-pub(crate) fn overflow_name(overflow: Overflow) -> &'static str {
-    match overflow {
-        Overflow::Block => "block",
-        Overflow::DropOldest => "drop_oldest",
-        Overflow::Disconnect => "disconnect",
     }
 }
 

@@ -404,7 +404,7 @@ impl ContextHandle {
     /// [`Stopped`]; within, what is wrong with the query or the formats.
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
         // Slow work is done here, on the caller's thread: the context has traffic to serve.
-        let mut select = match crossdock_query::parse(sql) {
+        let mut select = match crossdock_query::parse_subscription(sql) {
             Ok(select) => select,
             Err(error) => return Ok(Err(error.into())),
         };

@@ -31,6 +31,7 @@ mod inbox;
 pub mod info;
 mod io;
 mod leaving;
+mod ledger;
 mod local;
 mod losses;
 mod mailboxes;

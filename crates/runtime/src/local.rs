@@ -6,7 +6,6 @@
 //! into a buffer of the context's own, and is then processed like a packet from the network. A subscriber checks what it gets by
 //! reference, and reports invalid records: the stream's packets are then checked here too, up to those of the faulty publisher.
 
-use crate::Overflow;
 use crate::context::{Context, InWork};
 use crate::counters::DropReason;
 use crate::net::frames::reason;
@@ -215,7 +214,7 @@ impl Context {
         if !takes_all || !self.graph.takes_unchanged(key, format) || !self.graph.is_session_idle(key) {
             return false;
         }
-        let is_full = |peer: &Peer| subscription.overflow() == Overflow::Block && peer.is_full();
+        let is_full = |peer: &Peer| subscription.waits_for_room() && peer.is_full();
         let subscriber = self.net.client_of(subscription.peer());
         !self.net.peer(subscription.peer()).is_some_and(is_full)
             && subscriber.is_some_and(|client| self.host.interface().share_domain(client, publisher))
@@ -229,6 +228,7 @@ impl Context {
         self.net.flush(peer, subscription.packet(), to, host);
         self.net.pass_in_place(peer, message, to, header.records, host);
         let records = u64::from(header.records);
+        subscription.gauges().published.add(records);
         subscription.gauges().records_in.add(records);
         subscription.gauges().records_out.add(records);
     }

@@ -15,7 +15,7 @@ pub(crate) enum Counted {
 
 /// The counts of a node's gauges, the cause that is reported to the subscriber, and the context's counter of it, where
 /// no other place has counted it already: the sessions' sinks do, and conversions, which count once for all that take them.
-pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 22] = [
+pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 25] = [
     (Counted::Loss(Loss::QueueFull), DropCause::QueueFull, Some(DropReason::QueueFull)),
     (Counted::Loss(Loss::NoBuffer), DropCause::NoBuffer, None),
     (Counted::Loss(Loss::TooLong), DropCause::TooLong, None),
@@ -24,7 +24,10 @@ pub(crate) const CAUSES: [(Counted, DropCause, Option<DropReason>); 22] = [
     (Counted::Loss(Loss::HoldFull), DropCause::HoldFull, Some(DropReason::HoldFull)),
     (Counted::Loss(Loss::HoldExpired), DropCause::HoldExpired, Some(DropReason::HoldExpired)),
     (Counted::Loss(Loss::Failed), DropCause::QueryFailed, Some(DropReason::QueryFailed)),
-    (Counted::Loss(Loss::Sampled), DropCause::Other, None),
+    (Counted::Loss(Loss::Sampled), DropCause::Sampled, None),
+    (Counted::Loss(Loss::Conflated), DropCause::Conflated, None),
+    (Counted::Loss(Loss::NotKept), DropCause::NotKept, None),
+    (Counted::Loss(Loss::OverRate), DropCause::OverRate, None),
     (Counted::Loss(Loss::Removed), DropCause::Other, None),
     (Counted::Loss(Loss::Unclaimed), DropCause::Other, None),
     (Counted::RowError(RowError::DivisionByZero), DropCause::DivisionByZero, Some(DropReason::RowError)),
@@ -86,6 +89,19 @@ impl Losses {
             }
         }
         found
+    }
+
+    /// Those that the subscription's query does not say itself.
+    #[must_use]
+    pub(crate) fn unasked(&self) -> Losses {
+        Losses(std::array::from_fn(|at| if CAUSES[at].1.is_asked_for() { 0 } else { self.0[at] }))
+    }
+
+    /// Those in whose place it did not get other records: without conflated and sampled ones.
+    #[must_use]
+    pub(crate) fn unreduced(&self) -> Losses {
+        let is_reduced = |cause| matches!(cause, DropCause::Conflated | DropCause::Sampled);
+        Losses(std::array::from_fn(|at| if is_reduced(CAUSES[at].1) { 0 } else { self.0[at] }))
     }
 
     /// The losses that are new since `self`, which is brought up to date.

@@ -1,12 +1,11 @@
 //! The losses of subscriptions are counted at their context, reported to the subscriber, and noted as events.
 
 use crate::context::Context;
-use crate::explain::overflow_name;
 use crate::losses::{CAUSES, with_example};
 use crate::managers::request::{ControlRequest, EventKind};
 use crate::subscriptions::Subscription;
 use crossdock_transport::Notice;
-use crossdock_transport::control::{DropCause, Overflow};
+use crossdock_transport::control::DropCause;
 
 /// How often a subscriber is notified of dropped records at most, in ns; the end of a stream is always preceded by a report.
 const REPORT_INTERVAL_NS: u64 = 100_000_000;
@@ -25,14 +24,14 @@ impl Context {
     fn count_losses(&mut self, key: usize) -> bool {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return false };
         let new = subscription.take_uncounted();
-        let overflow = subscription.overflow();
+        let disconnects = subscription.is_disconnected_when_slow();
         self.subscriptions.look_again(key, self.net.now_ns() + REPORT_INTERVAL_NS);
         let mut was_full = false;
         for ((_, cause, reason), records) in CAUSES.iter().zip(new.0) {
             reason.iter().for_each(|reason| self.net.count_drop(*reason, records));
             was_full |= *cause == DropCause::QueueFull && records > 0;
         }
-        was_full && overflow == Overflow::Disconnect
+        was_full && disconnects
     }
 
     /// Notifies a subscriber of the records that were dropped since the last report, a notice for each cause; unless it is to be
@@ -95,6 +94,10 @@ impl Context {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let now_ns = self.net.now_ns();
         let Some(new) = subscription.losses_mut().take_unnoted(now_ns, EVENT_INTERVAL_NS, ends) else { return };
+        let new = new.unasked();
+        if new.sum() == 0 {
+            return;
+        }
         let reasons: Vec<String> = new
             .by_cause()
             .into_iter()
@@ -121,7 +124,7 @@ fn reason(subscription: &Subscription, cause: DropCause, records: u64) -> String
     let known = first.into_iter().chain(in_conversion).filter(|_| cause.is_row_error());
     let example = known.filter_map(|(first, place)| with_example(cause, records, first, place)).next();
     match cause {
-        DropCause::QueueFull => format!("{cause}, and its policy is {}", overflow_name(subscription.overflow())),
+        DropCause::QueueFull => format!("{cause}, and its policy is {}", subscription.slow_policy()),
         DropCause::NotConvertible => format!("{cause} (`crossdock paths` shows which)"),
         _ => example.unwrap_or_else(|| cause.to_string()),
     }

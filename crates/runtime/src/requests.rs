@@ -1,8 +1,8 @@
 //! Carries out the control requests of a session, and enforces the bounds of its queues.
 
-use crate::Overflow;
 use crate::announcing::{Announcement, reply};
 use crate::context::Context;
+use crate::graph::gauges::Loss;
 use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
 use crate::net::peers::Peer;
@@ -178,7 +178,10 @@ impl Context {
         // Its policy says no more: it goes.
         self.note_losses(key);
         self.report_subscription_losses(key, true);
+        let in_flight = self.graph.in_flight(key);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
+        // Nobody is left to be notified of it.
+        subscription.gauges().lose(Loss::Removed, in_flight);
         self.admission.release(subscription.load_ns_per_s());
         if subscription.is_elsewhere() {
             // The managers may have ended before.
@@ -240,7 +243,7 @@ impl Context {
         }
         let subscriptions = self.net.peer(key).map(|peer| peer.subscriptions().to_vec()).unwrap_or_default();
         if let QueueChange::Full { backlog, bound } = change {
-            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(|s| s.overflow() == Overflow::Disconnect);
+            let ends = |s: &usize| self.subscriptions.get(*s).is_some_and(Subscription::is_disconnected_when_slow);
             if subscriptions.iter().any(ends) {
                 let reason = format!(
                     "{backlog} bytes are queued, the bound is {bound}, and the subscriber's policy is disconnect"

@@ -8,6 +8,7 @@ use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
 use crate::graph::gauges::NodeGauges;
+use crate::graph::slow::Slow;
 use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
 use crate::pending::Pending;
@@ -16,7 +17,7 @@ use crate::refusal::refuse;
 use crate::streams::Stream;
 use crate::subscriptions::{Planned, Subscription};
 use crossdock_format::Format;
-use crossdock_query::{Program, QueryError, Select};
+use crossdock_query::{Program, QueryError, Select, SlowPolicy};
 use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
 use crossdock_transport::{FormatName, Unreadable};
 use std::fmt::Display;
@@ -114,7 +115,7 @@ impl Context {
         }
         let (snapshot, asked) = (Arc::clone(self.streams.snapshot()), pending.clone());
         let work = move |costs: &QueryCostModel| {
-            let select = crossdock_query::parse(&request.sql)?;
+            let select = crossdock_query::parse_subscription(&request.sql)?;
             let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
             snapshot.find_stream(&mut select)?;
             // An error of them is reported where the subscription is made.
@@ -274,8 +275,9 @@ impl Context {
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
         let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
-        if !coming.request.accept.is_empty() {
-            // A converted stream is converted here.
+        if !coming.request.accept.is_empty() || coming.select.on_slow().is_some() || coming.select.max_rate().is_some()
+        {
+            // A converted stream is converted here, and what a slow subscriber gets is selected from it here.
             return self.refuse_query(&pending, &stream, figures);
         }
         let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
@@ -337,8 +339,8 @@ impl Context {
                 _ => self.go_on_unanswered(pending),
             };
         };
-        let overflow = request.overflow.unwrap_or(self.config.overflow);
-        let mut subscription = Subscription::new(*key, request.number, stream, made, (overflow, request.positions));
+        let policy = policy_of(request.overflow.unwrap_or(self.config.overflow));
+        let mut subscription = Subscription::new(*key, request.number, stream, made, (policy, request.positions));
         subscription.run_elsewhere(id, select.clone(), gauges);
         let formats = self.streams.get(stream).map(|stream| stream.entry().formats().iter());
         // Taking all of it fits any format.
@@ -367,12 +369,15 @@ impl Context {
         let accepts = subscription.accept().is_some();
         let (policy, gauges) = (subscription.policy(), Arc::clone(subscription.gauges()));
         let instances = std::mem::take(subscription.new_instances().0);
+        let slow = Slow::of(subscription.select());
         let runs_elsewhere = subscription.is_elsewhere();
         let subscription_key = self.subscriptions.insert(subscription);
         if runs_elsewhere {
             self.subscriptions.look_again(subscription_key, 0);
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
+        self.graph.set_slow(subscription_key, slow);
+        self.update_reducers(subscription_key);
         if let Some(stream) = self.streams.present_mut(stream_key) {
             stream.begin_subscription(subscription_key, accepts);
         }
@@ -390,6 +395,14 @@ impl Context {
         let Some(subscription) = self.subscriptions.present_mut(key) else { return };
         let (instances, wanted) = subscription.new_instances();
         self.graph.update_session(key, instances, wanted);
+        self.update_reducers(key);
+    }
+
+    /// Hands its node what was made for a slow subscriber.
+    fn update_reducers(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.present_mut(key) else { return };
+        let (reducers, wanted) = subscription.new_reducers();
+        self.graph.add_reducers(key, reducers, wanted);
     }
 
     /// Whether a peer may have one subscription more, under this number.
@@ -427,9 +440,9 @@ impl Context {
         coming: &mut Coming,
         formats: Vec<Format>,
     ) -> Result<Subscription, Refusal> {
-        let overflow = coming.request.overflow.unwrap_or(self.config.overflow);
+        let policy = self.slow_policy(coming)?;
         let (number, select) = (coming.request.number, coming.select.clone());
-        let notified = (overflow, coming.request.positions);
+        let notified = (policy, coming.request.positions);
         let mut subscription = Subscription::new(peer, number, stream_key, select, notified);
         let peak = self.streams.get(stream_key).map_or(0, |stream| stream.rate_here_msgs_per_s(self.net.now_ns()));
         // Which of its formats comes how often is not known, so the dearest counts.
@@ -458,6 +471,21 @@ impl Context {
         Ok(subscription)
     }
 
+    /// The policy of a subscription while it is slow: that of its query, of its request beside it, or of the configuration.
+    fn slow_policy(&self, coming: &Coming) -> Result<SlowPolicy, Refusal> {
+        let asked = coming.request.overflow.map(policy_of);
+        match (coming.select.on_slow(), asked) {
+            (Some(of_query), Some(asked)) if of_query.to_string() != asked.to_string() => {
+                let message = format!(
+                    "the query says what a slow subscriber gets, `{of_query}`, and the request says `{asked}`: \
+                     leave one of them out (the request's is --on-overflow)"
+                );
+                Err(refuse(RefusalCode::Query, message))
+            }
+            (of_query, asked) => Ok(of_query.or(asked).unwrap_or_else(|| policy_of(self.config.overflow))),
+        }
+    }
+
     /// Takes the plans for the formats that are accepted, as far as known. All of these must fit.
     fn take_accepted(
         &self,
@@ -482,6 +510,15 @@ impl Context {
         }
         subscription.accept_only(accept);
         Ok(())
+    }
+}
+
+/// A policy that needs no query, as one of a query.
+fn policy_of(overflow: Overflow) -> SlowPolicy {
+    match overflow {
+        Overflow::Block => SlowPolicy::Block,
+        Overflow::DropOldest => SlowPolicy::DropOldest,
+        Overflow::Disconnect => SlowPolicy::Disconnect,
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::admission::may_stand_in;
 use crate::graph::gauges::{Loss, NodeGauges};
 use crate::graph::node::{Instance, SchedulingPolicy};
+use crate::graph::slow::Reducer;
 use crate::io::IoPlace;
 use crate::losses::{Known, Losses};
 use crate::morph::Accept;
@@ -14,8 +15,7 @@ use crate::present::present;
 use crossdock_control::load::Cost;
 use crossdock_engine::SelectHandler;
 use crossdock_format::{Format, FormatId};
-use crossdock_query::{Program, Projection, QueryError, Select};
-use crossdock_transport::control::Overflow;
+use crossdock_query::{Program, Projection, QueryError, Select, SlowPolicy};
 use slab::Slab;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub(crate) struct Entry {
 pub(crate) struct Planned {
     entry: Entry,
     instance: Instance,
+    /// The part of its clauses for a slow subscriber, if they need one.
+    reducer: Option<Reducer>,
     /// The format of the records that go out.
     outcome: Result<Format, QueryError>,
     /// Its cost, where it could be measured.
@@ -59,7 +61,13 @@ impl Planned {
         planned.unwrap_or_else(|_| {
             let message = Panicked.to_string();
             let outcome = Err(QueryError { message, position: None, hint: None, excerpt: None });
-            Planned { entry: Entry::new(format), instance: instance_of(format, None), outcome, cost: None }
+            Planned {
+                entry: Entry::new(format),
+                instance: instance_of(format, None),
+                reducer: None,
+                outcome,
+                cost: None,
+            }
         })
     }
 
@@ -70,16 +78,19 @@ impl Planned {
         measure: impl FnOnce(&Program) -> Option<Cost>,
     ) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
-        let outcome = select.plan(format).map(|program| {
+        let planned = select.plan(format).and_then(|program| Ok((program, Clauses::of(select, format)?)));
+        let mut reducer = None;
+        let outcome = planned.map(|(program, clauses)| {
             let output = program.output.clone();
             // A batch that leaves unchanged costs the query nothing.
             cost = if takes_all(&program) { Some(Cost::default()) } else { measure(&program) };
-            entry.note(&program);
+            entry.note(&program, &clauses.reads);
+            reducer = clauses.reducer;
             instance = instance_of(format, Some(program));
             entry.output_format = Some(output.clone());
             output
         });
-        Planned { entry, instance, outcome, cost }
+        Planned { entry, instance, reducer, outcome, cost }
     }
 
     /// Its measured load at a rate, in ns per s; 0 where it could not be measured.
@@ -95,14 +106,15 @@ impl Planned {
     /// Plans a query for a format that has only the fields of an accepted one that the query reads.
     pub(crate) fn narrowed(select: &Select, accepted: &Format, narrowed: &Format) -> Planned {
         let mut entry = Entry { is_narrowed: true, ..Entry::new(narrowed) };
-        let program = select.plan(accepted).and_then(|program| {
+        let planned = select.plan(accepted).and_then(|program| {
             let message = "the query reads a field that is not made".to_owned();
             let none = QueryError { message, position: None, hint: None, excerpt: None };
-            narrowed_to(&program, narrowed).ok_or(none)
+            Ok((narrowed_to(&program, narrowed).ok_or(none)?, Clauses::of(select, narrowed)?))
         });
-        program.iter().for_each(|program| entry.note(program));
-        let outcome = program.as_ref().map(|program| program.output.clone()).map_err(Clone::clone);
-        Planned { entry, instance: instance_of(narrowed, program.ok()), outcome, cost: None }
+        planned.iter().for_each(|(program, clauses)| entry.note(program, &clauses.reads));
+        let outcome = planned.as_ref().map(|(program, _)| program.output.clone()).map_err(Clone::clone);
+        let (program, reducer) = planned.map_or((None, None), |(program, clauses)| (Some(program), clauses.reducer));
+        Planned { entry, instance: instance_of(narrowed, program), reducer, outcome, cost: None }
     }
 
     /// Whether the query fits the format.
@@ -121,25 +133,18 @@ impl Planned {
     }
 }
 
-/// The counts of subscriptions on a stream's records.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Served {
-    pub(crate) records_in: u64,
-    /// Records that joined the queues.
-    pub(crate) records_out: u64,
-    /// Those of them that were dropped from the queues.
-    pub(crate) records_unsent: u64,
-    pub(crate) row_errors: u64,
-    pub(crate) dropped: u64,
+/// The parts of a query's clauses for a slow subscriber, planned for a format.
+struct Clauses {
+    reducer: Option<Reducer>,
+    /// The fields that they read, a flag a field; none if they read none.
+    reads: Vec<bool>,
 }
 
-impl Served {
-    pub(crate) fn add(&mut self, subscription: &Subscription) {
-        self.records_in += subscription.gauges.records_in.get();
-        self.records_out += subscription.gauges.records_out.get();
-        self.records_unsent += subscription.dropped_unsent;
-        self.row_errors += subscription.row_errors();
-        self.dropped += subscription.gauges.lost_in_all();
+impl Clauses {
+    fn of(select: &Select, format: &Format) -> Result<Clauses, QueryError> {
+        let reducer = Reducer::of(select, format)?;
+        let reads = if reducer.is_some() { Reducer::reads(select, format)? } else { Vec::new() };
+        Ok(Clauses { reducer, reads })
     }
 }
 
@@ -155,7 +160,7 @@ pub(crate) struct Subscription {
     select: Arc<Select>,
     /// The query as it was asked for, where a handler of its own runs it; the other then takes all of what that makes.
     asked: Option<Box<Select>>,
-    overflow: Overflow,
+    policy: SlowPolicy,
     /// The load for which its query was admitted, in ns per s.
     load_ns_per_s: u64,
     /// The request to answer once its stream is announced.
@@ -163,6 +168,8 @@ pub(crate) struct Subscription {
     entries: Vec<Entry>,
     /// Handlers that its node has not taken over yet.
     instances: Vec<Instance>,
+    /// The parts for a slow subscriber that its node has not taken over yet.
+    reducers: Vec<Reducer>,
     /// The gauges of its node.
     gauges: Arc<NodeGauges>,
     /// The gauges of the handler that runs its query, where one does.
@@ -187,7 +194,7 @@ impl Subscription {
         number: u32,
         stream: usize,
         select: Select,
-        (overflow, positions): (Overflow, bool),
+        (policy, positions): (SlowPolicy, bool),
     ) -> Subscription {
         Subscription {
             // It gets its number when it is put in.
@@ -197,11 +204,12 @@ impl Subscription {
             stream,
             select: Arc::new(select),
             asked: None,
-            overflow,
+            policy,
             load_ns_per_s: 0,
             awaiting: None,
             entries: Vec::new(),
             instances: Vec::new(),
+            reducers: Vec::new(),
             gauges: Arc::default(),
             elsewhere: None,
             accept: None,
@@ -271,10 +279,28 @@ impl Subscription {
         self.elsewhere.is_some()
     }
 
-    /// The policy when its queue is full.
+    /// Its policy while it is slow.
     #[inline]
-    pub(crate) fn overflow(&self) -> Overflow {
-        self.overflow
+    pub(crate) fn slow_policy(&self) -> &SlowPolicy {
+        &self.policy
+    }
+
+    /// Whether its stream's publishers wait while it is slow.
+    #[inline]
+    pub(crate) fn blocks(&self) -> bool {
+        matches!(self.policy, SlowPolicy::Block)
+    }
+
+    /// Whether its session is ended when it is slow.
+    #[inline]
+    pub(crate) fn is_disconnected_when_slow(&self) -> bool {
+        matches!(self.policy, SlowPolicy::Disconnect)
+    }
+
+    /// Whether what comes for it waits before its session's queue while that is full, or is selected there.
+    #[inline]
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.blocks() || self.policy.selects()
     }
 
     /// The load for which its query was admitted, in ns per s.
@@ -314,6 +340,12 @@ impl Subscription {
     #[inline]
     pub(crate) fn takes_all(&self, format: u64) -> bool {
         self.entries.iter().any(|entry| entry.format == format && entry.takes_all)
+    }
+
+    /// Parts for a slow subscriber that its node has not taken over yet, and whether a format is one of its own.
+    pub(crate) fn new_reducers(&mut self) -> (&mut Vec<Reducer>, impl Fn(u64) -> bool) {
+        let Subscription { entries, reducers, .. } = self;
+        (reducers, |format| entries.iter().any(|entry| entry.format == format))
     }
 
     /// Handlers that its node has not taken over yet, and whether a format is one of its own.
@@ -367,23 +399,24 @@ impl Subscription {
 
     /// How its node is served: its queue withholds credit, or drops what it has no room for.
     pub(crate) fn policy(&self) -> SchedulingPolicy {
-        SchedulingPolicy { drops: self.overflow != Overflow::Block, ..SchedulingPolicy::default() }
+        SchedulingPolicy { drops: !self.blocks(), ..SchedulingPolicy::default() }
     }
 
     /// Records that its query could not compute.
     #[inline]
     pub(crate) fn row_errors(&self) -> u64 {
-        self.gauges.row_errors.get() + self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+        self.gauges.row_errors.get() + self.row_errors_elsewhere()
     }
 
-    /// Records for which its query's condition did not hold, if it has one: those that its node has had, and that it neither made
-    /// a record of nor lost.
+    /// Those of a handler that runs its query.
+    #[inline]
+    pub(crate) fn row_errors_elsewhere(&self) -> u64 {
+        self.elsewhere.as_ref().map_or(0, |gauges| gauges.row_errors.get())
+    }
+
+    /// Records for which its query's condition did not hold, if it has one.
     pub(crate) fn left_out(&self) -> Option<u64> {
-        let gauges = self.entries.iter().any(|entry| entry.filters).then_some(&self.gauges)?;
-        let lost = [Loss::NoBuffer, Loss::TooLong, Loss::Unreadable, Loss::Failed, Loss::Removed];
-        let lost: u64 = lost.into_iter().map(|why| gauges.lost(why)).sum();
-        let accounted = gauges.records_out.get() + gauges.row_errors.get() + lost;
-        Some(gauges.records_in.get().saturating_sub(accounted))
+        self.entries.iter().any(|entry| entry.filters).then(|| self.gauges.filtered.get())
     }
 
     /// All that it has lost.
@@ -404,7 +437,7 @@ impl Subscription {
 
     /// Whether its records may be dropped when its queue is full.
     fn is_droppable(&self) -> bool {
-        self.overflow == Overflow::DropOldest
+        matches!(self.policy, SlowPolicy::DropOldest)
     }
 
     /// The recipient of its records, as its peer's carrier knows it.
@@ -445,6 +478,7 @@ impl Subscription {
     pub(crate) fn add_planned(&mut self, planned: Planned) -> Result<Format, QueryError> {
         self.entries.push(planned.entry);
         self.instances.push(planned.instance);
+        self.reducers.extend(planned.reducer);
         planned.outcome
     }
 
@@ -452,6 +486,7 @@ impl Subscription {
     pub(crate) fn forget_formats(&mut self, gone: &[FormatId]) {
         self.entries.retain(|entry| gone.iter().all(|id| id.0 != entry.format));
         self.instances.retain(|instance| gone.iter().all(|id| id.0 != instance.format));
+        self.reducers.retain(|reducer| gone.iter().all(|id| id.0 != reducer.format()));
     }
 
     /// Whether the query is planned for a format, or found not to fit it.
@@ -479,9 +514,10 @@ impl Subscription {
     /// Takes in what was planned for these, in place of what was before.
     pub(crate) fn set_narrowed(&mut self, narrowed: Vec<Planned>) {
         self.entries.retain(|entry| !entry.is_narrowed);
-        for Planned { entry, instance, .. } in narrowed {
+        for Planned { entry, instance, reducer, .. } in narrowed {
             self.entries.push(entry);
             self.instances.push(instance);
+            self.reducers.extend(reducer);
         }
     }
 }
@@ -715,10 +751,13 @@ impl Entry {
         }
     }
 
-    fn note(&mut self, program: &Program) {
+    /// Takes note of its program, and of the fields that its clauses read beside it.
+    fn note(&mut self, program: &Program, more: &[bool]) {
         self.filters = !program.filter.is_empty();
         self.takes_all = takes_all(program);
-        self.reads = reads(program).into();
+        let mut reads = reads(program);
+        reads.iter_mut().zip(more).for_each(|(read, more)| *read |= more);
+        self.reads = reads.into();
     }
 }
 

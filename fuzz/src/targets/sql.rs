@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use crossdock_format::json::{JsonDecoder, JsonOptions};
 use crossdock_format::{Format, Record, RecordBuilder};
-use crossdock_query::{Interpreter, Program, Projection, parse};
+use crossdock_query::{Interpreter, Program, Projection, parse, parse_subscription};
 
 /// A format, and records of it.
 type Sample = (Format, Vec<Vec<u8>>);
@@ -62,8 +62,10 @@ pub fn fuzz(input: &[u8]) {
 }
 
 fn examine(sql: &str, values: &BTreeMap<String, String>, (format, records): &Sample) {
-    let planned = parse(sql).and_then(|select| {
+    let planned = parse_subscription(sql).and_then(|select| {
         assert_eq!(select.sql(), sql);
+        let part = select.on_slow().and_then(|policy| policy.reads().cloned());
+        part.into_iter().chain([select.selected()]).for_each(|part| drop(part.plan(format)));
         let _ = select.unknown_stream(&["flights"]).to_string();
         select.plan(format).or_else(|_| select.plan_with(format, values))
     });

@@ -157,7 +157,7 @@ pub(crate) enum OnRowError {
 
 #[derive(Debug, Args)]
 pub(crate) struct Subscribe {
-    /// The query: SELECT … FROM stream WHERE …
+    /// The query: SELECT … FROM stream WHERE …, and what it gets while it is slow: ON SLOW …, MAX RATE …
     #[arg(value_name = "SQL")]
     pub(crate) sql: String,
     /// Encoding of the records [default: the one that the ending of --to names, else json]
@@ -191,8 +191,8 @@ pub(crate) struct Subscribe {
     /// Action for a record that the query cannot compute: a division by zero, an overflow, an impossible CAST
     #[arg(long, value_name = "POLICY", default_value = "skip")]
     pub(crate) on_row_error: OnRowError,
-    /// Action of the daemon when this subscriber is too slow: block the publisher, drop_oldest, or disconnect
-    /// [default: the daemon's configuration]
+    /// Action of the daemon when this subscriber is too slow: block the publisher, drop_oldest, or disconnect; the query can
+    /// say the same and more (ON SLOW …) [default: the daemon's configuration]
     #[arg(long, value_name = "POLICY")]
     pub(crate) on_overflow: Option<Overflow>,
     /// Formats that are accepted, comma-separated: a version of the stream (v3), a format's id, or a schema file.

@@ -3,10 +3,11 @@
 use crossdock_format::{Format, Record};
 use crossdock_mailbox::{Batch, Selection};
 
-use super::table::{Kept, Key, compared};
+use super::table::Kept;
 use super::tally::MAX_KEYS_PARAMETER;
 use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
+use crate::identity::{Key, compared};
 use crate::kernel::Records;
 use crate::program::MakeError;
 

@@ -1,18 +1,14 @@
 //! A bounded table of what is kept for each value of some fields: past its bound, what was not asked for the longest goes.
 
 use std::any::Any;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use crossdock_format::{FieldType, Format, Record, Value};
+use crossdock_format::Record;
 
 use super::tally::MAX_KEYS;
 use crate::handler::HandlerState;
+use crate::identity::{Key, KeyHasher};
 use crate::warm::touch;
-
-/// The identity of a key: 128 bits of a keyed hash of its values. Two keys share one with a probability of 2^-128, and
-/// nobody can look for such keys without the table's secret. So an entry has one size, however long the values are.
-pub(super) type Key = u128;
 
 /// Surplus entries that go, and entries that are moved up, with each that is asked for: a bound that was made lower and a table
 /// that was made larger are made good step by step, so that taking a table over moves a pointer and nothing else.
@@ -78,9 +74,7 @@ impl<V: Any + Send + Default> Kept<V> {
 
 /// Entries by key.
 pub(super) struct Table<V> {
-    secrets: [RandomState; 2],
-    /// The values of the key that is asked for.
-    values: Vec<u8>,
+    hasher: KeyHasher,
     /// Where each key's entry is, or [`NONE`]: at the place that the key's hash says or behind it. At most half full.
     index: Box<[u32]>,
     entries: Vec<Entry<V>>,
@@ -120,8 +114,7 @@ impl<V: Default> Table<V> {
     /// A table for `max_keys` keys, 1 to [`MAX_KEYS`], with all its memory.
     pub(super) fn new(max_keys: usize) -> Table<V> {
         Table {
-            secrets: [RandomState::new(), RandomState::new()],
-            values: Vec::with_capacity(256),
+            hasher: KeyHasher::default(),
             index: vec![NONE; 2 * capacity(max_keys)].into(),
             entries: Vec::with_capacity(capacity(max_keys)),
             max_keys,
@@ -141,17 +134,7 @@ impl<V: Default> Table<V> {
 
     /// The key of the values of these fields.
     pub(super) fn key_of(&mut self, record: &Record<'_>, fields: &[usize]) -> Key {
-        self.values.clear();
-        for &field in fields {
-            append(&record.get(field), &mut self.values);
-        }
-        // In one piece: a hasher takes long for small ones.
-        let [high, low] = [&self.secrets[0], &self.secrets[1]].map(|secret| {
-            let mut hasher = secret.build_hasher();
-            hasher.write(&self.values);
-            u128::from(hasher.finish())
-        });
-        high << 64 | low
+        self.hasher.key_of(record, fields)
     }
 
     /// The value that is kept for a key, and whether that is new.
@@ -182,7 +165,7 @@ impl<V: Default> Table<V> {
 
     /// Comes before a table that has less room, which has what was kept so far.
     fn put_before(&mut self, mut older: Box<Table<V>>) {
-        std::mem::swap(&mut self.secrets, &mut older.secrets);
+        std::mem::swap(&mut self.hasher, &mut older.hasher);
         self.forgotten += older.take_forgotten();
         self.older = Some(older);
     }
@@ -354,43 +337,6 @@ impl<V: Default> Table<V> {
         }
         let entry = &mut self.entries[at as usize];
         (entry.older, entry.newer) = (NONE, after);
-    }
-}
-
-/// Whether the values of a field make keys.
-///
-/// # Errors
-/// Why not, in words.
-pub(super) fn compared(format: &Format, field: usize) -> Result<(), String> {
-    match &format.fields()[field] {
-        field if field.ty == FieldType::List => Err(format!("`{}` is a list, and lists are not compared", field.name)),
-        _ => Ok(()),
-    }
-}
-
-/// Appends a value, so that equal values of fields of one kind give the same bytes, and others do not: numbers whatever
-/// their width, texts whether they are padded or not.
-fn append(value: &Value<'_>, bytes: &mut Vec<u8>) {
-    let mut tagged = |tag: u8, value: &[u8]| {
-        bytes.push(tag);
-        bytes.extend_from_slice(value);
-    };
-    match value {
-        Value::Int(value) | Value::Timestamp(value) => tagged(1, &i128::from(*value).to_le_bytes()),
-        Value::Uint(value) => tagged(1, &i128::from(*value).to_le_bytes()),
-        Value::Bool(value) => tagged(1, &i128::from(*value).to_le_bytes()),
-        Value::Enum { number, .. } => tagged(1, &i128::from(*number).to_le_bytes()),
-        Value::Decimal { unscaled, .. } => tagged(1, &unscaled.to_le_bytes()),
-        Value::Float(value) => {
-            // One zero, one NaN.
-            let value = if value.is_nan() { f64::NAN } else { value + 0.0 };
-            tagged(2, &value.to_le_bytes());
-        }
-        Value::Text(text) | Value::Bytes(text) => {
-            tagged(3, &(text.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(text);
-        }
-        Value::Null | Value::List(_) | Value::Record(_) => tagged(0, &[]),
     }
 }
 

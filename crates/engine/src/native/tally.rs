@@ -4,9 +4,10 @@ use crossdock_format::{FieldType, Format, Record, Value};
 use crossdock_mailbox::{Batch, Selection};
 
 use super::append::Append;
-use super::table::{Kept, compared};
+use super::table::Kept;
 use super::{Arguments, Native, NativeKind, Parameter, ParameterKind};
 use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
+use crate::identity::compared;
 use crate::kernel::Records;
 use crate::program::MakeError;
 use crate::warm::{own, touch, touch_fields};

@@ -27,6 +27,18 @@ const SPARE_BUFFERS: usize = 16;
 /// Queues are counted as at least this number, and as a power of two, so that their shares change rarely.
 const LEAST_QUEUES: usize = 4;
 
+/// Records that may be kept for one slow subscriber, and keys whose rates are remembered.
+pub(crate) const SLOW_RECORDS: usize = 1 << 16;
+/// Bytes of the records that may be kept for one slow subscriber, and for all at a context: as much as waits in a session's
+/// queue where nothing else is set, for 32 of them.
+pub(crate) const SLOW_BYTES: usize = 8 << 20;
+const SLOW_TOTAL_BYTES: usize = 32 * SLOW_BYTES;
+
+/// Bytes of the records that may be kept for each of `subscriptions`: an even share of those for all.
+pub(crate) fn slow_bytes(subscriptions: usize) -> usize {
+    SLOW_BYTES.min(SLOW_TOTAL_BYTES / subscriptions.max(1))
+}
+
 /// Whether a batch is one record that is longer than a packet.
 #[inline]
 pub(crate) fn is_long(batch: &Batch) -> bool {

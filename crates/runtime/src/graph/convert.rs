@@ -414,6 +414,7 @@ impl Graph {
                 false
             }
             Some((_, Take::Refuse)) => {
+                node.gauges.published.add(batch.len() as u64);
                 node.gauges.lose(Loss::Unreadable, batch.len() as u64);
                 self.events.extend([Event::Unroutable { key, format }, Event::Lost { key }]);
                 false
@@ -458,6 +459,7 @@ impl Graph {
     pub(super) fn lose(&mut self, id: NodeId, why: Loss, records: u64) {
         for reader in self.readers_of(id).to_vec() {
             let Some(node) = self.present_node(reader) else { continue };
+            node.gauges.published.add(records);
             node.gauges.lose(why, records);
             let event = node.session().map(|session| Event::Lost { key: session.key });
             self.events.extend(event);

@@ -2,6 +2,7 @@
 //! warm nothing is allocated.
 
 use crate::graph::ContextIndex;
+use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::gauges::{Loss, NodeGauges};
 use crossdock_mailbox::ring::{Consumer, Producer, ring};
 use crossdock_mailbox::{Batch, Pool, Slice, Span};
@@ -58,6 +59,22 @@ impl Held {
 
     pub(crate) fn new(format: u64, at_ns: u64) -> Held {
         Held { format, bytes: Vec::new(), ends: Vec::new(), at_ns }
+    }
+
+    /// Without records, as it was made; the memory is kept, unless it was for a record that is longer than a packet.
+    pub(crate) fn reset(&mut self) {
+        match self.bytes.len() > PIECE_BYTES {
+            true => self.bytes = Vec::new(),
+            false => self.bytes.clear(),
+        }
+        self.ends.clear();
+    }
+
+    /// The first byte of each record.
+    #[cfg(test)]
+    pub(crate) fn first_bytes(&self) -> Vec<u8> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, _)| self.bytes[start as usize]).collect()
     }
 
     /// Appends a record.

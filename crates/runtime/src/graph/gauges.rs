@@ -2,7 +2,7 @@
 //! except losses; any thread may read.
 
 use crate::info::{BucketInfo, HistogramInfo};
-use crossdock_engine::{Handler, RowError, RowErrorCounts};
+use crossdock_engine::{Handler, HandlerCounters, RowError, RowErrorCounts};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,7 +85,7 @@ pub(crate) enum Loss {
     QueueFull,
     /// It has failed, or failed at this batch.
     Failed,
-    /// The core is near its limit, and the handler's policy samples its records.
+    /// The core is near its limit, and the handler's policy samples its records; or a subscriber is slow, and its policy does.
     Sampled,
     /// There was no buffer for its output.
     NoBuffer,
@@ -101,10 +101,16 @@ pub(crate) enum Loss {
     HoldFull,
     /// No conversion came in time.
     HoldExpired,
+    /// A later record of its key took its place, while its subscriber was slow or its rate was used up.
+    Conflated,
+    /// Its subscriber was slow, and the record does not meet the condition of those that are kept then.
+    NotKept,
+    /// It is above the rate of its subscription.
+    OverRate,
 }
 
 /// The losses' names, in the order of [`Loss`].
-pub(crate) const LOSSES: [&str; 11] = [
+pub(crate) const LOSSES: [&str; 14] = [
     "unreadable",
     "queue_full",
     "failed",
@@ -116,11 +122,18 @@ pub(crate) const LOSSES: [&str; 11] = [
     "not_convertible",
     "hold_full",
     "hold_expired",
+    "conflated",
+    "not_kept",
+    "over_rate",
 ];
 
 /// The gauges of a node.
 #[derive(Debug)]
 pub(crate) struct NodeGauges {
+    /// Records that came for a subscription, whatever became of them.
+    pub(crate) published: Gauge,
+    /// Those for which its query's condition did not hold.
+    pub(crate) filtered: Gauge,
     pub(crate) records_in: Gauge,
     pub(crate) records_out: Gauge,
     pub(crate) batches_in: Gauge,
@@ -158,6 +171,8 @@ pub(crate) struct NodeGauges {
 impl Default for NodeGauges {
     fn default() -> NodeGauges {
         NodeGauges {
+            published: Gauge::default(),
+            filtered: Gauge::default(),
             records_in: Gauge::default(),
             records_out: Gauge::default(),
             batches_in: Gauge::default(),
@@ -199,6 +214,13 @@ impl NodeGauges {
     #[inline]
     pub(crate) fn lost_in_all(&self) -> u64 {
         self.dropped.iter().map(Gauge::get).sum()
+    }
+
+    /// Counts what a run of a query has filtered out; its row errors, which are yet to be counted.
+    #[inline]
+    pub(crate) fn note_filtered(&self, before: &HandlerCounters, after: &HandlerCounters) -> u64 {
+        self.filtered.add(after.filtered_since(before));
+        after.row_errors.wrapping_sub(before.row_errors)
     }
 
     /// Counts the row errors of a run.

@@ -7,7 +7,7 @@
 //! to another context once, however many nodes read it there. An edge has credit; a node runs only where its output has
 //! room, and stops within a batch where the room ends ([`run`]). A change is prepared first, which stops nothing, and
 //! then committed: a marker in the stream separates the batches of the graph before from those of the graph after
-//! ([`change`]).
+//! ([`change`]). The node of a slow subscriber's session has a part that selects among its records ([`slow`]).
 
 mod arrive;
 mod at_work;
@@ -25,6 +25,7 @@ pub(crate) mod run;
 mod serve;
 pub(crate) mod session;
 mod shed;
+pub(crate) mod slow;
 #[cfg(test)]
 mod tests;
 

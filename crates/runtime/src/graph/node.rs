@@ -5,6 +5,7 @@ use crate::graph::NodeId;
 use crate::graph::bounds::{MOST_LONG, is_long};
 use crate::graph::edge::{Item, Publishers, Queued};
 use crate::graph::gauges::{Loss, NodeGauges};
+use crate::graph::slow::Slow;
 use crossdock_engine::Handler;
 use crossdock_mailbox::Batch;
 use std::cell::Cell;
@@ -335,6 +336,8 @@ pub(crate) struct SessionEnd {
     pub(super) losses_before: u32,
     /// Whether it has the next batch of its stream already.
     pub(super) skips: bool,
+    /// The part for a subscriber that is slow, or gets a limited number of records a second.
+    pub(super) slow: Option<Box<Slow>>,
 }
 
 /// The part of a node that converts records for sessions.

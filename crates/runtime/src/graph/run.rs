@@ -12,7 +12,7 @@ use crate::graph::serve::{Graph, Next};
 use crate::graph::session::{Egress, Sent, SessionRun};
 use crossdock_control::load::HANDING_NS_PER_BATCH;
 use crossdock_device::thread_time_ns;
-use crossdock_engine::{Handler, Sink, Verdict};
+use crossdock_engine::{Handler, HandlerCounters, Sink, Verdict};
 use crossdock_format::MAX_FIXED_BYTES;
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_transport::MAX_MESSAGE_BYTES;
@@ -70,7 +70,8 @@ pub(crate) struct Job {
     is_timed: bool,
     /// When it was begun, if what it takes is measured.
     began: Option<Began>,
-    row_errors: u64,
+    /// The counts of the handler before.
+    before: HandlerCounters,
     /// The records that joined the session's queue, where the node ends in one.
     sent: Option<Sent>,
 }
@@ -140,14 +141,14 @@ impl Job {
         ws: &mut Workspace,
         run: impl FnOnce(&mut Job, &mut Selection, &mut Workspace) -> Outcome,
     ) -> (Outcome, Option<f32>) {
-        let before = self.handler.counters().row_errors;
+        let before = self.handler.counters();
         let start = self.is_timed.then(Instant::now);
         let mut selection = std::mem::take(&mut ws.selection);
         let outcome = run(self, &mut selection, ws);
         ws.selection = selection;
         let ns = start.map(|start| start.elapsed().as_nanos() as f32);
         if outcome != Outcome::Panicked {
-            self.row_errors = self.handler.counters().row_errors.wrapping_sub(before);
+            self.before = before;
         }
         (outcome, ns)
     }
@@ -285,7 +286,7 @@ impl Graph {
             self.gauges.running.set(u64::from(id.0) + 1);
         }
         self.set_node(node);
-        let (part, row_errors, sent) = ((done, upto), 0, None);
+        let (part, before, sent) = ((done, upto), HandlerCounters::default(), None);
         let job = Job {
             node: id,
             batch,
@@ -299,7 +300,7 @@ impl Graph {
             most,
             is_timed,
             began,
-            row_errors,
+            before,
             sent,
         };
         Some(job)
@@ -344,8 +345,9 @@ impl Graph {
             self.at_work = None;
             return took + BATCH_NS;
         }
-        if job.row_errors > 0 {
-            node.gauges.note_row_errors(job.row_errors, &mut *job.handler);
+        let row_errors = node.gauges.note_filtered(&job.before, &job.handler.counters());
+        if row_errors > 0 {
+            node.gauges.note_row_errors(row_errors, &mut *job.handler);
         }
         if job.left_out > 0 {
             node.gauges.lose(Loss::Sampled, job.left_out);

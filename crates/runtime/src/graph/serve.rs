@@ -50,6 +50,8 @@ pub(crate) struct Graph {
     pub(super) session_limit: usize,
     /// The records that wait for conversions.
     pub(super) holding: Holding,
+    /// When records that wait for the rates of their subscriptions are to be looked at, in ns.
+    pub(super) slow_due_ns: u64,
     /// How often routes were taken in.
     pub(super) routings: u64,
     /// The reports for subscribers.
@@ -117,6 +119,7 @@ impl Graph {
             session_batches: SESSION_BATCHES,
             session_limit: QUEUE_BATCHES,
             holding: Holding::new(HoldLimits { bytes: u64::MAX, total_bytes: u64::MAX, longest_ns: u64::MAX }),
+            slow_due_ns: u64::MAX,
             routings: 0,
             events: VecDeque::new(),
             here: Vec::new(),

@@ -12,6 +12,7 @@ use crate::graph::node::{Condition, Destination, Instance, Node, RunTime, Schedu
 use crate::graph::port::Port;
 use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
+use crate::graph::slow::Slow;
 use crate::graph::{NodeId, NodeKind};
 use crossdock_engine::{Handler, Sink};
 use crossdock_mailbox::{Batch, Selection};
@@ -124,6 +125,9 @@ impl Graph {
         let sources = self.session_end(id).map(|session| std::mem::take(&mut session.sources));
         sources.into_iter().flatten().for_each(|source| self.part(source, id));
         let Some(mut node) = self.lift(id) else { return };
+        if node.slow().is_some() {
+            self.share_slow();
+        }
         for input in &mut node.inputs {
             for item in input.queue.drain(..) {
                 if let Item::Batch(batch) = item {
@@ -172,7 +176,9 @@ impl Graph {
     /// Whether nothing waits for a subscription's node, and it can run.
     pub(crate) fn is_session_idle(&self, key: usize) -> bool {
         let node = self.present_node(NodeId::of_subscription(key));
-        node.is_some_and(|node| node.waiting() == 0 && node.spill.is_empty() && node.condition == Condition::Running)
+        let has_nothing = |node: &Node| node.waiting() == 0 && node.spill.is_empty();
+        let passes_all = |node: &Node| node.slow().is_none_or(|slow| slow.len() == 0 && !slow.is_limited());
+        node.is_some_and(|node| has_nothing(node) && passes_all(node) && node.condition == Condition::Running)
     }
 
     /// A subscription has the next batch of its stream already.
@@ -254,6 +260,7 @@ impl Graph {
         let limit = self.session_limit;
         let Some(node) = self.present_node_mut(id) else { return };
         let drops = node.policy.drops;
+        node.gauges.published.add(batch.len() as u64);
         let Some(input) = node.inputs.first_mut() else { return debug_assert!(false, "such a node reads a stream") };
         if drops && input.is_full_for(batch, limit) {
             // The oldest gives way, as in the session's own queue.
@@ -276,9 +283,13 @@ impl Graph {
     /// Notes that a session's node, or one that converts for sessions, has something to do.
     #[inline]
     pub(super) fn list(&mut self, id: NodeId) {
-        if let Some(node) = self.present_node_mut(id)
-            && node.turn == Turn::None
-        {
+        let Some(node) = self.present_node_mut(id) else { return };
+        let has_work = match node.turn {
+            Turn::None => true,
+            Turn::Listed => false,
+            Turn::Awaited => node.slow().is_some_and(Slow::selects),
+        };
+        if has_work {
             node.turn = Turn::Listed;
             self.listed.push_back(id);
         }
@@ -320,6 +331,13 @@ impl Graph {
     fn step_session(&mut self, id: NodeId, egress: &mut impl Egress, ws: &mut Workspace) -> Option<SessionStep> {
         // It may have gone since it was listed, and another be in its place.
         let node = self.node_mut(id)?;
+        if node.slow().is_some() {
+            if node.condition == Condition::Running {
+                return self.step_slow(id, egress, ws);
+            }
+            self.give_up_kept(id, ws);
+        }
+        let node = self.node_mut(id)?;
         let waits = node.inputs.first().and_then(|input| input.queue.front());
         let needs_room = match waits {
             _ if !node.spill.is_empty() => true,
@@ -351,7 +369,7 @@ impl Graph {
         None
     }
 
-    fn run_session(
+    pub(super) fn run_session(
         &mut self,
         id: NodeId,
         (key, room): (usize, usize),
@@ -378,8 +396,20 @@ impl Graph {
                 return None;
             }
         };
+        self.run_batch(id, (input, batch, done), (key, room), egress, ws)
+    }
+
+    /// Runs the query on a batch of an input, from one of its records on, as far as there is room.
+    pub(super) fn run_batch(
+        &mut self,
+        id: NodeId,
+        batch: (usize, Queued, usize),
+        (key, room): (usize, usize),
+        egress: &mut impl Egress,
+        ws: &mut Workspace,
+    ) -> Option<SessionStep> {
         // Its query has failed, or does not fit the format: the batch is dropped and counted.
-        let Some(mut job) = self.begin(id, (input, batch, done), (room, RunTime::Long), ws) else {
+        let Some(mut job) = self.begin(id, batch, (room, RunTime::Long), ws) else {
             return Some(SessionStep::Ran(key));
         };
         let ran = job.run_to(key, egress, ws);

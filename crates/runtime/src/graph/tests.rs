@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 mod accounts;
 mod converts;
 mod ends;
+mod ledger;
 mod many_io;
 mod moves;
 mod panics;

@@ -63,7 +63,23 @@ reports! {
         /// Records that its subscriptions dropped because an expression failed.
         #[serde(default)]
         pub row_errors: u64 = counter("crossdock_subscription_row_errors"),
-        /// Records that its subscriptions lost: by their overflow policies, or because no query reads and no
+        /// Records that came for its subscriptions, including those that have ended: each is sent, filtered, conflated, sampled, a row
+        /// error, dropped or in flight.
+        #[serde(default)]
+        pub records_offered: u64 = counter("crossdock_subscription_records_offered").title("offered"),
+        /// Records that did not meet the condition of a subscription's query.
+        #[serde(default)]
+        pub records_filtered: u64 = counter("crossdock_subscription_records_filtered").title("filtered"),
+        /// Records of slow subscribers in whose place a later one of the same key was sent.
+        #[serde(default)]
+        pub records_conflated: u64 = counter("crossdock_subscription_records_conflated").title("conflated"),
+        /// Records of slow subscribers that a policy to sample left out.
+        #[serde(default)]
+        pub records_sampled: u64 = counter("crossdock_subscription_records_sampled").title("sampled"),
+        /// Records that came for its subscriptions and have not joined a subscriber's queue.
+        #[serde(default)]
+        pub records_in_flight: u64 = gauge("crossdock_subscription_records_in_flight").title("in flight"),
+        /// Records that its subscriptions lost: by their policies for slow subscribers, or because no query reads and no
         /// conversion converts them.
         #[serde(default)]
         pub records_dropped: u64 = counter("crossdock_subscription_dropped").title("dropped"),
@@ -97,15 +113,34 @@ reports! {
         pub handler: Option<String>,
         /// The subscriber: its address, or `client 3 (pid 123 name)` if it is attached by shared memory.
         pub peer: String,
-        /// The policy when its queue is full: `block`, `drop_oldest` or `disconnect`.
+        /// The policy while its queue is full: `block`, `drop_oldest` or `disconnect`; as its query says, also `conflate by (key)`,
+        /// `sample n` or `keep where condition`.
         pub overflow: String,
+        /// The most records that it gets, as its query says: `100 per second by key`.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub max_rate: String,
+        /// Records that came for it. Each is sent, filtered, conflated, sampled, a row error, dropped or in flight.
+        #[serde(default)]
+        pub published: u64,
         /// Records that its query read.
         pub records_in: u64 = listed().title("seen"),
-        /// Records sent to it.
+        /// Records sent to it, or in its session's queue.
         pub records_out: u64 = listed().title("sent"),
+        /// Records that did not meet its query's condition.
+        #[serde(default)]
+        pub filtered: u64,
+        /// Records in whose place it got a later one of the same key, since it was slow.
+        #[serde(default)]
+        pub conflated: u64,
+        /// Records that it did not get since it was slow and its policy is to sample.
+        #[serde(default)]
+        pub sampled: u64,
+        /// Records that came for it and have not joined its session's queue.
+        #[serde(default)]
+        pub in_flight: u64,
         /// Records whose expressions failed (overflow, division by zero); they were dropped.
         pub row_errors: u64,
-        /// Records that did not reach it for another cause: its overflow policy, a format that nothing converts, and others.
+        /// Records that did not reach it for another cause: its policy while it is slow, a format that nothing converts, and others.
         pub dropped: u64,
         /// Both by cause, in words: only causes that occurred.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]

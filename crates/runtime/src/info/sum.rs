@@ -33,6 +33,11 @@ impl StreamInfo {
         self.records_unsent += other.records_unsent;
         self.records_queried += other.records_queried;
         self.row_errors += other.row_errors;
+        self.records_offered += other.records_offered;
+        self.records_filtered += other.records_filtered;
+        self.records_conflated += other.records_conflated;
+        self.records_sampled += other.records_sampled;
+        self.records_in_flight += other.records_in_flight;
         self.records_dropped += other.records_dropped;
         if other.backlog_bytes > self.backlog_bytes {
             (self.backlog_bytes, self.queue_bytes) = (other.backlog_bytes, other.queue_bytes);

@@ -21,4 +21,5 @@ mod procedures;
 mod reconnecting;
 mod refusals;
 mod secure;
+mod slow;
 mod subscribing;

@@ -34,6 +34,14 @@ pub enum DropCause {
     RowTooLong,
     /// A publisher's packet contains records that are none of their format.
     Malformed,
+    /// The subscriber was slow, and a later record of the same key took their place (`ON SLOW CONFLATE`).
+    Conflated,
+    /// The subscriber was slow, and got one in some number of its records (`ON SLOW SAMPLE`).
+    Sampled,
+    /// The subscriber was slow, and they do not meet the condition of those that it gets then (`ON SLOW KEEP WHERE`).
+    NotKept,
+    /// They are above the rate of the subscription (`MAX RATE`).
+    OverRate,
     /// Anything else.
     #[default]
     #[serde(other)]
@@ -46,6 +54,13 @@ impl DropCause {
     pub fn is_row_error(self) -> bool {
         use DropCause as C;
         matches!(self, C::DivisionByZero | C::OutOfRange | C::NotAValue | C::BadPattern | C::RowTooLong)
+    }
+
+    /// Whether a subscription's query says that it does not get the records: by `ON SLOW` or `MAX RATE`.
+    #[must_use]
+    pub fn is_asked_for(self) -> bool {
+        use DropCause as C;
+        matches!(self, C::Conflated | C::Sampled | C::NotKept | C::OverRate)
     }
 
     /// Its word on the wire and in lists.
@@ -66,6 +81,10 @@ impl DropCause {
             DropCause::BadPattern => "bad_pattern",
             DropCause::RowTooLong => "row_too_long",
             DropCause::Malformed => "malformed",
+            DropCause::Conflated => "conflated",
+            DropCause::Sampled => "sampled",
+            DropCause::NotKept => "not_kept",
+            DropCause::OverRate => "over_rate",
             DropCause::Other => "other",
         }
     }
@@ -89,6 +108,10 @@ impl std::fmt::Display for DropCause {
             DropCause::BadPattern => "a LIKE pattern ends in its escape character",
             DropCause::RowTooLong => "a text or row is too long",
             DropCause::Malformed => "a publisher's packet contains an invalid record",
+            DropCause::Conflated => "the subscriber was slow, and a later record of the same key took their place",
+            DropCause::Sampled => "the subscriber was slow, and its query says SAMPLE",
+            DropCause::NotKept => "the subscriber was slow, and they do not meet the condition of KEEP WHERE",
+            DropCause::OverRate => "they are above the subscription's MAX RATE",
             DropCause::Other => "another cause",
         })
     }

@@ -79,6 +79,8 @@ fn totals(world: &World, reports: &Reports, name: &str) -> Totals {
             out: info.records_out.into(),
             unsent: subscriber(world, info).query.unsent(info),
             row_errors: info.row_errors.into(),
+            published: info.published.into(),
+            filtered: info.filtered.into(),
             dropped: info.dropped.into(),
         });
         all
@@ -103,6 +105,11 @@ impl Modelled for StreamInfo {
         ("records_unsent", |world, reports, info| Expected::from(totals(world, reports, &info.name).unsent)),
         ("records_queried", |world, reports, info| Expected::from(totals(world, reports, &info.name).queried)),
         ("row_errors", |world, reports, info| Expected::from(totals(world, reports, &info.name).row_errors)),
+        ("records_offered", |world, reports, info| Expected::from(totals(world, reports, &info.name).published)),
+        ("records_filtered", |world, reports, info| Expected::from(totals(world, reports, &info.name).filtered)),
+        ("records_conflated", |_, _, _| Expected::from(0)),
+        ("records_sampled", |_, _, _| Expected::from(0)),
+        ("records_in_flight", |_, _, _| Expected::from(0)),
         ("records_dropped", |world, reports, info| Expected::from(totals(world, reports, &info.name).dropped)),
         ("backlog_bytes", |_, _, _| Expected::from(0)),
         // The configured bound, or a share of the buffers.
@@ -122,7 +129,16 @@ impl Modelled for SubscriptionInfo {
             let of = subscriber(world, info);
             Expected::from(of.perhaps(of.outcome(world).rows))
         }),
+        ("published", |world, _, info| Expected::from(subscriber(world, info).outcome(world).rows)),
         ("records_out", |world, _, info| Expected::from(subscriber(world, info).received)),
+        ("filtered", |world, _, info| {
+            let of = subscriber(world, info);
+            let outcome = of.outcome(world);
+            Expected::from(of.perhaps(outcome.rows - outcome.passed - outcome.all_errors()))
+        }),
+        ("conflated", |_, _, _| Expected::from(0)),
+        ("sampled", |_, _, _| Expected::from(0)),
+        ("in_flight", |_, _, _| Expected::from(0)),
         ("row_errors", |world, _, info| {
             let of = subscriber(world, info);
             Expected::from(of.perhaps(of.outcome(world).all_errors()))

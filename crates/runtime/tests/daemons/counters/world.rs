@@ -47,6 +47,9 @@ pub(crate) struct Totals {
     /// Records that were dropped from a queue.
     pub(crate) unsent: Range,
     pub(crate) row_errors: Range,
+    /// Records that came for them.
+    pub(crate) published: Range,
+    pub(crate) filtered: Range,
     pub(crate) dropped: Range,
 }
 
@@ -291,6 +294,8 @@ impl World {
                 out: since.map_or(info.records_out.into(), |_| Range::new(0, most(0))),
                 unsent: since.map_or(query.unsent(&info), |_| Range::new(0, most(0))),
                 row_errors: range(info.row_errors),
+                published: range(info.published),
+                filtered: range(info.filtered),
                 dropped: range(info.dropped),
             });
             if since.is_some() {
@@ -485,7 +490,8 @@ impl World {
         while let Some(at) = self.subscribers.iter().position(|of| of.is_disconnected) {
             self.unsubscribe(at, false);
         }
-        let wrong = self.seen.take(&reports);
+        let mut wrong = self.seen.take(&reports);
+        wrong.extend(reports.subscriptions.iter().filter_map(unbalanced));
         assert_eq!(wrong, [""; 0], "seed {:#x}", self.seed);
     }
 
@@ -542,6 +548,8 @@ impl Totals {
         self.out += other.out;
         self.unsent += other.unsent;
         self.row_errors += other.row_errors;
+        self.published += other.published;
+        self.filtered += other.filtered;
         self.dropped += other.dropped;
     }
 }
@@ -570,6 +578,13 @@ impl Post {
             self.gets += 1;
         }
     }
+}
+
+/// A ledger that does not balance to the record.
+fn unbalanced(of: &SubscriptionInfo) -> Option<String> {
+    let gone = of.filtered + of.conflated + of.sampled + of.dropped + of.row_errors;
+    let found = of.records_out + gone + of.in_flight;
+    (of.published != found).then(|| format!("{found} of {} records are accounted for: {of:?}", of.published))
 }
 
 fn way(rng: &mut Rng) -> Transport {

@@ -1,0 +1,331 @@
+//! Records for a subscriber that is slow, or that gets a limited number of them a second (`ON SLOW`, `MAX RATE`): a part of
+//! the node that ends in its session.
+//!
+//! While the session takes nothing, the node goes on with what comes: the query's condition runs over each batch, and of the
+//! records that it selects the policy keeps some, as copies. Once the session takes records again, the kept ones go through
+//! the query before all others. So the node's queue does not fill, and only `BLOCK`, which has no part here, holds publishers
+//! back. With a rate, all records come this way: those above it are dropped before they are kept, or, where the last of each
+//! key is kept anyway, stay kept until it is their turn.
+
+mod kept;
+mod rate;
+mod steps;
+
+use crate::graph::bounds::{SLOW_BYTES, SLOW_RECORDS};
+use crate::graph::edge::Held;
+use crate::graph::gauges::{Loss, NodeGauges};
+use crossdock_engine::{Handler, KeyFields, KeyHasher, SelectHandler};
+use crossdock_format::Format;
+use crossdock_mailbox::{Batch, Pool, Selection};
+use crossdock_query::{QueryError, Select, SlowPolicy};
+use kept::{Kept, Put};
+use rate::Rate;
+use std::fmt;
+
+/// How often records that wait for their rate are looked at, at most, in ns.
+const RATE_STEP_NS: u64 = 1_000_000;
+
+/// Records that are looked at each time, of keys whose rates may differ.
+const LOOKS: usize = 1024;
+
+/// Runs a condition, which narrows the selection to the records of a batch that it holds for; whether it ran to its end.
+type Narrow = fn(&mut dyn Handler, &Batch, &mut Selection) -> bool;
+
+/// The policy, with what it has to remember.
+#[derive(Clone, Copy, Debug)]
+enum Policy {
+    /// Records wait in the queue, or leave it, as for any subscription.
+    Queue,
+    /// Of each key the last one is kept.
+    Conflate,
+    /// Of `one_in` records the last is kept; `seen` since the last one that was.
+    Sample { one_in: u32, seen: u32 },
+    /// Those that meet a condition are kept.
+    Keep,
+}
+
+/// The conditions and keys that select among the records of one format.
+pub(crate) struct Reducer {
+    format: u64,
+    /// The query's condition.
+    selects: Box<dyn Handler>,
+    /// The condition of `KEEP WHERE`.
+    keeps: Option<Box<dyn Handler>>,
+    /// The key of `CONFLATE BY`, or that of `MAX RATE … BY`: where there are both, they are the same.
+    key: Option<KeyFields>,
+}
+
+impl Reducer {
+    /// That of a query for a format; none if the query has no clause that needs one. Slow: not for a core.
+    ///
+    /// # Errors
+    /// A name, type or condition of the clauses does not fit the format.
+    pub(crate) fn of(select: &Select, format: &Format) -> Result<Option<Reducer>, QueryError> {
+        let (policy, rate) = (select.on_slow(), select.max_rate());
+        if rate.is_none() && !policy.as_ref().is_some_and(SlowPolicy::selects) {
+            return Ok(None);
+        }
+        let handler = |select: &Select| -> Result<Box<dyn Handler>, QueryError> {
+            Ok(Box::new(SelectHandler::new(select.plan(format)?)))
+        };
+        let keeps = match &policy {
+            Some(SlowPolicy::Keep(condition)) => Some(handler(&condition.select)?),
+            _ => None,
+        };
+        let conflates = match &policy {
+            Some(SlowPolicy::Conflate(key)) => Some(&key.select),
+            _ => None,
+        };
+        let key = conflates.or(rate.as_ref().and_then(|rate| Some(&rate.by.as_ref()?.select)));
+        let key = key.map(|key| KeyFields::of(&key.plan(format)?).map_err(in_words)).transpose()?;
+        Ok(Some(Reducer { format: format.id().0, selects: handler(&select.selected())?, keeps, key }))
+    }
+
+    /// The fields of a format that the clauses of a query read, a flag a field.
+    ///
+    /// # Errors
+    /// As [`Reducer::of`].
+    pub(crate) fn reads(select: &Select, format: &Format) -> Result<Vec<bool>, QueryError> {
+        let mut reads = vec![false; format.fields().len()];
+        let (policy, rate) = (select.on_slow(), select.max_rate());
+        let of_rate = rate.as_ref().and_then(|rate| Some(&rate.by.as_ref()?.select));
+        for part in policy.as_ref().and_then(SlowPolicy::reads).into_iter().chain(of_rate) {
+            let read = part.plan(format)?.reads;
+            reads.iter_mut().enumerate().for_each(|(at, flag)| *flag |= read.contains(&at));
+        }
+        Ok(reads)
+    }
+
+    /// The format, by id.
+    pub(crate) fn format(&self) -> u64 {
+        self.format
+    }
+}
+
+fn in_words(message: String) -> QueryError {
+    QueryError { message, position: None, hint: None, excerpt: None }
+}
+
+/// The part of a subscription's node.
+pub(crate) struct Slow {
+    policy: Policy,
+    reducers: Vec<Reducer>,
+    rate: Option<Rate>,
+    hasher: KeyHasher,
+    kept: Kept,
+    /// The most bytes that may be kept.
+    most_bytes: usize,
+    /// When a kept record may leave for its rate, in ns.
+    due_ns: u64,
+    /// Kept records on their way into a batch, and the batch, whose first records have left.
+    next: Held,
+    leaving: Option<(Batch, usize)>,
+}
+
+impl fmt::Debug for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slow").field("policy", &self.policy).field("kept", &self.kept.len()).finish_non_exhaustive()
+    }
+}
+
+impl Slow {
+    /// That of a query, if it has a clause that needs one.
+    pub(crate) fn of(select: &Select) -> Option<Box<Slow>> {
+        let rate = select.max_rate().map(|rate| Rate::new(&rate));
+        let policy = match select.on_slow() {
+            Some(SlowPolicy::Conflate(_)) => Policy::Conflate,
+            Some(SlowPolicy::Sample(one_in)) => Policy::Sample { one_in: one_in.get(), seen: 0 },
+            Some(SlowPolicy::Keep(_)) => Policy::Keep,
+            Some(SlowPolicy::Block | SlowPolicy::DropOldest | SlowPolicy::Disconnect) | None if rate.is_none() => {
+                return None;
+            }
+            _ => Policy::Queue,
+        };
+        Some(Box::new(Slow {
+            policy,
+            reducers: Vec::new(),
+            rate,
+            hasher: KeyHasher::default(),
+            kept: Kept::default(),
+            most_bytes: SLOW_BYTES,
+            due_ns: 0,
+            next: Held::new(0, 0),
+            leaving: None,
+        }))
+    }
+
+    /// The clauses of a query and their bounds, in lines of a plan.
+    pub(crate) fn explain(select: &Select) -> String {
+        let bounds =
+            format!("at most {SLOW_RECORDS} records and {} MiB are kept, then the oldest goes", SLOW_BYTES >> 20);
+        let slow = select.on_slow().map(|policy| match policy.selects() {
+            true => format!("slow     {policy}; {bounds}\n"),
+            false => format!("slow     {policy}\n"),
+        });
+        let rate = select.max_rate().map(|rate| match rate.by {
+            Some(_) => format!("rate     at most {rate}; of at most {SLOW_RECORDS} keys, and none of others then\n"),
+            None => format!("rate     at most {rate}\n"),
+        });
+        slow.into_iter().chain(rate).collect()
+    }
+
+    /// Whether it goes on with what comes while its session takes nothing.
+    #[inline]
+    pub(super) fn selects(&self) -> bool {
+        !matches!(self.policy, Policy::Queue)
+    }
+
+    /// Whether every record comes this way, and not only those that come while its session takes nothing.
+    #[inline]
+    pub(super) fn is_limited(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// Records that it has.
+    pub(super) fn len(&self) -> u64 {
+        let leaving = self.leaving.as_ref().map_or(0, |(batch, done)| (batch.len() - done) as u64);
+        self.kept.len() + self.next.records() + leaving
+    }
+
+    /// Whether some of them may leave now.
+    #[inline]
+    fn may_leave(&self, now_ns: u64) -> bool {
+        self.leaving.is_some() || self.next.records() > 0 || (!self.kept.is_empty() && now_ns >= self.due_ns)
+    }
+
+    /// Whether records wait for their rate where they are kept, rather than being dropped before.
+    fn waits_for_rate(&self) -> bool {
+        self.rate.is_some() && matches!(self.policy, Policy::Conflate)
+    }
+
+    /// Selects and keeps records of a batch, from one on, as they come while its session takes nothing (`is_full`) or takes
+    /// records at a rate. False if a condition has panicked.
+    fn reduce(
+        &mut self,
+        (batch, done): (&Batch, usize),
+        selection: &mut Selection,
+        (is_full, now_ns): (bool, u64),
+        (gauges, narrow): (&NodeGauges, Narrow),
+    ) -> bool {
+        selection.select_all(batch.len());
+        if done > 0 {
+            selection.narrow(|index| index >= done);
+        }
+        let (records, before) = (selection.len() as u64, self.kept.len());
+        let is_sound = self.select(batch, selection, is_full, (gauges, narrow)) && {
+            self.keep(batch, selection, (is_full, now_ns), gauges);
+            true
+        };
+        // A record that is kept counts as read by the query when it leaves.
+        gauges.records_in.add((records + before).saturating_sub(self.kept.len()));
+        is_sound
+    }
+
+    /// Narrows the selection to what the query's condition and the policy select.
+    fn select(
+        &mut self,
+        batch: &Batch,
+        selection: &mut Selection,
+        is_full: bool,
+        (gauges, narrow): (&NodeGauges, Narrow),
+    ) -> bool {
+        let Some(reducer) = self.reducers.iter_mut().find(|reducer| reducer.format == batch.format) else {
+            gauges.lose(Loss::Unreadable, selection.len() as u64);
+            selection.narrow(|_| false);
+            return true;
+        };
+        let (came, counted) = (selection.len() as u64, reducer.selects.counters());
+        if !narrow(&mut *reducer.selects, batch, selection) {
+            gauges.lose(Loss::Failed, came);
+            return false;
+        }
+        let row_errors = gauges.note_filtered(&counted, &reducer.selects.counters());
+        if row_errors > 0 {
+            gauges.note_row_errors(row_errors, &mut *reducer.selects);
+        }
+        let selected = selection.len() as u64;
+        let why = match &mut self.policy {
+            Policy::Keep if is_full => {
+                if !reducer.keeps.as_mut().is_some_and(|keeps| narrow(&mut **keeps, batch, selection)) {
+                    gauges.lose(Loss::Failed, selected);
+                    return false;
+                }
+                Loss::NotKept
+            }
+            Policy::Sample { one_in, seen } if is_full => {
+                selection.narrow(|_| {
+                    *seen = (*seen + 1) % *one_in;
+                    *seen == 0
+                });
+                Loss::Sampled
+            }
+            Policy::Queue | Policy::Conflate | Policy::Keep | Policy::Sample { .. } => return true,
+        };
+        gauges.lose(why, selected - selection.len() as u64);
+        true
+    }
+
+    /// Keeps the selected records, as far as they may pass.
+    fn keep(&mut self, batch: &Batch, selection: &Selection, (is_full, now_ns): (bool, u64), gauges: &NodeGauges) {
+        let (conflates, waits) = (matches!(self.policy, Policy::Conflate), self.waits_for_rate());
+        // One batch at most leaves at once.
+        let most_bytes = if is_full || waits { self.most_bytes } else { usize::MAX };
+        let Slow { reducers, rate, hasher, kept, due_ns, .. } = self;
+        let key = reducers.iter().find(|reducer| reducer.format == batch.format).and_then(|of| of.key.as_ref());
+        let (mut conflated, mut lost, mut over) = (0, 0, 0);
+        for index in selection {
+            let record = batch.record(index);
+            let key = key.map(|key| key.key_of(hasher, record));
+            if !waits && rate.as_mut().is_some_and(|rate| !rate.passes(key, now_ns)) {
+                over += 1;
+                continue;
+            }
+            let Put { replaced, lost: more } = kept.put(key.filter(|_| conflates), batch.format, record, most_bytes);
+            (conflated, lost) = (conflated + replaced, lost + more);
+            if let Some(rate) = rate.as_ref().filter(|_| waits && replaced == 0) {
+                let others_ns = if kept.len() > 1 { *due_ns } else { u64::MAX };
+                *due_ns = rate.due_ns(key).min(others_ns);
+            }
+        }
+        for (why, records) in [(Loss::Conflated, conflated), (Loss::QueueFull, lost), (Loss::OverRate, over)] {
+            if records > 0 {
+                gauges.lose(why, records);
+            }
+        }
+    }
+
+    /// Takes kept records that may leave now out, into an empty descriptor with a buffer of the pool; the descriptor comes back
+    /// if none may, if a batch is leaving already, or if there is no buffer.
+    fn load(&mut self, mut batch: Batch, now_ns: u64, pool: &mut Pool) -> Result<(), Batch> {
+        if self.leaving.is_some() {
+            return Err(batch);
+        }
+        let waits = self.waits_for_rate();
+        let Slow { rate, kept, due_ns, next, leaving, .. } = self;
+        let by_key = rate.as_ref().is_some_and(Rate::is_by_key);
+        if next.records() == 0 {
+            let most_stay = if by_key { LOOKS } else { 0 };
+            kept.take(next, most_stay, |key| !waits || rate.as_mut().is_none_or(|rate| rate.passes(key, now_ns)));
+        }
+        if next.records() == 0 {
+            let due = |rate: &Rate| kept.keys().take(LOOKS).map(|key| rate.due_ns(key)).min();
+            let due = rate.as_ref().and_then(due).filter(|_| !by_key || kept.len() <= LOOKS as u64);
+            *due_ns = due.unwrap_or_default().max(now_ns + RATE_STEP_NS);
+            return Err(batch);
+        }
+        if !next.fill(&mut batch, pool) {
+            return Err(batch);
+        }
+        next.reset();
+        *leaving = Some((batch, 0));
+        Ok(())
+    }
+
+    /// Lets all go that it has: how many records, and a descriptor that is needed no more.
+    fn clear(&mut self) -> (u64, Option<Batch>) {
+        let records = self.len();
+        self.kept.clear();
+        self.next.reset();
+        (records, self.leaving.take().map(|(batch, _)| batch))
+    }
+}
