@@ -432,8 +432,9 @@ impl HostInterface {
         }
         let before = port.slots.granted();
         let mut room = self.config.client_bytes.saturating_sub(used);
+        let buffer_bytes = u64::from(port.grant_bytes.next_power_of_two());
         while port.slots.granted() < port.ahead
-            && let Some(rest) = room.checked_sub(port.grant_bytes.next_power_of_two().into())
+            && let Some(rest) = room.checked_sub(buffer_bytes)
             && let Some(mut message) = next(&self.domains)
         {
             let Span { domain, area, buffer, first, end, .. } = *message.0;
