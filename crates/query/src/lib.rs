@@ -40,6 +40,8 @@
 //! * **Parameters**: `$name` or `$1` wherever a value may be written, for a query that is planned
 //!   [with their values](Select::plan_with), which can be [changed](Program::with_values) without planning it again.
 //!
+//! A query may be planned [through a view](Select::through), which is all that it sees of its stream.
+//!
 //! Bounds: [`MAX_SQL_BYTES`], [`MAX_OPERATORS`], [`MAX_NESTING`], [`MAX_MADE_TEXT_BYTES`].
 #![forbid(unsafe_code)]
 
@@ -51,6 +53,7 @@ mod interpret;
 mod parse;
 mod print;
 mod program;
+mod view;
 
 pub use crossdock_format::MAX_NESTING;
 pub use error::{Excerpt, Position, QueryError};
@@ -59,3 +62,4 @@ pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
 pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse};
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
+pub use view::View;
