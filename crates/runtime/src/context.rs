@@ -7,6 +7,7 @@
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
 use crate::Overflow;
+use crate::access::Access;
 use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::Catalog;
 use crate::catalog::thread::CatalogHandle;
@@ -74,6 +75,7 @@ pub(crate) struct Parts {
     pub(crate) to_managers: Arc<RequestQueue>,
     pub(crate) planner: Planner,
     pub(crate) catalog: CatalogHandle,
+    pub(crate) access: Arc<Access>,
 }
 
 /// The result of a turn.
@@ -113,6 +115,8 @@ pub(crate) struct Context {
     pub(crate) departures: Departures,
     /// The commands of the rest of the daemon, and what waits here for a format or a stream.
     pub(crate) inbox: ContextInbox,
+    /// The rules that say what its peers may do.
+    pub(crate) access: Arc<Access>,
     /// For reports to the managers.
     pub(crate) to_managers: Arc<RequestQueue>,
     /// The threads for slow work.
@@ -158,6 +162,7 @@ impl Context {
             workspace: parts.workspace,
             to_managers: parts.to_managers,
             planner: parts.planner,
+            access: parts.access,
             admission: Admission::default(),
             levels: Levels::default(),
             departures: Departures::default(),
