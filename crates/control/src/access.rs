@@ -349,7 +349,9 @@ impl Action<'_> {
             Action::Subscribe { stream, is_derived: true } => {
                 format!("read stream `{stream}`, which a handler produces, so that a rule has to have its exact name")
             }
-            Action::Input(stream) => format!("have a handler read stream `{stream}`, for which a rule has to have its exact name"),
+            Action::Input(stream) => {
+                format!("have a handler read stream `{stream}`, for which a rule has to have its exact name")
+            }
             Action::Convert(stream) => format!("change conversions of stream `{stream}`"),
             Action::Handler(handler) => format!("deploy or change handler `{handler}`"),
             Action::Mailbox(mailbox) => format!("use mailbox `{mailbox}`"),
@@ -533,7 +535,11 @@ mod tests {
         let rules = Rules::new(["desk", "key:ff00", "uid:7", "token:ops", "everybody"].map(rule).to_vec()).unwrap();
         let of = |caller: &Caller| rules.of(caller).unwrap().identity.to_string();
         assert_eq!(of(&desk()), "key:desk");
-        assert_eq!(of(&Caller::Key { key: "ff00".into(), name: "desk".into() }), "key:ff00", "the key goes before its name");
+        assert_eq!(
+            of(&Caller::Key { key: "ff00".into(), name: "desk".into() }),
+            "key:ff00",
+            "the key goes before its name"
+        );
         assert_eq!(of(&Caller::Key { key: "00".into(), name: "".into() }), "everybody");
         assert_eq!((of(&Caller::User(7)), of(&Caller::User(8))), ("uid:7".to_owned(), "everybody".to_owned()));
         assert_eq!(of(&Caller::Token("ops".into())), "token:ops");
@@ -556,7 +562,9 @@ mod tests {
             refused(&desk(), Action::Publish("A")),
             "key desk may not publish stream `A`: `publish = [\"A\"]` in the [[access]] section of key:desk would allow it"
         );
-        assert!(refused(&Caller::User(5), read("A")).contains("with `uid = 5` and `subscribe = [\"A\"]` would allow it"));
+        assert!(
+            refused(&Caller::User(5), read("A")).contains("with `uid = 5` and `subscribe = [\"A\"]` would allow it")
+        );
         assert!(refused(&Caller::Unknown, Action::Read).contains("`everybody = true` and `administration = \"read\"`"));
         for action in [
             read("orders.eu"),

@@ -62,7 +62,8 @@ pub(crate) fn plan_over(
     values: Option<&BTreeMap<String, String>>,
 ) -> Result<Program, QueryError> {
     let misfit = || {
-        let message = format!("the fields of stream {} that may be read are not in format {}", first.stream(), format.id());
+        let message =
+            format!("the fields of stream {} that may be read are not in format {}", first.stream(), format.id());
         QueryError::new(message, None)
     };
     let first = plan(first, format, None).map_err(|_| misfit())?;
