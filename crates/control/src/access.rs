@@ -188,7 +188,7 @@ impl FromStr for Readable {
 /// The part of the control API that an identity may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Administration {
-    /// What its other rights allow.
+    /// The requests that its other rights allow.
     #[default]
     None,
     /// The lists, events and metrics too.
@@ -222,7 +222,7 @@ pub struct Quotas {
     pub subscriptions: Option<u32>,
 }
 
-/// What an identity may do.
+/// The rights of an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The identity.
@@ -283,7 +283,7 @@ impl Rule {
         self.subscribe.iter().find(is_exact).or_else(|| self.subscribe.iter().find(is_alike))
     }
 
-    /// Two entries of one stream, of which either could be meant.
+    /// Two entries of one stream, where either could be meant.
     fn contradiction(&self) -> Option<String> {
         let exact = self.subscribe.iter().filter_map(|readable| match readable {
             Readable::Whole(pattern) => pattern.is_exact().then(|| pattern.to_string()),
@@ -341,7 +341,7 @@ impl Action<'_> {
         }
     }
 
-    /// What is refused, behind "may not".
+    /// The words behind "may not" in a refusal.
     fn words(&self) -> String {
         match self {
             Action::Publish(stream) => format!("publish stream `{stream}`"),
@@ -394,7 +394,7 @@ pub struct Denial(pub String);
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// The rules, of which each identity has one at most.
+    /// These rules; each identity has one at most.
     ///
     /// # Errors
     /// An identity has two rules, or a rule has two entries for a stream that may be read; in words.
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_allows_is_refused_with_the_line_that_would_allow_it() {
+    fn an_action_that_no_rule_allows_is_refused_with_the_line_that_would_allow_it() {
         let mut rule = Rule::new(Identity::Key("desk".into()));
         rule.publish = patterns(&["orders.*"]);
         rule.mailboxes = patterns(&["inbox"]);
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_stream_is_read_by_its_name_or_by_who_sees_all_streams_whole() {
+    fn a_derived_stream_is_read_by_its_name_or_where_all_streams_are_read_whole() {
         let decides = |subscribe: &[&str], administration, action| {
             let rule = Rule { subscribe: readables(subscribe), administration, ..Rule::new(Identity::User(1)) };
             Rules::new(vec![rule]).unwrap().decide(&Caller::User(1), action).is_ok()

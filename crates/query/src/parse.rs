@@ -38,7 +38,7 @@ pub struct Select {
     parsed: Arc<Parsed>,
     /// Whether an expression that has a row error is null.
     null_for_errors: bool,
-    /// What it may read of its stream, if that is not all.
+    /// The query that it reads through, if it does not see all of its stream.
     view: Option<Arc<Select>>,
 }
 

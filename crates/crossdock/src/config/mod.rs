@@ -63,7 +63,7 @@ pub(crate) struct Config {
     pub(crate) task: Vec<TaskSection>,
     /// Handlers that run from the start.
     pub(crate) handler: Vec<HandlerSection>,
-    /// What each identity may do; without a section: everything.
+    /// The rights of each identity; without a section everybody may do everything.
     pub(crate) access: Vec<AccessSection>,
 }
 

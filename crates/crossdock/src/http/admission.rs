@@ -8,13 +8,13 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use crossdock_runtime::ContextHandle;
-use crossdock_runtime::access::{Action, Caller, Denial};
+use crossdock_runtime::access::{Action, Caller};
 
 use super::connections::Peer;
-use super::routes::{error, is_of};
+use super::routes::{error, forbidden, is_of};
 use super::token::Tokens;
 
-/// What all callers may read.
+/// The paths that all callers may read.
 const OPEN: [&str; 2] = ["/v1/health", "/v1/openapi.json"];
 /// Questions, which change nothing, though they come in a body.
 const QUESTIONS: [&str; 3] = ["/v1/explain", "/v1/check", "/v1/access/check"];
@@ -71,11 +71,6 @@ fn action_of(method: &Method, path: &str) -> Option<Action<'static>> {
         _ if is_one_of(&BY_ROUTE) => None,
         _ => Some(Action::Change),
     }
-}
-
-/// The answer to a request that the access rules refuse.
-pub(super) fn forbidden(denial: &Denial) -> Response {
-    error(StatusCode::FORBIDDEN, denial.to_string(), "`crossdock access list` shows the rules in force")
 }
 
 /// The answer to a request with a token that is none of the daemon's.

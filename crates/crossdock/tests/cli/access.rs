@@ -26,7 +26,7 @@ fn uid() -> u32 {
 }
 
 #[test]
-fn what_a_rule_allows_is_listed_checked_and_all_that_it_leaves() {
+fn the_rights_of_a_rule_are_listed_checked_and_all_that_there_are() {
     let uid = uid();
     let mut place = with_rules(&format!(
         "[[access]]\nuid = {uid}\npublish = [\"A\"]\nadministration = \"read\"\nmax_streams = 3\n\

@@ -1,4 +1,4 @@
-//! What the rest of the daemon asks of the access rules: whether the control API may do something, what would be decided, and
+//! Questions of the rest of the daemon to the access rules: whether the control API may do something, what would be decided, and
 //! whether the rules fit the daemon.
 
 use super::{Access, Action, Caller, Denial, Identity, Rules};
@@ -21,7 +21,7 @@ pub enum Question {
     Mailbox(String),
 }
 
-/// What the rest of the daemon asks.
+/// The questions of the rest of the daemon.
 impl ContextHandle {
     /// The access rules.
     #[must_use]

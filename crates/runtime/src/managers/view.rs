@@ -62,7 +62,7 @@ pub(crate) struct Views {
     latest: Arc<(Mutex<State>, Condvar)>,
     pub(crate) monitor: Monitor,
     pub(crate) events: Events,
-    /// What the access rules refused.
+    /// The counts of what the access rules refused.
     pub(crate) refusals: Arc<Refusals>,
     /// Time from the request for a change until it was made; the managers write it.
     pub(crate) change_time: Arc<Histogram>,

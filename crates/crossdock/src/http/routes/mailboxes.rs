@@ -9,8 +9,7 @@ use crossdock_nectarine::Implementation;
 use crossdock_runtime::ContextHandle;
 use crossdock_runtime::access::{Action, Caller};
 
-use super::{answer, ask, changed, read_body, read_path};
-use crate::http::admission::forbidden;
+use super::{answer, ask, changed, forbidden, read_body, read_path};
 use crate::http::{Changed, ErrorBody, Mailboxes, NewMailbox, NewTask};
 
 /// All mailboxes, by name

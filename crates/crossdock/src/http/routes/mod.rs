@@ -26,7 +26,6 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::admission::forbidden;
 use super::{ApiError, Changed, ErrorBody};
 
 /// Longest body of a request: a query of any length that a person writes, or some hundred handlers.
@@ -237,6 +236,11 @@ fn lasting(context: &ContextHandle) -> Option<String> {
     let note =
         "it lasts as long as this daemon: to have it outlive that, set `state_dir` in [morph] of the configuration";
     (!context.keeps_state()).then(|| note.to_owned())
+}
+
+/// The answer to a request that the access rules refuse.
+pub(super) fn forbidden(denial: &Denial) -> Response {
+    error(StatusCode::FORBIDDEN, denial.to_string(), "`crossdock access list` shows the rules in force")
 }
 
 /// Nothing, if the access rules allow what was asked; otherwise the answer.

@@ -11,8 +11,7 @@ use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{answer, ask, ask_long, error, lasting, read_body, read_query, respond};
-use crate::http::admission::forbidden;
+use super::{answer, ask, ask_long, error, forbidden, lasting, read_body, read_query, respond};
 use crate::http::follow::follow;
 use crate::http::{
     ApiError, ChangeAnswer, ErrorBody, Events, Handlers, History, MoveRequest, SetRequest, Wanted, did_you_mean,

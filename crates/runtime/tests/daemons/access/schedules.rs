@@ -12,7 +12,7 @@ const CONDITIONS: [&str; 6] =
     ["TRUE", "late > 0", "carrier = 'UA'", "flight % 7 < 3", "crew LIKE '%7%'", "100 / late > 3"];
 /// The columns that rules show, and that queries name.
 const COLUMNS: [&str; 5] = ["flight", "flight, carrier", "carrier, late", "flight, late, carrier", "*"];
-/// What the queries of the desk make.
+/// The select lists of the desk's queries.
 const ITEMS: [&str; 6] = ["*", "flight", "carrier, late", "crew", "flight + 1 AS late", "*, late * 2 AS twice"];
 
 /// The second version of the flights: conversions to it may give hidden fields the names of others.
@@ -69,7 +69,7 @@ struct World {
     published: Vec<(Format, Vec<u8>)>,
     publishers: BTreeMap<bool, Publisher>,
     readings: Vec<Reading>,
-    /// Subscriptions of the desk to derived streams, none of which its rule names.
+    /// Subscriptions of the desk to derived streams; its rule names none of these.
     derived: Vec<JoinHandle<Result<Vec<Vec<String>>, Error>>>,
     handlers: u32,
     kept: Vec<Converter>,
@@ -150,7 +150,7 @@ impl World {
             publisher.publish(&record).unwrap();
             self.published.push((format.clone(), record));
         }
-        // What is subscribed to from here on begins behind these records.
+        // Later subscriptions begin behind these records.
         publisher.flush().unwrap();
         let (context, count) = (&self.context, self.published.len() as u64);
         let arrived = || context.streams().unwrap().iter().any(|of| of.name == "A" && of.records_in == count);
@@ -213,7 +213,7 @@ impl World {
         self.derived.push(reading);
     }
 
-    /// What the desk should have seen of `A`.
+    /// The rows of `A` that the desk should have seen.
     fn expected(&self, reading: &Reading) -> Vec<Vec<String>> {
         let select = crossdock_query::parse(&reading.sql).unwrap();
         let mut rows = Vec::new();
@@ -229,7 +229,9 @@ impl World {
     fn end(mut self) {
         // Streams without a publisher do not end.
         self.publish();
-        std::mem::take(&mut self.publishers).into_values().for_each(|publisher| publisher.finish().unwrap());
+        for publisher in std::mem::take(&mut self.publishers).into_values() {
+            publisher.finish().unwrap();
+        }
         let readings = std::mem::take(&mut self.readings);
         for mut reading in readings {
             // Records of two publishers may pass one another between two contexts.
