@@ -6,9 +6,12 @@
 //! [`placement`] where several go that are joined, [`plan`] what has to change so that there is what is wanted, and
 //! [`balance`] what is to be moved while everything runs, by [`work`], what handlers take where they run.
 //!
+//! [`access`] says which identity may do what.
+//!
 //! No clock, socket, file or thread: the runtime carries out what is planned here, between two batches.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod admission;
 pub mod balance;
 pub mod conversions;

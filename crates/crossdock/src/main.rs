@@ -1,6 +1,7 @@
 //! Processes messages in transit: daemon, command line, control API.
 #![forbid(unsafe_code)]
 
+mod access;
 mod bench;
 mod call;
 mod check;
@@ -95,6 +96,7 @@ fn run(command: Command) -> Outcome {
         Command::Mailboxes(arguments) => lists::mailboxes(&arguments),
         Command::Keygen(arguments) => keys::keygen(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
+        Command::Access(arguments) => access::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Version(arguments) => version::run(arguments.json),
         Command::Man(arguments) => man::run(&arguments),

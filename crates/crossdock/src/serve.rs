@@ -18,7 +18,6 @@ use crate::failure::{Failure, Outcome};
 use crate::http::indented;
 use crate::http::server::Server;
 use crate::http::socket::{self, SocketFile};
-use crate::http::token::Token;
 use crate::quantity::bytes;
 use crate::signals::Interrupt;
 use crate::systemd::{self, Passed};
@@ -61,7 +60,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     passed.check(arguments, &config)?;
     let directory = arguments.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let streams = read_schemas(&config.stream, directory)?;
-    let token = config.control.token_file.as_ref().map(|path| Token::read(&directory.join(path))).transpose()?;
+    let tokens = config.tokens(directory)?;
     start_log(config.log.level);
     if let Err(few) = raise_limit(&config, directory) {
         tracing::warn!("{few}");
@@ -84,7 +83,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let context = context.map_err(|error| Failure::failed(error.to_string()))?;
     log(&context);
     let refused = declare(&context, &streams, &config)?;
-    let server = Server::start(context.clone(), unix, tcp, token)?;
+    let fits = context.check_access_rules().map_err(|stopped| Failure::failed(stopped.to_string()))?;
+    fits.map_err(|why| Failure::usage(format!("[[access]] of the configuration: {why}")))?;
+    let server = Server::start(context.clone(), unix, tcp, tokens)?;
     // Whatever reads a record is there before the first one is acknowledged.
     context.open().map_err(|error| Failure::failed(error.to_string()))?;
     let attach = context.attach_addr();

@@ -362,6 +362,11 @@ impl Expr {
         self.fails_somewhere() || self.made_bytes().is_none_or(|bytes| bytes > MAX_MADE_TEXT_BYTES)
     }
 
+    /// Whether it is a constant that is not TRUE.
+    pub(crate) fn is_never_true(&self) -> bool {
+        matches!(self.node, Node::Const(Constant::Bool(false) | Constant::Null))
+    }
+
     /// The same with null in place of its row errors.
     pub(crate) fn or_null(self) -> Expr {
         if !self.is_fallible() {

@@ -47,6 +47,8 @@
 //!   `CONFLATE BY (column, …)`, `SAMPLE n`, `KEEP WHERE condition` or `DISCONNECT`, and `MAX RATE n PER SECOND [BY column, …]`.
 //!   They say what its subscriber gets, not what the query means: [`Select::on_slow`], [`Select::max_rate`].
 //!
+//! A query may be planned [through a view](Select::through), which is all that it sees of its stream.
+//!
 //! Bounds: [`MAX_SQL_BYTES`], [`MAX_OPERATORS`], [`MAX_NESTING`], [`MAX_MADE_TEXT_BYTES`].
 #![forbid(unsafe_code)]
 
@@ -61,6 +63,7 @@ mod parse;
 mod print;
 mod program;
 mod slow;
+mod view;
 
 pub use crossdock_format::MAX_NESTING;
 pub use decimal::Decimal;
@@ -72,3 +75,4 @@ pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse, parse_subscription}
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
+pub use view::View;

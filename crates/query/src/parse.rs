@@ -39,6 +39,8 @@ pub struct Select {
     parsed: Arc<Parsed>,
     /// Whether an expression that has a row error is null.
     null_for_errors: bool,
+    /// The query that it reads through, if it does not see all of its stream.
+    view: Option<Arc<Select>>,
 }
 
 /// The syntax trees. Shared, because cloning them is recursive.
@@ -202,6 +204,15 @@ impl Select {
         Select { null_for_errors: true, ..self }
     }
 
+    /// The same query over what another leaves of the stream.
+    pub(crate) fn over(self, view: Arc<Select>) -> Select {
+        Select { view: Some(view), ..self }
+    }
+
+    pub(crate) fn over_what(&self) -> Option<&Arc<Select>> {
+        self.view.as_ref()
+    }
+
     pub(crate) fn is_null_for_errors(&self) -> bool {
         self.null_for_errors
     }
@@ -211,7 +222,15 @@ impl Select {
     /// # Errors
     /// An unknown column, a mismatch of types, an expression that is not possible; with its place in the text.
     pub fn plan(&self, format: &Format) -> Result<Program, QueryError> {
-        bind::plan(self, format, None).map_err(|error| error.over(&self.sql))
+        self.plan_for(format, None)
+    }
+
+    fn plan_for(&self, format: &Format, values: Option<&BTreeMap<String, String>>) -> Result<Program, QueryError> {
+        let planned = match &self.view {
+            Some(view) => bind::plan_over(view, self, format, values),
+            None => bind::plan(self, format, values),
+        };
+        planned.map_err(|error| error.over(&self.sql))
     }
 
     /// The names of the query's parameters, without the `$`, each once, and where it first stands.
@@ -235,7 +254,7 @@ impl Select {
     /// Those of [`Select::plan`] and [`Select::check_values`]; a value that does not fit its place.
     pub fn plan_with(&self, format: &Format, values: &BTreeMap<String, String>) -> Result<Program, QueryError> {
         self.check_values(values)?;
-        bind::plan(self, format, Some(values)).map_err(|error| error.over(&self.sql))
+        self.plan_for(format, Some(values))
     }
 
     /// The error for a stream that is not there: where it is named, what is known, and which of that may have been meant.
@@ -335,7 +354,9 @@ impl Reader {
             return Err(self.unexpected("the end of the query", clause));
         }
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
-        Ok(Select { sql: sql.to_owned(), stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors: false })
+        let sql = sql.to_owned();
+        let (null_for_errors, view) = (false, None);
+        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view })
     }
 
     fn expect_select(&mut self) -> Result<(), QueryError> {

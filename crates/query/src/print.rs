@@ -8,6 +8,7 @@ use sqlparser::keywords::ALL_KEYWORDS;
 use crate::decimal::Decimal;
 use crate::expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Node};
 use crate::function::Kind;
+use crate::program::{Output, Program, Projection};
 
 /// An expression with the format whose fields it names; `Display` writes SQL.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,34 @@ impl Expr {
     /// The expression as SQL, with the names of `format`.
     pub fn sql<'a>(&'a self, format: &'a Format) -> SqlText<'a> {
         SqlText { expr: self, format }
+    }
+}
+
+impl Program {
+    /// The query as SQL with the names of its input: what it makes of a record once everything is settled, the view that it reads
+    /// through included.
+    #[must_use]
+    pub fn to_sql(&self) -> String {
+        let item = |output: &Output| {
+            let value = output.expr.sql(&self.input);
+            let field = output.plain_field().and_then(|index| self.input.fields().get(index));
+            match field.is_some_and(|field| field.name == output.name) {
+                true => value.to_string(),
+                false => format!("{value} AS {}", Identifier(&output.name)),
+            }
+        };
+        let items = match &self.projection {
+            Projection::All => "*".to_owned(),
+            Projection::Fields(outputs) => outputs.iter().map(item).collect::<Vec<_>>().join(", "),
+        };
+        let mut sql = format!("SELECT {items} FROM {}", Identifier(&self.stream));
+        for (index, condition) in self.filter.iter().enumerate() {
+            sql.push_str(if index == 0 { " WHERE " } else { " AND " });
+            let text = condition.sql(&self.input);
+            let in_parentheses = binding(condition) < Binding::Not;
+            sql.push_str(&Operand { text, in_parentheses }.to_string());
+        }
+        sql
     }
 }
 

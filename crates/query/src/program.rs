@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bind;
 use crate::error::QueryError;
-use crate::expr::{Constant, Expr, Node};
+use crate::expr::{Expr, Node};
 use crate::interpret::{EvalError, Interpreter};
 
 /// A query, planned for one format. In expressions a value of an enumeration counts as the text of its symbol, or as NULL if
@@ -116,6 +116,29 @@ impl Program {
         Some(Program { input: input.clone(), filter, projection, output, reads, ..self.clone() })
     }
 
+    /// The program over the records that `first` reads, as this one would run over what `first` makes of them; `first` only lets
+    /// records pass and copies fields. `None` if it computes some.
+    pub(crate) fn behind(self, first: &Program) -> Option<Program> {
+        let source = |index: usize| match &first.projection {
+            Projection::All => Some(index),
+            Projection::Fields(outputs) => outputs.get(index).and_then(Output::plain_field),
+        };
+        let mut own = self.filter;
+        own.iter_mut().try_for_each(|condition| condition.exchange_fields(&source))?;
+        let passes_nothing = own.first().is_some_and(Expr::is_never_true);
+        let before = if passes_nothing { &[][..] } else { &first.filter[..] };
+        let filter: Vec<Expr> = before.iter().cloned().chain(own).collect();
+        let projection = match self.projection {
+            Projection::All => first.projection.clone(),
+            Projection::Fields(mut outputs) => {
+                outputs.iter_mut().try_for_each(|output| output.expr.exchange_fields(&source))?;
+                Projection::Fields(outputs)
+            }
+        };
+        let reads = reads(&first.input, &filter, &projection);
+        Some(Program { input: first.input.clone(), filter, projection, reads, ..self })
+    }
+
     /// The same program with other values of its parameters, as text, by name. The types that they have at their places
     /// stay, and with them the format of what leaves.
     ///
@@ -157,9 +180,7 @@ impl Program {
 
     /// Whether WHERE is known to be never true, so that no record passes.
     pub fn passes_nothing(&self) -> bool {
-        self.filter
-            .first()
-            .is_some_and(|first| matches!(first.node, Node::Const(Constant::Bool(false) | Constant::Null)))
+        self.filter.first().is_some_and(Expr::is_never_true)
     }
 
     /// The plan in a form that can be stored and sent; its `Display` is for people.

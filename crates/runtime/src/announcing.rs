@@ -103,8 +103,13 @@ impl Context {
     pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>, changed: &[u32]) {
         self.streams.take_snapshot(snapshot);
         for &number in changed {
+            let was_made = self.streams.get(number as usize).is_some_and(Stream::is_made);
             match self.streams.take_entry(number) {
                 Some(gone) => {
+                    let is_made = self.streams.get(number as usize).filter(|stream| stream.is_made() && !was_made);
+                    if let Some(name) = is_made.map(|stream| stream.name().to_owned()) {
+                        self.check_readers(&name);
+                    }
                     self.forget_plans(number as usize, &gone);
                     self.take_formats(number as usize, Plans::default());
                 }
@@ -270,9 +275,10 @@ impl Context {
         let still_there = self.net.still_there(pending.peer());
         let Some((key, by)) = still_there.and_then(|key| Some((key, self.principal(key)?))) else { return };
         let taken = announcement.publication.and_then(|publication| self.taken_here(key, &announcement, publication));
+        let quota = self.access.quotas(by).streams;
         let to_resume = announcement.publication.filter(|_| taken.is_none());
         let request = move |catalog: &mut Catalog| {
-            let number = catalog.publish_as(by, &name, &announced)?;
+            let number = catalog.publish_as((by, quota), &name, &announced)?;
             Ok((number, to_resume.map(|publication| catalog.resume(&name, publication))))
         };
         self.ask_catalog(request, move |context, published| match published {

@@ -5,6 +5,7 @@ pub mod values;
 
 pub use networks::Network;
 
+use crossdock_control::access::Rules;
 use crossdock_mailbox::HugePages;
 use crossdock_mailbox::attach::AttachAddr;
 use crossdock_mailbox::host::HostConfig;
@@ -127,6 +128,9 @@ pub struct ContextConfig {
     /// The daemon's key, and the clients that may connect.
     #[serde(skip)]
     pub security: SecurityConfig,
+    /// The rules that say what each identity may do; none: whoever is let in may do everything.
+    #[serde(skip)]
+    pub access: Option<Arc<Rules>>,
 }
 
 /// The daemon's key, the clients that may connect over the network, and the networks whose clients need no keys.
@@ -482,6 +486,7 @@ impl Default for ContextConfig {
             morph: MorphConfig::default(),
             platform: PlatformConfig::default(),
             security: SecurityConfig::default(),
+            access: None,
         }
     }
 }

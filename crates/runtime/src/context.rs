@@ -6,6 +6,7 @@
 //! ([`crate::rings`]; both `ingress`), lets handlers work, and sends outputs (`egress`). After a turn without input the context naps while traffic is heavy, so that
 //! the next turn finds more frames, and otherwise sleeps in epoll on its socket, its doorbell and those of its clients.
 
+use crate::access::Access;
 use crate::admission::{Admission, QueryCostModel};
 use crate::catalog::Catalog;
 use crate::catalog::thread::CatalogHandle;
@@ -73,6 +74,7 @@ pub(crate) struct Parts {
     pub(crate) to_managers: Arc<RequestQueue>,
     pub(crate) planner: Planner,
     pub(crate) catalog: CatalogHandle,
+    pub(crate) access: Arc<Access>,
 }
 
 /// The result of a turn.
@@ -112,6 +114,8 @@ pub(crate) struct Context {
     pub(crate) departures: Departures,
     /// The commands of the rest of the daemon, and what waits here for a format or a stream.
     pub(crate) inbox: ContextInbox,
+    /// The rules that say what its peers may do.
+    pub(crate) access: Arc<Access>,
     /// For reports to the managers.
     pub(crate) to_managers: Arc<RequestQueue>,
     /// The threads for slow work.
@@ -157,6 +161,7 @@ impl Context {
             workspace: parts.workspace,
             to_managers: parts.to_managers,
             planner: parts.planner,
+            access: parts.access,
             admission: Admission::default(),
             levels: Levels::default(),
             departures: Departures::default(),

@@ -61,7 +61,8 @@ impl Context {
         if let Some(old) = self.net.session_at(from) {
             self.remove_peer(old, "replaced", None);
         }
-        self.net.open_session(&hello, from);
+        let bound = self.most_sessions(self.net.origin(from));
+        self.net.open_session(&hello, from, bound);
     }
 
     /// An ack: what it releases makes room.

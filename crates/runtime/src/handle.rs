@@ -1,5 +1,6 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
+use crate::access::Access;
 use crate::attach::AttachThread;
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
 use crate::catalog::{Between, Catalog};
@@ -132,7 +133,7 @@ pub struct PassedSockets {
 /// handle.
 #[derive(Clone, Debug)]
 pub struct ContextHandle {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -157,6 +158,7 @@ pub(crate) struct Shared {
     pub(crate) manager: ManagerHandle,
     pub(crate) manager_thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) complaints: Vec<String>,
+    pub(crate) access: Arc<Access>,
 }
 
 impl ContextHandle {
@@ -455,6 +457,7 @@ impl ContextHandle {
     /// [`Stopped`].
     pub fn authorize(&self, authorized: AuthorizedKeys) -> Result<(), Stopped> {
         let authorized = Arc::new(authorized);
+        self.shared.access.authorize(Arc::clone(&authorized));
         self.ask_all(move |context| context.authorize(authorized)).map(drop)
     }
 

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod admission;
 mod announcing;
 mod attach;

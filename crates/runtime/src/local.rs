@@ -34,7 +34,9 @@ impl Context {
     /// In words, for the client: a table is full, or the system's.
     pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<ClientKey, String> {
         let attached = self.host.interface().attached() as usize;
-        self.net.bound_sessions(Principal::User(prepared.uid()), attached).map_err(|refusal| refusal.message)?;
+        let origin = Principal::User(prepared.uid());
+        let bound = self.most_sessions(origin);
+        self.net.bound_sessions(origin, bound, attached).map_err(|refusal| refusal.message)?;
         let client = self.host.interface_mut().admit(prepared, self.net.now_ns()).map_err(|error| error.to_string())?;
         match self.net.insert_attached(client, self.host.interface_mut()) {
             Ok(()) => {

@@ -5,7 +5,7 @@ use crate::counters::DropReason;
 use crate::host::tasks::TaskError;
 use crate::host::{MessagePut, implementation_of};
 use crate::info::MailboxInfo;
-use crate::principal::Principal;
+use crate::principal::{Bound, Principal};
 use crate::refusal::refuse;
 use crossdock_mailbox::host::{self, HostError, Losses, MailboxOptions, MailboxStatus, Owner, PortOptions};
 use crossdock_transport::control::{Implementation, Refusal, RefusalCode, Side};
@@ -132,10 +132,11 @@ impl Context {
     pub(crate) fn bound_mailboxes(&self, owner: Owner) -> Result<(), Refusal> {
         // The daemon's own have no bound, and one that is gone gets none.
         let Some(principal) = self.principal_of(owner) else { return Ok(()) };
-        let bound = self.config.max_mailboxes_per_peer;
+        let bound = Bound::new(self.config.max_mailboxes_per_peer, "max_mailboxes_per_peer");
+        let bound = self.access.bound(principal, |quotas| quotas.mailboxes, bound);
         let of_it = self.host.interface().owners().filter(|owner| self.principal_of(*owner) == Some(principal));
-        if of_it.count() >= bound as usize {
-            return Err(principal.refuse_more("mailboxes", bound, "max_mailboxes_per_peer"));
+        if of_it.count() >= bound.most as usize {
+            return Err(principal.refuse_more("mailboxes", bound));
         }
         Ok(())
     }

@@ -22,6 +22,11 @@ impl Context {
     /// Carries out a request of a peer and queues the reply.
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
         let ends = request.ends();
+        if let Err(refusal) = self.admit_request(key, &request) {
+            // All that are refused have an answer.
+            let Some(id) = request.id() else { return };
+            return self.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), ends);
+        }
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format, publication } => {
                 return self.announce(key, Announcement { id, number, name, format, publication });

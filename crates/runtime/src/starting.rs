@@ -1,5 +1,6 @@
 //! Starts a daemon's contexts: opens the sockets, makes the buffers and the threads, and joins them.
 
+use crate::access::Access;
 use crate::attach::{AttachParts, AttachTarget, AttachThread};
 use crate::catalog::Catalog;
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
@@ -72,6 +73,7 @@ struct Common {
     planner: Planner,
     catalog: CatalogHandle,
     security: Security,
+    access: Arc<Access>,
 }
 
 /// Starts all contexts of a daemon; they take no packets and no clients yet.
@@ -89,6 +91,8 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
     let mut complaints = refused_priorities(&all);
     let views = Views::new(config.platform.history_s as usize);
+    let noted = (Arc::clone(&views.refusals), views.events.clone());
+    let access = Arc::new(Access::new(config.access.clone(), Arc::clone(&config.security.authorized), noted));
     // The state thread ends once the catalog's has ended.
     let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &views.events, &mut complaints)?;
     let clock = Clock::start();
@@ -117,7 +121,9 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
     let requests = Arc::new(RequestQueue::default());
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
-    let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of, security };
+    let rules = Arc::clone(&access);
+    let common =
+        Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of, security, access: rules };
     let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
     let running = handles.iter().map(|io| io.inbox.clone()).zip(io_threads).collect();
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
@@ -145,6 +151,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         manager,
         manager_thread: Mutex::new(Some(manager_thread)),
         complaints,
+        access,
     })
 }
 
@@ -219,6 +226,7 @@ fn run_contexts(
             to_managers: Arc::clone(&common.requests),
             planner: common.planner.clone(),
             catalog: common.catalog.clone(),
+            access: Arc::clone(&common.access),
         };
         run_context(parts).map_err(system("a thread"))
     };

@@ -4,6 +4,7 @@
 //! wait meanwhile.
 
 use crate::Overflow;
+use crate::access::denied;
 use crate::admission::{Facts, QueryCostModel};
 use crate::catalog::{Catalog, Snapshot};
 use crate::context::Context;
@@ -13,6 +14,7 @@ use crate::managers::request::{ControlRequest, EventKind, Query, handler_of};
 use crate::morph::Accept;
 use crate::pending::Pending;
 use crate::planner::Panicked;
+use crate::principal::Bound;
 use crate::refusal::refuse;
 use crate::streams::Stream;
 use crate::subscriptions::{Planned, Subscription};
@@ -20,6 +22,7 @@ use crossdock_format::Format;
 use crossdock_query::{Program, QueryError, Select, SlowPolicy};
 use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
 use crossdock_transport::{FormatName, Unreadable};
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -50,6 +53,25 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) one_format: bool,
 }
 
+impl SubscriptionRequest {
+    /// The request with a query that may have a view. Conversions are made of whole records, and could give a hidden field the name of
+    /// one that is shown: so through a view records come in their own formats.
+    fn seen_through(self, select: &Select) -> Result<SubscriptionRequest, Refusal> {
+        if select.view().is_none() {
+            return Ok(self);
+        }
+        if !self.accept.is_empty() {
+            let message = format!(
+                "the access rule for stream `{}` shows some of its rows and fields, and such records are not converted: leave out \
+                 the accepted formats",
+                select.stream()
+            );
+            return Err(refuse(RefusalCode::State, message));
+        }
+        Ok(SubscriptionRequest { one_format: false, ..self })
+    }
+}
+
 /// The query that takes all of a handler's stream, and that one's gauges.
 type Made = (Select, Arc<NodeGauges>);
 
@@ -73,7 +95,7 @@ impl Coming {
         let Coming { select, planned, .. } = self;
         planned.retain(|planned| !formats.iter().any(|format| planned.is_for(format)));
         planned.extend(formats.iter().map(|format| {
-            let measure = |program: &Program| costs.measure(select.sql(), program, facts?);
+            let measure = |program: &Program| costs.measure(&cost_key(select), program, facts?);
             Planned::measured_with(select, format, measure)
         }));
         self.is_measured = facts.is_some();
@@ -114,23 +136,25 @@ impl Context {
             return self.answer(&pending, Err(refusal));
         }
         let (snapshot, asked) = (Arc::clone(self.streams.snapshot()), pending.clone());
+        let (access, caller) = (Arc::clone(&self.access), self.caller(key));
         let work = move |costs: &QueryCostModel| {
-            let select = crossdock_query::parse_subscription(&request.sql)?;
-            let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
-            snapshot.find_stream(&mut select)?;
+            let select = read_query(&snapshot, &request).map_err(|why| refuse(RefusalCode::Query, why.to_string()))?;
+            let is_derived = snapshot.find(select.stream()).is_some_and(|entry| entry.made_by().is_some());
+            let select = access.view(&caller, select, is_derived).map_err(denied)?;
+            let request = request.seen_through(&select)?;
             // An error of them is reported where the subscription is made.
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
-            let measure = |program: &Program| costs.remembered(select.sql(), program);
+            let measure = |program: &Program| costs.remembered(&cost_key(&select), program);
             let planned = formats.iter().map(|format| Planned::measured_with(&select, format, measure)).collect();
             Ok(Coming { pending: asked, request, asked_ns, select, planned, is_measured: false })
         };
-        self.plan(work, move |context, outcome: Result<Result<_, QueryError>, Panicked>| {
-            let why = match outcome {
+        self.plan(work, move |context, outcome: Result<Result<_, Refusal>, Panicked>| {
+            let refusal = match outcome {
                 Ok(Ok(coming)) => return context.enter_stream(coming),
-                Ok(Err(error)) => error.to_string(),
-                Err(panicked) => panicked.to_string(),
+                Ok(Err(refusal)) => refusal,
+                Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
             };
-            context.answer(&pending, Err(refuse(RefusalCode::Query, why)));
+            context.answer(&pending, Err(refusal));
         });
     }
 
@@ -141,7 +165,9 @@ impl Context {
             let refusal = match entered {
                 Ok(Some(stream)) => return context.go_on(stream, coming),
                 Ok(None) => {
-                    refuse(RefusalCode::UnknownStream, context.streams.unknown_stream(&coming.select).to_string())
+                    // One that has gone is not answered.
+                    let Some(key) = context.net.still_there(coming.pending.peer()) else { return };
+                    context.unknown_stream(key, &coming.select)
                 }
                 Err(refusal) => refusal,
             };
@@ -225,6 +251,7 @@ impl Context {
     /// Makes a subscription, once its query is planned for all that it has to be.
     fn subscribe(&mut self, key: usize, stream_key: usize, coming: &mut Coming) -> Result<Outcome, Refusal> {
         self.check_subscribing(key, coming.request.number)?;
+        self.check_reader(key, coming.select.stream())?;
         let formats = wanted_formats(self.streams.snapshot(), coming.select.stream(), &coming.request)?;
         // A plan for a stream of this name that has gone meanwhile does not count.
         coming.planned.retain(|planned| formats.iter().any(|format| planned.is_for(format)));
@@ -275,9 +302,11 @@ impl Context {
     /// Runs a query for which the core has no time as a handler of its own, where there is room for it.
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
         let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
-        if !coming.request.accept.is_empty() || coming.select.on_slow().is_some() || coming.select.max_rate().is_some()
-        {
-            // A converted stream is converted here, and what a slow subscriber gets is selected from it here.
+        let select = &coming.select;
+        let has_clause = select.on_slow().is_some() || select.max_rate().is_some();
+        if !coming.request.accept.is_empty() || select.view().is_some() || has_clause {
+            // A converted stream is converted here, and what a slow subscriber gets is selected from it here. A handler's stream
+            // may be read by others, and its text has no view.
             return self.refuse_query(&pending, &stream, figures);
         }
         let (subscription, sql) = (self.subscriptions.take_id(), coming.select.sql().to_owned());
@@ -329,7 +358,10 @@ impl Context {
     fn take_placed(&mut self, coming: &Coming, id: u64, (made, gauges): Made, entered: Option<usize>) {
         let Coming { pending, request, select, .. } = coming;
         let there = self.net.still_there(pending.peer()).filter(|key| !self.net.leaves(*key));
-        let checked = there.map(|key| self.check_subscribing(key, request.number).map(|()| key));
+        let checked = there.map(|key| {
+            self.check_subscribing(key, request.number)?;
+            self.check_reader(key, select.stream()).map(|()| key)
+        });
         let (Some(Ok(key)), Some(stream)) = (&checked, entered) else {
             entered.into_iter().for_each(|stream| self.streams.leave(stream));
             // The managers may have ended before.
@@ -412,11 +444,14 @@ impl Context {
             return Err(refuse(RefusalCode::Limit, message));
         }
         let Some(peer) = self.net.present_peer(key) else { return Ok(()) };
-        let (origin, bound) = (peer.carrier().principal(), self.config.max_subscriptions_per_peer);
+        let origin = peer.carrier().principal();
+        let bound = Bound::new(self.config.max_subscriptions_per_peer, "max_subscriptions_per_peer");
+        let bound = self.access.bound(origin, |quotas| quotas.subscriptions, bound);
+        let most = bound.most as usize;
         // Only where all there are could be of one origin, its own are counted.
         let of_origin = || self.net.peers_of(origin).map(|peer| peer.subscriptions().len()).sum::<usize>();
-        if self.subscriptions.len() >= bound as usize && of_origin() >= bound as usize {
-            return Err(origin.refuse_more("subscriptions", bound, "max_subscriptions_per_peer"));
+        if self.subscriptions.len() >= most && of_origin() >= most {
+            return Err(origin.refuse_more("subscriptions", bound));
         }
         let numbers = peer.carrier().subscription_numbers();
         if !numbers.contains(&number) {
@@ -519,6 +554,22 @@ fn policy_of(overflow: Overflow) -> SlowPolicy {
         Overflow::Block => SlowPolicy::Block,
         Overflow::DropOldest => SlowPolicy::DropOldest,
         Overflow::Disconnect => SlowPolicy::Disconnect,
+    }
+}
+
+/// The query of a request, and the stream that it means.
+fn read_query(snapshot: &Snapshot, request: &SubscriptionRequest) -> Result<Select, QueryError> {
+    let select = crossdock_query::parse_subscription(&request.sql)?;
+    let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
+    snapshot.find_stream(&mut select)?;
+    Ok(select)
+}
+
+/// The text under which the cost of a query is remembered: through another view it is another.
+fn cost_key(select: &Select) -> Cow<'_, str> {
+    match select.view() {
+        Some(view) => format!("{} through {}", select.sql(), view.sql()).into(),
+        None => select.sql().into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: every command, flag and default, with examples of each command. Other modules run the commands.
 
+mod access;
 mod bench;
 mod calls;
 mod data;
@@ -16,6 +17,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use crossdock_mailbox::attach::AttachAddr;
 
+pub(crate) use self::access::{AccessCheck, AccessCommand, AccessQuestion};
 pub(crate) use self::bench::{Bench, BenchCommand, BenchMailbox};
 pub(crate) use self::calls::{Call, Ping};
 pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe};
@@ -422,6 +424,17 @@ takes a changed file into account within some seconds, and ends the sessions of
 clients that are no longer in it.")]
     Keys(KeysCommand),
 
+    /// Lists the access rules, and says what they would decide
+    #[command(after_help = "\
+Examples:
+  crossdock access list
+  crossdock access check desk 'SELECT * FROM A'
+  crossdock access check uid:1000 --publish A
+
+Rules are [[access]] sections of the daemon's configuration, by the public key of a
+secure session, the user of a process on this machine, or a token.")]
+    Access(AccessCommand),
+
     /// Compares this machine with the daemon's requirements, and prints the command for each change
     #[command(after_help = "\
 Examples:
@@ -604,7 +617,8 @@ mod tests {
     #[test]
     fn every_command_has_an_example_that_parses() {
         let commands = definition();
-        let nested = ["handler", "mailbox"].map(|name| commands.find_subcommand(name).unwrap().get_subcommands());
+        let nested =
+            ["handler", "mailbox", "access"].map(|name| commands.find_subcommand(name).unwrap().get_subcommands());
         for command in commands.get_subcommands().chain(nested.into_iter().flatten()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples: Vec<&str> = help

@@ -1,5 +1,6 @@
 //! `crossdock.toml`: every key, its default, and errors that say where and what was meant.
 
+mod access;
 mod complaint;
 mod handler;
 mod host;
@@ -15,11 +16,13 @@ use crossdock_runtime::settings::off_or_path;
 use crossdock_runtime::{AttachConfig, ContextConfig, MorphConfig, PlatformConfig, ServicesConfig};
 use serde::Deserialize;
 
+use self::access::AccessSection;
 pub(crate) use self::handler::HandlerSection;
 pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
 pub(crate) use self::security::SecuritySection;
 use self::values::{auto_or_path, off_or_loopback};
 use crate::failure::{Failure, Outcome};
+use crate::http::token::Tokens;
 
 /// The example, which documents every key; its defaults are the program's, which a test sees to.
 pub(crate) const EXAMPLE: &str = include_str!("../../crossdock.example.toml");
@@ -60,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) task: Vec<TaskSection>,
     /// Handlers that run from the start.
     pub(crate) handler: Vec<HandlerSection>,
+    /// The rights of each identity; without a section everybody may do everything.
+    pub(crate) access: Vec<AccessSection>,
 }
 
 /// `[control]`.
@@ -141,8 +146,18 @@ impl Config {
             services: ServicesConfig { files: place(&services.files), dumps: place(&services.dumps) },
             morph: MorphConfig { state_dir: place(&morph.state_dir), ..morph.clone() },
             platform: self.platform.clone(),
+            // Checked when the file was read.
+            access: access::rules(&self.access).unwrap_or_default(),
             ..self.context.clone()
         }
+    }
+
+    /// The tokens of callers of the HTTP API.
+    ///
+    /// # Errors
+    /// A file of them cannot be read, or is not kept secret; or two names have the same token.
+    pub(crate) fn tokens(&self, directory: &Path) -> Outcome<Tokens> {
+        access::tokens(&self.access, self.control.token_file.as_deref(), directory)
     }
 
     /// Values that do not go together, each key being right for itself.
@@ -168,7 +183,8 @@ impl Config {
         let handler = self.handler.iter().find_map(HandlerSection::contradiction);
         let contexts =
             || self.of_context(Path::new("")).contexts().err().map(|why| format!("[[platform.context]]: {why}"));
-        handler.or_else(contexts).or_else(|| self.host.contradiction())
+        let access = || access::rules(&self.access).err();
+        handler.or_else(contexts).or_else(|| self.host.contradiction()).or_else(access)
     }
 }
 
@@ -238,7 +254,7 @@ mod tests {
                 |key: &String| shown.contains_key(key) || EXAMPLE.contains(&format!("# [[{section}.{key}]]\n"));
             assert!(keys.iter().all(is_shown), "[{section}] has {keys:?}, the example {shown:?}");
         }
-        for section in ["stream", "mailbox", "task", "handler", "node.peer", "platform.context"] {
+        for section in ["stream", "mailbox", "task", "handler", "node.peer", "platform.context", "access"] {
             let keys = keys_of(&format!("[{section}]"));
             assert!(!keys.is_empty(), "{section}");
             let (_, shown) = EXAMPLE.split_once(&format!("# [[{section}]]\n")).unwrap();
@@ -332,6 +348,10 @@ mod tests {
             ("[context]\nwindow_packets = 9", ":2:1: ", "`window_bytes` replaces it"),
             ("[log]\nlevel = \"loud\"", ":2:9: ", "known: error, warn, info, debug"),
             ("[[stream]]\nname = \"A\"", ":1:1: ", "schema"),
+            ("[[access]]\nuid = 1\npublish = [\"\"]", ":3:11: ", "a pattern has 1 to 255 bytes"),
+            ("[[access]]\nuid = 1\nsubscribe = [\"SELECT a + 1 FROM A\"]", ":3:13: ", "columns only"),
+            ("[[access]]\nuid = 1\nadministration = \"all\"", ":3:18: ", "known: none, read, change"),
+            ("[[access]]\nuid = 1\nmax_streams = -1", ":3:15: ", "from 0 to"),
             ("[context\n", ":1:9: ", ""),
             ("a = 1\na = 2\n", ":2:1: ", "duplicate"),
         ] {
@@ -362,6 +382,15 @@ mod tests {
             ),
             ("[[platform.context]]\nkind = \"c-core\"\nname = \"c-core-0\"", "two contexts are named `c-core-0`"),
             ("[[mailbox]]\nname = \"a\"\n[[mailbox]]\nname = \"a\"", "two mailboxes have the same name"),
+            ("[[access]]\nuid = 1\n[[access]]\nuid = 1", "[[access]]: two rules are for uid:1"),
+            ("[[access]]\npublish = [\"A\"]", "[[access]], section 1: a section has an identity"),
+            ("[[access]]\nuid = 1\nkey = \"desk\"", "a section has one identity, not key:desk and uid:1"),
+            ("[[access]]\ntoken = \"ops\"", "`token_file` is the file with the token `ops`, and is missing"),
+            ("[[access]]\ntoken = \"control\"\ntoken_file = \"t\"", "`token_file` in [control] names"),
+            (
+                "[[access]]\nuid = 1\nsubscribe = [\"A\", \"SELECT a FROM A\"]",
+                "two entries of `subscribe` are for stream `A`",
+            ),
             ("[[task]]\ntask = \"echo\"\nmailbox = \"a\"", "takes its messages from mailbox `a`, and no [[mailbox]]"),
             (
                 "[node]\nname = \"a\"\n[[node.peer]]\nname = \"a\"\naddress = \"10.0.0.1:7440\"",

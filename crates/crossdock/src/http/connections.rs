@@ -94,7 +94,10 @@ async fn converse<S>(io: S, routes: Router, place: Arc<ConnectionSlot>)
 where
     S: tokio::io::AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request| answer(request, routes.clone(), Arc::clone(&place)));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.peer);
+        answer(request, routes.clone(), Arc::clone(&place))
+    });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(SILENCE);
     // A connection that breaks off is its client's affair.
@@ -185,7 +188,7 @@ impl Connections {
         if let Some(task) = given_way {
             task.abort();
         }
-        Some(ConnectionSlot { connections: Arc::clone(self), number })
+        Some(ConnectionSlot { connections: Arc::clone(self), number, peer })
     }
 }
 
@@ -194,6 +197,7 @@ impl Connections {
 struct ConnectionSlot {
     connections: Arc<Connections>,
     number: u64,
+    peer: Peer,
 }
 
 impl ConnectionSlot {

@@ -7,6 +7,7 @@
 //! Whatever goes wrong is answered by `{"error":{"message":"…","hint":"…"}}` with a fitting status; a query's error also has
 //! `text`, which is the message with the place in the query shown, as the command line prints it, and a refused change `plan`.
 
+mod admission;
 pub(crate) mod client;
 pub(crate) mod connections;
 mod follow;
@@ -21,8 +22,9 @@ use std::collections::BTreeMap;
 
 use crossdock_nectarine::Implementation;
 use crossdock_runtime::info::{
-    ClientInfo, ContextInfo, ControlInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema, HandlerContextInfo,
-    HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, SessionInfo, StreamInfo, SubscriptionInfo,
+    AccessRuleInfo, ClientInfo, ContextInfo, ControlInfo, ConversionInfo, EventInfo, FormatInfo, FormatNameSchema,
+    HandlerContextInfo, HandlerInfo, HistoryInfo, MailboxInfo, PathInfo, PlanInfo, SessionInfo, StreamInfo,
+    SubscriptionInfo,
 };
 use crossdock_runtime::{FormatName, HandlerSpec};
 use serde::{Deserialize, Serialize};
@@ -73,6 +75,32 @@ pub(crate) struct Health {
     pub(crate) commit: String,
     /// The UDP address of the context.
     pub(crate) address: String,
+}
+
+/// The access rules.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct AccessRules {
+    /// Whether there are rules: without any, whoever is let in may do everything.
+    pub(crate) in_force: bool,
+    /// The list.
+    pub(crate) rules: Vec<AccessRuleInfo>,
+}
+
+/// The body of `POST /v1/access/check`: an identity, and one thing that it would do.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AccessCheck {
+    /// `key:NAME`, `uid:NUMBER`, `token:NAME` or `everybody`.
+    pub(crate) identity: String,
+    /// A query that it would subscribe to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sql: Option<String>,
+    /// A stream that it would publish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) publish: Option<String>,
+    /// A mailbox that it would use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mailbox: Option<String>,
 }
 
 /// The answer to what changed something.

@@ -8,15 +8,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use crossdock_runtime::ContextHandle;
 use tokio::sync::oneshot;
 
+use super::admission::{Admission, admit, no_token, wrong_token};
 use super::connections;
 use super::routes::{MOST_CHANGES, error, routes};
-use super::token::Token;
+use super::token::Tokens;
 use crate::failure::{Failure, Outcome};
 
 /// Requests that wait for the context at a time, each in a thread of its own: lists, which are answered soon, beside
@@ -32,12 +33,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves on a Unix socket and perhaps on TCP, where a change takes the token.
+    /// Serves on a Unix socket and perhaps on TCP, where a change takes a token, or the access rules decide.
     pub(crate) fn start(
         context: ContextHandle,
         unix: UnixListener,
         tcp: Option<TcpListener>,
-        token: Option<Token>,
+        tokens: Tokens,
     ) -> Outcome<Server> {
         let refused = |error: io::Error| Failure::failed(format!("cannot start the HTTP API: {error}"));
         unix.set_nonblocking(true).map_err(refused)?;
@@ -53,7 +54,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             // Errors end the API, not the daemon; they are logged.
-            if let Err(error) = runtime.block_on(serve(context, unix, tcp.map(|tcp| (tcp, token)), stopped)) {
+            if let Err(error) = runtime.block_on(serve(context, unix, tcp, Arc::new(tokens), stopped)) {
                 tracing::error!(%error, "the HTTP API has ended");
             }
             runtime.shutdown_timeout(GOODBYE);
@@ -77,16 +78,22 @@ impl Drop for Server {
 async fn serve(
     context: ContextHandle,
     unix: UnixListener,
-    tcp: Option<(TcpListener, Option<Token>)>,
+    tcp: Option<TcpListener>,
+    tokens: Arc<Tokens>,
     stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let unix = tokio::net::UnixListener::from_std(unix)?;
     // A socket file is guarded by its mode; a TCP port by nothing but what the request says of itself.
-    let routes = routes(context).layer(from_fn(log));
+    let has_rules = context.access().rules().is_some();
+    let admission = Admission { context: context.clone(), tokens: Arc::clone(&tokens) };
+    let routes = routes(context).layer(from_fn_with_state(admission, admit)).layer(from_fn(log));
     let over_tcp = match tcp {
-        Some((tcp, token)) => {
+        Some(tcp) => {
             let tcp = tokio::net::TcpListener::from_std(tcp)?;
-            let routes = routes.clone().layer(from_fn_with_state(token.map(Arc::new), refuse_changes));
+            let mut routes = routes.clone();
+            if !has_rules {
+                routes = routes.layer(from_fn_with_state(tokens, refuse_changes));
+            }
             Some(tokio::spawn(connections::serve(tcp, routes.layer(from_fn(refuse_foreign_pages)))))
         }
         None => None,
@@ -108,12 +115,12 @@ async fn log(request: Request, next: Next) -> Response {
     response
 }
 
-/// Anybody on this machine can connect over TCP: who changes something has to say the token.
-async fn refuse_changes(State(token): State<Option<Arc<Token>>>, request: Request, next: Next) -> Response {
+/// Anybody on this machine can connect over TCP: where no rules say otherwise, a caller that changes something has to say the token.
+async fn refuse_changes(State(tokens): State<Arc<Tokens>>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
-    let Some(token) = token else {
+    if tokens.is_empty() {
         let hint = "use the control socket; or set `token_file` under [control] of the daemon's configuration, and send that \
                     token as `Authorization: Bearer TOKEN` (`crossdock --help`: --token-file)";
         return error(
@@ -121,19 +128,14 @@ async fn refuse_changes(State(token): State<Option<Arc<Token>>>, request: Reques
             "over TCP this API only answers GET: no token is configured".to_owned(),
             hint,
         );
-    };
-    if token.is_in(request.headers()) {
+    }
+    if tokens.name_in(request.headers()).is_some() {
         return next.run(request).await;
     }
-    let message = match request.headers().contains_key(header::AUTHORIZATION) {
-        true => "the request's token is not the daemon's",
-        false => "over TCP a request other than GET needs a token",
-    };
-    let hint = "send the token that `token_file` under [control] of the daemon's configuration holds, as \
-                `Authorization: Bearer TOKEN`; commands take it from the file that --token-file names";
-    let mut response = error(StatusCode::UNAUTHORIZED, message.to_owned(), hint);
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
+    match request.headers().contains_key(header::AUTHORIZATION) {
+        true => wrong_token(),
+        false => no_token(),
+    }
 }
 
 /// A web page can make a browser send requests to loopback addresses, also under a name of the page's own that resolves to

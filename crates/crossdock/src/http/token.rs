@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use sha2::{Digest, Sha256};
@@ -56,13 +57,38 @@ impl Token {
     }
 
     /// Whether a request says this token. How long that takes does not depend on how much of it is right.
-    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
+    fn is_in(&self, headers: &HeaderMap) -> bool {
         let said = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let said =
             said.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         let Some((_, said)) = said else { return false };
         let [own, said] = [&self.0, said.trim()].map(|token| Sha256::digest(token.as_bytes()));
         own.iter().zip(&said).fold(0, |differ, (own, said)| differ | (own ^ said)) == 0
+    }
+}
+
+/// The tokens by which callers are known, each by a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tokens(Vec<(Arc<str>, Token)>);
+
+impl Tokens {
+    /// Adds a token; the name of the same one, if it is there already.
+    pub(crate) fn add(&mut self, name: &str, token: Token) -> Option<Arc<str>> {
+        let same = self.0.iter().find(|(_, known)| known.0 == token.0).map(|(name, _)| Arc::clone(name));
+        self.0.push((name.into(), token));
+        same
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The name of the token that a request says. All are compared, however early one is found.
+    pub(super) fn name_in(&self, headers: &HeaderMap) -> Option<Arc<str>> {
+        let said: Vec<&Arc<str>> =
+            self.0.iter().filter(|(_, token)| token.is_in(headers)).map(|(name, _)| name).collect();
+        said.first().map(|name| Arc::clone(name))
     }
 }
 
@@ -112,5 +138,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, token.header().unwrap());
         assert!(token.is_in(&headers));
+        let mut tokens = Tokens::default();
+        assert!(tokens.is_empty() && tokens.name_in(&headers).is_none());
+        assert_eq!(tokens.add("other", Token("fedcba9876543210".to_owned())), None);
+        assert_eq!(tokens.add("ops", token.clone()), None);
+        assert_eq!(tokens.name_in(&headers).as_deref(), Some("ops"));
+        assert_eq!(tokens.add("again", token).as_deref(), Some("ops"));
     }
 }

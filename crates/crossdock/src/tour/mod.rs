@@ -21,6 +21,7 @@ use crate::demo::data;
 use crate::failure::{Failure, Outcome};
 use crate::http::server::Server;
 use crate::http::socket::SocketFile;
+use crate::http::token::Tokens;
 use crate::input::wait_readable;
 use crate::out;
 use crate::signals::Interrupt;
@@ -126,7 +127,7 @@ impl Tour {
             publishes: None,
             folder,
         };
-        tour.server = Some(Server::start(tour.context.clone(), unix, None, None)?);
+        tour.server = Some(Server::start(tour.context.clone(), unix, None, Tokens::default())?);
         tour.context.open().map_err(|error| failed(&error))?;
         Ok(tour)
     }

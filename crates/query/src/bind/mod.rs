@@ -51,6 +51,24 @@ pub(crate) fn plan(
     })
 }
 
+/// Plans a query as if its stream had the records that another makes of it, which lets records pass and selects columns. A format
+/// that the other does not fit is refused without a word on its fields.
+pub(crate) fn plan_over(
+    first: &Select,
+    select: &Select,
+    format: &Format,
+    values: Option<&BTreeMap<String, String>>,
+) -> Result<Program, QueryError> {
+    let misfit = || {
+        let message =
+            format!("the fields of stream {} that may be read are not in format {}", first.stream(), format.id());
+        QueryError::new(message, None)
+    };
+    let first = plan(first, format, None).map_err(|_| misfit())?;
+    let program = plan(select, &first.output, values)?;
+    program.behind(&first).ok_or_else(misfit)
+}
+
 /// A select list that says no more than `*` does leaves the records unchanged.
 fn projection(outputs: Vec<Output>, format: &Format) -> Result<(Projection, Format), QueryError> {
     let fields = outputs.iter().map(|output| {

@@ -2,7 +2,7 @@
 
 use super::journal::refusal_of;
 use super::{Catalog, StreamEntry};
-use crate::principal::Principal;
+use crate::principal::{Bound, Principal};
 use crate::refusal::refuse;
 use crossdock_format::registry::{Policy, RegistryError};
 use crossdock_format::{Format, FormatId};
@@ -35,17 +35,24 @@ impl Catalog {
         Ok(number)
     }
 
-    /// The same for a session of this origin, which may not announce all streams that there may be.
+    /// The same for a session of this origin, which may not announce all streams that there may be; how many is the daemon's bound,
+    /// or the origin's own quota.
     ///
     /// # Errors
     /// As there, or the name differs from that of another stream in case alone, or the origin has announced as many streams as it
     /// may.
-    pub(crate) fn publish_as(&mut self, by: Principal, name: &str, format: &Format) -> Result<u32, Refusal> {
+    pub(crate) fn publish_as(
+        &mut self,
+        (by, quota): (Principal, Option<u32>),
+        name: &str,
+        format: &Format,
+    ) -> Result<u32, Refusal> {
         self.now.check_new_name(name)?;
         let is_new = self.now.find(name).is_none_or(|entry| entry.formats().is_empty());
-        let bound = self.max_streams_per_peer;
-        if is_new && self.announcers.values().filter(|announcer| **announcer == by).count() >= bound as usize {
-            return Err(by.refuse_more("streams", bound, "max_streams_per_peer"));
+        let bound = Bound::new(self.max_streams_per_peer, "max_streams_per_peer");
+        let bound = quota.map_or(bound, |quota| bound.with_quota(quota));
+        if is_new && self.announcers.values().filter(|announcer| **announcer == by).count() >= bound.most as usize {
+            return Err(by.refuse_more("streams", bound));
         }
         let known = self.now.find(name).map(|entry| (entry.number(), entry.has_format(format.id())));
         let is_new_format = known.is_none_or(|(_, has_format)| !has_format);

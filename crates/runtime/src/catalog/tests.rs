@@ -243,14 +243,15 @@ fn one_origin_cannot_bring_all_formats_of_a_stream() {
     let mut catalog = Catalog::new(4, 4);
     let [one, other] = [1, 2].map(Principal::User);
     let formats: Vec<Format> = (0..64).map(|at| format(&format!("f{at} u32"))).collect();
-    let first: Vec<bool> = formats[..49].iter().map(|format| catalog.publish_as(one, "s", format).is_ok()).collect();
+    let first: Vec<bool> =
+        formats[..49].iter().map(|format| catalog.publish_as((one, None), "s", format).is_ok()).collect();
     assert_eq!((first.iter().filter(|was_taken| **was_taken).count(), first.last()), (48, Some(&false)));
-    let refusal = catalog.publish_as(one, "s", &formats[49]).unwrap_err();
+    let refusal = catalog.publish_as((one, None), "s", &formats[49]).unwrap_err();
     assert!(refusal.message.contains("user 1 has brought 48 formats of stream `s`"), "{}", refusal.message);
     // A version that is there already may be published all the same, as may another stream's.
-    catalog.publish_as(one, "s", &formats[0]).unwrap();
-    catalog.publish_as(one, "t", &formats[49]).unwrap();
-    assert!(formats[48..].iter().all(|format| catalog.publish_as(other, "s", format).is_ok()));
+    catalog.publish_as((one, None), "s", &formats[0]).unwrap();
+    catalog.publish_as((one, None), "t", &formats[49]).unwrap();
+    assert!(formats[48..].iter().all(|format| catalog.publish_as((other, None), "s", format).is_ok()));
 }
 
 #[test]

@@ -3,10 +3,12 @@
 //! All counters count from the daemon's start. The same structures are the JSON of the HTTP API, and their declarations are
 //! what lists, `top` and metrics are made from ([`Described`]).
 
+mod access;
 mod field;
 mod platform;
 pub(crate) mod sum;
 
+pub use access::{AccessCheckInfo, AccessRuleInfo};
 pub use field::{About, Described, Field, MetricKind, Unit, Value};
 pub use platform::{
     AppliedInfo, ChangeInfo, ControlInfo, EventInfo, HandlerContextInfo, HandlerInfo, HandlerInputInfo, HistoryInfo,

@@ -273,6 +273,9 @@ reports! {
         pub change_time: HistogramInfo = histogram("crossdock_change_request_to_effect").title("change time"),
         /// Events, by kind: deployments, moves, refusals and so on.
         pub events: Vec<(String, u64)> = counter("crossdock_events").by("kind"),
+        /// Requests that the access rules refused, by what they were for.
+        #[serde(default)]
+        pub access_refused: Vec<(String, u64)> = counter("crossdock_access_refused").by("action"),
     }
 }
 
@@ -330,8 +333,8 @@ pub struct EventInfo {
     /// When, in ms since 1970.
     pub at_ms: u64,
     /// The kind: `deployed`, `swapped`, `moved`, `removed`, `refused`, `over_budget`, `failed`, `replaced`,
-    /// `panicked`, `degraded`, `restored`, `lost`, `returned`, `dropped` (records that did not reach a subscriber), `disconnected`, `blocked` (a
-    /// subscriber that takes nothing holds publishers back) …
+    /// `panicked`, `degraded`, `restored`, `lost`, `returned`, `dropped` (records that did not reach a subscriber), `disconnected`,
+    /// `access_refused`, `blocked` (a subscriber that takes nothing holds publishers back) …
     pub kind: String,
     /// The handler that it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

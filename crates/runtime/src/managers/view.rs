@@ -2,6 +2,7 @@
 //! publish a snapshot whenever handlers or contexts have changed, before the request that changed them is answered.
 //! Gauges are read at the time of the report.
 
+use crate::access::refusals::Refusals;
 use crate::graph::gauges::{ContextGauges, Histogram, NodeGauges};
 use crate::info::{ControlInfo, HandlerContextInfo, HandlerInfo, HistoryInfo};
 use crate::managers::events::{Events, now_ms};
@@ -61,6 +62,8 @@ pub(crate) struct Views {
     latest: Arc<(Mutex<State>, Condvar)>,
     pub(crate) monitor: Monitor,
     pub(crate) events: Events,
+    /// The counts of what the access rules refused.
+    pub(crate) refusals: Arc<Refusals>,
     /// Time from the request for a change until it was made; the managers write it.
     pub(crate) change_time: Arc<Histogram>,
     /// When the daemon started, in ms since 1970.
@@ -161,6 +164,7 @@ impl Views {
             started_at_ms: self.started_at_ms,
             change_time: self.change_time.info(),
             events: self.events.counts(),
+            access_refused: self.refusals.by_reason(),
         }
     }
 

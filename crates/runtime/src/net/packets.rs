@@ -32,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) addr: SocketAddr,
     /// The key of the client, if its packets come in envelopes.
     pub(crate) client: Option<PublicKey>,
+    /// The origin that its share of the tables is counted to.
+    pub(crate) origin: Principal,
     pub(crate) nonce: u64,
     /// The number by which this side knows the session.
     pub(crate) number: u32,
@@ -50,7 +52,8 @@ impl Link {
     /// A session with the peer at `addr` that greeted with `nonce`.
     pub(crate) fn new(addr: SocketAddr, nonce: u64, number: u32, session: Session<Payload, Arrived>) -> Link {
         let (deferred, armed_ns) = (VecDeque::new(), u64::MAX);
-        Link { addr, client: None, nonce, number, session, armed_ns, deferred, bytes_in: 0, control_bytes: 0 }
+        let (client, origin) = (None, Principal::of_address(addr));
+        Link { addr, client, origin, nonce, number, session, armed_ns, deferred, bytes_in: 0, control_bytes: 0 }
     }
 
     /// Notes that a control message of `bytes` bytes was acknowledged.
@@ -179,7 +182,7 @@ impl Carrier for Link {
     }
 
     fn principal(&self) -> Principal {
-        Principal::of_address(self.addr)
+        self.origin
     }
 
     fn owner(&self, key: usize) -> Owner {

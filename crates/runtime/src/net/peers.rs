@@ -357,7 +357,7 @@ impl Peers {
     /// there is room.
     pub(crate) fn insert(
         &mut self,
-        (addr, client): (SocketAddr, Option<PublicKey>),
+        (addr, client, origin): (SocketAddr, Option<PublicKey>, Principal),
         nonce: u64,
         session: Session<Payload, Arrived>,
     ) -> (usize, u32) {
@@ -366,7 +366,7 @@ impl Peers {
         let random = fastrand::u32(1..) << (SLOT_BITS + self.place.bits());
         let number = random | (self.place.index as u32) << SLOT_BITS | key as u32;
         let mut link = Link::new(addr, nonce, number, session);
-        link.client = client;
+        (link.client, link.origin) = (client, origin);
         entry.insert(Peer::new(Stored::Link(link)));
         self.by_addr.insert(addr, key);
         (key, number)

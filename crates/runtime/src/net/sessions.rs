@@ -4,7 +4,7 @@ use super::Net;
 use crate::config::ContextConfig;
 use crate::counters::DropReason;
 use crate::net::peers::Peer;
-use crate::principal::Principal;
+use crate::principal::{Bound, Principal};
 use crossdock_device::{Device, Sent};
 use crossdock_mailbox::host::HostInterface;
 use crossdock_transport::control::Refusal;
@@ -23,7 +23,8 @@ pub(super) struct SessionLimits {
     pub(super) growth_bytes: u64,
     pace_bytes_per_s: u64,
     max_sessions: u32,
-    max_sessions_per_peer: u32,
+    /// Whether the tables are shared out by the keys of secure sessions, not by their addresses.
+    by_key: bool,
     packet_bytes: Option<u32>,
     pub(super) idle_timeout_ms: u32,
     /// The bound of a peer's queue, in bytes.
@@ -42,7 +43,7 @@ impl SessionLimits {
             growth_bytes: config.buffer_bytes / 4,
             pace_bytes_per_s: config.pace_bytes_per_s,
             max_sessions: config.max_sessions,
-            max_sessions_per_peer: config.max_sessions_per_peer,
+            by_key: config.access.is_some(),
             packet_bytes: config.packet_bytes,
             idle_timeout_ms: config.idle_timeout_ms,
             queue_bytes: config.queue_bytes,
@@ -79,8 +80,17 @@ impl Net {
         self.peers.at(addr)
     }
 
-    /// Opens a session for a client that has greeted, and answers it; or refuses it, where there are too many.
-    pub(crate) fn open_session(&mut self, hello: &Hello, from: SocketAddr) {
+    /// The origin of the packet in work.
+    pub(crate) fn origin(&self, from: SocketAddr) -> Principal {
+        match self.client {
+            Some(client) if self.limits.by_key => Principal::Key(client),
+            _ => Principal::of_address(from),
+        }
+    }
+
+    /// Opens a session for a client that has greeted, and answers it; or refuses it, where there are too many, in all or of its
+    /// origin.
+    pub(crate) fn open_session(&mut self, hello: &Hello, from: SocketAddr, bound: Bound) {
         let SessionLimits { window_bytes, pace_bytes_per_s, max_sessions, packet_bytes, idle_timeout_ms, .. } =
             self.limits;
         if self.peers.sessions() >= max_sessions as usize || self.peers.is_full() {
@@ -89,7 +99,8 @@ impl Net {
             );
             return self.refuse_session(hello, from, reason);
         }
-        if let Err(refusal) = self.bound_sessions(Principal::of_address(from), self.peers.sessions()) {
+        let origin = self.origin(from);
+        if let Err(refusal) = self.bound_sessions(origin, bound, self.peers.sessions()) {
             return self.refuse_session(hello, from, refusal.message);
         }
         let path = packet_bytes.unwrap_or(u32::MAX).min(self.device.packet_bytes(from) as u32);
@@ -102,7 +113,7 @@ impl Net {
             ..Limits::new(window_bytes, u64::from(idle_timeout_ms) * 1_000_000)
         };
         let session = Session::new(hello.session, packet_bytes, hello.window_bytes, limits, self.now_ns());
-        let (key, session) = self.peers.insert((from, self.client), hello.nonce, session);
+        let (key, session) = self.peers.insert((from, self.client, origin), hello.nonce, session);
         self.peers.touch(key);
         let welcome = Welcome { nonce: hello.nonce, session, packet_bytes, window_bytes };
         self.send_now(from, &welcome.packet(hello.session));
@@ -118,10 +129,10 @@ impl Net {
     ///
     /// # Errors
     /// That it has.
-    pub(crate) fn bound_sessions(&self, origin: Principal, of_all: usize) -> Result<(), Refusal> {
-        let bound = self.limits.max_sessions_per_peer;
-        if of_all >= bound as usize && self.peers.of_origin(origin).count() >= bound as usize {
-            return Err(origin.refuse_more("sessions", bound, "max_sessions_per_peer"));
+    pub(crate) fn bound_sessions(&self, origin: Principal, bound: Bound, of_all: usize) -> Result<(), Refusal> {
+        let most = bound.most as usize;
+        if of_all >= most && self.peers.of_origin(origin).count() >= most {
+            return Err(origin.refuse_more("sessions", bound));
         }
         Ok(())
     }

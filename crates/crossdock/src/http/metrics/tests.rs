@@ -251,10 +251,11 @@ const IO: [(&str, &str); 35] = [
     ("client_quota_used_bytes", "crossdock_client_quota_used_bytes"),
     ("client_quota_bytes", "crossdock_client_quota_used_bound_bytes"),
 ];
-const CONTROL: [(&str, &str); 3] = [
+const CONTROL: [(&str, &str); 4] = [
     ("started_at_ms", "process_start_time_seconds"),
     ("change_time", "crossdock_change_request_to_effect_seconds_count"),
     ("events", "crossdock_events_total"),
+    ("access_refused", "crossdock_access_refused_total"),
 ];
 const CONTEXT: [(&str, &str); 24] = [
     ("handlers", "crossdock_context_handlers"),

@@ -2,14 +2,15 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use crossdock_format::Format;
 use crossdock_format::registry::{Policy, RegistryError};
+use crossdock_runtime::access::Caller;
 use crossdock_runtime::{ContextHandle, KeptConversion};
 
-use super::{answer, ask, ask_long, changed, error, lasting, read_body, read_path, refused};
+use super::{admitted, answer, ask, ask_long, changed, error, lasting, read_body, read_path, refused};
 use crate::http::{ApiError, Changed, Conversions, ErrorBody, FormatCheck, Formats, Paths, StreamPolicy, did_you_mean};
 
 /// An example of a conversion.
@@ -63,9 +64,10 @@ pub(super) async fn paths(State(context): State<ContextHandle>) -> Response {
 )]
 pub(super) async fn keep_conversion(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let kept: KeptConversion = match read_body(body, A_CONVERSION) {
+    let kept = match read_admitted(&context, caller, body).await {
         Ok(kept) => kept,
         Err(response) => return *response,
     };
@@ -84,13 +86,26 @@ pub(super) async fn keep_conversion(
 )]
 pub(super) async fn discard_conversion(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let kept: KeptConversion = match read_body(body, A_CONVERSION) {
+    let kept = match read_admitted(&context, caller, body).await {
         Ok(kept) => kept,
         Err(response) => return *response,
     };
     changed(ask_long(context, move |context| context.discard_conversion(&kept)).await, None)
+}
+
+/// The conversion that a request is about, if its caller may change it.
+async fn read_admitted(
+    context: &ContextHandle,
+    caller: Caller,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<KeptConversion, Box<Response>> {
+    let kept: KeptConversion = read_body(body, A_CONVERSION)?;
+    let stream = kept.stream.clone();
+    admitted(ask(context.clone(), move |context| context.admit_conversion(&caller, &stream)).await)?;
+    Ok(kept)
 }
 
 /// Says whether a format could be a stream's next version, by the stream's policy

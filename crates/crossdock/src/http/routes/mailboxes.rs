@@ -2,13 +2,14 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use crossdock_mailbox::host::{self, MailboxOptions};
 use crossdock_nectarine::Implementation;
 use crossdock_runtime::ContextHandle;
+use crossdock_runtime::access::{Action, Caller};
 
-use super::{answer, ask, changed, read_body, read_path};
+use super::{answer, ask, changed, forbidden, read_body, read_path};
 use crate::http::{Changed, ErrorBody, Mailboxes, NewMailbox, NewTask};
 
 /// All mailboxes, by name
@@ -32,11 +33,18 @@ pub(super) async fn mailboxes(State(context): State<ContextHandle>) -> Response 
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
-pub(super) async fn create(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+pub(super) async fn create(
+    State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
     let new: NewMailbox = match read_body(body, r#"POST a JSON object, such as {"name":"orders"}"#) {
         Ok(new) => new,
         Err(response) => return *response,
     };
+    if let Err(denial) = context.access().admit(&caller, Action::Mailbox(&new.name)) {
+        return forbidden(&denial);
+    }
     let implementation = match new.implementation {
         Implementation::Rings => host::Implementation::Rings,
         Implementation::SignalQueue => host::Implementation::SignalQueue,
@@ -58,11 +66,16 @@ pub(super) async fn create(State(context): State<ContextHandle>, body: Result<By
 )]
 pub(super) async fn remove(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     path: Result<Path<String>, PathRejection>,
 ) -> Response {
-    match read_path(path, "use DELETE /v1/mailboxes/orders") {
-        Ok(name) => changed(ask(context, move |context| context.delete_mailbox(&name)).await, None),
-        Err(response) => *response,
+    let name = match read_path(path, "use DELETE /v1/mailboxes/orders") {
+        Ok(name) => name,
+        Err(response) => return *response,
+    };
+    match context.access().admit(&caller, Action::Mailbox(&name)) {
+        Ok(_) => changed(ask(context.clone(), move |context| context.delete_mailbox(&name)).await, None),
+        Err(denial) => forbidden(&denial),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every route of the API, and the OpenAPI document, which is made of the same list.
 
+mod access;
 mod formats;
 mod lists;
 mod mailboxes;
@@ -12,6 +13,7 @@ use axum::extract::{DefaultBodyLimit, Path, Query};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use crossdock_query::QueryError;
+use crossdock_runtime::access::Denial;
 use crossdock_runtime::{ContextHandle, Stopped};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,8 +63,9 @@ struct Tokens;
 
 impl Modify for Tokens {
     fn modify(&self, document: &mut OpenApi) {
-        let description = "The content of `token_file` under [control] of the daemon's configuration. It is needed over TCP for \
-                           any request but GET, and never on the Unix socket.";
+        let description = "The content of `token_file` under [control] or [[access]] of the daemon's configuration. It is needed \
+                           over TCP for any request but GET, and, where there are access rules, for what they do not leave to \
+                           everybody; never on the Unix socket.";
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
         document.components.get_or_insert_default().add_security_scheme(TOKEN, SecurityScheme::Http(scheme));
     }
@@ -81,6 +84,8 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(mailboxes::remove))
         .routes(routes!(mailboxes::start_task, mailboxes::end_task))
         .routes(routes!(lists::explain))
+        .routes(routes!(access::rules))
+        .routes(routes!(access::check))
         .routes(routes!(formats::formats))
         .routes(routes!(formats::conversions, formats::keep_conversion, formats::discard_conversion))
         .routes(routes!(formats::paths))
@@ -158,7 +163,7 @@ fn methods_of(item: &PathItem) -> Vec<&'static str> {
 }
 
 /// Whether a path is one of those that a pattern stands for, in which `{name}` is any one segment.
-fn is_of(path: &str, pattern: &str) -> bool {
+pub(super) fn is_of(path: &str, pattern: &str) -> bool {
     let (mut path, mut pattern) = (path.split('/'), pattern.split('/'));
     loop {
         match (path.next(), pattern.next()) {
@@ -231,6 +236,20 @@ fn lasting(context: &ContextHandle) -> Option<String> {
     let note =
         "it lasts as long as this daemon: to have it outlive that, set `state_dir` in [morph] of the configuration";
     (!context.keeps_state()).then(|| note.to_owned())
+}
+
+/// The answer to a request that the access rules refuse.
+pub(super) fn forbidden(denial: &Denial) -> Response {
+    error(StatusCode::FORBIDDEN, denial.to_string(), "`crossdock access list` shows the rules in force")
+}
+
+/// Nothing, if the access rules allow what was asked; otherwise the answer.
+fn admitted(outcome: Result<Result<(), Denial>, Response>) -> Result<(), Box<Response>> {
+    match outcome {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(denial)) => Err(Box::new(forbidden(&denial))),
+        Err(response) => Err(Box::new(response)),
+    }
 }
 
 fn changed(outcome: Result<Result<(), String>, Response>, note: Option<String>) -> Response {

@@ -2,15 +2,16 @@
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use crossdock_runtime::access::Caller;
 use crossdock_runtime::info::{HandlerInfo, PlanInfo};
 use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{answer, ask, ask_long, error, lasting, read_body, read_query, respond};
+use super::{answer, ask, ask_long, error, forbidden, lasting, read_body, read_query, respond};
 use crate::http::follow::follow;
 use crate::http::{
     ApiError, ChangeAnswer, ErrorBody, Events, Handlers, History, MoveRequest, SetRequest, Wanted, did_you_mean,
@@ -91,11 +92,12 @@ pub(super) async fn handler(State(context): State<ContextHandle>, Path(name): Pa
 )]
 pub(super) async fn deploy(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, A_HANDLER) {
-        Ok((options, spec)) => change(context, None, ChangeRequest::Deploy(spec), options).await,
+        Ok((options, spec)) => change((context, caller), None, ChangeRequest::Deploy(spec), options).await,
         Err(response) => *response,
     }
 }
@@ -114,6 +116,7 @@ pub(super) async fn deploy(
 )]
 pub(super) async fn swap(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
@@ -128,7 +131,7 @@ pub(super) async fn swap(
         let message = format!("the body is of handler `{}`, the path of `{name}`", spec.name);
         return error(StatusCode::BAD_REQUEST, message, "a swap keeps the name; leave it out of the body");
     }
-    change(context, Some(name), ChangeRequest::Swap(spec), options).await
+    change((context, caller), Some(name), ChangeRequest::Swap(spec), options).await
 }
 
 /// Sets some of a handler's parameters
@@ -145,13 +148,20 @@ pub(super) async fn swap(
 )]
 pub(super) async fn set_parameters(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     Path(handler): Path<String>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"parameters":{"minutes":"30"}}"#) {
         Ok((options, SetRequest { parameters })) => {
-            change(context, Some(handler.clone()), ChangeRequest::SetParameters { handler, parameters }, options).await
+            change(
+                (context, caller),
+                Some(handler.clone()),
+                ChangeRequest::SetParameters { handler, parameters },
+                options,
+            )
+            .await
         }
         Err(response) => *response,
     }
@@ -171,11 +181,14 @@ pub(super) async fn set_parameters(
 )]
 pub(super) async fn remove(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     Path(handler): Path<String>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
 ) -> Response {
     match read_query(options, OPTIONS) {
-        Ok(options) => change(context, Some(handler.clone()), ChangeRequest::Remove { handler }, options).await,
+        Ok(options) => {
+            change((context, caller), Some(handler.clone()), ChangeRequest::Remove { handler }, options).await
+        }
         Err(response) => *response,
     }
 }
@@ -194,13 +207,14 @@ pub(super) async fn remove(
 )]
 pub(super) async fn move_handler(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     Path(handler): Path<String>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"place":"g-core-0"}, or {} for where it fits best"#) {
         Ok((options, MoveRequest { place })) => {
-            change(context, Some(handler.clone()), ChangeRequest::Move { handler, place }, options).await
+            change((context, caller), Some(handler.clone()), ChangeRequest::Move { handler, place }, options).await
         }
         Err(response) => *response,
     }
@@ -230,11 +244,14 @@ pub(super) async fn wanted(State(context): State<ContextHandle>) -> Response {
 )]
 pub(super) async fn set_wanted(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"handlers":[{"name":"late","sql":"SELECT * FROM A"}]}"#) {
-        Ok((options, Wanted { handlers })) => change(context, None, ChangeRequest::All(handlers), options).await,
+        Ok((options, Wanted { handlers })) => {
+            change((context, caller), None, ChangeRequest::All(handlers), options).await
+        }
         Err(response) => *response,
     }
 }
@@ -249,11 +266,14 @@ pub(super) async fn set_wanted(
 )]
 pub(super) async fn plan(
     State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
     options: Result<Query<ChangeOptions>, QueryRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match read(options, body, r#"give a JSON object, such as {"deploy":{"name":"late","sql":"SELECT * FROM A"}}"#) {
-        Ok((options, request)) => change(context, None, request, ChangeOptions { dry_run: true, ..options }).await,
+        Ok((options, request)) => {
+            change((context, caller), None, request, ChangeOptions { dry_run: true, ..options }).await
+        }
         Err(response) => *response,
     }
 }
@@ -305,7 +325,7 @@ fn read<T: serde::de::DeserializeOwned>(
 
 /// Makes a change, of the handler of this name if it is one of a handler that must be there; or says what it would do.
 async fn change(
-    context: ContextHandle,
+    (context, caller): (ContextHandle, Caller),
     of: Option<String>,
     request: ChangeRequest,
     options: ChangeOptions,
@@ -313,6 +333,9 @@ async fn change(
     let ChangeOptions { discard_state, dry_run } = options;
     let note = lasting(&context).filter(|_| !dry_run);
     let done = ask_long(context, move |context| {
+        if let Err(denial) = context.admit_change(&caller, &request)? {
+            return Ok(Err(forbidden(&denial)));
+        }
         let manager = context.manager();
         if let Some(name) = of {
             let specs = manager.specs()?;

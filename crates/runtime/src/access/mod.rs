@@ -1,0 +1,173 @@
+//! The access rules at work: a request is checked against them where it is admitted, never a message. A refusal is counted, and is
+//! an event.
+//!
+//! `sessions` checks the requests of sessions, `handle` those of the control API.
+
+mod handle;
+pub(crate) mod refusals;
+mod sessions;
+
+use crate::managers::events::{About, Events};
+use crate::principal::{Bound, Principal};
+use crate::refusal::refuse;
+use crossdock_query::Select;
+use crossdock_transport::control::{Refusal, RefusalCode};
+use crossdock_transport::secure::{Authorized, AuthorizedKeys, PublicKey};
+use refusals::Refusals;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use crossdock_control::access::{
+    Action, Administration, Caller, Denial, Granted, Identity, Pattern, Quotas, Readable, Rule, Rules,
+};
+pub use handle::Question;
+
+/// Refusals that are reported as events, in one [`WINDOW`]; those beyond are counted. So a caller that tries again and again leaves
+/// the other events in their list.
+const MOST_EVENTS: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The rules in force, and the record of what they refused. All parts of a daemon share one.
+#[derive(Debug)]
+pub struct Access {
+    /// None: everybody who is let in may do everything.
+    rules: Option<Arc<Rules>>,
+    /// The names of keys, which may change while the daemon runs.
+    keys: Mutex<Arc<AuthorizedKeys>>,
+    refusals: Arc<Refusals>,
+    events: Events,
+    reported: Mutex<Reported>,
+}
+
+/// The events of the latest window.
+#[derive(Debug)]
+struct Reported {
+    since: Instant,
+    events: u32,
+    /// Refusals without an event since the last one that had one.
+    left_out: u64,
+}
+
+impl Access {
+    pub(crate) fn new(
+        rules: Option<Arc<Rules>>,
+        keys: Arc<AuthorizedKeys>,
+        (refusals, events): (Arc<Refusals>, Events),
+    ) -> Access {
+        let reported = Mutex::new(Reported { since: Instant::now(), events: 0, left_out: 0 });
+        Access { rules, keys: Mutex::new(keys), refusals, events, reported }
+    }
+
+    /// The rules; none where everybody who is let in may do everything.
+    #[must_use]
+    pub fn rules(&self) -> Option<&Rules> {
+        self.rules.as_deref()
+    }
+
+    fn keys(&self) -> MutexGuard<'_, Arc<AuthorizedKeys>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other keys may connect from now on, or they have other names.
+    pub(crate) fn authorize(&self, keys: Arc<AuthorizedKeys>) {
+        *self.keys() = keys;
+    }
+
+    /// The caller with this origin.
+    pub(crate) fn caller(&self, origin: Principal) -> Caller {
+        match origin {
+            Principal::Key(key) => {
+                Caller::Key { key: key.to_string(), name: self.keys().name_of(&key).cloned().unwrap_or_default() }
+            }
+            Principal::User(uid) => Caller::User(uid),
+            Principal::Address(_) => Caller::Unknown,
+        }
+    }
+
+    /// The caller that would have an identity.
+    ///
+    /// # Errors
+    /// No authorised key has that name.
+    pub fn caller_of(&self, identity: &Identity) -> Result<Caller, String> {
+        Ok(match identity {
+            Identity::Everybody => Caller::Unknown,
+            Identity::User(uid) => Caller::User(*uid),
+            Identity::Token(name) => Caller::Token((&**name).into()),
+            Identity::Key(text) => match text.parse::<PublicKey>() {
+                Ok(key) => self.caller(Principal::Key(key)),
+                Err(_) => {
+                    let keys = Arc::clone(&self.keys());
+                    let named =
+                        AuthorizedKeys::clone(&keys).into_iter().find(|Authorized { name, .. }| **name == **text);
+                    let Authorized { key, name } = named.ok_or_else(|| {
+                        format!("no authorised key has the name `{text}`: `crossdock keys` lists them")
+                    })?;
+                    Caller::Key { key: key.to_string(), name }
+                }
+            },
+        })
+    }
+
+    /// Decides on an action, without a trace. `None`: there are no rules, and it is allowed.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn decide(&self, caller: &Caller, action: Action<'_>) -> Result<Option<Granted<'_>>, Denial> {
+        self.rules().map(|rules| rules.decide(caller, action)).transpose()
+    }
+
+    /// The same for a request: a refusal is counted, and is an event.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn admit(&self, caller: &Caller, action: Action<'_>) -> Result<Option<Granted<'_>>, Denial> {
+        self.decide(caller, action).inspect_err(|denial| self.note(action, denial))
+    }
+
+    #[cold]
+    fn note(&self, action: Action<'_>, denial: &Denial) {
+        self.refusals.count(action);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.since.elapsed() >= WINDOW {
+            (reported.since, reported.events) = (Instant::now(), 0);
+        }
+        if reported.events >= MOST_EVENTS {
+            reported.left_out += 1;
+            return;
+        }
+        reported.events += 1;
+        let left_out = std::mem::take(&mut reported.left_out);
+        drop(reported);
+        let more =
+            if left_out > 0 { format!(" ({left_out} refusals before it are not listed)") } else { String::new() };
+        self.events.note("access_refused", About::default(), format!("{denial}{more}"));
+    }
+
+    /// Gives a query the view of its stream that a caller has.
+    ///
+    /// # Errors
+    /// The caller may not read the stream.
+    pub(crate) fn view(&self, caller: &Caller, select: Select, is_derived: bool) -> Result<Select, Denial> {
+        let granted = self.admit(caller, Action::Subscribe { stream: select.stream(), is_derived })?;
+        Ok(match granted.and_then(|granted| granted.view).cloned() {
+            Some(view) => select.through(view),
+            None => select,
+        })
+    }
+
+    /// The quotas in the rule of an origin.
+    pub(crate) fn quotas(&self, origin: Principal) -> Quotas {
+        let rule = self.rules().and_then(|rules| rules.of(&self.caller(origin)));
+        rule.map(|rule| rule.quotas).unwrap_or_default()
+    }
+
+    /// A bound on what one origin may have: the quota of its rule, or else the daemon's.
+    pub(crate) fn bound(&self, origin: Principal, of: impl Fn(&Quotas) -> Option<u32>, daemons: Bound) -> Bound {
+        of(&self.quotas(origin)).map_or(daemons, |quota| daemons.with_quota(quota))
+    }
+}
+
+/// A denial as sessions are answered.
+pub(crate) fn denied(denial: Denial) -> Refusal {
+    refuse(RefusalCode::State, denial.0)
+}
