@@ -4,7 +4,7 @@
 //! allows is refused. A rule allows streams and mailboxes by patterns, in which `*` is any text. A stream that it shows only in
 //! part is named by a [`View`], the rows and fields that queries of the identity see.
 //!
-//! **Derived streams.** What a handler produces may have anything of the streams that it reads in it. So a derived stream is
+//! **Derived streams.** The output of a handler may have anything of the streams that it reads in it. So a derived stream is
 //! allowed by its exact name, or by `*` in a rule that shows all streams whole, and by no other pattern. For the same reason a
 //! handler may be deployed by an identity only if that identity may read the handler's inputs whole by these rules.
 

@@ -23,9 +23,7 @@ impl Context {
     pub(crate) fn carry_out(&mut self, key: usize, request: Request) {
         let ends = request.ends();
         if let Err(refusal) = self.admit_request(key, &request) {
-            // All that are refused have an answer.
-            let Some(id) = request.id() else { return };
-            return self.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), ends);
+            return self.refuse_request(key, &request, refusal);
         }
         let (id, outcome) = match request {
             Request::Announce { id, stream: number, name, format, publication } => {
@@ -91,6 +89,12 @@ impl Context {
             }
         };
         self.send_reply(key, &ControlMessage::Reply(reply(id, outcome)), ends);
+    }
+
+    /// Answers a request that the access rules refuse; all of these have an answer.
+    fn refuse_request(&mut self, key: usize, request: &Request, refusal: Refusal) {
+        let Some(id) = request.id() else { return };
+        self.send_reply(key, &ControlMessage::Reply(reply(id, Err(refusal))), request.ends());
     }
 
     /// Queues the reply to a request that ends a subscription or a side of a mailbox, if `ends` names one.

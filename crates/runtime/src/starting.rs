@@ -90,9 +90,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let security = secure(&config, local_addr)?;
     let inboxes: Arc<[Inbox]> = opened.iter().map(|context| context.inbox.clone()).collect();
     let mut complaints = refused_priorities(&all);
-    let views = Views::new(config.platform.history_s as usize);
-    let noted = (Arc::clone(&views.refusals), views.events.clone());
-    let access = Arc::new(Access::new(config.access.clone(), Arc::clone(&config.security.authorized), noted));
+    let (views, access) = observe(&config);
     // The state thread ends once the catalog's has ended.
     let (state_thread, catalog_thread, catalog) = start_catalog(&config, &inboxes, &views.events, &mut complaints)?;
     let clock = Clock::start();
@@ -121,9 +119,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
     let (planner, planner_threads) = Planner::start(&pinned).map_err(system("a thread"))?;
     let requests = Arc::new(RequestQueue::default());
     let (all, to_managers, catalog_of) = (Arc::clone(&inboxes), Arc::clone(&requests), catalog.clone());
-    let rules = Arc::clone(&access);
-    let common =
-        Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of, security, access: rules };
+    let common = Common { clock, inboxes: all, requests: to_managers, planner, catalog: catalog_of, security, access };
     let io_threads = run_contexts((opened, home), graphs, HandOver::between(&doorbells), &common)?;
     let running = handles.iter().map(|io| io.inbox.clone()).zip(io_threads).collect();
     let watched = handles.iter().map(|io| (io.at, io.inbox.ended()));
@@ -151,8 +147,16 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
         manager,
         manager_thread: Mutex::new(Some(manager_thread)),
         complaints,
-        access,
+        access: common.access,
     })
+}
+
+/// The reports and events of a daemon, and its access rules, whose refusals are among them.
+fn observe(config: &ContextConfig) -> (Views, Arc<Access>) {
+    let views = Views::new(config.platform.history_s as usize);
+    let noted = (Arc::clone(&views.refusals), views.events.clone());
+    let access = Access::new(config.access.clone(), Arc::clone(&config.security.authorized), noted);
+    (views, Arc::new(access))
 }
 
 /// The settings of secure sessions at this address.

@@ -351,7 +351,6 @@ mod tests {
             ("[[access]]\nuid = 1\npublish = [\"\"]", ":3:11: ", "a pattern has 1 to 255 bytes"),
             ("[[access]]\nuid = 1\nsubscribe = [\"SELECT a + 1 FROM A\"]", ":3:13: ", "columns only"),
             ("[[access]]\nuid = 1\nadministration = \"all\"", ":3:18: ", "known: none, read, change"),
-            ("[[access]]\nuid = 1\nmax_streams = -1", ":3:15: ", "from 0 to"),
             ("[context\n", ":1:9: ", ""),
             ("a = 1\na = 2\n", ":2:1: ", "duplicate"),
         ] {

@@ -30,7 +30,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// The rules in force, and the record of what they refused. All parts of a daemon share one.
 #[derive(Debug)]
 pub struct Access {
-    /// None: everybody who is let in may do everything.
+    /// None: all that are let in may do everything.
     rules: Option<Arc<Rules>>,
     /// The names of keys, which may change while the daemon runs.
     keys: Mutex<Arc<AuthorizedKeys>>,
@@ -58,7 +58,7 @@ impl Access {
         Access { rules, keys: Mutex::new(keys), refusals, events, reported }
     }
 
-    /// The rules; none where everybody who is let in may do everything.
+    /// The rules; none where all that are let in may do everything.
     #[must_use]
     pub fn rules(&self) -> Option<&Rules> {
         self.rules.as_deref()

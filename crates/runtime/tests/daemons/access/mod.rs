@@ -168,7 +168,7 @@ fn a_reader_sees_the_rows_and_fields_of_its_rule() {
     let (context, addr) = start(vec![admin(), desk(&[], &[view])]);
     let why = refused(reader(&addr, DESK, "SELECT crew FROM A").connect());
     assert!(why.contains("no column `crew`") && why.ends_with("known: flight, carrier"), "{why}");
-    let why = refused(reader(&addr, DESK, "SELECT * FROM A").accept(&flights()).connect());
+    let why = refused(reader(&addr, DESK, "SELECT * FROM A").accept(flights()).connect());
     assert!(why.contains("such records are not converted"), "{why}");
     let mut seen = reader(&addr, DESK, "SELECT * FROM A").one_format(true).connect().unwrap();
     let mut few = reader(&addr, DESK, "SELECT carrier, flight + 1 AS n FROM A WHERE flight < 100").connect().unwrap();
@@ -277,8 +277,7 @@ fn rules_that_do_not_fit_the_daemon_are_found() {
 fn a_rule_has_quotas_in_place_of_the_daemons_bounds() {
     let mut rule = desk(&["*"], &["A"]);
     rule.mailboxes = all(&["*"]);
-    let quotas = |most| Quotas { streams: Some(2), mailboxes: Some(1), subscriptions: Some(1), sessions: Some(most) };
-    rule.quotas = quotas(4);
+    rule.quotas = Quotas { streams: Some(2), mailboxes: Some(1), subscriptions: Some(1), sessions: Some(4) };
     let (_context, addr) = start(vec![admin(), rule]);
     let stream = |name: &str| publisher(&addr, DESK, name, &flights());
     let _both = [stream("one").unwrap(), stream("two").unwrap()];

@@ -109,7 +109,7 @@ impl World {
             8 => self.read_derived(),
             _ => {
                 // Formats that it accepts would be converted ones.
-                let accepts = reader(&self.addr, DESK, "SELECT * FROM A").accept(&second()).connect();
+                let accepts = reader(&self.addr, DESK, "SELECT * FROM A").accept(second()).connect();
                 assert!(accepts.is_err());
             }
         }
