@@ -306,7 +306,7 @@ const HANDLER: [(&str, &str); 21] = [
     ("degraded", "crossdock_handler_degraded"),
     ("changes", "crossdock_handler_changes_total"),
 ];
-const STREAM: [(&str, &str); 16] = [
+const STREAM: [(&str, &str); 21] = [
     ("publishers", "crossdock_stream_publishers"),
     ("subscriptions", "crossdock_stream_subscriptions"),
     ("records_in", "crossdock_stream_records_in_total"),
