@@ -436,23 +436,40 @@ impl Rules {
     /// # Errors
     /// It may not; and the rule that would allow it.
     pub fn decide(&self, caller: &Caller, action: Action<'_>) -> Result<Granted<'_>, Denial> {
-        let (words, line) = (action.words(), action.line());
-        let Some(rule) = self.of(caller) else {
-            return Err(Denial(format!(
-                "{caller} may not {words}: it has no access rule; an [[access]] section with `{}` and `{line}` would allow it",
-                caller.section()
-            )));
-        };
-        rule.decide(action).ok_or_else(|| {
-            Denial(format!(
-                "{caller} may not {words}: `{line}` in the [[access]] section of {} would allow it",
-                rule.identity
-            ))
-        })
+        let rule = self.of(caller);
+        rule.and_then(|rule| rule.decide(action)).ok_or_else(|| denial(caller, rule, action))
     }
 }
 
+/// The refusal of an action of a caller, for whom this rule holds. A stream is said to be a derived one only where it could be read
+/// if it were none.
+#[cold]
+fn denial(caller: &Caller, rule: Option<&Rule>, action: Action<'_>) -> Denial {
+    let action = match action {
+        Action::Subscribe { stream, is_derived: true } if !rule.is_some_and(|rule| rule.may_read(stream, false)) => {
+            Action::Subscribe { stream, is_derived: false }
+        }
+        action => action,
+    };
+    let (words, line) = (action.words(), action.line());
+    Denial(match rule {
+        Some(Rule { identity, .. }) => {
+            format!("{caller} may not {words}: `{line}` in the [[access]] section of {identity} would allow it")
+        }
+        None => format!(
+            "{caller} may not {words}: it has no access rule; an [[access]] section with `{}` and `{line}` would allow it",
+            caller.section()
+        ),
+    })
+}
+
 impl Rule {
+    /// Whether it allows to read some of a stream at least; `is_derived`: a handler produces the stream.
+    #[must_use]
+    pub fn may_read(&self, stream: &str, is_derived: bool) -> bool {
+        self.readable(stream, is_derived).is_some()
+    }
+
     fn decide(&self, action: Action<'_>) -> Option<Granted<'_>> {
         let granted = Granted { rule: self, view: None };
         let any = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
@@ -613,5 +630,11 @@ mod tests {
         }
         assert!(decides(&[], Administration::Change, Action::Input("D")));
         assert!(!decides(&[], Administration::Change, derived), "an administrator reads no data by that");
+        // A refusal says that it is a derived one only to those that could read it otherwise.
+        for (subscribe, says) in [(&["D*"][..], true), (&["E"], false)] {
+            let rule = Rule { subscribe: readables(subscribe), ..Rule::new(Identity::User(1)) };
+            let why = Rules::new(vec![rule]).unwrap().decide(&Caller::User(1), derived).unwrap_err().to_string();
+            assert_eq!(why.contains("which a handler produces"), says, "{why}");
+        }
     }
 }

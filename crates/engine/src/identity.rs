@@ -80,8 +80,9 @@ pub(crate) fn compared(format: &Format, field: usize) -> Result<(), String> {
     }
 }
 
-/// Appends a value, so that equal values of fields of one kind give the same bytes, and others do not: numbers whatever
-/// their width, texts whether they are padded or not.
+/// Appends a value, so that equal values of fields of one kind give the same bytes, and others do not: whole
+/// numbers whatever their width, decimals whatever their scale, texts whether they are padded or not, enumerations by symbol.
+/// A float has other bytes than a whole number.
 fn append(value: &Value<'_>, bytes: &mut Vec<u8>) {
     let mut tagged = |tag: u8, value: &[u8]| {
         bytes.push(tag);
@@ -91,8 +92,15 @@ fn append(value: &Value<'_>, bytes: &mut Vec<u8>) {
         Value::Int(value) | Value::Timestamp(value) => tagged(1, &i128::from(*value).to_le_bytes()),
         Value::Uint(value) => tagged(1, &i128::from(*value).to_le_bytes()),
         Value::Bool(value) => tagged(1, &i128::from(*value).to_le_bytes()),
-        Value::Enum { number, .. } => tagged(1, &i128::from(*number).to_le_bytes()),
-        Value::Decimal { unscaled, .. } => tagged(1, &unscaled.to_le_bytes()),
+        Value::Enum { symbol: Some(symbol), .. } => append(&Value::Text(symbol.as_bytes()), bytes),
+        Value::Enum { number, symbol: None } => tagged(1, &i128::from(*number).to_le_bytes()),
+        Value::Decimal { unscaled, scale } => match without_zeros(*unscaled, *scale) {
+            (unscaled, 0) => tagged(1, &unscaled.to_le_bytes()),
+            (unscaled, scale) => {
+                tagged(4, &unscaled.to_le_bytes());
+                bytes.push(scale);
+            }
+        },
         Value::Float(value) => {
             // One zero, one NaN.
             let value = if value.is_nan() { f64::NAN } else { value + 0.0 };
@@ -103,5 +111,48 @@ fn append(value: &Value<'_>, bytes: &mut Vec<u8>) {
             bytes.extend_from_slice(text);
         }
         Value::Null | Value::List(_) | Value::Record(_) => tagged(0, &[]),
+    }
+}
+
+/// The same decimal without zeros at the end of its fraction.
+fn without_zeros(mut unscaled: i128, mut scale: u8) -> (i128, u8) {
+    while scale > 0 && unscaled % 10 == 0 {
+        unscaled /= 10;
+        scale -= 1;
+    }
+    (unscaled, scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(value: &Value<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        append(value, &mut bytes);
+        bytes
+    }
+
+    fn decimal(unscaled: i128, scale: u8) -> Vec<u8> {
+        bytes(&Value::Decimal { unscaled, scale })
+    }
+
+    #[test]
+    fn decimals_are_compared_as_numbers() {
+        assert_eq!(decimal(150, 2), decimal(15, 1));
+        assert_ne!(decimal(150, 2), decimal(150, 0));
+        assert_ne!(decimal(15, 1), decimal(15, 2));
+        assert_eq!(decimal(-300, 2), bytes(&Value::Int(-3)));
+        assert_eq!(decimal(0, 5), bytes(&Value::Uint(0)));
+        assert_ne!(decimal(3, 0), bytes(&Value::Float(3.0)));
+    }
+
+    #[test]
+    fn enumerations_are_compared_by_symbol() {
+        let of = |number, symbol| bytes(&Value::Enum { number, symbol });
+        assert_eq!(of(1, Some("open")), of(7, Some("open")));
+        assert_ne!(of(1, Some("open")), of(1, Some("shut")));
+        assert_eq!(of(1, Some("open")), bytes(&Value::Text(b"open")));
+        assert_eq!(of(1, None), bytes(&Value::Int(1)));
     }
 }

@@ -46,6 +46,20 @@ fn divide_rounded(left: i128, right: i128) -> Option<i128> {
     if up { quotient.checked_add(away) } else { Some(quotient) }
 }
 
+/// Ten times the rest, divided: the quotient and the rest. The rest is less than the divisor, which has at most 127 bits, so
+/// that the sum of two has room where ten times it may have none.
+fn next_digit(rest: u128, divisor: u128) -> (u128, u128) {
+    let (mut digit, mut sum) = (0, 0);
+    for _ in 0..10 {
+        sum += rest;
+        if sum >= divisor {
+            sum -= divisor;
+            digit += 1;
+        }
+    }
+    (digit, sum)
+}
+
 impl Decimal {
     pub(crate) fn new(unscaled: i128, scale: u8) -> Decimal {
         Decimal { unscaled, scale }
@@ -89,7 +103,7 @@ impl Decimal {
         let Some(unit) = self.scale.checked_add(digits).and_then(power) else { return Some(Decimal::new(0, 0)) };
         let units = if cut { self.unscaled.checked_div(unit)? } else { divide_rounded(self.unscaled, unit)? };
         let whole = if units == 0 { 0 } else { units.checked_mul(power(digits)?)? };
-        Some(Decimal::new(whole, 0))
+        Decimal::new(whole, 0).within_digits()
     }
 
     /// The greatest whole number that is not greater.
@@ -145,9 +159,9 @@ impl Decimal {
         let (left, right) = (self.unscaled.unsigned_abs(), other.unscaled.unsigned_abs());
         let (mut quotient, mut rest) = (left.checked_div(right)?, left.checked_rem(right)?);
         for _ in 0..more {
-            rest = rest.checked_mul(10)?;
-            quotient = quotient.checked_mul(10)?.checked_add(rest / right)?;
-            rest %= right;
+            let (digit, next) = next_digit(rest, right);
+            quotient = quotient.checked_mul(10)?.checked_add(digit)?;
+            rest = next;
         }
         if rest >= right - rest {
             quotient = quotient.checked_add(1)?;
@@ -337,6 +351,12 @@ mod tests {
             "1000.0000000000000000"
         );
         assert_eq!(large.times(large), None);
+        let divisor = decimal("90000000000000000000000000000000000000");
+        assert_eq!(
+            decimal("45000000000000000000000000000000000000").divided(divisor, 16).unwrap().to_string(),
+            "0.5000000000000000"
+        );
+        assert_eq!(decimal("99999999999999999999999999999999999999").to_tens(1, false), None);
         let most = decimal("99999999999999999999999999999999999999");
         assert_eq!((most.plus(decimal("1")), most.plus(decimal("0")), most.rescaled(1)), (None, Some(most), None));
         assert_eq!(large.divided(decimal("0"), 16), None);

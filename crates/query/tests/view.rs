@@ -110,7 +110,7 @@ fn a_hidden_column_is_an_unknown_one() {
     let all = plan("SELECT * FROM A").unwrap();
     assert_eq!(all.output.fields().iter().map(|field| &*field.name).collect::<Vec<_>>(), ["carrier", "flight"]);
     assert_eq!(all.to_sql(), "SELECT carrier, flight FROM A WHERE \"delay\" > 0");
-    for sql in ["SELECT delay FROM A", "SELECT 1 FROM A WHERE A.delay > 2", "SELECT crew.name FROM A"] {
+    for sql in ["SELECT delay FROM A", "SELECT 1 FROM A WHERE A.delay > 2", "SELECT \"crew.name\" FROM A"] {
         let why = plan(sql).unwrap_err().to_string();
         assert!(why.contains("has no column") && why.contains("known: carrier, flight"), "{sql}: {why}");
         assert!(!why.contains("known: carrier, flight,"), "{why}");

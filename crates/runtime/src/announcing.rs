@@ -103,7 +103,10 @@ impl Context {
     pub(crate) fn take_snapshot(&mut self, snapshot: Arc<Snapshot>, changed: &[u32]) {
         self.streams.take_snapshot(snapshot);
         for &number in changed {
-            let was_made = self.streams.get(number as usize).is_some_and(Stream::is_made);
+            // A number is given again when its stream has gone: another stream under it was none.
+            let name = self.streams.snapshot().get(number).map(|entry| entry.name());
+            let before = self.streams.get(number as usize);
+            let was_made = before.is_some_and(|stream| stream.is_made() && name == Some(stream.name()));
             match self.streams.take_entry(number) {
                 Some(gone) => {
                     let is_made = self.streams.get(number as usize).filter(|stream| stream.is_made() && !was_made);

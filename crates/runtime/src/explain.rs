@@ -148,6 +148,8 @@ impl Context {
     }
 
     pub(crate) fn subscription_infos(&self) -> Vec<SubscriptionInfo> {
+        // Where there are rules, the values in such an error are not for all that may read lists.
+        let shown = |error: Option<&str>| error.filter(|_| self.access.rules().is_none()).map(str::to_owned);
         let with_backlog = self.subscriptions.iter().map(|(key, s)| {
             let accept = s.accept().map(Accept::describe).unwrap_or_default();
             (key, s, self.backlog(s), (accept, Ledger::of(s, self.graph.in_flight(key))))
@@ -172,8 +174,8 @@ impl Context {
                 row_errors: s.row_errors(),
                 dropped: ledger.dropped,
                 dropped_by: s.all_losses().unreduced().by_words(),
-                first_row_error: s.first_row_error().map(str::to_owned),
-                first_conversion_error: s.gauges().first_conversion_error().map(str::to_owned),
+                first_row_error: shown(s.first_row_error()),
+                first_conversion_error: shown(s.gauges().first_conversion_error()),
                 backlog_bytes: backlog.bytes,
                 queue_bytes: backlog.bound,
                 accept,

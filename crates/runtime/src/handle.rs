@@ -1,6 +1,6 @@
 //! The rest of the daemon's handle to a context: start it, query it, stop it.
 
-use crate::access::Access;
+use crate::access::{Access, Caller, Denial};
 use crate::attach::AttachThread;
 use crate::catalog::thread::{CatalogHandle, CatalogThread};
 use crate::catalog::{Between, Catalog};
@@ -63,6 +63,9 @@ pub enum ExplainError {
     /// A format that is said to be accepted is not known, or its name is none.
     #[error("{0}")]
     Format(String),
+    /// The access rules refuse it to the caller.
+    #[error("{0}")]
+    Denied(#[from] Denial),
 }
 
 /// Why a context could not start.
@@ -405,15 +408,42 @@ impl ContextHandle {
     /// # Errors
     /// [`Stopped`]; within, what is wrong with the query or the formats.
     pub fn explain(&self, sql: &str, accept: &[FormatName]) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
+        self.explain_as(None, sql, accept)
+    }
+
+    /// The same of a query as a caller would have it, with the rows and fields that the access rules leave it.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, what is wrong with the query or the formats, or that the caller may not subscribe to it.
+    pub fn explain_for(
+        &self,
+        caller: &Caller,
+        sql: &str,
+        accept: &[FormatName],
+    ) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
+        self.explain_as(Some(caller), sql, accept)
+    }
+
+    fn explain_as(
+        &self,
+        caller: Option<&Caller>,
+        sql: &str,
+        accept: &[FormatName],
+    ) -> Result<Result<ExplainInfo, ExplainError>, Stopped> {
         // Slow work is done here, on the caller's thread: the context has traffic to serve.
         let mut select = match crossdock_query::parse_subscription(sql) {
             Ok(select) => select,
             Err(error) => return Ok(Err(error.into())),
         };
         let snapshot = self.ask(|context| Arc::clone(context.streams.snapshot()))?;
-        if let Err(error) = snapshot.find_stream(&mut select) {
-            return Ok(Err(error.into()));
-        }
+        let found = match caller {
+            Some(caller) => self.shared.access.explained(caller, select, (&*snapshot, !accept.is_empty())),
+            None => snapshot.find_stream(&mut select).map(|()| select).map_err(ExplainError::from),
+        };
+        let select = match found {
+            Ok(select) => select,
+            Err(error) => return Ok(Err(error)),
+        };
         let accept = accept.to_vec();
         let inbox = self.where_known(select.stream())?;
         let explained = match inbox.run(move |context| context.explain(select, &accept))? {

@@ -138,7 +138,9 @@ impl Context {
         let (snapshot, asked) = (Arc::clone(self.streams.snapshot()), pending.clone());
         let (access, caller) = (Arc::clone(&self.access), self.caller(key));
         let work = move |costs: &QueryCostModel| {
-            let select = read_query(&snapshot, &request).map_err(|why| refuse(RefusalCode::Query, why.to_string()))?;
+            let invalid = |why: QueryError| refuse(RefusalCode::Query, why.to_string());
+            let mut select = read_query(&request).map_err(invalid)?;
+            access.find_stream(&caller, &mut select, &snapshot).map_err(invalid)?;
             let is_derived = snapshot.find(select.stream()).is_some_and(|entry| entry.made_by().is_some());
             let select = access.view(&caller, select, is_derived).map_err(denied)?;
             let request = request.seen_through(&select)?;
@@ -557,12 +559,10 @@ fn policy_of(overflow: Overflow) -> SlowPolicy {
     }
 }
 
-/// The query of a request, and the stream that it means.
-fn read_query(snapshot: &Snapshot, request: &SubscriptionRequest) -> Result<Select, QueryError> {
+/// The query of a request.
+fn read_query(request: &SubscriptionRequest) -> Result<Select, QueryError> {
     let select = crossdock_query::parse_subscription(&request.sql)?;
-    let mut select = if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select };
-    snapshot.find_stream(&mut select)?;
-    Ok(select)
+    Ok(if request.row_errors == RowErrors::Null { select.with_null_for_errors() } else { select })
 }
 
 /// The text under which the cost of a query is remembered: through another view it is another.

@@ -83,7 +83,8 @@ impl Planned {
         let outcome = planned.map(|(program, clauses)| {
             let output = program.output.clone();
             // A batch that leaves unchanged costs the query nothing.
-            cost = if takes_all(&program) { Some(Cost::default()) } else { measure(&program) };
+            let is_free = takes_all(&program) && clauses.reducer.is_none();
+            cost = if is_free { Some(Cost::default()) } else { measure(&program) };
             entry.note(&program, &clauses.reads);
             reducer = clauses.reducer;
             instance = instance_of(format, Some(program));

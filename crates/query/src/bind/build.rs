@@ -186,13 +186,26 @@ pub(super) fn call(call: Call, ty: FieldType) -> Expr {
     folded(Expr { node: Node::Call(Box::new(call)), ty, nullable })
 }
 
+/// The most bytes of a text that takes the place of the call that makes it.
+const MAX_FOLDED_BYTES: usize = 4096;
+
+/// Whether a value takes the place of the node that gives it: calls can make much longer texts than a query has.
+fn is_kept(node: &Node, constant: &Constant) -> bool {
+    let length = match constant {
+        Constant::Text(text) => text.len(),
+        Constant::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    length <= MAX_FOLDED_BYTES || !matches!(node, Node::Call(_) | Node::Concat(_))
+}
+
 /// A node whose operands are all constants, as the constant that it gives. If that is a row error the node stays, and is
 /// the row error of every record that comes to it.
 fn folded(expr: Expr) -> Expr {
     if expr.operands().iter().any(|operand| operand.as_constant().is_none()) {
         return expr;
     }
-    match interpret::constant(&expr) {
+    match interpret::constant(&expr).filter(|constant| is_kept(&expr.node, constant)) {
         Some(constant) => Expr::constant(constant, expr.ty),
         None => expr,
     }

@@ -6,7 +6,7 @@ use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
 use super::call::as_interval;
 use super::names::place;
 use super::types::{can_cast, number_for, scale_of, widened};
-use super::{Binder, Bound, Literal, build, literal, not_possible};
+use super::{Binder, Bound, Literal, MAX_DEPTH, build, literal, not_possible};
 use crate::decimal::MAX_SCALE;
 use crate::error::QueryError;
 use crate::expr::{ArithmeticOp, Class, CompareOp, Constant, Expr, Like, is_decimal, is_float};
@@ -120,12 +120,35 @@ impl<'a> Binder<'a> {
         {
             return Ok(Bound { source, ..literal::number(operand, digits, is_minus)? });
         }
+        if matches!(operand, ast::Expr::BinaryOp { op: BinaryOperator::PGExp, .. }) {
+            return self.signed_power(source, operand);
+        }
         let mut bound = self.bind(operand)?;
         number_for(self, &mut bound, if is_minus { "unary -" } else { "unary +" })?;
         let literal = bound.literal;
         let expr = if is_minus { build::negate(bound.expr) } else { bound.expr };
         let literal = if expr.as_constant().is_some() { literal } else { Literal::None };
         Ok(Bound { expr, literal, source })
+    }
+
+    /// `-2 ^ 2`, which the grammar reads as `-(2 ^ 2)`: the sign belongs to the first base.
+    fn signed_power(&mut self, source: &'a ast::Expr, operand: &'a ast::Expr) -> Result<Bound<'a>, QueryError> {
+        let (mut base, mut powers) = (operand, Vec::new());
+        while let ast::Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } = base {
+            powers.push((base, &**right));
+            base = &**left;
+        }
+        if self.depth + powers.len() >= MAX_DEPTH {
+            let message = format!("more than {MAX_DEPTH} operations within each other");
+            return Err(QueryError::new(message, place(operand)));
+        }
+        let mut bound = self.signed(source, base)?;
+        for (power, exponent) in powers.into_iter().rev() {
+            let exponent = self.argument(exponent)?;
+            let expr = self.call_of(power, "power", vec![bound, exponent])?;
+            bound = Bound { expr, literal: Literal::None, source };
+        }
+        Ok(bound)
     }
 
     fn binary(

@@ -15,6 +15,9 @@ const TEXT: Gives = Gives::Type(FieldType::String);
 const KEY: &[Kind] = &[Kind::Text, Kind::Text];
 const INDEX: &[Kind] = &[Kind::Text, Kind::Integer];
 
+/// The most names in a path: the rest of the text is read at each.
+const MAX_PATH_NAMES: usize = 64;
+
 const AS_JSON: &str =
     "works on texts, as the type `json` does (of members with one name the last counts); there is no type of JSON";
 
@@ -47,7 +50,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ("'{\"a\": [{\"b\": 1}]}' #> '{a,0}'", "{\"b\": 1}"),
         |a, o| pushed(at_path(a.text(0)?, a.text(1)?)?, o),
     )
-    .but("names in a path hold no commas"),
+    .but("names in a path hold no commas; more than 64 names are a row error"),
     operator("#>>", KEY, "the same as text", ("'{\"a\": [{\"b\": \"x\"}]}' #>> '{a,0,b}'", "x"), |a, o| {
         unquoted(at_path(a.text(0)?, a.text(1)?)?, o)
     }),
@@ -60,7 +63,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Ok(Answer::Argument(0))
         }),
     )
-    .but("a cast to `jsonb` leaves the text as it is too"),
+    .but("a cast to `jsonb` leaves the text as it is too; a number beyond `double precision`, such as `1e400`, is a row error"),
     Function::new(
         ("json_typeof", &[Kind::Text], TEXT),
         "`object`, `array`, `string`, `number`, `boolean` or `null`",
@@ -140,6 +143,9 @@ fn at_path<'t>(text: &'t str, path: &str) -> Result<Option<&'t str>, EvalError> 
     if names.trim().is_empty() {
         read(text, Whole)?;
         return Ok(Some(text));
+    }
+    if names.split(',').nth(MAX_PATH_NAMES).is_some() {
+        return Err(EvalError::Domain("a path in JSON of more than 64 names"));
     }
     for name in names.split(',').map(str::trim) {
         let name = name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).unwrap_or(name);

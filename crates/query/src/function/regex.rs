@@ -1,4 +1,5 @@
-//! Regular expressions. A pattern is compiled once, when the query is planned; matching takes time in proportion to the text.
+//! Regular expressions. A pattern is compiled once, when the query is planned; one search
+//! takes time in proportion to the text, and the searches of one call are bounded.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use regex_lite::{CaptureLocations, Regex, RegexBuilder};
 
 use super::{Answer, Arguments, Body, Function, Gives, Kind, Prepared, Scratch, known_text};
 use crate::expr::Expr;
-use crate::interpret::EvalError;
+use crate::interpret::{EvalError, MAX_MADE_TEXT_BYTES};
 
 const TEXT: Gives = Gives::Type(FieldType::String);
 const TEXT_PATTERN: &[Kind] = &[Kind::Text, Kind::Word];
@@ -15,12 +16,17 @@ const WITH_FLAGS: &[Kind] = &[Kind::Text, Kind::Word, Kind::Word];
 
 /// The most bytes of a compiled pattern, which bound the time that a character of a text takes.
 const MAX_COMPILED_BYTES: usize = 1 << 16;
+/// The most bytes that the searches of one call may look at: each may look at the rest of the text.
+const MAX_SEARCHED_BYTES: usize = 64 << 20;
 /// The most groups of a pattern, the whole match included.
 const MAX_GROUPS: usize = 32;
 
 const SYNTAX: &str = "patterns have the syntax of the crate `regex-lite`: no look-around and no references; of several \
                       alternatives the first matches, not the longest; `\\w`, `\\d`, `\\b` and letters without case are \
-                      ASCII. A pattern is a literal or a parameter";
+                      ASCII. A pattern is a literal or a parameter. A text of more than 1 MiB is a row error";
+
+const SEARCHES: &str = "each match is looked for in the rest of the text; more than 64 MiB of such rests for one text are a \
+                        row error";
 
 pub(super) const FUNCTIONS: &[Function] = &[
     operator("~", "whether the pattern matches somewhere", ("'JFK' ~ '^[JL]'", "true"), |arguments, _| is_match(arguments, true))
@@ -45,9 +51,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "how often the pattern matches",
         ("regexp_count('a1b22', '[0-9]+')", "2"),
         Body::Values(|arguments, _| {
-            Ok(Answer::Int(pattern(arguments)?.regex.find_iter(arguments.text(0)?).count() as i128))
+            let text = searched(arguments)?;
+            let (mut count, mut from, mut budget) = (0, 0, MAX_SEARCHED_BYTES);
+            for found in pattern(arguments)?.regex.find_iter(text) {
+                spend(&mut budget, text.len().saturating_sub(from))?;
+                from = found.end();
+                count += 1;
+            }
+            Ok(Answer::Int(count))
         }),
     )
+    .but(SEARCHES)
     .prepared(with_case),
     Function::new(
         ("regexp_substr", TEXT_PATTERN, TEXT),
@@ -75,6 +89,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ("regexp_replace('a1b22', '([0-9]+)', '<\\1>', 'g')", "a<1>b<22>"),
         Body::Values(replace),
     )
+    .but(SEARCHES)
     .optional(1)
     .prepared(flags_fourth),
 ];
@@ -138,8 +153,23 @@ fn pattern<'m>(arguments: &Arguments<'_, 'm>) -> Result<&'m Pattern, EvalError> 
     }
 }
 
+/// The text that is searched.
+fn searched<'m>(arguments: &Arguments<'_, 'm>) -> Result<&'m str, EvalError> {
+    let text = arguments.text(0)?;
+    if text.len() > MAX_MADE_TEXT_BYTES {
+        return Err(EvalError::Domain("a search in a text of more than 1 MiB"));
+    }
+    Ok(text)
+}
+
+/// Takes the bytes that a search may look at from those that are left for the call.
+fn spend(budget: &mut usize, bytes: usize) -> Result<(), EvalError> {
+    *budget = budget.checked_sub(bytes).ok_or(EvalError::Domain("too many matches in a long text"))?;
+    Ok(())
+}
+
 fn is_match(arguments: &Arguments<'_, '_>, wanted: bool) -> Result<Answer, EvalError> {
-    Ok(Answer::Bool(pattern(arguments)?.regex.is_match(arguments.text(0)?) == wanted))
+    Ok(Answer::Bool(pattern(arguments)?.regex.is_match(searched(arguments)?) == wanted))
 }
 
 /// Memory for the groups of a pattern, which is kept from record to record.
@@ -157,17 +187,18 @@ fn groups<'s>(
 
 /// A group of the first match.
 fn found(arguments: &Arguments<'_, '_>, out: &mut Scratch, group: usize) -> Result<Answer, EvalError> {
-    let (regex, text) = (&pattern(arguments)?.regex, arguments.text(0)?);
+    let (regex, text) = (&pattern(arguments)?.regex, searched(arguments)?);
     let locations = groups(&mut out.groups, regex)?;
     let matched = regex.captures_read(locations, text).and_then(|_| locations.get(group));
     Ok(matched.map_or(Answer::Null, |(from, to)| Answer::Part { argument: 0, from, to }))
 }
 
 fn replace(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, EvalError> {
-    let (pattern, text, with) = (pattern(arguments)?, arguments.text(0)?, arguments.text(2)?);
+    let (pattern, text, with) = (pattern(arguments)?, searched(arguments)?, arguments.text(2)?);
     // Where the next search begins, and up to where the text was copied: they differ behind an empty match.
-    let (mut at, mut copied) = (0, 0);
+    let (mut at, mut copied, mut budget) = (0, 0, MAX_SEARCHED_BYTES);
     while at <= text.len() {
+        spend(&mut budget, text.len() - at)?;
         let locations = groups(&mut out.groups, &pattern.regex)?;
         let Some(found) = pattern.regex.captures_read_at(locations, text, at) else { break };
         let (start, end) = (found.start(), found.end());

@@ -14,6 +14,10 @@ const I64: Gives = Gives::Type(FieldType::I64);
 const ONE: &[Kind] = &[Kind::Text];
 const TWO: &[Kind] = &[Kind::Text, Kind::Text];
 
+/// The most characters of a set of characters: each character of a text is looked for among them.
+const MAX_SET_CHARS: usize = 256;
+const SET: &str = "more than 256 of these characters are a row error";
+
 pub(super) const FUNCTIONS: &[Function] = &[
     length("length", "the number of characters", ("length('日本')", "2")),
     length("char_length", "the same as `length`", ("char_length('é')", "1")),
@@ -139,7 +143,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "each character of the second text replaced by the one at its place in the third, or left out",
         ("translate('12345', '143', 'ax')", "a2x5"),
         Body::Values(|arguments, out| {
-            let (from, to) = (arguments.text(1)?, arguments.text(2)?);
+            let (from, to) = (char_set(arguments, 1)?, arguments.text(2)?);
             for char in arguments.text(0)?.chars() {
                 match from.chars().position(|other| other == char) {
                     None => out.push_char(char)?,
@@ -148,7 +152,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
             }
             Ok(Answer::Made)
         }),
-    ),
+    )
+    .but("more than 256 characters in the second text are a row error"),
     Function::new(
         ("repeat", &[Kind::Text, Kind::Integer], TEXT),
         "the text so many times",
@@ -198,6 +203,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Ok(Answer::Made)
         }),
     )
+    .but("a boolean is `true` or `false`, as in a cast, not `t` or `f`")
     .variadic(),
     Function::new(
         ("concat_ws", &[Kind::Text, Kind::Printed], TEXT),
@@ -238,6 +244,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Ok(Answer::Made)
         }),
     )
+    .but("numbers below zero have 16 digits: whole numbers are of 64 bits")
     .within(16)
     .sure(),
     Function::new(
@@ -293,7 +300,7 @@ const fn length(name: &'static str, meaning: &'static str, example: (&'static st
 type Run = fn(&Arguments<'_, '_>, &mut Scratch) -> Result<Answer, EvalError>;
 
 const fn trim(name: &'static str, meaning: &'static str, example: (&'static str, &'static str), run: Run) -> Function {
-    Function::new((name, TWO, TEXT), meaning, example, Body::Values(run)).optional(1)
+    Function::new((name, TWO, TEXT), meaning, example, Body::Values(run)).optional(1).but(SET)
 }
 
 const fn pad(name: &'static str, meaning: &'static str, example: (&'static str, &'static str), run: Run) -> Function {
@@ -327,9 +334,18 @@ fn each_char(arguments: &Arguments<'_, '_>, out: &mut Scratch, of: fn(char) -> c
     Ok(Answer::Made)
 }
 
+/// A text that is a set of characters.
+fn char_set<'m>(arguments: &Arguments<'_, 'm>, index: usize) -> Result<&'m str, EvalError> {
+    let set = arguments.text(index)?;
+    match set.chars().nth(MAX_SET_CHARS) {
+        None => Ok(set),
+        Some(_) => Err(EvalError::Domain("a set of more than 256 characters")),
+    }
+}
+
 fn trimmed(arguments: &Arguments<'_, '_>, _: &mut Scratch, start: bool, end: bool) -> Result<Answer, EvalError> {
     let text = arguments.text(0)?;
-    let unwanted = if arguments.count() > 1 { arguments.text(1)? } else { " " };
+    let unwanted = if arguments.count() > 1 { char_set(arguments, 1)? } else { " " };
     let rest = if start { text.trim_start_matches(|char| unwanted.contains(char)) } else { text };
     let from = text.len() - rest.len();
     let rest = if end { rest.trim_end_matches(|char| unwanted.contains(char)) } else { rest };
@@ -391,7 +407,11 @@ fn split_part(arguments: &Arguments<'_, '_>, _: &mut Scratch) -> Result<Answer, 
     let part = match (separator.is_empty(), number > 0) {
         (true, _) => (index == 0).then_some(text),
         (false, true) => text.split(separator).nth(index),
-        (false, false) => text.rsplit(separator).nth(index),
+        // The parts are those from the start, even where the separator overlaps itself.
+        (false, false) => {
+            let from_start = text.split(separator).count().checked_sub(index + 1);
+            from_start.and_then(|index| text.split(separator).nth(index))
+        }
     };
     let from = part.map_or(0, |part| part.as_ptr().addr() - text.as_ptr().addr());
     Ok(Answer::Part { argument: 0, from, to: from + part.map_or(0, str::len) })
@@ -455,20 +475,31 @@ fn encode(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, Ev
     Ok(Answer::Made)
 }
 
+/// Whether `decode` passes over this byte.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
 fn decode(arguments: &Arguments<'_, '_>, out: &mut Scratch) -> Result<Answer, EvalError> {
     let not_bytes = EvalError::NotAValue(FieldType::Bytes);
     let text = arguments.bytes(0)?;
     if arguments.bytes(1)? == b"hex" {
         let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(not_bytes);
-        let (pairs, rest) = text.as_chunks::<2>();
-        if !rest.is_empty() {
-            return Err(not_bytes);
-        }
-        for &[high, low] in pairs {
+        // Blanks may stand between the pairs, not within one.
+        let mut rest = text.iter().copied();
+        while let Some(high) = rest.find(|byte| !is_blank(*byte)) {
+            let low = rest.next().ok_or(not_bytes)?;
             out.push(&[(digit(high)? * 16 + digit(low)?) as u8])?;
         }
         return Ok(Answer::Made);
     }
+    let without_blanks: Vec<u8>;
+    let text = if text.iter().any(|byte| is_blank(*byte)) {
+        without_blanks = text.iter().copied().filter(|byte| !is_blank(*byte)).collect();
+        &without_blanks[..]
+    } else {
+        text
+    };
     out.text.resize(base64::decoded_len_estimate(text.len()), 0);
     let length = BASE64.decode_slice(text, &mut out.text).map_err(|_| not_bytes)?;
     out.text.truncate(length);

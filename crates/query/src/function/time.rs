@@ -39,7 +39,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ("date_trunc('hour', TIMESTAMP '2013-01-31 17:05:09')", "2013-01-31T17:00:00Z"),
         Body::Values(|arguments, _| start_of(unit(arguments)?, arguments.time(1)?).map(Answer::Timestamp)),
     )
-    .but("in UTC")
+    .but("in UTC; a start before 1677-09-21, where timestamps begin, is a row error")
     .prepared(|arguments| unit_at(arguments, Unit::can_truncate)),
     Function::new(
         ("date_bin", &[Kind::Interval, Kind::Timestamp, Kind::Timestamp], TIME),
@@ -103,7 +103,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Body::Values(time_text::print),
     )
     .but("of times only, with English names; other patterns of PostgreSQL than those listed, `FM`, `WW`, `CC`, `YY`, `IYYY`, \
-          `SSSS`, `TZ`, `OF` and texts in double quotes are refused")
+          `SSSS`, `TZ`, `OF` and texts in double quotes are refused; `\\` does not quote")
     .prepared(time_text::template),
 ];
 

@@ -3,12 +3,13 @@
 
 use super::{Access, Action, Caller, Denial, Identity, Rules};
 use crate::catalog::Snapshot;
-use crate::handle::ContextHandle;
+use crate::handle::{ContextHandle, ExplainError};
 use crate::info::{AccessCheckInfo, AccessRuleInfo};
 use crate::managers::request::ChangeRequest;
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
-use crossdock_query::{Program, QueryError, View};
+use crossdock_format::Format;
+use crossdock_query::{Program, QueryError, Select, SlowPolicy, View};
 
 /// A question about the rules, which nobody has asked for yet.
 #[derive(Clone, Debug)]
@@ -69,7 +70,13 @@ impl ContextHandle {
     /// [`Stopped`]; within, that it is refused.
     pub fn admit_change(&self, caller: &Caller, change: &ChangeRequest) -> Result<Result<(), Denial>, Stopped> {
         let snapshot = self.shared.catalog.snapshot()?;
-        Ok(self.access().admit_change(caller, change, &snapshot))
+        let deployed = match change {
+            ChangeRequest::SetParameters { handler, .. } if self.access().rules().is_some() => {
+                self.manager().specs()?.into_iter().find(|spec| spec.name == *handler)
+            }
+            _ => None,
+        };
+        Ok(self.access().admit_change(caller, (change, deployed.as_ref()), &snapshot))
     }
 
     /// Decides on an action that nobody has taken: it leaves no trace.
@@ -87,6 +94,14 @@ impl ContextHandle {
     }
 }
 
+/// Checks that the parts of a query's clauses that read records fit a format.
+fn check_clauses(select: &Select, format: &Format) -> Result<(), QueryError> {
+    let (policy, rate) = (select.on_slow(), select.max_rate());
+    let by = rate.as_ref().and_then(|rate| rate.by.as_ref()).map(|by| &by.select);
+    let mut parts = policy.as_ref().and_then(SlowPolicy::reads).into_iter().chain(by);
+    parts.try_for_each(|part| part.plan(format).map(drop))
+}
+
 /// Checks that a view's stream is known, and has the columns of the view in its newest format.
 fn check_view(view: &View, snapshot: &Snapshot) -> Result<(), QueryError> {
     match snapshot.find(view.stream()).and_then(|entry| entry.formats().last()) {
@@ -99,19 +114,52 @@ fn check_view(view: &View, snapshot: &Snapshot) -> Result<(), QueryError> {
 }
 
 impl Access {
-    /// Checks a change of handlers. One that deploys a handler has to be allowed to read its inputs whole, and to publish its output.
+    /// A query as a caller would have it, to be explained; `accepts`: it names formats that it accepts.
+    ///
+    /// # Errors
+    /// The caller may not subscribe to it, or its stream is not clear.
+    pub(crate) fn explained(
+        &self,
+        caller: &Caller,
+        mut select: Select,
+        (snapshot, accepts): (&Snapshot, bool),
+    ) -> Result<Select, ExplainError> {
+        self.find_stream(caller, &mut select, snapshot)?;
+        let is_derived = snapshot.find(select.stream()).is_some_and(|entry| entry.made_by().is_some());
+        let select = self.view(caller, select, is_derived)?;
+        if accepts && select.view().is_some() {
+            let message = format!(
+                "the access rule for stream `{}` shows some of its rows and fields, and such records are not converted: leave out \
+                 the accepted formats",
+                select.stream()
+            );
+            return Err(Denial(message).into());
+        }
+        Ok(select)
+    }
+
+    /// Checks a change of handlers. One that deploys a handler, or sets parameters of a deployed one, has to be allowed to read its
+    /// inputs whole, and to publish its output.
     ///
     /// # Errors
     /// It is refused.
-    fn admit_change(&self, caller: &Caller, change: &ChangeRequest, snapshot: &Snapshot) -> Result<(), Denial> {
+    fn admit_change(
+        &self,
+        caller: &Caller,
+        (change, deployed): (&ChangeRequest, Option<&HandlerSpec>),
+        snapshot: &Snapshot,
+    ) -> Result<(), Denial> {
         let handler = match change {
             ChangeRequest::Deploy(spec) | ChangeRequest::Swap(spec) => {
                 self.admit(caller, Action::Handler(&spec.name))?;
                 return self.admit_spec(caller, spec, snapshot);
             }
-            ChangeRequest::SetParameters { handler, .. }
-            | ChangeRequest::Move { handler, .. }
-            | ChangeRequest::Remove { handler } => handler,
+            ChangeRequest::SetParameters { handler, .. } => {
+                self.admit(caller, Action::Handler(handler))?;
+                // One that is not there is refused by the managers.
+                return deployed.map_or(Ok(()), |spec| self.admit_spec(caller, spec, snapshot));
+            }
+            ChangeRequest::Move { handler, .. } | ChangeRequest::Remove { handler } => handler,
             ChangeRequest::All(_) => return self.admit(caller, Action::Change).map(drop),
         };
         self.admit(caller, Action::Handler(handler)).map(drop)
@@ -123,9 +171,11 @@ impl Access {
         }
         let mut inputs = spec.input_streams.clone();
         // One that cannot be read is refused by the managers, with its place.
-        if let Some(Ok(mut select)) = spec.sql.as_deref().map(crossdock_query::parse)
-            && snapshot.find_stream(&mut select).is_ok()
-        {
+        if let Some(Ok(mut select)) = spec.sql.as_deref().map(crossdock_query::parse) {
+            if snapshot.find_stream(&mut select).is_err() {
+                // It could be any of several streams: only those that may change all may have it refused with their names.
+                return self.admit(caller, Action::Change).map(drop);
+            }
             inputs.push(select.stream().to_owned());
         }
         for input in inputs {
@@ -164,7 +214,7 @@ impl Access {
             Question::Subscribe(sql) => sql,
         };
         let mut select = crossdock_query::parse_subscription(sql).map_err(|error| error.to_string())?;
-        snapshot.find_stream(&mut select).map_err(|error| error.to_string())?;
+        self.find_stream(caller, &mut select, snapshot).map_err(|error| error.to_string())?;
         let entry = snapshot.find(select.stream());
         let is_derived = entry.is_some_and(|entry| entry.made_by().is_some());
         let granted = match self.decide(caller, Action::Subscribe { stream: select.stream(), is_derived }) {
@@ -176,7 +226,10 @@ impl Access {
             Some(view) => select.through(view),
             None => select,
         };
-        let program = entry.and_then(|entry| entry.formats().last()).map(|format| select.plan(format)).transpose();
+        // As for a subscription, the newest format has to fit; records of others may be unreadable.
+        let newest = entry.and_then(|entry| entry.formats().last());
+        let plan = |format| check_clauses(&select, format).and_then(|()| select.plan(format));
+        let program = newest.map(plan).transpose();
         Ok(AccessCheckInfo {
             allowed: program.is_ok(),
             view: view.map(|view| view.sql().to_owned()),

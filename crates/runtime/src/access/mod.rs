@@ -7,10 +7,11 @@ mod handle;
 pub(crate) mod refusals;
 mod sessions;
 
+use crate::catalog::Snapshot;
 use crate::managers::events::{About, Events};
 use crate::principal::{Bound, Principal};
 use crate::refusal::refuse;
-use crossdock_query::Select;
+use crossdock_query::{QueryError, Select};
 use crossdock_transport::control::{Refusal, RefusalCode};
 use crossdock_transport::secure::{Authorized, AuthorizedKeys, PublicKey};
 use refusals::Refusals;
@@ -141,6 +142,34 @@ impl Access {
         let more =
             if left_out > 0 { format!(" ({left_out} refusals before it are not listed)") } else { String::new() };
         self.events.note("access_refused", About::default(), format!("{denial}{more}"));
+    }
+
+    /// The known streams that a caller may read.
+    pub(crate) fn known_to<'a>(&'a self, caller: &Caller, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
+        let rules = self.rules();
+        let rule = rules.and_then(|rules| rules.of(caller));
+        let may_read = move |stream: &&str| {
+            let is_derived = snapshot.find(stream).is_some_and(|entry| entry.made_by().is_some());
+            rules.is_none() || rule.is_some_and(|rule| rule.may_read(stream, is_derived))
+        };
+        snapshot.known_names().filter(may_read)
+    }
+
+    /// Finds the stream that a caller's query means. Where its name is that of no stream, only streams that the caller may read are
+    /// compared with it, so that no answer has the name of another.
+    ///
+    /// # Errors
+    /// Several streams differ from the name in case alone.
+    pub(crate) fn find_stream(
+        &self,
+        caller: &Caller,
+        select: &mut Select,
+        snapshot: &Snapshot,
+    ) -> Result<(), QueryError> {
+        match snapshot.find(select.stream()) {
+            Some(entry) if !entry.formats().is_empty() => Ok(()),
+            _ => select.find_stream(self.known_to(caller, snapshot)),
+        }
     }
 
     /// Gives a query the view of its stream that a caller has.

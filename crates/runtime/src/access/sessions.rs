@@ -57,11 +57,7 @@ impl Context {
     /// The refusal of a query on a stream that is not there, which names only streams that the subscriber may read.
     pub(crate) fn unknown_stream(&self, key: usize, select: &Select) -> Refusal {
         let (snapshot, caller) = (self.streams.snapshot(), self.caller(key));
-        let may_read = |stream: &&str| {
-            let is_derived = snapshot.find(stream).is_some_and(|entry| entry.made_by().is_some());
-            self.access.decide(&caller, Action::Subscribe { stream, is_derived }).is_ok()
-        };
-        let known: Vec<&str> = snapshot.known_names().filter(may_read).collect();
+        let known: Vec<&str> = self.access.known_to(&caller, snapshot).collect();
         refuse(RefusalCode::UnknownStream, select.unknown_stream(&known).to_string())
     }
 

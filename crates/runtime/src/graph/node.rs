@@ -586,10 +586,10 @@ impl Node {
             .any(|b| !self.knows(b.format))
     }
 
-    /// The formats of the batches that wait for it.
+    /// The formats of the batches that wait for it, and of the records that it keeps for a slow subscriber.
     pub(crate) fn waiting_formats(&self) -> impl Iterator<Item = u64> {
         let items = self.inputs.iter().flat_map(|input| &input.queue);
-        items.filter_map(Item::format)
+        items.filter_map(Item::format).chain(self.slow().into_iter().flat_map(Slow::formats))
     }
 
     /// Whether each input that had to bring a marker has brought it.

@@ -1,14 +1,15 @@
 //! The lists that the I/O contexts report of themselves, and `explain`.
 
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use crossdock_runtime::access::Caller;
 use crossdock_runtime::info::ExplainInfo;
 use crossdock_runtime::{ContextHandle, ExplainError};
 
-use super::{answer, ask, ask_long, error, query_error, read_body};
+use super::{answer, ask, ask_long, error, forbidden, query_error, read_body};
 use crate::http::{Clients, Contexts, ErrorBody, ExplainRequest, Health, Sessions, Streams, Subscriptions};
 use crate::version;
 
@@ -103,17 +104,22 @@ pub(super) async fn clients(State(context): State<ContextHandle>) -> Response {
         (status = "default", body = ErrorBody, description = "What is wrong")
     )
 )]
-pub(super) async fn explain(State(context): State<ContextHandle>, body: Result<Bytes, BytesRejection>) -> Response {
+pub(super) async fn explain(
+    State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
     let request: ExplainRequest = match read_body(body, r#"POST a JSON object, such as {"sql":"SELECT * FROM A"}"#) {
         Ok(request) => request,
         Err(response) => return *response,
     };
-    match ask_long(context, move |context| context.explain(&request.sql, &request.accept)).await {
+    match ask_long(context, move |context| context.explain_for(&caller, &request.sql, &request.accept)).await {
         Ok(Ok(plan)) => answer(Ok(plan)),
         Ok(Err(ExplainError::Query(refusal))) => query_error(&refusal),
         Ok(Err(ExplainError::Format(why))) => {
             error(StatusCode::BAD_REQUEST, why, "`crossdock formats` lists those that are known")
         }
+        Ok(Err(ExplainError::Denied(denial))) => forbidden(&denial),
         Err(response) => answer::<()>(Err(response)),
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Kept {
     /// Slots with a record, the oldest first.
     order: VecDeque<u32>,
     by_key: HashMap<Key, u32>,
+    /// How many of the records have each format, of which there are few.
+    formats: Vec<(u64, u64)>,
     /// Bytes of the records, and of the memory of all slots.
     bytes: usize,
     reserved: usize,
@@ -52,11 +54,22 @@ impl Kept {
         self.order.is_empty()
     }
 
+    /// Bytes of the records.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The formats of the records.
+    pub(super) fn formats(&self) -> impl Iterator<Item = u64> {
+        self.formats.iter().map(|(format, _)| *format)
+    }
+
     /// Takes a copy of a record, within a bound in bytes: the oldest ones give way. One record is taken however long it is.
     pub(super) fn put(&mut self, key: Option<Key>, format: u64, record: &[u8], most_bytes: usize) -> Put {
         self.most_bytes = most_bytes;
         let known = key.and_then(|key| self.by_key.get(&key).copied());
         if let Some(at) = known {
+            self.forget_format(at);
             self.write(at, format, record);
             return Put { replaced: 1, lost: self.make_room(0, most_bytes) };
         }
@@ -121,8 +134,25 @@ impl Kept {
         slot.format = format;
         slot.record.clear();
         slot.record.extend_from_slice(record);
+        // A long record that was in its place must not keep its memory for it.
+        if self.reserved - reserved + slot.record.capacity() > self.most_bytes.saturating_mul(2) {
+            slot.record.shrink_to_fit();
+        }
         self.bytes = self.bytes + record.len() - before;
         self.reserved = self.reserved + slot.record.capacity() - reserved;
+        match self.formats.iter_mut().find(|(of, _)| *of == format) {
+            Some((_, records)) => *records += 1,
+            None => self.formats.push((format, 1)),
+        }
+    }
+
+    /// The record of a slot is one less of its format.
+    fn forget_format(&mut self, at: u32) {
+        let Some(format) = self.slots.get(at as usize).map(|slot| slot.format) else { return };
+        self.formats.retain_mut(|(of, records)| {
+            *records -= u64::from(*of == format);
+            *records > 0
+        });
     }
 
     /// Makes room for `more` bytes of another record, beside one at least; how many records that costs.
@@ -144,6 +174,7 @@ impl Kept {
 
     /// A slot's record has gone.
     fn release(&mut self, at: u32) {
+        self.forget_format(at);
         let Some(slot) = self.slots.get_mut(at as usize) else { return debug_assert!(false, "no slot {at}") };
         self.bytes -= slot.record.len();
         slot.record.clear();
@@ -209,6 +240,30 @@ mod tests {
         });
         assert_eq!((asked, to.first_bytes()), (vec![0, 1, 2, 3], vec![1]));
         assert_eq!(taken(&mut kept, |_| true), [3, 4, 5, 0, 2]);
+    }
+
+    #[test]
+    fn formats_are_known_as_long_as_records_have_them() {
+        let mut kept = Kept::default();
+        let formats = |kept: &Kept| kept.formats().collect::<Vec<u64>>();
+        kept.put(Some(1), 7, &[1; 4], 1000);
+        kept.put(Some(2), 8, &[2; 4], 1000);
+        kept.put(Some(1), 8, &[3; 4], 1000);
+        assert_eq!(formats(&kept), [8]);
+        kept.put(None, 9, &[4; 4], 1000);
+        assert_eq!(taken(&mut kept, |_| true), [3, 2]);
+        assert_eq!(formats(&kept), [9]);
+    }
+
+    #[test]
+    fn a_short_record_does_not_keep_the_memory_of_a_long_one() {
+        let (mut kept, most_bytes) = (Kept::default(), 1 << 20);
+        for key in 0..200 {
+            kept.put(Some(key), 7, &[1; 1 << 18], most_bytes);
+            kept.put(Some(key), 7, &[2; 8], most_bytes);
+        }
+        assert_eq!((kept.len(), kept.bytes), (200, 1600));
+        assert!(kept.reserved <= 2 * most_bytes + (1 << 18), "{}", kept.reserved);
     }
 
     #[test]

@@ -187,6 +187,18 @@ impl Slow {
         self.kept.len() + self.next.records() + leaving
     }
 
+    /// Bytes of the records that are kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
+    }
+
+    /// The formats of the records that it has.
+    pub(super) fn formats(&self) -> impl Iterator<Item = u64> {
+        let leaving = self.leaving.as_ref().map(|(batch, _)| batch.format);
+        let next = (self.next.records() > 0).then_some(self.next.format);
+        self.kept.formats().chain(leaving).chain(next)
+    }
+
     /// Whether some of them may leave now.
     #[inline]
     fn may_leave(&self, now_ns: u64) -> bool {

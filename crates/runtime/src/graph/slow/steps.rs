@@ -186,11 +186,11 @@ impl Graph {
         {
             let done = std::mem::take(&mut input.done);
             self.at_work = Some(AtWork { node: id, records: (batch.len() - done) as u64, after: 0 });
-            if done == 0 {
-                gauges.batches_in.add(1);
-                gauges.bytes_in.add(batch.payload_bytes() as u64);
-            }
+            let (came, before) = (if done == 0 { batch.payload_bytes() } else { 0 }, slow.kept_bytes());
             is_sound = slow.reduce((&batch, done), &mut ws.selection, (is_full, now_ns), (gauges, narrow));
+            gauges.batches_in.add(u64::from(done == 0));
+            // Those of a record that is kept count when it leaves.
+            gauges.bytes_in.add((came + before).saturating_sub(slow.kept_bytes()) as u64);
             ws.spares.keep_queued(batch);
         }
         self.at_work = None;

@@ -437,6 +437,21 @@ fn the_end_of_a_stream_follows_what_was_kept() {
     scene.check_outcome();
 }
 
+/// No publisher has the formats any more.
+#[test]
+fn kept_records_leave_after_their_formats_are_forgotten() {
+    let mut scene = Scene::new(1);
+    scene.subscribe(0, 3);
+    scene.readers.full[0] = true;
+    (0..20).for_each(|_| scene.publish());
+    scene.turn(usize::MAX);
+    assert!(scene.graph.in_flight(0) > 0);
+    scene.graph.update_session(0, &mut Vec::new(), |_| false);
+    scene.graph.add_reducers(0, &mut Vec::new(), |_| false);
+    scene.settle();
+    scene.check_outcome();
+}
+
 /// A condition that panics takes its node only, with what it has kept.
 #[test]
 fn a_panic_while_records_are_selected_takes_its_node_only() {

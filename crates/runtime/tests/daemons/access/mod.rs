@@ -146,7 +146,8 @@ fn requests_are_refused_with_the_line_that_would_allow_them_and_are_counted() {
     assert!(why.contains("`publish = [\"A\"]` in the [[access]] section of key:desk would allow it"), "{why}");
     publisher(&addr, DESK, "orders.eu", &flights()).unwrap().finish().unwrap();
     let why = refused(reader(&addr, DESK, "SELECT * FROM a").connect());
-    assert!(why.contains("may not read stream `A`") && why.contains("subscribe = [\"A\"]"), "{why}");
+    // By the name as it was written: that there is a stream `A` is not for it.
+    assert!(why.contains("may not read stream `a`") && why.contains("subscribe = [\"a\"]"), "{why}");
     // Streams that it may not read are not listed either.
     let why = refused(reader(&addr, DESK, "SELECT * FROM B").connect());
     assert!(why.contains("no stream `B`") && !why.contains("orders"), "{why}");
@@ -189,10 +190,48 @@ fn a_reader_sees_the_rows_and_fields_of_its_rule() {
     let composed = "SELECT flight, carrier FROM A WHERE carrier = 'UA' AND late > 0 AND flight > 7";
     assert_eq!((info.view.as_deref(), info.query.as_deref()), (Some(view), Some(composed)));
     assert!(!check("SELECT crew FROM A").allowed && !check("SELECT * FROM B").allowed);
+    for clause in ["ON SLOW KEEP WHERE crew = 'x'", "ON SLOW CONFLATE BY (crew)", "MAX RATE 9 PER SECOND BY crew"] {
+        let info = check(&format!("SELECT flight FROM A {clause}"));
+        assert!(info.refusal.as_ref().is_some_and(|why| why.contains("no column `crew`")), "{clause}: {info:?}");
+    }
+    assert!(check("SELECT flight FROM A MAX RATE 9 PER SECOND BY flight").allowed);
     let may = context.check_access(&desk, &Question::Publish("A".into())).unwrap().unwrap();
     assert!(!may.allowed && may.refusal.is_some_and(|why| why.contains("publish = [\"A\"]")));
     assert_eq!(refusals(&context, "subscribe"), 0);
     assert!(context.check_access(&"nobody".parse().unwrap(), &Question::Publish("A".into())).unwrap().is_err());
+}
+
+#[test]
+fn a_query_is_explained_as_its_caller_would_have_it() {
+    let (context, addr) = start(vec![admin(), desk(&[], &["SELECT flight FROM A WHERE late > 0"])]);
+    let mut publisher = publisher(&addr, ADMIN, "A", &flights()).unwrap();
+    publish(&mut publisher, 0..1000);
+    publisher.finish().unwrap();
+    let desk = Caller::Key { key: private(DESK).public().to_string(), name: "desk".into() };
+    let explain = |sql: &str| context.explain_for(&desk, sql, &[]).unwrap();
+    let seen = explain("SELECT * FROM a").unwrap();
+    assert!(seen.plan.contains("late") && !seen.output.contains("crew"), "{seen:?}");
+    let why = explain("SELECT flight FROM A WHERE crew LIKE 'crew of 1%'").unwrap_err().to_string();
+    assert!(why.contains("no column `crew`"), "{why}");
+    let named = [crossdock_runtime::FormatName::Version(1)];
+    assert!(context.explain_for(&desk, "SELECT * FROM A", &named).unwrap().is_err());
+    let nobody = context.explain_for(&Caller::Unknown, "SELECT * FROM a", &[]).unwrap().unwrap_err().to_string();
+    assert!(nobody.contains("may not read stream `a`"), "{nobody}");
+    // The daemon's own questions see all.
+    assert!(context.explain("SELECT crew FROM A", &[]).unwrap().is_ok());
+}
+
+#[test]
+fn a_list_has_no_values_of_records_where_there_are_rules() {
+    let (context, addr) = start(vec![admin()]);
+    let mut reader = reader(&addr, ADMIN, "SELECT late / (late - late) AS n FROM A").connect().unwrap();
+    let mut publisher = publisher(&addr, ADMIN, "A", &flights()).unwrap();
+    publish(&mut publisher, 0..10);
+    await_that("the errors are counted", || context.subscriptions().unwrap().iter().any(|of| of.row_errors == 10));
+    let listed = context.subscriptions().unwrap();
+    assert!(listed.iter().all(|of| of.first_row_error.is_none()), "{listed:?}");
+    publisher.finish().unwrap();
+    rows(&mut reader);
 }
 
 #[test]
@@ -245,6 +284,11 @@ fn a_handler_is_deployed_by_those_that_may_read_its_inputs_whole() {
         assert!(outcome.as_ref().is_err_and(|said| said.contains(why)), "{outcome:?} for {why}");
     }
     assert_eq!(may(&ChangeRequest::Remove { handler: "mine".into() }), Ok(()));
+    // One that an administrator deployed may read more than this identity: its parameters are not for it.
+    let set = ChangeRequest::SetParameters { handler: "mine".into(), parameters: std::collections::BTreeMap::new() };
+    assert_eq!(may(&set), Ok(()), "there is none yet");
+    context.manager().change(ChangeRequest::Deploy(spec("mine", "SELECT flight FROM A", None)), true).unwrap().unwrap();
+    assert!(may(&set).is_err_and(|said| said.contains("have a handler read stream `A`")));
 }
 
 #[test]
