@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bind;
 use crate::error::QueryError;
 use crate::expr::{Expr, Node};
-use crate::interpret::{EvalError, Interpreter};
+use crate::interpret::{EvalError, Interpreter, refused};
 
 /// A query, planned for one format. In expressions a value of an enumeration counts as the text of its symbol, or as NULL if
 /// it has none; a list may be asked whether it is NULL. A field that is selected as it is keeps its type and is copied,
@@ -216,6 +216,43 @@ impl Program {
     pub fn is_fallible(&self) -> bool {
         let outputs = self.outputs().iter().map(|output| &output.expr);
         self.filter.iter().chain(outputs).any(Expr::is_fallible)
+    }
+}
+
+impl Interpreter {
+    /// Whether the record passes the program's WHERE.
+    ///
+    /// # Errors
+    /// The row error of the first condition that has one.
+    pub fn matches(&mut self, program: &Program, record: &Record<'_>) -> Result<bool, EvalError> {
+        for condition in &program.filter {
+            if self.holds(condition, record)? != Some(true) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the output row of a record in `row`, a builder of the program's output format. Does not ask WHERE.
+    ///
+    /// # Errors
+    /// The first row error; what `row` then holds is of no use.
+    pub fn project(
+        &mut self,
+        program: &Program,
+        record: &Record<'_>,
+        row: &mut RecordBuilder,
+    ) -> Result<(), EvalError> {
+        row.clear();
+        match &program.projection {
+            Projection::All => row.copy(record).map_err(|error| refused(&error))?,
+            Projection::Fields(outputs) => {
+                for (index, output) in outputs.iter().enumerate() {
+                    self.set(&output.expr, record, row, index)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -221,6 +221,87 @@ fn row_errors_are_where_duckdb_leaves_the_range() {
     }
 }
 
+/// Functions that are written alike in both dialects.
+const ALIKE: &[&str] = &[
+    "upper(s)",
+    "lower(s)",
+    "length(s)",
+    "reverse(s)",
+    "left(s, i)",
+    "right(s, i)",
+    "strpos(s, c)",
+    "replace(s, 'a', c)",
+    "translate(s, 'abJ', 'x')",
+    "starts_with(s, c)",
+    "ltrim(s)",
+    "rtrim(s, 'X')",
+    "ascii(s)",
+    "concat(s, c, i)",
+    "concat_ws('-', s, c)",
+    "coalesce(nullif(s, c), 'none')",
+    "greatest(s, c)",
+    "least(a, i)",
+    "sign(d)",
+    "abs(a)",
+    "ceil(d)",
+    "floor(d)",
+    "round(d, 1)",
+    "round(d, -1)",
+    "d * 3",
+    "d + 0.005",
+    "d * 3 = 0.3",
+    "d > 0.1",
+    "gcd(i, 12)",
+    "pi()",
+    "chr(100 + i)",
+    "ceil(f)",
+    "floor(f)",
+    "sqrt(f)",
+    "greatest(a, NULL, i)",
+    "position(c IN s)",
+    "substring(s FROM 2 FOR 2)",
+    "trim(BOTH 'X' FROM s)",
+    "split_part(s, 'b', 2)",
+    "lpad(s, 4, 'xy')",
+    "rpad(s, 4, 'xy')",
+    "json_array_length('[1, [2]]')",
+    r#"'{"a":{"b":[1]}}' ->> 'a'"#,
+];
+
+/// Ours, and DuckDB's; `MICROS` is its time of the column `t`.
+const UNLIKE: &[(&str, &str)] = &[
+    ("repeat(s, i)", "repeat(s, i::BIGINT)"),
+    ("s ~ '^[A-J]'", "regexp_matches(s, '^[A-J]')"),
+    ("s ~* 'F|b'", "regexp_matches(s, 'F|b', 'i')"),
+    (r"regexp_replace(s, '([a-z])', '<\1>', 'g')", r"regexp_replace(s, '([a-z])', '<\1>', 'g')"),
+    ("regexp_substr(s, '[A-Z]+')", "nullif(regexp_extract(s, '[A-Z]+'), '')"),
+    ("encode(sha256(s), 'hex')", "sha256(s)"),
+    ("to_char(t, 'YYYY-MM-DD HH24:MI:SS')", "strftime(MICROS, '%Y-%m-%d %H:%M:%S')"),
+    ("to_char(t, 'Dy DDD HH12 AM')", "strftime(MICROS, '%a %j %I %p')"),
+    (
+        "to_char(date_trunc('second', t) + INTERVAL '1 month -2 days', 'YYYY-MM-DD HH24:MI:SS')",
+        "strftime(MICROS + INTERVAL 1 MONTH - INTERVAL 2 DAY, '%Y-%m-%d %H:%M:%S')",
+    ),
+    ("round(f)", "round_even(f, 0)"),
+];
+
+/// DuckDB's functions of times count microseconds, and its division of whole numbers does not round down.
+const MICROS: &str = "make_timestamp(CASE WHEN t < 0 THEN (t - 999) // 1000 ELSE t // 1000 END)";
+
+/// The functions to compare: ours, and DuckDB's.
+fn functions() -> Vec<(String, String)> {
+    let mut cases: Vec<(String, String)> = ALIKE.iter().map(|text| ((*text).to_owned(), (*text).to_owned())).collect();
+    let extract = |field: &str| (format!("EXTRACT({field} FROM t)"), format!("EXTRACT({field} FROM {MICROS})"));
+    for unit in ["minute", "hour", "day", "week", "month", "quarter", "year", "decade"] {
+        let start = format!("epoch_ns(date_trunc('{unit}', {MICROS})::TIMESTAMP)");
+        cases.push((format!("date_trunc('{unit}', t)"), start));
+        cases.push(extract(unit));
+    }
+    cases.extend(["dow", "isodow", "doy", "isoyear"].map(extract));
+    cases.extend(UNLIKE.iter().map(|(ours, theirs)| ((*ours).to_owned(), theirs.replace("MICROS", MICROS))));
+    cases
+}
+
 /// A function over the columns, as ours and as DuckDB's, where the two are meant to be the same.
 #[test]
 fn functions_give_what_duckdb_gives() {
@@ -228,79 +309,7 @@ fn functions_give_what_duckdb_gives() {
     let mut runner = runner(3);
     let format = format();
     let rows: Vec<Row> = (0..FEWER_ROWS).map(|_| some(&row(), &mut runner)).collect();
-    // DuckDB's functions of times count microseconds, and its division of whole numbers does not round down.
-    let micros = "make_timestamp(CASE WHEN t < 0 THEN (t - 999) // 1000 ELSE t // 1000 END)";
-    let same = [
-        "upper(s)",
-        "lower(s)",
-        "length(s)",
-        "reverse(s)",
-        "left(s, i)",
-        "right(s, i)",
-        "strpos(s, c)",
-        "replace(s, 'a', c)",
-        "translate(s, 'abJ', 'x')",
-        "starts_with(s, c)",
-        "ltrim(s)",
-        "rtrim(s, 'X')",
-        "ascii(s)",
-        "concat(s, c, i)",
-        "concat_ws('-', s, c)",
-        "coalesce(nullif(s, c), 'none')",
-        "greatest(s, c)",
-        "least(a, i)",
-        "sign(d)",
-        "abs(a)",
-        "ceil(d)",
-        "floor(d)",
-        "round(d, 1)",
-        "round(d, -1)",
-        "d * 3",
-        "d + 0.005",
-        "d * 3 = 0.3",
-        "d > 0.1",
-        "gcd(i, 12)",
-        "pi()",
-        "chr(100 + i)",
-        "ceil(f)",
-        "floor(f)",
-        "sqrt(f)",
-        "greatest(a, NULL, i)",
-        "position(c IN s)",
-        "substring(s FROM 2 FOR 2)",
-        "trim(BOTH 'X' FROM s)",
-        "split_part(s, 'b', 2)",
-        "lpad(s, 4, 'xy')",
-        "rpad(s, 4, 'xy')",
-        "json_array_length('[1, [2]]')",
-        r#"'{"a":{"b":[1]}}' ->> 'a'"#,
-    ];
-    let times = ["minute", "hour", "day", "week", "month", "quarter", "year", "decade"];
-    let mut cases: Vec<(String, String)> = same.iter().map(|text| ((*text).to_owned(), (*text).to_owned())).collect();
-    for unit in times {
-        cases
-            .push((format!("date_trunc('{unit}', t)"), format!("epoch_ns(date_trunc('{unit}', {micros})::TIMESTAMP)")));
-        cases.push((format!("EXTRACT({unit} FROM t)"), format!("EXTRACT({unit} FROM {micros})")));
-    }
-    for field in ["dow", "isodow", "doy", "isoyear"] {
-        cases.push((format!("EXTRACT({field} FROM t)"), format!("EXTRACT({field} FROM {micros})")));
-    }
-    let other = [
-        ("repeat(s, i)", "repeat(s, i::BIGINT)"),
-        ("s ~ '^[A-J]'", "regexp_matches(s, '^[A-J]')"),
-        ("s ~* 'F|b'", "regexp_matches(s, 'F|b', 'i')"),
-        (r"regexp_replace(s, '([a-z])', '<\1>', 'g')", r"regexp_replace(s, '([a-z])', '<\1>', 'g')"),
-        ("regexp_substr(s, '[A-Z]+')", "nullif(regexp_extract(s, '[A-Z]+'), '')"),
-        ("encode(sha256(s), 'hex')", "sha256(s)"),
-        ("to_char(t, 'YYYY-MM-DD HH24:MI:SS')", "strftime(MICROS, '%Y-%m-%d %H:%M:%S')"),
-        ("to_char(t, 'Dy DDD HH12 AM')", "strftime(MICROS, '%a %j %I %p')"),
-        (
-            "to_char(date_trunc('second', t) + INTERVAL '1 month -2 days', 'YYYY-MM-DD HH24:MI:SS')",
-            "strftime(MICROS + INTERVAL 1 MONTH - INTERVAL 2 DAY, '%Y-%m-%d %H:%M:%S')",
-        ),
-        ("round(f)", "round_even(f, 0)"),
-    ];
-    cases.extend(other.iter().map(|(ours, theirs)| ((*ours).to_owned(), theirs.replace("MICROS", micros))));
+    let cases = functions();
     let theirs: Vec<String> =
         cases.iter().map(|(_, theirs)| format!("SELECT id, TRY({theirs}) FROM s ORDER BY id")).collect();
     let answers = duck.ask(&rows, &theirs);

@@ -98,10 +98,15 @@ impl Context {
         if new.sum() == 0 {
             return;
         }
+        // Whoever reads events may have no right to read the stream.
+        let in_words = |cause: DropCause, records| match self.access.rules() {
+            Some(_) => cause.to_string(),
+            None => reason(subscription, cause, records),
+        };
         let reasons: Vec<String> = new
             .by_cause()
             .into_iter()
-            .map(|(cause, records)| format!("{records} because {}", reason(subscription, cause, records)))
+            .map(|(cause, records)| format!("{records} because {}", in_words(cause, records)))
             .collect();
         let peer = self.net.peer(subscription.peer()).map(ToString::to_string).unwrap_or_default();
         let text = format!(

@@ -153,7 +153,7 @@ pub(crate) fn start(mut config: ContextConfig, passed: PassedSockets) -> Result<
 
 /// The reports and events of a daemon, and its access rules, whose refusals are among them.
 fn observe(config: &ContextConfig) -> (Views, Arc<Access>) {
-    let views = Views::new(config.platform.history_s as usize);
+    let views = Views::new(config.platform.history_s as usize, config.access.is_some());
     let noted = (Arc::clone(&views.refusals), views.events.clone());
     let access = Access::new(config.access.clone(), Arc::clone(&config.security.authorized), noted);
     (views, Arc::new(access))

@@ -1,4 +1,4 @@
-//! The functions of the dialect: one table, of which the planner, the interpreter, the documentation (`docs/sql.md`) and the
+//! The functions of the dialect: one table, from which the planner, the interpreter, the documentation (`docs/sql.md`) and the
 //! tests are made. An entry has a function's name, types, meaning, what PostgreSQL does otherwise, an example and what that gives.
 
 mod choice;
@@ -107,7 +107,7 @@ pub(crate) enum Gives {
 pub(crate) enum Body {
     /// From the values of its arguments; null if one of them is.
     Values(fn(&Arguments<'_, '_>, &mut Scratch) -> Result<Answer, EvalError>),
-    /// From the values of its arguments, some of which may be null.
+    /// From the values of its arguments; any of them may be null.
     Nulls(fn(&Arguments<'_, '_>, &mut Scratch) -> Result<Answer, EvalError>),
     /// From one float, or two.
     Float(fn(f64) -> f64),

@@ -34,7 +34,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     float("round", "the nearest whole number; of two the even one", ("round(2.5::float8)", "2"), f64::round_ties_even),
     Function::new(
         ("round", DIGITS, Gives::Decimal(digits_scale)),
-        "the nearest decimal of so many digits behind the point (0 if left out); of two the one farther from zero",
+        "the nearest decimal with `number` digits behind the point (0 if left out); of two the one farther from zero",
         ("round(2.345, 2)", "2.35"),
         Body::Values(|arguments, _| rounded(arguments, false)),
     )
@@ -44,7 +44,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     float("trunc", "the whole number without the fraction", ("trunc(-2.7::float8)", "-2"), f64::trunc),
     Function::new(
         ("trunc", DIGITS, Gives::Decimal(digits_scale)),
-        "the decimal without the digits behind the first so many (0 if left out)",
+        "the decimal with `number` digits behind the point (0 if left out), the others cut off",
         ("trunc(-2.345, 2)", "-2.34"),
         Body::Values(|arguments, _| rounded(arguments, true)),
     )

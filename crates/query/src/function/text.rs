@@ -73,22 +73,22 @@ pub(super) const FUNCTIONS: &[Function] = &[
     trim("rtrim", "without these characters at the end", ("rtrim('a.', '.')", "a"), |a, o| trimmed(a, o, false, true)),
     Function::new(
         ("substring", &[Kind::Text, Kind::Integer, Kind::Integer], TEXT),
-        "so many characters (all if left out) from this one on; also `substring(text FROM 2 FOR 3)`",
-        ("substring('crossdock', 6, 4)", "dock"),
+        "the characters from the one with the second number on, as many as the third says (all if left out); also `substring(text FROM 2 FOR 3)`",
+        ("substring('streams', 4, 2)", "ea"),
         Body::Values(substring),
     )
     .optional(1),
     Function::new(
         ("substr", &[Kind::Text, Kind::Integer, Kind::Integer], TEXT),
         "the same as `substring`",
-        ("substr('crossdock', 6)", "dock"),
+        ("substr('streams', 4)", "eams"),
         Body::Values(substring),
     )
     .optional(1),
     Function::new(
         ("left", &[Kind::Text, Kind::Integer], TEXT),
-        "the first so many characters; below zero, all but the last",
-        ("left('crossdock', -4)", "cross"),
+        "the first `n` characters; if `n` is below zero, all but the last",
+        ("left('streams', -4)", "str"),
         Body::Values(|arguments, _| {
             let count = signed_count(arguments)?;
             chars_from(arguments, 0, count)
@@ -96,8 +96,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     Function::new(
         ("right", &[Kind::Text, Kind::Integer], TEXT),
-        "the last so many characters; below zero, all but the first",
-        ("right('crossdock', 4)", "dock"),
+        "the last `n` characters; if `n` is below zero, all but the first",
+        ("right('streams', 4)", "eams"),
         Body::Values(|arguments, _| {
             let length = arguments.text(0)?.chars().count() as i64;
             chars_from(arguments, length - signed_count(arguments)?, length)
@@ -106,7 +106,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(
         ("strpos", TWO, I64),
         "where the second text begins in the first, from 1; 0 if nowhere. Also `position(second IN first)`",
-        ("strpos('crossdock', 'dock')", "6"),
+        ("strpos('streams', 'eam')", "4"),
         Body::Values(|arguments, _| {
             let (text, wanted) = (arguments.text(0)?, arguments.text(1)?);
             let before = text.find(wanted).and_then(|at| text.get(..at));
@@ -156,7 +156,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .but("more than 256 characters in the second text are a row error"),
     Function::new(
         ("repeat", &[Kind::Text, Kind::Integer], TEXT),
-        "the text so many times",
+        "the text, `n` times",
         ("repeat('ab', 3)", "ababab"),
         Body::Values(|arguments, out| {
             let (text, count) = (arguments.bytes(0)?, arguments.count_at(1)?);
@@ -177,11 +177,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     pad(
         "lpad",
-        "filled at the start (with blanks if left out) or cut to so many characters",
+        "filled at the start (with blanks if left out) or cut to `n` characters",
         ("lpad('7', 3, '0')", "007"),
         |a, o| padded(a, o, true),
     ),
-    pad("rpad", "filled at the end or cut to so many characters", ("rpad('7', 3, 'x')", "7xx"), |a, o| {
+    pad("rpad", "filled at the end or cut to `n` characters", ("rpad('7', 3, 'x')", "7xx"), |a, o| {
         padded(a, o, false)
     }),
     Function::new(
@@ -297,13 +297,23 @@ const fn length(name: &'static str, meaning: &'static str, example: (&'static st
     .sure()
 }
 
-type Run = fn(&Arguments<'_, '_>, &mut Scratch) -> Result<Answer, EvalError>;
+type TextFn = fn(&Arguments<'_, '_>, &mut Scratch) -> Result<Answer, EvalError>;
 
-const fn trim(name: &'static str, meaning: &'static str, example: (&'static str, &'static str), run: Run) -> Function {
+const fn trim(
+    name: &'static str,
+    meaning: &'static str,
+    example: (&'static str, &'static str),
+    run: TextFn,
+) -> Function {
     Function::new((name, TWO, TEXT), meaning, example, Body::Values(run)).optional(1).but(SET)
 }
 
-const fn pad(name: &'static str, meaning: &'static str, example: (&'static str, &'static str), run: Run) -> Function {
+const fn pad(
+    name: &'static str,
+    meaning: &'static str,
+    example: (&'static str, &'static str),
+    run: TextFn,
+) -> Function {
     Function::new((name, &[Kind::Text, Kind::Integer, Kind::Text], TEXT), meaning, example, Body::Values(run))
         .optional(1)
 }

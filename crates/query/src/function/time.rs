@@ -68,7 +68,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .prepared(|arguments| unit_at(arguments, |_| true)),
     Function::new(
         ("to_timestamp", &[Kind::Decimal], TIME),
-        "the time so many seconds after 1970",
+        "the time `n` seconds after 1970",
         ("to_timestamp(1.5)", "1970-01-01T00:00:01.5Z"),
         Body::Values(|arguments, _| {
             let nanoseconds = arguments.decimal(0)?.rescaled(9).and_then(|time| i64::try_from(time.unscaled).ok());

@@ -70,7 +70,7 @@ fn to_decimal<'a>(value: Datum<'a>, from: FieldType, bytes: u8, scale: u8) -> Re
     value.filter(|value| has_room(*value, bytes)).map(Datum::from).ok_or(EvalError::OutOfRange)
 }
 
-/// Whether a decimal of so many bytes holds it.
+/// Whether a decimal of `bytes` bytes holds it.
 fn has_room(value: Decimal, bytes: u8) -> bool {
     match bytes {
         4 => i32::try_from(value.unscaled).is_ok(),

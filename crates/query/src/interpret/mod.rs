@@ -17,7 +17,6 @@ use crossdock_format::{FieldType, Record, RecordBuilder, Value, ValueError, Valu
 use crate::decimal::Decimal;
 use crate::expr::{Call, Constant, Expr, Like, Node};
 use crate::function::{Answer, Arguments, Body, MAX_ARGUMENTS, Scratch};
-use crate::program::{Program, Projection};
 
 pub(crate) use cast::parse_timestamp;
 pub(crate) use like::ends_in_escape;
@@ -84,19 +83,6 @@ impl Interpreter {
         Interpreter::default()
     }
 
-    /// Whether the record passes the program's WHERE.
-    ///
-    /// # Errors
-    /// The row error of the first condition that has one.
-    pub fn matches(&mut self, program: &Program, record: &Record<'_>) -> Result<bool, EvalError> {
-        for condition in &program.filter {
-            if self.holds(condition, record)? != Some(true) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// The value of a condition for this record: TRUE, FALSE, or `None` for null.
     ///
     /// # Errors
@@ -104,28 +90,6 @@ impl Interpreter {
     pub fn holds(&mut self, condition: &Expr, record: &Record<'_>) -> Result<Option<bool>, EvalError> {
         self.made.clear();
         Walk { record: Some(record), made: &mut self.made, scratch: &mut self.scratch }.truth(condition)
-    }
-
-    /// Makes the output row of a record in `row`, a builder of the program's output format. Does not ask WHERE.
-    ///
-    /// # Errors
-    /// The first row error; what `row` then holds is of no use.
-    pub fn project(
-        &mut self,
-        program: &Program,
-        record: &Record<'_>,
-        row: &mut RecordBuilder,
-    ) -> Result<(), EvalError> {
-        row.clear();
-        match &program.projection {
-            Projection::All => row.copy(record).map_err(|error| refused(&error))?,
-            Projection::Fields(outputs) => {
-                for (index, output) in outputs.iter().enumerate() {
-                    self.set(&output.expr, record, row, index)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Computes one expression into one field of `row`.
@@ -200,7 +164,7 @@ fn fitting(value: Datum<'_>, ty: FieldType) -> Result<Datum<'_>, EvalError> {
 }
 
 /// Why a value that has the field's type does not go into the row.
-fn refused(error: &ValueError) -> EvalError {
+pub(crate) fn refused(error: &ValueError) -> EvalError {
     match error.problem {
         ValueProblem::WrongType { .. } | ValueProblem::NoSuchField { .. } | ValueProblem::NotNullable => {
             EvalError::IllTyped

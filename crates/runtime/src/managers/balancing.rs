@@ -31,7 +31,7 @@ impl Managers {
             events
                 .extend(there.sampling_events.second(batches, left_out).map(|(kind, text)| (name.clone(), kind, text)));
             if !self.queries.contains(name) {
-                let row_errors = there.row_error_events.second(&there.gauges);
+                let row_errors = there.row_error_events.second(&there.gauges, self.views.hides_values);
                 events.extend(row_errors.map(|text| (name.clone(), "dropped", text)));
             }
         }

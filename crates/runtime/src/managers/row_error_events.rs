@@ -16,8 +16,9 @@ pub(crate) struct RowErrorEvents {
 }
 
 impl RowErrorEvents {
-    /// Takes in the gauges at the end of a second. Returns the text of the event to report, if any.
-    pub(crate) fn second(&mut self, gauges: &NodeGauges) -> Option<String> {
+    /// Takes in the gauges at the end of a second. Returns the text of the event to report, if any; without values of records if it
+    /// hides them.
+    pub(crate) fn second(&mut self, gauges: &NodeGauges, hides_values: bool) -> Option<String> {
         self.wait_s = self.wait_s.saturating_sub(1);
         let now = gauges.row_errors_by();
         if self.wait_s > 0 || now == self.noted {
@@ -29,7 +30,7 @@ impl RowErrorEvents {
             return None;
         }
         self.wait_s = INTERVAL_S;
-        let first = gauges.first_row_error().unwrap_or_default();
+        let first = gauges.first_row_error().filter(|_| !hides_values).unwrap_or_default();
         let reasons = new.by_cause().into_iter().map(|(cause, records)| {
             let why = with_example(cause, records, first, "").unwrap_or_else(|| cause.to_string());
             format!("{records} because {why}")

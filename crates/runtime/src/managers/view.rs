@@ -64,6 +64,8 @@ pub(crate) struct Views {
     pub(crate) events: Events,
     /// The counts of what the access rules refused.
     pub(crate) refusals: Arc<Refusals>,
+    /// Whether events leave out values of records: access rules say who may read them.
+    pub(crate) hides_values: bool,
     /// Time from the request for a change until it was made; the managers write it.
     pub(crate) change_time: Arc<Histogram>,
     /// When the daemon started, in ms since 1970.
@@ -71,9 +73,9 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Keeps a history of `history` seconds.
-    pub(crate) fn new(history: usize) -> Views {
-        Views { monitor: Monitor::new(history), started_at_ms: now_ms(), ..Views::default() }
+    /// Keeps a history of `history` seconds; `hides_values`: without values of records in events.
+    pub(crate) fn new(history: usize, hides_values: bool) -> Views {
+        Views { monitor: Monitor::new(history), hides_values, started_at_ms: now_ms(), ..Views::default() }
     }
 
     /// Publishes a snapshot; `None`: the managers have stopped.

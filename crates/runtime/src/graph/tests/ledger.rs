@@ -298,7 +298,7 @@ impl Scene {
                     // A query whose rows may fail has the last one of a key that did not, or an earlier one that left.
                     for k in (0..KEYS).filter(|_| of.query < 3 && lost(Loss::QueueFull) == 0) {
                         let last = selected.iter().rev().find(|row| row.k == k).map(|row| row.n);
-                        assert_eq!(of_key(k).last(), last, "{name}: {k}");
+                        assert_eq!(of_key(k).next_back(), last, "{name}: {k}");
                     }
                     assert_eq!(lost(Loss::OverRate), 0, "{name}");
                 }
