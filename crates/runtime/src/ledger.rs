@@ -1,9 +1,9 @@
-//! The fate of the records that came for subscriptions.
+//! Accounts of the records that came for subscriptions.
 
 use crate::graph::gauges::Loss;
 use crate::subscriptions::Subscription;
 
-/// The fate of the records that came for a subscription. Between two batches, `published` is the sum of all others and of
+/// The account of the records that came for a subscription. Between two batches, `published` is the sum of all others and of
 /// its row errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ledger {

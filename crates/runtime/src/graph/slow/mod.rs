@@ -308,9 +308,9 @@ impl Slow {
 
     /// Takes kept records that may leave now out, into an empty descriptor with a buffer of the pool; the descriptor comes back
     /// if none may, if a batch is leaving already, or if there is no buffer.
-    fn load(&mut self, mut batch: Batch, now_ns: u64, pool: &mut Pool) -> Result<(), Batch> {
+    fn load(&mut self, mut batch: Batch, now_ns: u64, pool: &mut Pool) -> Option<Batch> {
         if self.leaving.is_some() {
-            return Err(batch);
+            return Some(batch);
         }
         let waits = self.waits_for_rate();
         let Slow { rate, kept, due_ns, next, leaving, .. } = self;
@@ -323,14 +323,14 @@ impl Slow {
             let due = |rate: &Rate| kept.keys().take(LOOKS).map(|key| rate.due_ns(key)).min();
             let due = rate.as_ref().and_then(due).filter(|_| !by_key || kept.len() <= LOOKS as u64);
             *due_ns = due.unwrap_or_default().max(now_ns + RATE_STEP_NS);
-            return Err(batch);
+            return Some(batch);
         }
         if !next.fill(&mut batch, pool) {
-            return Err(batch);
+            return Some(batch);
         }
         next.reset();
         *leaving = Some((batch, 0));
-        Ok(())
+        None
     }
 
     /// Lets all go that it has: how many records, and a descriptor that is needed no more.

@@ -215,7 +215,7 @@ impl Graph {
         let slow = node.slow_mut()?;
         let mut empty = ws.spares.take();
         empty.stream = stream;
-        if let Err(empty) = slow.load(empty, now_ns, &mut ws.pool) {
+        if let Some(empty) = slow.load(empty, now_ns, &mut ws.pool) {
             ws.spares.keep(empty);
         }
         let (batch, done) = slow.leaving.take()?;
