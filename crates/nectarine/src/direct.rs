@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Requests that wait to be served, and replies that wait to be taken, at most; further ones are dropped, as if their deadline had
 /// passed.
 const MOST_CALLS: usize = 1024;
-/// And so many bytes of them: two of the longest messages. Their credit was returned when they arrived.
+/// The most bytes of them: two of the longest messages. Their credit was returned when they arrived.
 const MOST_CALL_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 /// Frames of datagrams that wait to be taken, at most; the oldest are dropped. They have no credit, and each holds a buffer.
 const MOST_DATAGRAMS: usize = 64;

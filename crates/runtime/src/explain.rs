@@ -208,22 +208,6 @@ impl Context {
         let (buffers_in_use, buffers) = self.net.buffers();
         let device = self.net.device_counters();
         let counters = self.net.counters();
-        let mut dropped = counters.dropped();
-        let host = self.host.interface().counters();
-        for (name, count) in [
-            ("sync_of_another_domain", host.foreign),
-            ("error_unreported", host.unreported),
-            ("device_no_buffer", device.dropped_no_buffer),
-            ("device_truncated", device.dropped_truncated),
-            ("device_empty", device.dropped_empty),
-            ("kernel_socket_full", device.dropped_kernel),
-        ] {
-            if count > 0 {
-                dropped.push((name.to_owned(), count));
-            }
-        }
-        dropped.extend(host.losses.iter().map(|(reason, messages)| (format!("message_{}", reason.name()), messages)));
-        dropped.sort();
         let (mut clients, mut client_bytes_held) = (counters.gone, 0);
         let (mut client_quota_used_bytes, mut client_quota_bytes) = (0, 0);
         for client in self.host.interface().clients() {
@@ -255,7 +239,7 @@ impl Context {
             records_queued: counters.records_out,
             records_unsent: counters.records_unsent,
             batches_whole: counters.batches_whole,
-            dropped,
+            dropped: self.dropped(),
             buffers_in_use,
             buffers,
             buffer_bytes: self.net.pool_bytes() as u64,
@@ -276,6 +260,28 @@ impl Context {
             client_quota_bytes,
             domains: self.host.interface().domains().into_iter().map(domain_info).collect(),
         }
+    }
+
+    /// The frames, packets and messages that are lost here, by reason.
+    fn dropped(&self) -> Vec<(String, u64)> {
+        let mut dropped = self.net.counters().dropped();
+        let device = self.net.device_counters();
+        let host = self.host.interface().counters();
+        for (name, count) in [
+            ("sync_of_another_domain", host.foreign),
+            ("error_unreported", host.unreported),
+            ("device_no_buffer", device.dropped_no_buffer),
+            ("device_truncated", device.dropped_truncated),
+            ("device_empty", device.dropped_empty),
+            ("kernel_socket_full", device.dropped_kernel),
+        ] {
+            if count > 0 {
+                dropped.push((name.to_owned(), count));
+            }
+        }
+        dropped.extend(host.losses.iter().map(|(reason, messages)| (format!("message_{}", reason.name()), messages)));
+        dropped.sort();
+        dropped
     }
 
     /// The facts that a query is planned for and measured on, beside the core.

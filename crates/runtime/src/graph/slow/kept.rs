@@ -18,7 +18,7 @@ pub(super) struct Kept {
     /// Slots with a record, the oldest first.
     order: VecDeque<u32>,
     by_key: HashMap<Key, u32>,
-    /// How many of the records have each format, of which there are few.
+    /// How many of the records have each format; there are few formats.
     formats: Vec<(u64, u64)>,
     /// Bytes of the records, and of the memory of all slots.
     bytes: usize,
