@@ -2,7 +2,6 @@
 
 use crate::announcing::{Announcement, reply};
 use crate::context::Context;
-use crate::graph::gauges::Loss;
 use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
 use crate::net::peers::Peer;
@@ -187,10 +186,7 @@ impl Context {
         // Its policy says no more: it goes.
         self.note_losses(key);
         self.report_subscription_losses(key, true);
-        let in_flight = self.graph.in_flight(key);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
-        // Nobody is left to be notified of it.
-        subscription.gauges().lose(Loss::Removed, in_flight);
         self.admission.release(subscription.load_ns_per_s());
         if subscription.is_elsewhere() {
             // The managers may have ended before.

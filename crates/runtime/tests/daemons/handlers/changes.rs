@@ -538,6 +538,12 @@ fn a_change_looks_at_no_handler_that_it_does_not_concern() {
         let mut publisher = connect(&addr);
         publish(&mut publisher, 0, 1000);
         publisher.flush().unwrap();
+        // All at one context, however dear they are measured to be.
+        let sql = |name: &str, text: &str| HandlerSpec {
+            place: Some("c-core-0".to_owned()),
+            peak_msgs_per_s: Some(100),
+            ..sql(name, text)
+        };
         let mut specs: Vec<HandlerSpec> =
             (0..others).map(|number| sql(&format!("other{number}"), "SELECT number FROM N")).collect();
         let limited = |least: u32| HandlerSpec {
