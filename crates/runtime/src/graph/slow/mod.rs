@@ -17,7 +17,7 @@ use crate::graph::gauges::{Loss, NodeGauges};
 use crossdock_engine::{Handler, KeyFields, KeyHasher, SelectHandler};
 use crossdock_format::Format;
 use crossdock_mailbox::{Batch, Pool, Selection};
-use crossdock_query::{QueryError, Select, SlowPolicy};
+use crossdock_query::{Program, Projection, QueryError, Select, SlowPolicy};
 use kept::{Kept, Put};
 use rate::Rate;
 use std::fmt;
@@ -66,7 +66,10 @@ impl Reducer {
             return Ok(None);
         }
         let handler = |select: &Select| -> Result<Box<dyn Handler>, QueryError> {
-            Ok(Box::new(SelectHandler::new(select.plan(format)?)))
+            let program = select.plan(format)?;
+            // Through a view it has the view's columns, which nobody takes here: it only narrows the selection.
+            let condition = Program { projection: Projection::All, output: program.input.clone(), ..program };
+            Ok(Box::new(SelectHandler::new(condition)))
         };
         let keeps = match &policy {
             Some(SlowPolicy::Keep(condition)) => Some(handler(&condition.select)?),

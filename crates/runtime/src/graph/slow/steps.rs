@@ -11,19 +11,12 @@ use crate::graph::run::{Outcome, process};
 use crate::graph::serve::Graph;
 use crate::graph::session::{Egress, Room, SessionStep};
 use crate::graph::slow::{Reducer, Slow};
-use crossdock_engine::{Handler, Sink};
+use crossdock_engine::Handler;
 use crossdock_mailbox::{Batch, Selection};
 
-/// Takes nothing: a condition narrows the selection.
-struct Nothing;
-
-impl Sink for Nothing {
-    fn push(&mut self, _: &[u8]) {}
-}
-
-/// Whether a condition ran to its end.
+/// Whether a condition ran to its end. It makes no records.
 fn narrow(condition: &mut dyn Handler, batch: &Batch, selection: &mut Selection) -> bool {
-    process(condition, batch, selection, &mut Nothing) != Outcome::Panicked
+    process(condition, batch, selection, &mut Vec::new()) != Outcome::Panicked
 }
 
 /// The next step of a node.
@@ -160,7 +153,7 @@ impl Graph {
         step
     }
 
-    /// A node has nothing to do for now; it is looked at when its rate lets more pass.
+    /// A node has nothing to do; it is looked at when its rate lets more pass.
     fn rest(&mut self, id: NodeId, turn: Turn) -> Option<SessionStep> {
         let node = self.present_node_mut(id)?;
         node.turn = turn;
