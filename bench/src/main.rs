@@ -20,6 +20,7 @@ mod load;
 mod mailbox;
 mod predictability;
 mod process;
+mod query;
 mod report;
 mod swap;
 mod transport;
@@ -50,6 +51,8 @@ enum Bench {
     Mailbox(mailbox::Options),
     /// The airline job's latency while the machine has other work, against an ordinary threaded program
     Predictability(predictability::Options),
+    /// Queries over the events of Nexmark through the daemon, against DuckDB; and subscribers that are slow
+    Query(query::Options),
     /// Handlers replaced while messages flow, against a handler that is stopped meanwhile
     Swap(swap::Options),
     /// Sessions between two processes without a daemon, against plain sockets; and what many sessions cost a daemon
@@ -70,6 +73,8 @@ enum Role {
     #[command(subcommand)]
     Predictability(predictability::Role),
     #[command(subcommand)]
+    Query(query::Role),
+    #[command(subcommand)]
     Transport(transport::Role),
 }
 
@@ -82,12 +87,14 @@ fn main() -> ExitCode {
         Bench::Formats(options) => formats::run(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Predictability(options) => predictability::run(&options),
+        Bench::Query(options) => query::run(&options),
         Bench::Swap(options) => swap::run(&options),
         Bench::Transport(options) => transport::run(&options),
         Bench::Role(Role::Broker(role)) => role.run(),
         Bench::Role(Role::Contexts(role)) => role.run(),
         Bench::Role(Role::Mailbox(role)) => role.run(),
         Bench::Role(Role::Predictability(role)) => role.run(),
+        Bench::Role(Role::Query(role)) => role.run(),
         Bench::Role(Role::Transport(role)) => role.run(),
     };
     match result {

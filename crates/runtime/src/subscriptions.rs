@@ -309,6 +309,16 @@ impl Subscription {
         self.load_ns_per_s
     }
 
+    /// The request that is answered with what is planned for a format, if one is.
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        self.awaiting
+    }
+
+    /// That request was answered.
+    pub(crate) fn note_answered(&mut self) {
+        self.awaiting = None;
+    }
+
     /// Whether its request waits for its stream.
     pub(crate) fn awaits_format(&self) -> bool {
         self.awaiting.is_some()

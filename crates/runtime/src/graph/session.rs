@@ -161,6 +161,8 @@ impl Graph {
     /// Gives the node of a subscription new instances. Those that it has and that are not `wanted` go, except where
     /// records wait for them.
     pub(crate) fn update_session(&mut self, key: usize, new: &mut Vec<Instance>, wanted: impl Fn(u64) -> bool) {
+        #[cfg(test)]
+        self.panic_in_update_if_wanted();
         let mut waiting = self.made_for(key);
         let Some(node) = self.present_node_mut(NodeId::of_subscription(key)) else { return };
         waiting.extend(node.waiting_formats());

@@ -1,0 +1,95 @@
+//! Events through the daemon, by one publisher process and one subscriber process, and the same query by DuckDB.
+
+use super::duckdb::Duckdb;
+use super::nexmark::{self, Rows};
+use crate::broker::number;
+use crate::cpu::Error;
+use crate::daemon::Daemon;
+use crate::process::{Process, end_with_parent, say, wait_for_go};
+use crossdock_nectarine::{Event, Publisher, Subscriber, Transport};
+use serde_json::json;
+use std::time::Duration;
+
+/// Events that are published of each stream before the next stream's turn.
+const AT_A_TIME: u64 = 5000;
+/// How long a subscriber waits for its stream, and for its next record.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A query over the events.
+pub(super) struct Query {
+    pub(super) case: &'static str,
+    /// The streams that it reads.
+    pub(super) streams: &'static [&'static str],
+    pub(super) sql: &'static str,
+    /// The same for DuckDB, with the rows that leave by the end of the events.
+    pub(super) duckdb: &'static str,
+}
+
+/// Publishes the events of some streams, in the order of the events.
+pub(super) fn publish(addr: &str, count: u64, streams: &str) -> Result<(), Error> {
+    end_with_parent()?;
+    let wanted: Vec<&str> = streams.split(',').collect();
+    let rows: Vec<Rows> = nexmark::events(count, false)?.into_iter().filter(|of| wanted.contains(&of.name)).collect();
+    let mut publishers = Vec::new();
+    for of in &rows {
+        let publisher = Publisher::builder(addr).transport(Transport::Udp).stream(of.name).format(&of.format);
+        publishers.push(publisher.connect()?);
+    }
+    say(&json!({"records": rows.iter().map(Rows::len).sum::<usize>()}));
+    wait_for_go()?;
+    for from in (0..count).step_by(AT_A_TIME as usize) {
+        for (publisher, rows) in publishers.iter_mut().zip(&rows) {
+            publisher.publish_all(rows.of_events(from, from + AT_A_TIME))?;
+        }
+    }
+    for publisher in publishers {
+        publisher.finish()?;
+    }
+    say(&json!({"ended": true}));
+    // A stream's end is not what is measured: it stands until the subscriber has all.
+    wait_for_go()
+}
+
+/// Takes what a query makes until as many records have come as there should be.
+pub(super) fn subscribe(addr: &str, sql: &str, expected: u64) -> Result<(), Error> {
+    end_with_parent()?;
+    let builder = Subscriber::builder(addr).transport(Transport::Udp).sql(sql);
+    let mut subscriber = builder.wait_for_stream(PATIENCE).connect()?;
+    say(&json!({"ready": true}));
+    let mut count = 0;
+    while count < expected {
+        match subscriber.next_event(Some(PATIENCE))? {
+            None => return Err(format!("nothing came for 30 s after {count} records of {expected}").into()),
+            Some(Event::Records(records)) => count += records.len() as u64,
+            Some(Event::Dropped { records, reason, .. }) => return Err(format!("{records} dropped: {reason}").into()),
+            Some(_) => {}
+        }
+    }
+    say(&json!({"records": count}));
+    Ok(())
+}
+
+/// Runs a query through a daemon, and by DuckDB: events for each second of processor time, of both. All that DuckDB makes has to
+/// come.
+pub(super) fn compare(query: &Query, events: u64, duckdb: &mut Duckdb) -> Result<[f64; 2], Error> {
+    let answer = duckdb.run(query.duckdb)?;
+    let daemon = Daemon::start("")?;
+    let args = ["query", "publish", &daemon.addr, &events.to_string(), &query.streams.join(",")];
+    let mut publisher = Process::role(&args.map(str::to_owned))?;
+    let published = number(&publisher.next_report()?, "records")?;
+    let args = ["query", "subscribe", &daemon.addr, query.sql, &answer.rows.to_string()];
+    let mut subscriber = Process::role(&args.map(str::to_owned))?;
+    subscriber.next_report()?;
+    let before_ns = daemon.cpu_ns()?;
+    publisher.go()?;
+    publisher.next_report()?;
+    let came = number(&subscriber.next_report()?, "records")?;
+    let took_s = (daemon.cpu_ns()? - before_ns) as f64 / 1e9;
+    if came != answer.rows {
+        return Err(format!("{}: DuckDB makes {} records, {came} came", query.case, answer.rows).into());
+    }
+    publisher.go()?;
+    publisher.end()?;
+    subscriber.end()?;
+    Ok([published as f64 / took_s, published as f64 / answer.took_s])
+}
