@@ -9,14 +9,14 @@ use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
 use fastrand::Rng;
 use std::fmt::Write as _;
 
-/// Events of a block of which one is a person and three are auctions.
+/// Events of a block: one person, three auctions, and bids.
 const BLOCK: u64 = 50;
 const PERSONS: u64 = 1;
 const AUCTIONS: u64 = 3;
 /// The time of the first event, 2026-01-01 00:00 UTC in ns, and from each event to the next.
 const FIRST_NS: i64 = 1_767_225_600_000_000_000;
 const EVERY_NS: i64 = 100_000;
-/// Of how many auctions and sellers one is hot.
+/// From one hot auction or seller to the next.
 const HOT: u64 = 100;
 /// Auctions and persons among which a bid or an auction that is not for the hot one chooses: the newest.
 const ACTIVE: u64 = 1000;
