@@ -5,7 +5,7 @@ use super::Options;
 use crate::cores;
 use crate::cpu::Error;
 use crate::daemon::Daemon;
-use crate::inside::{Runs, Shared, stamp_offset};
+use crate::inside::{Runs, Shared, in_words, joined, stamp_offset};
 use crate::report::{Table, quantile};
 use crossdock_nectarine::{Event, Subscriber, Transport};
 use serde_json::Value;
@@ -94,14 +94,6 @@ fn check(ledger: &Value, got: u64) -> Result<u64, Error> {
     }
 }
 
-fn in_words<T>(result: Result<T, Error>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
-
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, String>>) -> Result<T, String> {
-    thread.join().map_err(|_| "a thread panicked".to_owned()).and_then(|done| done)
-}
-
 pub(super) fn round(options: &Options, table: &mut Table) -> Result<(), Error> {
     let (daemon, shared, is_slow) = (Daemon::start("")?, Shared::new(AT_A_TIME, EVERY_US), AtomicBool::new(false));
     let (others, (slow, got)) = std::thread::scope(|scope| {
@@ -113,8 +105,8 @@ pub(super) fn round(options: &Options, table: &mut Table) -> Result<(), Error> {
             in_words(shared.publish(addr, STREAM))
         });
         std::thread::sleep(SETTLE);
-        for now_slow in IN_TURN {
-            is_slow.store(now_slow, Ordering::Release);
+        for slow_now in IN_TURN {
+            is_slow.store(slow_now, Ordering::Release);
             std::thread::sleep(SETTLE);
             shared.time(true);
             std::thread::sleep(Duration::from_millis(options.piece_ms));
