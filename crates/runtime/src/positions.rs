@@ -22,7 +22,8 @@ impl Context {
         if stream.entry().made_by().is_some() {
             return None;
         }
-        Some(Position { left_out: subscription.left_out(), ..stream.entry().activity().position() })
+        let position = stream.entry().activity().position()?;
+        Some(Position { left_out: subscription.left_out(), ..position })
     }
 
     /// Once a second: notifies those subscribers whose streams have gone on.
@@ -79,10 +80,15 @@ impl Context {
         self.flush_subscription(key);
         self.note_reported(key);
         let Some(subscription) = self.subscriptions.present(key) else { return };
-        if let Some(position) = self.position(subscription) {
-            let notice = Notice::Position { subscription: subscription.number(), position };
-            self.send_control(peer, &notice.into());
-        }
+        let Some(position) = self.position(subscription) else {
+            // The next time that it is looked at.
+            if let Some(subscription) = self.subscriptions.present_mut(key) {
+                subscription.note_position(None);
+            }
+            return;
+        };
+        let notice = Notice::Position { subscription: subscription.number(), position };
+        self.send_control(peer, &notice.into());
     }
 
     /// Has the managers note that a subscriber has missed records while its connection was lost.

@@ -442,11 +442,10 @@ impl Stream {
         }
     }
 
-    /// Counts a batch that was published here.
+    /// Counts a batch that was published here. The activity in all contexts counts it before.
     #[inline]
     pub(crate) fn count(&mut self, records: u64, bytes: u64, now_ns: u64) {
         self.peak.note(records, now_ns);
-        self.entry.activity().note(records, now_ns);
         self.batches_in += 1;
         self.records_in += records;
         self.bytes_in += bytes;

@@ -614,7 +614,7 @@ fn end_in_exchange(seed: u64) {
 #[test]
 fn the_end_of_a_stream_is_reported_once_also_while_its_handler_gets_replicas() {
     let seed = std::env::var("CROSSDOCK_SEED").ok().and_then(|seed| seed.parse().ok());
-    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 4000 } else { 200 };
+    let all = if std::env::var_os("CROSSDOCK_THOROUGH").is_some() { 1000 } else { 100 };
     for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
         end_in_exchange(seed);
     }
