@@ -2,7 +2,7 @@
 
 use crate::graph::bounds::PIECE_BYTES;
 use crate::graph::edge::Queued;
-use crate::graph::node::Spill;
+use crate::graph::spill::Spill;
 use crossdock_engine::Sink;
 use crossdock_mailbox::{Batch, Buffer, BufferMut, Pool, Selection, Slice, Span};
 use crossdock_transport::MAX_MESSAGE_BYTES;

@@ -9,6 +9,7 @@ use crate::graph::at_work::{AtWork, Panics};
 use crate::graph::bounds::{HoldLimits, Holding, PIECE_BYTES, QUEUE_BATCHES, SESSION_BATCHES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::change::{Commit, Orders};
+use crate::graph::due::DueTimes;
 use crate::graph::edge::{Item, Sender};
 use crate::graph::gauges::ContextGauges;
 use crate::graph::node::{Condition, Event, Node, RunTime};
@@ -89,6 +90,8 @@ pub(crate) struct Graph {
     pub(super) at_work: Option<AtWork>,
     pub(super) panics: Panics,
     pub(super) gauges: Arc<ContextGauges>,
+    /// When nodes are to run though nothing comes for them.
+    pub(super) due: DueTimes,
     /// Whether too few buffers are free to begin a batch.
     is_short: bool,
     /// Whether a node has something to do, and no room for what comes of it.
@@ -142,6 +145,7 @@ impl Graph {
             at_work: None,
             panics: Panics::default(),
             gauges: Arc::default(),
+            due: DueTimes::default(),
             is_short: false,
             is_stalled: false,
             short_ns: 0,

@@ -121,10 +121,11 @@ impl Managers {
                 }
             }
             ControlRequest::Disconnect(flow) => drop(self.disconnected.insert(flow)),
-            ControlRequest::RemoveQuery(name) => {
-                let hindered = self.remove_query(&name);
+            ControlRequest::RemoveQuery { handler, uses } => {
+                let hindered = self.end_uses(&handler, uses);
                 self.publish_changed();
-                let request = ControlRequest::RemoveQuery(name);
+                // They have ended, whenever the handler goes.
+                let request = ControlRequest::RemoveQuery { handler, uses: 0 };
                 return match hindered {
                     Some(at) => Answered::Hindered { at, plan: PlanInfo::default(), request },
                     None => self.unless_missing(request),
