@@ -4,6 +4,7 @@
 
 use crate::elsewhere::Elsewhere;
 use crate::graph::ContextIndex;
+use crate::info::PlanInfo;
 use crate::managers::Managers;
 use crate::managers::change::NotMade;
 use crate::managers::deployed::{Deployed, Status};
@@ -99,7 +100,7 @@ impl Managers {
     }
 
     /// `uses` subscriptions of a query have gone. With the last goes its handler, which stays where another is to be measured
-    /// before. The context that hinders it, if one does.
+    /// before, and while a handler reads what it makes. The context that hinders it, if one does.
     pub(crate) fn end_uses(&mut self, name: &str, uses: u32) -> Option<ContextIndex> {
         // It may have gone with a change that named it.
         let placement = self.queries.get_mut(name)?;
@@ -111,14 +112,50 @@ impl Managers {
             self.queries.remove(name);
             return None;
         }
-        // If a user's handler reads its stream, the removal is refused: it stays, to be removed by hand.
+        if self.joined.readers(name).next().is_some() {
+            // It goes once that one has gone.
+            return None;
+        }
         let change = ChangeRequest::Remove { handler: name.to_owned() };
         match self.make(&change, true, false, Instant::now()) {
-            Ok(_) => drop(self.queries.remove(name)),
+            Ok(_) => {
+                self.queries.remove(name);
+                self.remove_unused();
+            }
             Err(NotMade::Hindered { at, .. }) => return Some(at),
             Err(NotMade::Unmeasured | NotMade::Refused(_)) => {}
         }
         None
+    }
+
+    /// Handlers have changed: those of subscriptions that have gone may go now.
+    pub(super) fn remove_unused(&self) {
+        let unused = self
+            .queries
+            .iter()
+            .filter(|(name, placement)| placement.uses == 0 && self.joined.readers(name).next().is_none());
+        for (handler, _) in unused {
+            // It fails once the managers are to stop.
+            let _ = self.requests.send(ControlRequest::RemoveQuery { handler: handler.clone(), uses: 0 });
+        }
+    }
+
+    /// The refusal of a change that would take a subscription's handler from it, or give it another query: its subscribers see of
+    /// streams what the access rules leave them, which no request says.
+    pub(super) fn refused_for_subscribers(&mut self, change: &ChangeRequest) -> Option<PlanInfo> {
+        let name = match change {
+            ChangeRequest::Swap(spec) => &spec.name,
+            ChangeRequest::SetParameters { handler, .. } | ChangeRequest::Remove { handler } => handler,
+            _ => return None,
+        };
+        if !self.is_query(name) {
+            return None;
+        }
+        let why = format!(
+            "handler `{name}` runs a subscription's query, which only its subscribers change: it goes with the last of them"
+        );
+        self.events.note("refused", About { handler: Some(name), context: None }, why.clone());
+        Some(PlanInfo { refusals: vec![why], ..PlanInfo::default() })
     }
 
     /// Notes an event that an I/O context reports.

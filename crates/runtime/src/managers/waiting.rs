@@ -80,6 +80,10 @@ impl Managers {
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Answered {
         match request {
             ControlRequest::Change { change, discard_state, to } => {
+                if let Some(plan) = self.refused_for_subscribers(&change) {
+                    let _ = to.send(Err(plan));
+                    return Answered::Now;
+                }
                 let answer = match self.make(&change, discard_state, true, since) {
                     Err(NotMade::Unmeasured) => {
                         return Answered::Unmeasured(ControlRequest::Change { change, discard_state, to });
@@ -89,14 +93,20 @@ impl Managers {
                         return Answered::Hindered { at, plan, request };
                     }
                     Err(NotMade::Refused(plan)) => Err(plan),
-                    Ok(applied) => Ok(applied),
+                    Ok(applied) => {
+                        self.remove_unused();
+                        Ok(applied)
+                    }
                 };
                 self.answer_change(answer, to);
             }
-            ControlRequest::Plan { change, discard_state, to } => match self.plan(&change, discard_state) {
-                None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
-                Some(plan) => drop(to.send(plan)),
-            },
+            ControlRequest::Plan { change, discard_state, to } => {
+                let refused = self.refused_for_subscribers(&change);
+                match refused.or_else(|| self.plan(&change, discard_state)) {
+                    None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
+                    Some(plan) => drop(to.send(plan)),
+                }
+            }
             ControlRequest::AddNative { kind, to } => {
                 self.compiler.natives.add(*kind);
                 let _ = to.send(());
@@ -158,7 +168,7 @@ impl Managers {
             ControlRequest::Change { to, .. } => drop(to.send(Err(self.refuse_hindered(at, plan)))),
             ControlRequest::PlaceQuery(query) => (query.then)(Err(self.note_unanswered(at))),
             ControlRequest::Connect(connection) => (connection.then)(Err(self.note_unanswered(at))),
-            // Its handler stays, to be removed by hand.
+            // A handler of subscriptions that have gone stays until another change is made.
             _ => drop(self.note_unanswered(at)),
         }
     }

@@ -648,6 +648,8 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
             spec.parameters.clone(),
             spec.input_streams.clone(),
             spec.output_stream.clone(),
+            spec.on_row_error,
+            spec.subscription_views.clone(),
         )
     };
     let known = |stream: &&KnownStream| {

@@ -30,6 +30,26 @@ fn a_query_with_state_sees_of_each_stream_what_its_subscriber_may() {
         assert!(denied.contains(&format!("`{other}`")), "{denied}");
     }
     assert!(context.manager().handlers().unwrap().len() == 2);
+    // Nobody takes the rules from it.
+    let of_subscribers: Vec<String> = handlers.into_iter().map(|info| info.name).collect();
+    for name in &of_subscribers {
+        let spec = HandlerSpec { name: name.clone(), sql: Some(query.into()), ..HandlerSpec::default() };
+        let (handler, parameters) = (name.clone(), BTreeMap::from([("least".to_owned(), "1".to_owned())]));
+        let changes = [
+            ChangeRequest::Swap(spec.clone()),
+            ChangeRequest::Deploy(HandlerSpec { weight: Some(2), ..spec }),
+            ChangeRequest::SetParameters { handler: handler.clone(), parameters },
+            ChangeRequest::Remove { handler },
+        ];
+        for change in changes {
+            let plan = context.manager().plan(change.clone(), true).unwrap();
+            let refused = context.manager().change(change.clone(), true).unwrap().unwrap_err();
+            assert!(!plan.refusals.is_empty() && refused.refusals == plan.refusals, "{change:?}: {plan:?}");
+            assert!(plan.refusals[0].contains(&format!("`{name}`")), "{plan:?}");
+        }
+    }
+    // A handler of the rest leaves them too.
+    context.manager().change(ChangeRequest::All(Vec::new()), true).unwrap().unwrap();
     publish(&mut publisher, 0..300);
     publisher.finish().unwrap();
     let shown = (0..300u64).filter(|n| n % 3 == 0 && n % 50 > 10).count();

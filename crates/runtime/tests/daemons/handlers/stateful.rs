@@ -237,6 +237,33 @@ fn subscribers_with_the_same_query_share_a_handler_that_goes_with_the_last() {
     context.stop().unwrap();
 }
 
+/// One that a handler reads, and another subscriber's query, goes once they have gone.
+#[test]
+fn a_shared_handler_that_others_read_goes_with_the_last_of_them() {
+    let (context, addr) = start(|_| {});
+    let _publisher = publisher_of(&addr, "A", &timed(), Transport::Udp);
+    let subscribe = |query: &str| Subscriber::builder(&addr).sql(query).connect().unwrap();
+    let first = subscribe(WINDOW);
+    let name = placed(&context)[0].name.clone();
+    change(&context, ChangeRequest::Deploy(sql("reader", &format!("SELECT k, n FROM \"{name}\""))));
+    let second = subscribe(&format!("SELECT k, count(*) AS n FROM \"{name}\" GROUP BY k"));
+    drop(first);
+    while context.subscriptions().unwrap().len() > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(placed(&context).len(), 2, "it is read");
+    drop(second);
+    while placed(&context).len() > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(placed(&context)[0].name, name);
+    change(&context, ChangeRequest::Remove { handler: "reader".into() });
+    while !placed(&context).is_empty() {
+        std::thread::yield_now();
+    }
+    context.stop().unwrap();
+}
+
 #[test]
 fn an_error_of_a_query_with_state_reaches_the_subscriber_with_its_place() {
     let (context, addr) = start(|_| {});
