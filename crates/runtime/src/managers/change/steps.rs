@@ -568,8 +568,9 @@ impl Managers {
         readers.iter().try_for_each(|reader| self.fit(reader, &made))
     }
 
-    /// The streams for whose formats a handler is to be compiled now that one has another format; for a query with state also the formats
-    /// that decide its rows. Those are settled once each of its streams has a format, and anew while it fits none: nothing until then.
+    /// The streams for whose formats a handler is to be compiled now that one has another format; for a query with state all of them, with
+    /// the formats that decide its rows. Those are settled once each of its streams has a format, and anew while it fits none: nothing
+    /// until then. The formats of its other streams may have come meanwhile, or not have been measured then.
     #[expect(clippy::type_complexity, reason = "two lists, once")]
     fn streams_to_fit(
         &mut self,
@@ -578,9 +579,8 @@ impl Managers {
         stream: &KnownStream,
     ) -> Result<Option<(Vec<KnownStream>, Option<Decided>)>, String> {
         let (there, _) = self.placed(name)?;
-        let fitting = there.entries.iter().find(|entry| entry.output.is_some());
-        if !program.is_stateful() || fitting.is_some() {
-            return Ok(Some((vec![stream.clone()], fitting.and_then(|entry| entry.decided.clone()))));
+        if !program.is_stateful() {
+            return Ok(Some((vec![stream.clone()], None)));
         }
         let names = there.read_names();
         let known = self.known_streams(&names.iter().cloned().collect()).map_err(|stopped| stopped.to_string())?;
@@ -590,6 +590,11 @@ impl Managers {
             None => KnownStream { name: name.clone(), ..KnownStream::default() },
         };
         let streams: Vec<KnownStream> = names.iter().map(of_name).collect();
+        let fitting =
+            self.handlers.get(name).and_then(|there| there.entries.iter().find(|entry| entry.output.is_some()));
+        if let Some(fitting) = fitting {
+            return Ok(Some((streams, fitting.decided.clone())));
+        }
         let decided = decided(streams.iter());
         let Some(there) = self.there(name) else { return Ok(None) };
         (there.entries, there.plan) = (Vec::new(), None);
