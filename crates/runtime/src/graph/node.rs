@@ -609,6 +609,7 @@ impl Node {
             true => self.gauges.faults.add(1),
             false => self.note_fault(),
         }
+        self.note_state();
     }
 
     /// It changes when it has come to the markers of a change.
@@ -634,6 +635,7 @@ impl Node {
         if matches!(self.condition, Condition::Failed | Condition::Restarting) {
             self.condition = Condition::Running;
         }
+        self.note_state();
         lost
     }
 

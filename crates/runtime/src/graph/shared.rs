@@ -12,13 +12,20 @@ impl Instance {
 }
 
 impl Node {
+    /// Reports how many bytes its handlers' states take: they have changed hands, or one has gone.
+    pub(super) fn note_state(&self) {
+        let handlers = self.instances.iter().filter_map(|instance| instance.handler.as_deref());
+        let bytes: usize = handlers.map(Handler::state_bytes).sum();
+        self.gauges.state_bytes.set(bytes as u64);
+    }
+
     /// The place of the instance that has the state which they share, if they share one. The only one has it.
     pub(super) fn state_holder(&self) -> Option<usize> {
         self.holder.or((self.instances.len() == 1).then_some(0))
     }
 
     /// Takes out the handler for records of a format that come by a stream, with the state: its instance's place, and the format of the
-    /// records that it makes. If it does not take the state, the node has failed.
+    /// records that it makes. If it does not take the state, the node has failed, and the one before keeps that.
     #[inline]
     pub(super) fn take_handler(&mut self, stream: u32, format: u64) -> Option<(Box<dyn Handler>, usize, u64)> {
         let at = self.place_for(stream, format)?;
@@ -37,28 +44,36 @@ impl Node {
 
     /// Gives the state that all instances share to the handler of one of them; whether it has taken it.
     fn bring_state(&mut self, at: usize, handler: &mut dyn Handler) -> bool {
-        let holder = self.holder.replace(at);
-        let before = holder.and_then(|before| self.instances.get_mut(before)?.handler.as_deref_mut());
-        before.is_none_or(|before| move_state(before, handler))
+        let before = self.holder.and_then(|before| self.instances.get_mut(before)?.handler.as_deref_mut());
+        let is_taken = before.is_none_or(|before| move_state(before, handler));
+        if is_taken {
+            self.holder = Some(at);
+        }
+        is_taken
     }
 
-    /// One more instance, or another one in the place of that for the same records, which comes back.
-    pub(super) fn put_instance(&mut self, mut new: Instance) -> Option<Instance> {
+    /// One more instance, or another one in the place of that for the same records, which comes back. If that one had the state, it goes
+    /// to the new one, or to another where the new one shares none.
+    pub(super) fn put_instance(&mut self, new: Instance) -> Option<Instance> {
         let holder = self.state_holder();
         let Some(at) = self.instances.iter().position(|known| known.is_like(&new)) else {
             self.holder = holder;
             self.instances.push(new);
             return None;
         };
+        let mut before = std::mem::replace(self.instances.get_mut(at)?, new);
         if holder == Some(at)
-            && let Some(handler) = new.handler.as_deref_mut().filter(|handler| handler.shares_state())
+            && let Some(from) = before.handler.as_deref_mut().filter(|handler| handler.shares_state())
         {
-            let before = self.instances.get_mut(at).and_then(|known| known.handler.as_deref_mut());
-            if !before.is_none_or(|before| move_state(before, handler)) {
+            let is_new = self.instances.get(at).is_some_and(Instance::shares_state);
+            self.holder = if is_new { Some(at) } else { self.instances.iter().position(Instance::shares_state) };
+            let to = self.holder.and_then(|to| self.instances.get_mut(to)?.handler.as_deref_mut());
+            if !to.is_none_or(|to| move_state(from, to)) {
                 self.note_fault();
             }
         }
-        self.instances.get_mut(at).map(|known| std::mem::replace(known, new))
+        self.note_state();
+        Some(before)
     }
 
     /// Its instances, which are new, take over the state of those before; the shared one was with the one at `holder`. Returns the
@@ -94,9 +109,20 @@ impl Node {
     }
 }
 
-/// Moves the state from one handler to another, if it has one; whether that one has taken it. A panic of a user's handler must not end
-/// the context.
+/// Moves the state from one handler to another, if it has one; whether that one has taken it. If not, the first has it still. A panic of a
+/// user's handler must not end the context.
 fn move_state(from: &mut dyn Handler, to: &mut dyn Handler) -> bool {
-    let hand_over = || from.hand_over().is_none_or(|state| to.take_over(state).is_ok());
+    let hand_over = || {
+        let Some(state) = from.hand_over() else { return true };
+        match to.take_over(state) {
+            Ok(()) => true,
+            Err(state) => {
+                // What it had a moment ago fits it.
+                let is_back = from.take_over(state).is_ok();
+                debug_assert!(is_back, "a handler takes its own state");
+                false
+            }
+        }
+    };
     catch_unwind(AssertUnwindSafe(hand_over)).unwrap_or(false)
 }
