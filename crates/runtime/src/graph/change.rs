@@ -593,6 +593,7 @@ impl Graph {
                     part.gone.push(node);
                 } else {
                     self.set_node(node);
+                    self.settle_node(id);
                 }
             }
             for awaited in &part.awaited_nodes {
@@ -634,7 +635,7 @@ impl Graph {
         match op {
             Op::Restart { node, instances } => {
                 self.ordered(*node)?.exchange(instances, false);
-                self.settle_due(*node);
+                self.settle_node(*node);
             }
             Op::Instance { node: id, instance } => {
                 let id = *id;
@@ -643,9 +644,12 @@ impl Graph {
                 if let Some(new) = instance.take() {
                     *instance = node.put_instance(new);
                 }
-                self.settle_due(id);
+                self.settle_node(id);
             }
-            Op::Parameters { node, values, refused } => *refused = set_parameters(self.ordered(*node)?, values),
+            Op::Parameters { node, values, refused } => {
+                *refused = set_parameters(self.ordered(*node)?, values);
+                self.settle_node(*node);
+            }
             Op::Policy { node, policy } => self.ordered(*node)?.policy = *policy,
             Op::Overflow { stream, to, overflow } => {
                 // A change that was committed meanwhile may have ended the edge.
@@ -658,7 +662,10 @@ impl Graph {
                 }
             }
             Op::Limit(batches) => self.limit_queues(*batches),
-            Op::Fail { node } => self.ordered(*node)?.condition = Condition::Failed,
+            Op::Fail { node } => {
+                self.ordered(*node)?.condition = Condition::Failed;
+                self.settle_node(*node);
+            }
             #[cfg(any(test, feature = "bench"))]
             Op::Hold { node, is_held } => {
                 self.ordered(*node)?.condition = if *is_held { Condition::Waiting } else { Condition::Running };

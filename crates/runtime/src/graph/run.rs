@@ -18,7 +18,7 @@ use crossdock_format::MAX_FIXED_BYTES;
 use crossdock_mailbox::{Batch, Selection};
 use crossdock_transport::MAX_MESSAGE_BYTES;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The time of one batch in `MEASURED_EVERY` is measured, and that of every batch that is expected to take at least `LONG_NS`. Of the
 /// long ones it is the processor time; the others are hardly ever interrupted, and a system call would take as long as they.
@@ -39,6 +39,9 @@ const GROWTH: usize = 4;
 const STEPS: u64 = 16;
 /// Batches that one run may make at most, so that its output does not take all buffers.
 const MOST_MADE: usize = 16;
+/// Records of a run of a handler with state, where it is not known how much it may make of one: what is made beyond the room of its
+/// output is kept, up to a bound.
+const STATE_RECORDS: usize = 64;
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,23 +123,41 @@ impl Job {
     pub(crate) fn run(&mut self, ws: &mut Workspace) -> (Outcome, Option<f32>) {
         let share = self.records() as usize * self.batch.payload_bytes() / self.batch.len().max(1);
         ws.builder.begin(share, self.room, self.longest);
-        ws.builder.spill.most = if self.handler.shares_state() { MAX_STATE_SPILL_BYTES } else { MAX_SPILL_BYTES };
+        if self.handler.shares_state() {
+            ws.builder.spill.most = MAX_STATE_SPILL_BYTES;
+        }
         self.measured(ws, |job, selection, ws| match job.time_ns {
             None => process(&mut *job.handler, &job.batch, selection, &mut ws.sink()),
+            Some(time_ns) if job.batch.is_empty() => job.make_due(time_ns, ws),
             Some(time_ns) => job.process_at(time_ns, selection, ws),
         })
     }
 
-    /// Has the handler make what is due, and then work on the batch, if there is one.
+    /// Has the handler make what is due, one time after the other: as far as its output has room, and within the time of a run.
+    fn make_due(&mut self, time_ns: u64, ws: &mut Workspace) -> Outcome {
+        let (began, most) = (Instant::now(), Duration::from_nanos(self.most.ns() as u64));
+        let (handler, mut at_ns) = (&mut *self.handler, 0);
+        while at_ns < time_ns && ws.builder.spill.is_empty() && (at_ns == 0 || began.elapsed() < most) {
+            let sink = &mut ws.sink();
+            let step = || {
+                let next_ns = handler.due_ns().filter(|due_ns| *due_ns > at_ns).unwrap_or(time_ns).min(time_ns);
+                (next_ns, handler.advance(next_ns, sink))
+            };
+            let Ok((next_ns, made)) = catch_unwind(AssertUnwindSafe(step)) else { return Outcome::Panicked };
+            at_ns = next_ns;
+            self.made_by_time.0 += made;
+        }
+        self.made_by_time.1 = ws.builder.out_bytes;
+        Outcome::Made
+    }
+
+    /// Gives the handler the time, and has it work on the batch.
     fn process_at(&mut self, time_ns: u64, selection: &mut Selection, ws: &mut Workspace) -> Outcome {
         let (handler, sink) = (&mut *self.handler, &mut ws.sink());
         let Ok(made) = catch_unwind(AssertUnwindSafe(|| handler.advance(time_ns, sink))) else {
             return Outcome::Panicked;
         };
         self.made_by_time = (made, ws.builder.out_bytes);
-        if self.batch.is_empty() {
-            return Outcome::Made;
-        }
         let mut sink = ws.sink();
         match process(handler, &self.batch, selection, &mut sink) {
             // Work that was due goes before it.
@@ -196,7 +217,8 @@ impl Graph {
                 let is_open = |graph: &Graph, at: usize| {
                     graph.node(id).is_some_and(|node| {
                         let input = &node.inputs[at];
-                        input.queue.is_empty() && !input.is_held && node.knows(stream, batch.format)
+                        let is_next = input.queue.is_empty() && !node.due.has_come(graph.now_ns);
+                        is_next && !input.is_held && node.knows(stream, batch.format)
                     })
                 };
                 match at {
@@ -291,7 +313,8 @@ impl Graph {
             Some((handler, ..)) => {
                 // Longer records are not taken.
                 let fitting = |bytes: usize| MAX_SPILL_BYTES / bytes.clamp(1, longest);
-                let fitting = handler.most_out_bytes().map_or(usize::MAX, fitting);
+                let unknown = if handler.shares_state() { STATE_RECORDS } else { usize::MAX };
+                let fitting = handler.most_out_bytes().map_or(unknown, fitting);
                 let soon = soon_done(&node, most);
                 portion(&node, &batch, done, room, ws).min(done.saturating_add(fitting.min(soon)))
             }
@@ -304,6 +327,8 @@ impl Graph {
             ws.spares.keep_queued(batch);
             self.set_node(node);
             self.at_work = None;
+            // It may have failed just now.
+            self.settle_node(id);
             return None;
         };
         let left_out = choose(&mut node, one_in, (done, upto), batch.len(), &mut ws.selection);
@@ -414,9 +439,11 @@ impl Graph {
         // If it took far longer than it is known to, others may have had the processor meanwhile.
         let mut took = ns.unwrap_or(expected).min(expected.max(LONG_NS));
         if outcome == Outcome::Panicked {
+            let id = node.id;
             note_panic(&mut node, job, ws);
             self.set_node(node);
             self.at_work = None;
+            self.settle_node(id);
             return took + BATCH_NS;
         }
         let row_errors = node.gauges.note_counts(&job.before, &job.handler.counters());

@@ -354,7 +354,8 @@ impl Graph {
             // A marker among what came may have ended it here.
             let node = self.node_mut(id)?;
             node.stalled_ns = now_ns;
-            let (has_work, changes) = (node.waiting() > 0 || !node.spill.is_empty(), node.change.is_some());
+            let has_work = node.waiting() > 0 || !node.spill.is_empty() || node.due.has_come(now_ns);
+            let changes = node.change.is_some();
             self.is_stalled |= has_work && self.waits_elsewhere(id);
             if changes {
                 self.check_node(id);
@@ -365,7 +366,12 @@ impl Graph {
             // Output that had waited for buffers goes first.
             return None;
         }
+        let now_ns = self.now_ns;
         let node = self.present_node_mut(id)?;
+        if node.due.has_come(now_ns) {
+            // What is due goes before what came: it is taken where it is its turn.
+            return None;
+        }
         // Nothing waits that may be taken.
         let Some((input, item, done)) = node.take_next() else {
             if node.change.is_some() {

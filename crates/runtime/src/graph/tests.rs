@@ -8,7 +8,7 @@ use crate::graph::change::signal_queue;
 use crate::graph::node::{Instance, Node, RunTime, SchedulingPolicy};
 use crate::graph::run::Outcome;
 use crate::graph::session::{Egress, Room, Sent, SessionRun, SessionStep};
-use crate::graph::spill::Spill;
+use crate::graph::spill::{MAX_SPILL_BYTES, Spill};
 use crate::platform::overlay::{Changed, EdgeCounts, Edit, NotChanged, Overlay, Port, Waiting};
 use crossdock_engine::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
 use crossdock_mailbox::{Batch, Pool, PoolConfig, Selection, Slice, Span};
@@ -148,6 +148,7 @@ impl Egress for Sessions {
     }
 
     fn run(&mut self, key: usize, run: SessionRun<'_>, spill: &mut Spill) -> Sent {
+        assert_eq!(spill.most, MAX_SPILL_BYTES, "the bound of a query");
         let (batch, mut rows) = (run.batch, Vec::<Vec<u8>>::new());
         let outcome = run.into_sink(&mut rows);
         if outcome == Outcome::Whole {

@@ -49,33 +49,55 @@ impl Graph {
     /// Takes out what is needed to run a node that is due, if one is and may run.
     #[inline]
     pub(super) fn next_due(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
-        if self.due_ns() > self.now_ns { None } else { self.take_due(most, ws) }
+        let is_none = self.due.come.is_empty() && self.due_ns() > self.now_ns;
+        if is_none { None } else { self.take_due(most, ws) }
     }
 
     #[cold]
     fn take_due(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
+        let now_ns = self.now_ns;
+        self.note_come();
         // As for what waits: the buffers come back soon.
         if !ws.pool.has_free(PIECE_BYTES, spare_buffers(ws.large_buffers)) {
             return None;
         }
-        while self.due_ns() <= self.now_ns && self.ready.is_empty() {
-            let Reverse((at_ns, id)) = self.due.entries.pop()?;
-            // It may have gone, or have been listed anew.
-            let Some(node) = self.node_mut(id).filter(|node| node.due.listed_ns == at_ns) else { continue };
-            node.due.listed_ns = u64::MAX;
-            if matches!(node.condition, Condition::Failed | Condition::Ending) {
-                node.due.at_ns = u64::MAX;
+        for _ in 0..self.due.come.len() {
+            if !self.ready.is_empty() {
+                return None;
             }
-            if node.due.at_ns > self.now_ns {
+            let id = self.due.come.pop_front()?;
+            // It may have gone, or have been listed anew.
+            let Some(node) = self.node_mut(id).filter(|node| node.due.listed_ns == 0) else { continue };
+            if matches!(node.condition, Condition::Failed | Condition::Ending) {
+                self.settle_node(id);
+            } else if node.due.at_ns > now_ns {
+                node.due.listed_ns = u64::MAX;
                 self.list_due(id, 0);
             } else if self.is_stalled(id, ws) || !self.ready.is_empty() {
-                self.list_due(id, self.now_ns.saturating_add(AGAIN_NS));
-            } else if let Some(job) = self.begin_due(id, most, ws) {
-                self.due.had_turn = true;
-                return Some(job);
+                self.due.come.push_back(id);
+            } else {
+                match self.begin_due(id, most, ws) {
+                    Some(job) => {
+                        self.due.had_turn = true;
+                        return Some(job);
+                    }
+                    None => self.note_due(id, true),
+                }
             }
         }
         None
+    }
+
+    /// Nodes whose time has come wait as those do for which something came: until then nobody is woken for them.
+    fn note_come(&mut self) {
+        while self.due_ns() <= self.now_ns {
+            let Some(Reverse((at_ns, id))) = self.due.entries.pop() else { return };
+            let Some(node) = self.node_mut(id).filter(|node| node.due.listed_ns == at_ns) else { continue };
+            node.due.listed_ns = 0;
+            if !self.due.come.contains(&id) {
+                self.due.come.push_back(id);
+            }
+        }
     }
 
     /// Has a node looked at when it is due, and not before `earliest_ns`.
@@ -97,10 +119,17 @@ impl Graph {
     /// A node's handlers are others, or have come with it: it is due when they are.
     pub(super) fn settle_due(&mut self, id: NodeId) {
         let epoch_ns = self.due.epoch_ns;
-        let Some(node) = self.node_mut(id).filter(|node| node.wants_time()) else { return };
+        let Some(node) = self.node_mut(id).filter(|node| node.is_due_once() || node.wants_time()) else { return };
         // It may have been listed at another context.
         node.due = Due { at_ns: node.least_due_ns(epoch_ns), listed_ns: u64::MAX };
         self.list_due(id, 0);
+    }
+
+    /// The same where it may make no more: its stream may have ended with that.
+    pub(super) fn settle_node(&mut self, id: NodeId) {
+        self.settle_due(id);
+        let makes = self.node(id).and_then(Node::makes);
+        makes.into_iter().for_each(|makes| self.settle_made(makes));
     }
 
     /// A node whose handler wants time has run: notes when it is due next. One that ran only for that, and has made nothing, is
@@ -108,10 +137,15 @@ impl Graph {
     pub(super) fn note_due(&mut self, id: NodeId, is_idle: bool) {
         let (epoch_ns, now_ns) = (self.due.epoch_ns, self.now_ns);
         let Some(node) = self.node_mut(id) else { return };
-        let was_due = node.due.at_ns < u64::MAX;
-        node.due.at_ns = node.least_due_ns(epoch_ns);
-        let (is_over, makes) = (was_due && node.due.at_ns == u64::MAX, node.makes());
-        self.list_due(id, if is_idle { now_ns.saturating_add(AGAIN_NS) } else { 0 });
+        let at_ns = node.least_due_ns(epoch_ns);
+        let before_ns = std::mem::replace(&mut node.due.at_ns, at_ns);
+        if node.due.listed_ns == 0 {
+            // It has had its turn.
+            node.due.listed_ns = u64::MAX;
+        }
+        let waits = is_idle && at_ns <= before_ns;
+        let (is_over, makes) = (before_ns < u64::MAX && at_ns == u64::MAX, node.makes());
+        self.list_due(id, if waits { now_ns.saturating_add(AGAIN_NS) } else { 0 });
         // Its stream may have ended with what it has made.
         if let Some(makes) = makes.filter(|_| is_over) {
             self.settle_made(makes);
@@ -137,8 +171,11 @@ impl Node {
         handler.is_some_and(|handler| handler.wants_time() && (!handler.shares_state() || has_state()))
     }
 
-    /// When its handlers are due, in ns of the contexts' clock, which began at `epoch_ns`.
+    /// When its handlers are due, in ns of the contexts' clock, which began at `epoch_ns`. Those of one that has failed make no more.
     fn least_due_ns(&self, epoch_ns: u64) -> u64 {
+        if !matches!(self.condition, Condition::Running | Condition::Waiting) {
+            return u64::MAX;
+        }
         let due = |at: usize| self.instances.get(at)?.handler.as_ref()?.due_ns();
         let all = (0..self.instances.len()).filter(|at| self.may_be_due(*at)).filter_map(due);
         all.min().map_or(u64::MAX, |due_ns| due_ns.saturating_sub(epoch_ns))
