@@ -6,7 +6,7 @@ use crate::elsewhere::Elsewhere;
 use crate::graph::ContextIndex;
 use crate::info::PlanInfo;
 use crate::managers::Managers;
-use crate::managers::change::NotMade;
+use crate::managers::change::{Applied, NotMade};
 use crate::managers::deployed::{Deployed, Status};
 use crate::managers::events::About;
 use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, SharedQuery, handler_of};
@@ -129,7 +129,7 @@ impl Managers {
     }
 
     /// Handlers have changed: those of subscriptions that have gone may go now.
-    pub(super) fn remove_unused(&self) {
+    fn remove_unused(&self) {
         let unused = self
             .queries
             .iter()
@@ -140,9 +140,29 @@ impl Managers {
         }
     }
 
+    /// Carries out a change that a caller asked for.
+    pub(super) fn make_asked(
+        &mut self,
+        change: &ChangeRequest,
+        discard_state: bool,
+        since: Instant,
+    ) -> Result<Applied, NotMade> {
+        if let Some(plan) = self.refused_for_subscribers(change) {
+            return Err(NotMade::Refused(plan));
+        }
+        let applied = self.make(change, discard_state, true, since)?;
+        self.remove_unused();
+        Ok(applied)
+    }
+
+    /// The plan of such a change; nothing if handlers are to be measured before.
+    pub(super) fn plan_asked(&mut self, change: &ChangeRequest, discard_state: bool) -> Option<PlanInfo> {
+        self.refused_for_subscribers(change).or_else(|| self.plan(change, discard_state))
+    }
+
     /// The refusal of a change that would take a subscription's handler from it, or give it another query: its subscribers see of
     /// streams what the access rules leave them, which no request says.
-    pub(super) fn refused_for_subscribers(&mut self, change: &ChangeRequest) -> Option<PlanInfo> {
+    fn refused_for_subscribers(&mut self, change: &ChangeRequest) -> Option<PlanInfo> {
         let name = match change {
             ChangeRequest::Swap(spec) => &spec.name,
             ChangeRequest::SetParameters { handler, .. } | ChangeRequest::Remove { handler } => handler,

@@ -80,11 +80,7 @@ impl Managers {
     fn try_answer(&mut self, request: ControlRequest, since: Instant) -> Answered {
         match request {
             ControlRequest::Change { change, discard_state, to } => {
-                if let Some(plan) = self.refused_for_subscribers(&change) {
-                    let _ = to.send(Err(plan));
-                    return Answered::Now;
-                }
-                let answer = match self.make(&change, discard_state, true, since) {
+                let answer = match self.make_asked(&change, discard_state, since) {
                     Err(NotMade::Unmeasured) => {
                         return Answered::Unmeasured(ControlRequest::Change { change, discard_state, to });
                     }
@@ -93,20 +89,14 @@ impl Managers {
                         return Answered::Hindered { at, plan, request };
                     }
                     Err(NotMade::Refused(plan)) => Err(plan),
-                    Ok(applied) => {
-                        self.remove_unused();
-                        Ok(applied)
-                    }
+                    Ok(applied) => Ok(applied),
                 };
                 self.answer_change(answer, to);
             }
-            ControlRequest::Plan { change, discard_state, to } => {
-                let refused = self.refused_for_subscribers(&change);
-                match refused.or_else(|| self.plan(&change, discard_state)) {
-                    None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
-                    Some(plan) => drop(to.send(plan)),
-                }
-            }
+            ControlRequest::Plan { change, discard_state, to } => match self.plan_asked(&change, discard_state) {
+                None => return Answered::Unmeasured(ControlRequest::Plan { change, discard_state, to }),
+                Some(plan) => drop(to.send(plan)),
+            },
             ControlRequest::AddNative { kind, to } => {
                 self.compiler.natives.add(*kind);
                 let _ = to.send(());
