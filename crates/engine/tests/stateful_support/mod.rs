@@ -1,6 +1,8 @@
 //! Events, and handlers of one query that they go through.
 #![allow(dead_code)] // each test takes what it needs
 
+pub(crate) mod sql;
+
 use std::sync::Arc;
 
 use crossdock_engine::{Handler, HandlerCounters, StatefulHandler};
@@ -146,35 +148,42 @@ impl QueryRun {
     }
 
     fn show(&mut self, out: Vec<Vec<u8>>) {
-        for row in out {
-            let record = Record::check(&self.output, &row).unwrap();
-            let value = |field: usize| match record.get(field) {
-                Value::Null => "null".to_owned(),
-                Value::Bool(value) => value.to_string(),
-                Value::Int(value) | Value::Timestamp(value) => value.to_string(),
-                Value::Uint(value) => value.to_string(),
-                Value::Float(value) => value.to_string(),
-                Value::Decimal { unscaled, .. } => unscaled.to_string(),
-                Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-                value => format!("{value:?}"),
-            };
-            let fields: Vec<String> = (0..self.output.fields().len()).map(value).collect();
-            self.rows.push(fields.join("|"));
-        }
+        self.rows.extend(out.iter().map(|row| show(&self.output, row)));
     }
 
     /// The counts of all handlers together.
     pub(crate) fn counters(&self) -> HandlerCounters {
-        let mut sum = HandlerCounters::default();
-        for counters in self.handlers.iter().flatten().map(Handler::counters) {
-            sum.records_in += counters.records_in;
-            sum.passed += counters.passed;
-            sum.taken += counters.taken;
-            sum.late += counters.late;
-            sum.forgotten += counters.forgotten;
-            sum.row_errors += counters.row_errors;
-            sum.stage_errors += counters.stage_errors;
-        }
-        sum
+        sum_of(self.handlers.iter().flatten().map(Handler::counters))
     }
+}
+
+/// A row's values with `|` between them.
+pub(crate) fn show(format: &Format, row: &[u8]) -> String {
+    let record = Record::check(format, row).unwrap();
+    let value = |field: usize| match record.get(field) {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) | Value::Timestamp(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Float(value) => value.to_string(),
+        Value::Decimal { unscaled, .. } => unscaled.to_string(),
+        Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        value => format!("{value:?}"),
+    };
+    let fields: Vec<String> = (0..format.fields().len()).map(value).collect();
+    fields.join("|")
+}
+
+pub(crate) fn sum_of(all: impl Iterator<Item = HandlerCounters>) -> HandlerCounters {
+    let mut sum = HandlerCounters::default();
+    for counters in all {
+        sum.records_in += counters.records_in;
+        sum.passed += counters.passed;
+        sum.taken += counters.taken;
+        sum.late += counters.late;
+        sum.forgotten += counters.forgotten;
+        sum.row_errors += counters.row_errors;
+        sum.stage_errors += counters.stage_errors;
+    }
+    sum
 }
