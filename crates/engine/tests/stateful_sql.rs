@@ -4,7 +4,7 @@
 mod stateful_support;
 mod support;
 
-use stateful_support::sql::SqlRun;
+use stateful_support::sql::{SqlRun, planned};
 
 const LEFT: (&str, &str) = ("l", "ts timestamp\nk i64\n");
 const RIGHT: (&str, &str) = ("r", "ts timestamp\nk i64 null\nw i64\n");
@@ -21,5 +21,74 @@ fn keys_are_equal_also_where_only_one_of_them_may_be_null() {
         run.feed("r", &["1|7|70", "2|null|80"]);
         run.feed("l", &["3|7"]);
         assert_eq!(run.rows, ["7|70"], "{join}");
+    }
+}
+
+/// Rows with these times, in seconds, and further columns.
+fn at(rows: &[(i64, &str)]) -> Vec<String> {
+    rows.iter().map(|(second, rest)| format!("{}|{rest}", second * 1_000_000_000)).collect()
+}
+
+/// Times in the rows, in seconds.
+fn seconds(rows: &[String]) -> Vec<String> {
+    let second = |column: &str| column.strip_suffix("000000000").map_or(column.to_owned(), |time| format!("{time}s"));
+    rows.iter().map(|row| row.split('|').map(second).collect::<Vec<_>>().join("|")).collect()
+}
+
+const KEYED: (&str, &str) = ("s", "ts timestamp\nk string\n");
+
+#[test]
+fn windows_of_windows_take_all_rows_whichever_time_they_go_by() {
+    for (time, lateness, wanted) in [
+        ("x.window_start", "", ["0|3", "10s|2"]),
+        ("x.window_end - INTERVAL '5 seconds'", "", ["0|3", "10s|2"]),
+        // The session of b begins before that of a, and ends behind it.
+        ("x.most", "LATENESS INTERVAL '5 seconds'", ["0|3", "10s|2"]),
+    ] {
+        let sql = format!(
+            "SELECT window_start, count(*) FROM (SELECT k, window_start, window_end, max(ts) AS most FROM s GROUP BY k, \
+             TUMBLE(ts, INTERVAL '5 seconds')) x GROUP BY TUMBLE({time}, INTERVAL '10 seconds') {lateness}"
+        );
+        let mut run = SqlRun::new(&sql, &[KEYED]);
+        run.feed("s", &at(&[(1, "a"), (4, "b"), (9, "a"), (12, "b"), (16, "a"), (100, "a"), (200, "a"), (300, "a")]));
+        assert_eq!(seconds(&run.rows)[..2], wanted, "{sql}");
+        assert_eq!(run.counters().late, 0, "{sql}");
+    }
+}
+
+#[test]
+fn times_behind_a_join_are_late_only_by_the_lateness_that_the_query_has() {
+    let quotes = ("q", "ts timestamp\nk string\n");
+    let join = |lateness: &str| {
+        format!(
+            "SELECT window_start, count(*) FROM (SELECT q.ts AS qts FROM s ASOF JOIN q ON s.k = q.k AND s.ts >= q.ts) x \
+             GROUP BY TUMBLE(x.qts, INTERVAL '10 seconds') {lateness}"
+        )
+    };
+    let error = planned(&join(""), &[KEYED, quotes]).unwrap_err();
+    assert!(error.contains("do not come in order of `ts_2`"), "{error}");
+    let mut run = SqlRun::new(&join("LATENESS INTERVAL '1 hour'"), &[KEYED, quotes]);
+    run.feed("q", &at(&[(1, "a"), (40, "b")]));
+    run.feed("s", &at(&[(50, "b"), (60, "a"), (70, "b")]));
+    run.feed("q", &at(&[(9000, "b")]));
+    run.feed("s", &at(&[(9001, "b")]));
+    run.feed("q", &at(&[(9002, "b")]));
+    assert_eq!(run.counters().late, 0);
+    assert_eq!(seconds(&run.rows), ["0|1", "40s|2"]);
+}
+
+#[test]
+fn each_side_of_a_join_has_a_watermark_of_its_own_behind_it() {
+    for (time, wanted) in [("x.lts", ["0|2"]), ("x.rts", ["10s|2"])] {
+        let sql = format!(
+            "SELECT window_start, count(*) FROM (SELECT l.ts AS lts, r.ts AS rts FROM s l JOIN q r ON l.k = r.k AND r.ts \
+             BETWEEN l.ts + INTERVAL '10 seconds' AND l.ts + INTERVAL '15 seconds') x GROUP BY TUMBLE({time}, \
+             INTERVAL '10 seconds')"
+        );
+        let mut run = SqlRun::new(&sql, &[KEYED, ("q", "ts timestamp\nk string\n")]);
+        run.feed("s", &at(&[(1, "a"), (4, "b"), (30, "c")]));
+        run.feed("q", &at(&[(15, "a"), (18, "b"), (100, "a")]));
+        run.feed("s", &at(&[(100, "a")]));
+        assert_eq!((seconds(&run.rows), run.counters().late), (wanted.map(str::to_owned).to_vec(), 0), "{sql}");
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crossdock_format::{Format, Record};
-use crossdock_query::{AsofJoin, JoinKind};
+use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
 use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
@@ -69,9 +69,9 @@ impl Asof {
         self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<OfKey>())
     }
 
-    /// The watermark of its rows, which have the times of the left ones.
-    pub(super) fn given(&self, [left, right]: [i64; 2]) -> i64 {
-        if self.waits { left.min(right) } else { left }
+    /// The least time of the left rows in the rows that it is yet to make. Where they do not wait, any may come.
+    pub(super) fn given(&self, time: RowTime, [left, right]: [i64; 2]) -> i64 {
+        if self.waits && time == RowTime::Left { left.min(right) } else { i64::MIN }
     }
 
     /// Whether a right row of this time is one for a left row.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crossdock_format::{Format, Record};
-use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program};
+use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program, RowTime};
 
 use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
@@ -65,10 +65,15 @@ impl Join {
         self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<[List; 2]>())
     }
 
-    /// The watermark of pairs: of the times of both their rows.
-    pub(super) fn given(&self, [left, right]: [i64; 2]) -> i64 {
+    /// The least time of a side's rows in the rows that it is yet to make: in a pair one is new, and the other its partner; a row without
+    /// one is new, or its last partner's time is not past.
+    pub(super) fn given(&self, time: RowTime, [left, right]: [i64; 2]) -> i64 {
         let (least, most) = self.within;
-        left.saturating_add(least.min(0)).min(right.saturating_sub(most.max(0)))
+        match time {
+            RowTime::Left => left.min(right.saturating_sub(most)),
+            RowTime::Right => right.min(left.saturating_add(least)),
+            RowTime::WindowStart | RowTime::WindowEnd => i64::MIN,
+        }
     }
 
     /// The times of the partners of a row of a side.

@@ -1,7 +1,7 @@
 //! The work of one stage, with its state.
 
 use crossdock_format::Format;
-use crossdock_query::{Operator as Plan, Stage as StagePlan};
+use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 
 use super::asof::Asof;
 use super::join::Join;
@@ -75,13 +75,14 @@ impl Operator {
         }
     }
 
-    /// The watermark of the rows that it is yet to make.
+    /// The least that this time of the rows may be that it is yet to make.
     #[inline]
-    pub(super) fn given(&self, moment: Moment) -> i64 {
+    pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
         match self {
-            Operator::Union | Operator::Windows(_) => moment.watermark,
-            Operator::Join(join) => join.given(moment.marks),
-            Operator::Asof(asof) => asof.given(moment.marks),
+            Operator::Union => i64::MIN,
+            Operator::Windows(windows) => windows.given(time, moment.watermark),
+            Operator::Join(join) => join.given(time, moment.marks),
+            Operator::Asof(asof) => asof.given(time, moment.marks),
         }
     }
 

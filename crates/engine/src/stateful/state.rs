@@ -1,7 +1,7 @@
 //! The stages of a query, how far each has come in time, and how rows go from one to the next.
 
 use crossdock_format::{Format, Record, Value};
-use crossdock_query::{EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
+use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
 
 use super::moment::{Lost, Moment};
 use super::operator::Operator;
@@ -21,10 +21,6 @@ pub(super) struct State {
 struct Stage {
     operator: Operator,
     inputs: Vec<Input>,
-    /// The watermark that it gave to the next one.
-    given: i64,
-    /// Whether it knows one: not where its rows have no time.
-    gives: bool,
 }
 
 #[derive(Debug)]
@@ -32,8 +28,8 @@ struct Input {
     row: Format,
     time: Option<usize>,
     lateness: i64,
-    /// Whether its watermark is the one that the stage before gives.
-    is_driven: bool,
+    /// Where its watermark is the one that the stage before gives: of which of its times.
+    derived: Option<DerivedTime>,
     mark: i64,
 }
 
@@ -131,24 +127,18 @@ impl State {
     pub(super) fn of(program: &StatefulProgram) -> Result<State, String> {
         let mut stages: Vec<Stage> = Vec::with_capacity(program.stages.len());
         for (number, plan) in program.stages.iter().enumerate() {
-            let input = |(place, input): (usize, &crossdock_query::StageInput)| {
-                let port = Port { stage: number, input: place };
-                let before = program.stages.iter().position(|stage| stage.to == Some(port));
-                Input {
-                    row: input.row.clone(),
-                    time: input.time,
-                    lateness: i64::try_from(input.lateness_ns).unwrap_or(i64::MAX),
-                    is_driven: before.and_then(|before| stages.get(before)).is_some_and(|stage| stage.gives),
-                    mark: i64::MIN,
-                }
+            let input = |input: &crossdock_query::StageInput| Input {
+                row: input.row.clone(),
+                time: input.time,
+                lateness: i64::try_from(input.lateness_ns).unwrap_or(i64::MAX),
+                derived: input.derived,
+                mark: i64::MIN,
             };
-            let inputs: Vec<Input> = plan.inputs.iter().enumerate().map(input).collect();
+            let inputs: Vec<Input> = plan.inputs.iter().map(input).collect();
             if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
                 return Err("a stage gives its rows to one behind it".to_owned());
             }
-            let operator = Operator::of(plan)?;
-            let gives = operator.wants_time() || inputs.iter().any(|input| input.time.is_some());
-            stages.push(Stage { operator, inputs, given: i64::MIN, gives });
+            stages.push(Stage { operator: Operator::of(plan)?, inputs });
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
@@ -241,7 +231,7 @@ impl<'w> Walk<'w> {
         stage.operator.take(port.input, row, moment, &mut |row| behind.pass(then, row, flow));
         let Some(input) = stage.inputs.get_mut(port.input) else { return };
         let mark = time.saturating_sub(input.lateness);
-        if input.time.is_some() && !input.is_driven && mark > input.mark {
+        if input.time.is_some() && input.derived.is_none() && mark > input.mark {
             input.mark = mark;
             self.settle(port.stage, flow);
         }
@@ -253,15 +243,12 @@ impl<'w> Walk<'w> {
         let Some((stage, then, mut behind)) = self.at(number) else { return };
         let moment = stage.moment(i64::MIN, now);
         stage.operator.advance(moment, &mut |row| behind.pass(then, row, flow));
-        let given = stage.operator.given(moment);
-        if !stage.gives || given <= stage.given {
-            return;
-        }
-        stage.given = given;
         let Some(to) = then.to else { return };
-        let next = behind.at(to.stage).and_then(|(next, ..)| next.inputs.get_mut(to.input));
-        if let Some(input) = next.filter(|input| input.is_driven) {
-            input.mark = given;
+        let Some(input) = behind.at(to.stage).and_then(|(next, ..)| next.inputs.get_mut(to.input)) else { return };
+        let Some(derived) = input.derived else { return };
+        let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
+        if mark > input.mark {
+            input.mark = mark;
             behind.settle(to.stage, flow);
         }
     }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
-use crossdock_query::{Aggregation, EvalError, Window};
+use crossdock_query::{Aggregation, EvalError, RowTime, Window};
 
 use super::accumulate::{Slots, Stores};
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
@@ -149,6 +149,15 @@ impl Windows {
             Span::Running => None,
             Span::Fixed { .. } => (!self.steps.is_empty()).then_some(self.next_end),
             Span::Session { .. } => self.ends.peek().map(|Reverse((end, ..))| *end),
+        }
+    }
+
+    /// The least start or end of the windows that are yet to close, at this watermark.
+    pub(super) fn given(&self, time: RowTime, watermark: i64) -> i64 {
+        match (time, self.window) {
+            (RowTime::WindowEnd, Span::Fixed { .. } | Span::Session { .. }) => watermark,
+            (RowTime::WindowStart, Span::Fixed { size, .. }) => watermark.saturating_sub(size),
+            _ => i64::MIN,
         }
     }
 

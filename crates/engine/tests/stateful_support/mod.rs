@@ -69,7 +69,7 @@ pub(crate) fn shuffled(events: &[Event], lateness: i64, seed: u64) -> Vec<Event>
 }
 
 pub(crate) fn input(lateness_ns: u64) -> StageInput {
-    StageInput { row: format(), time: Some(0), lateness_ns }
+    StageInput { row: format(), time: Some(0), lateness_ns, derived: None }
 }
 
 pub(crate) fn all_of(rows: &Format) -> Program {
@@ -136,18 +136,18 @@ impl QueryRun {
         let mut selection = Selection::all(batch.len());
         let mut out: Vec<Vec<u8>> = Vec::new();
         let _ = self.handlers[next.0][next.1].process(&batch, &mut selection, &mut out);
-        self.show(out);
+        self.show(&out);
     }
 
     pub(crate) fn advance(&mut self, now_ns: u64) -> usize {
         let mut out: Vec<Vec<u8>> = Vec::new();
         let made = self.handlers[self.turn.0][self.turn.1].advance(now_ns, &mut out);
         assert_eq!(made, out.len());
-        self.show(out);
+        self.show(&out);
         made
     }
 
-    fn show(&mut self, out: Vec<Vec<u8>>) {
+    fn show(&mut self, out: &[Vec<u8>]) {
         self.rows.extend(out.iter().map(|row| show(&self.output, row)));
     }
 
