@@ -223,11 +223,6 @@ impl Keys {
         self.there
     }
 
-    /// One more than the greatest number that was given out.
-    pub(super) fn numbers(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The number of a key, and whether it is a new one.
     #[inline]
     pub(super) fn enter(&mut self, key: &[u8], arena: &mut Arena) -> (u32, bool) {
@@ -316,15 +311,6 @@ impl Keys {
             Some(inline) => inline,
             None => arena.get(Block::from_bytes(super::cell::load(&entry.key, 0))),
         }
-    }
-
-    /// The first bytes of a key as a number: of two keys with others, the lesser one has the lesser number.
-    pub(super) fn prefix(&self, number: u32, arena: &Arena) -> u64 {
-        let key = self.key(number, arena);
-        let mut prefix = [0; 8];
-        let len = key.len().min(8);
-        prefix[..len].copy_from_slice(&key[..len]);
-        u64::from_be_bytes(prefix)
     }
 
     /// Forgets a key that is there; it must not be linked.

@@ -5,7 +5,7 @@ use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 
 use super::asof::Asof;
 use super::join::Join;
-use super::moment::{Emit, Lost, Moment};
+use super::moment::{Budget, Emit, Lost, Moment};
 use super::windows::Windows;
 
 /// A stage's work.
@@ -64,14 +64,14 @@ impl Operator {
         }
     }
 
-    /// Does what is due now that the watermarks are these.
+    /// Does what is due now that the watermarks are these, as far as the budget goes; returns whether there is more.
     #[inline]
-    pub(super) fn advance(&mut self, moment: Moment, emit: Emit<'_>) {
+    pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
         match self {
-            Operator::Union => {}
-            Operator::Windows(windows) => windows.close(moment.watermark, emit),
-            Operator::Join(join) => join.expire(moment.marks, emit),
-            Operator::Asof(asof) => asof.release(moment.marks, emit),
+            Operator::Union => false,
+            Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
+            Operator::Join(join) => join.expire(moment.marks, budget, emit),
+            Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
         }
     }
 

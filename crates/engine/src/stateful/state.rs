@@ -3,7 +3,7 @@
 use crossdock_format::{Format, Record, Value};
 use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
 
-use super::moment::{Lost, Moment};
+use super::moment::{Budget, Lost, Moment};
 use super::operator::Operator;
 use crate::handler::Sink;
 use crate::project::RowPlan;
@@ -15,12 +15,15 @@ pub(super) struct State {
     /// The wall clock, as it was given last.
     now: i64,
     max_bytes: usize,
+    budget: Budget,
 }
 
 #[derive(Debug)]
 struct Stage {
     operator: Operator,
     inputs: Vec<Input>,
+    /// Whether more of it is due than the last call has done.
+    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -138,29 +141,35 @@ impl State {
             if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
                 return Err("a stage gives its rows to one behind it".to_owned());
             }
-            stages.push(Stage { operator: Operator::of(plan)?, inputs });
+            stages.push(Stage { operator: Operator::of(plan)?, inputs, is_behind: false });
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
         }
-        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes })
+        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes, budget: Budget::default() })
     }
 
     /// Takes a row that a reader made.
     #[inline]
     pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
-        Walk { stages: &mut self.stages, thens, first: 0, now: self.now }.feed(port, row, flow);
+        self.budget.renew();
+        self.walk(thens).feed(port, row, flow);
         if self.used() > self.max_bytes {
             self.shed();
         }
     }
 
-    /// Moves the wall clock on.
+    fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
+        Walk { stages: &mut self.stages, thens, first: 0, now: self.now, budget: &self.budget }
+    }
+
+    /// Moves the wall clock on, and does more of what is due.
     pub(super) fn advance(&mut self, thens: &mut [Then], now_ns: u64, flow: &mut Flow<'_>) {
         self.now = self.now.max(i64::try_from(now_ns).unwrap_or(i64::MAX));
+        self.budget.renew();
         for number in 0..self.stages.len() {
-            if self.stages[number].operator.wants_time() {
-                Walk { stages: &mut self.stages, thens, first: 0, now: self.now }.settle(number, flow);
+            if self.stages[number].is_behind || self.stages[number].operator.wants_time() {
+                self.walk(thens).settle(number, flow);
             }
         }
         if self.used() > self.max_bytes {
@@ -170,6 +179,9 @@ impl State {
 
     /// When the wall clock is to be moved on next.
     pub(super) fn due(&self) -> Option<u64> {
+        if self.stages.iter().any(|stage| stage.is_behind) {
+            return Some(0);
+        }
         let timed = self.stages.iter().filter(|stage| stage.operator.wants_time());
         timed.filter_map(|stage| stage.operator.next_end()).min().map(|end| u64::try_from(end).unwrap_or(0))
     }
@@ -206,6 +218,7 @@ struct Walk<'w> {
     /// The number of the first of these stages.
     first: usize,
     now: i64,
+    budget: &'w Budget,
 }
 
 impl<'w> Walk<'w> {
@@ -215,7 +228,7 @@ impl<'w> Walk<'w> {
         let place = number.checked_sub(self.first)?;
         let (stage, stages) = self.stages.get_mut(place..)?.split_first_mut()?;
         let (then, thens) = self.thens.get_mut(place..)?.split_first_mut()?;
-        Some((stage, then, Walk { stages, thens, first: number + 1, now: self.now }))
+        Some((stage, then, Walk { stages, thens, first: number + 1, now: self.now, budget: self.budget }))
     }
 
     /// Gives a row to a stage, and lets time go on if the row is the newest of its input.
@@ -234,6 +247,8 @@ impl<'w> Walk<'w> {
         if input.time.is_some() && input.derived.is_none() && mark > input.mark {
             input.mark = mark;
             self.settle(port.stage, flow);
+        } else if stage.is_behind {
+            self.settle(port.stage, flow);
         }
     }
 
@@ -242,7 +257,8 @@ impl<'w> Walk<'w> {
         let now = self.now;
         let Some((stage, then, mut behind)) = self.at(number) else { return };
         let moment = stage.moment(i64::MIN, now);
-        stage.operator.advance(moment, &mut |row| behind.pass(then, row, flow));
+        let budget = behind.budget;
+        stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(then, row, flow));
         let Some(to) = then.to else { return };
         let Some(input) = behind.at(to.stage).and_then(|(next, ..)| next.inputs.get_mut(to.input)) else { return };
         let Some(derived) = input.derived else { return };

@@ -47,7 +47,7 @@ impl SqlRun {
         SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new() }
     }
 
-    /// Rows of a stream as one batch, their columns separated by `|`.
+    /// Rows of a stream in batches, their columns separated by `|`.
     pub(crate) fn feed<S: AsRef<str>>(&mut self, stream: &str, rows: &[S]) {
         let next = self.handlers.iter().position(|(name, ..)| name == stream).unwrap();
         if let Some(before) = self.turn.replace(next).filter(|before| *before != next) {
@@ -57,9 +57,11 @@ impl SqlRun {
         let (_, format, handler) = &mut self.handlers[next];
         let mut builder = RecordBuilder::new(format);
         let records: Vec<Vec<u8>> = rows.iter().map(|row| record(format, &mut builder, row.as_ref())).collect();
-        let batch = support::batch(&records);
         let mut out: Vec<Vec<u8>> = Vec::new();
-        let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
+        for records in records.chunks(128) {
+            let batch = support::batch(records);
+            let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
+        }
         self.rows.extend(out.iter().map(|row| show(&self.output, row)));
     }
 

@@ -10,6 +10,9 @@ use crate::program::Program;
 /// The bound of a query's state, in bytes.
 pub const MAX_STATE_BYTES: usize = 256 << 20;
 
+/// The most hopping windows that a row is in.
+pub const MAX_WINDOWS: u64 = 4096;
+
 /// The input of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Port {
@@ -134,7 +137,7 @@ pub enum Window {
     },
     /// Windows that overlap.
     Hop {
-        /// The length; a multiple of the slide.
+        /// The length; a multiple of the slide, at most of [`MAX_WINDOWS`].
         size_ns: u64,
         /// From the start of one to the start of the next.
         slide_ns: u64,
