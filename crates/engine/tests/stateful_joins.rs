@@ -10,8 +10,8 @@ use crossdock_engine::{Handler, StatefulHandler};
 use crossdock_format::{FieldType, Format, RecordBuilder};
 use crossdock_mailbox::Selection;
 use crossdock_query::{
-    Aggregate, AggregateFunction as F, Aggregation, AsofJoin, IntervalJoin, JoinKind, Operator, Port, Stage,
-    StageInput, StatefulProgram, Window, parse,
+    Aggregate, AggregateFunction as F, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, Operator, Port,
+    RowTime, Stage, StageInput, StatefulProgram, Window, parse,
 };
 use proptest::prelude::*;
 use stateful_support::{Event, QueryRun, events, flush, input, of_stages, one_stage, shuffled};
@@ -190,7 +190,12 @@ fn stages_pass_their_watermarks_on() {
     let aggregation = Aggregation { keys: vec![], window: Window::Tumble { size_ns: 10 }, aggregates: vec![count] };
     program.stages[0].to = Some(Port { stage: 1, input: 0 });
     program.stages.push(Stage {
-        inputs: vec![StageInput { row: join_rows, time: Some(0), lateness_ns: 0 }],
+        inputs: vec![StageInput {
+            row: join_rows,
+            time: Some(0),
+            lateness_ns: 0,
+            derived: Some(DerivedTime { of: RowTime::Left, plus_ns: 0 }),
+        }],
         operator: Operator::Aggregate(aggregation),
         then: parse("SELECT n, window_start FROM r WHERE n > 1").unwrap().plan(&rows).unwrap(),
         rows,

@@ -81,7 +81,7 @@ pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
 pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
-    IntervalJoin, JoinKind, MAX_STATE_BYTES, Operator, Port, Query, Stage, StageInput, StatefulProgram, StatefulQuery,
-    StreamSource, Window, parse_query,
+    DerivedTime, IntervalJoin, JoinKind, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query, RowTime, Stage,
+    StageInput, StatefulProgram, StatefulQuery, StreamSource, Window, parse_query,
 };
 pub use view::View;

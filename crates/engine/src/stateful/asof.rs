@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crossdock_format::{Format, Record};
-use crossdock_query::{AsofJoin, JoinKind};
+use crossdock_query::{AsofJoin, JoinKind, RowTime};
 
 use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Emit, Lost, Moment};
+use super::moment::{Budget, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 
@@ -69,9 +69,14 @@ impl Asof {
         self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<OfKey>())
     }
 
-    /// The watermark of its rows, which have the times of the left ones.
-    pub(super) fn given(&self, [left, right]: [i64; 2]) -> i64 {
-        if self.waits { left.min(right) } else { left }
+    /// The least time of the left rows in the rows that it is yet to make. Where they do not wait, any may come.
+    pub(super) fn given(&self, time: RowTime, [left, right]: [i64; 2]) -> i64 {
+        if self.waits && time == RowTime::Left { left.min(right).min(self.first_waiting()) } else { i64::MIN }
+    }
+
+    /// The least time of the left rows that wait.
+    fn first_waiting(&self) -> i64 {
+        self.waiting.peek().map_or(i64::MAX, |Reverse((time, _))| *time)
     }
 
     /// Whether a right row of this time is one for a left row.
@@ -178,7 +183,8 @@ impl Asof {
             before = other.older;
         }
         self.rows.link(&mut list, row, before);
-        let least = if self.waits { moment.marks[0].min(moment.marks[1]) } else { moment.marks[0] };
+        let [left_mark, right_mark] = moment.marks;
+        let least = if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark };
         while let Some(oldest) = self.rows.get(list.oldest)
             && self.rows.get(oldest.newer).is_some_and(|next| self.fits(next.time, least))
         {
@@ -191,12 +197,16 @@ impl Asof {
         }
     }
 
-    /// Joins the left rows that have waited long enough.
+    /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
     #[inline]
-    pub(super) fn release(&mut self, marks: [i64; 2], emit: Emit<'_>) {
+    pub(super) fn release(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
         while let Some(&Reverse((time, row))) = self.waiting.peek()
             && self.is_ready(time, marks[1])
         {
+            if budget.is_spent() {
+                return true;
+            }
+            budget.spend(1);
             self.waiting.pop();
             if let Some(&Kept { key, block, .. }) = self.rows.get(row) {
                 match self.latest(key, time) {
@@ -209,6 +219,7 @@ impl Asof {
                 self.remove_waiting(row, key);
             }
         }
+        false
     }
 
     fn remove_waiting(&mut self, row: u32, key: u32) {

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crossdock_format::{Format, Record};
-use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program};
+use crossdock_query::{EvalError, Interpreter, IntervalJoin, JoinKind, Program, RowTime};
 
 use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Emit, Lost, Moment};
+use super::moment::{Budget, Emit, Lost, Moment};
 use super::pair::Pairs;
 use super::rows::{Kept, List, ROW_BYTES, Rows};
 
@@ -65,10 +65,16 @@ impl Join {
         self.arena.used() + self.rows.len() * ROW_BYTES + self.keys.len() * (ENTRY_BYTES + size_of::<[List; 2]>())
     }
 
-    /// The watermark of pairs: of the times of both their rows.
-    pub(super) fn given(&self, [left, right]: [i64; 2]) -> i64 {
-        let (least, most) = self.within;
-        left.saturating_add(least.min(0)).min(right.saturating_sub(most.max(0)))
+    /// The least time of a side's rows in the rows that it is yet to make: in a pair one is new, and the other its partner; a row without
+    /// one is new, or its last partner's time is not past.
+    pub(super) fn given(&self, time: RowTime, marks: [i64; 2]) -> i64 {
+        let ((least, most), [left, right]) = (self.within, marks);
+        let due = |side| self.expired(side, marks).map_or(i64::MAX, |(time, _)| time);
+        match time {
+            RowTime::Left => left.min(right.saturating_sub(most)).min(due(0)),
+            RowTime::Right => right.min(left.saturating_add(least)).min(due(1)),
+            RowTime::WindowStart | RowTime::WindowEnd => i64::MIN,
+        }
     }
 
     /// The times of the partners of a row of a side.
@@ -175,13 +181,22 @@ impl Join {
         }
     }
 
-    /// Lets go of the rows for which no partner can come any more. They leave alone if they found none and are to.
+    /// The next row of a side, if no partner can come any more for it.
+    fn expired(&self, side: usize, marks: [i64; 2]) -> Option<(i64, u32)> {
+        let Reverse((time, row)) = *self.by_time[side].peek()?;
+        (self.partners(side, time).1 < marks[1 - side]).then_some((time, row))
+    }
+
+    /// Lets go of the rows for which no partner can come any more, as far as the budget goes; returns whether there are more. They leave
+    /// alone if they found none and are to.
     #[inline]
-    pub(super) fn expire(&mut self, marks: [i64; 2], emit: Emit<'_>) {
-        for (side, mark) in [(0, marks[1]), (1, marks[0])] {
-            while let Some(&Reverse((time, row))) = self.by_time[side].peek()
-                && self.partners(side, time).1 < mark
-            {
+    pub(super) fn expire(&mut self, marks: [i64; 2], budget: &Budget, emit: Emit<'_>) -> bool {
+        for side in [0, 1] {
+            while let Some((_, row)) = self.expired(side, marks) {
+                if budget.is_spent() {
+                    return true;
+                }
+                budget.spend(1);
                 self.by_time[side].pop();
                 if self.leaves_alone(side)
                     && let Some(kept) = self.rows.get(row).filter(|kept| !kept.is_matched)
@@ -192,6 +207,7 @@ impl Join {
                 self.remove(side, row);
             }
         }
+        false
     }
 
     fn remove(&mut self, side: usize, row: u32) {

@@ -22,22 +22,23 @@ pub(super) struct KeyColumns {
 struct KeyColumn {
     index: usize,
     ty: FieldType,
-    nullable: bool,
+    /// Whether a byte before the value says if it is null.
+    marks_null: bool,
     /// Whether a value of an enumeration is its symbol, and not its number.
     by_symbol: bool,
 }
 
 impl KeyColumns {
-    /// The key of these columns; `by_symbol` for keys of rows of several formats, whose enumerations may have other numbers.
+    /// The key of these columns; `is_shared` for keys of rows of several formats, whose enumerations may have other numbers, and
+    /// whose columns may be null in one of them only. A shared key with a null is of no use: it equals none, not even itself.
     ///
     /// # Errors
     /// In words: one is a list, or is not there.
-    pub(super) fn of(format: &Format, columns: &[usize], by_symbol: bool) -> Result<KeyColumns, String> {
+    pub(super) fn of(format: &Format, columns: &[usize], is_shared: bool) -> Result<KeyColumns, String> {
         let column = |&index: &usize| {
             let field = format.fields().get(index).ok_or("a column of the key is not there")?;
             crate::identity::compared(format, index)?;
-            let nullable = field.nullable || (by_symbol && matches!(field.ty, FieldType::Enum { .. }));
-            Ok(KeyColumn { index, ty: field.ty, nullable, by_symbol })
+            Ok(KeyColumn { index, ty: field.ty, marks_null: field.nullable && !is_shared, by_symbol: is_shared })
         };
         let columns: Vec<KeyColumn> = columns.iter().map(column).collect::<Result<_, String>>()?;
         let texts = columns.iter().filter(|column| column.is_text()).count();
@@ -85,7 +86,7 @@ impl KeyColumns {
         let (mut rest, mut lengths) = key.split_at(key.len().saturating_sub(4 * self.texts));
         for (number, column) in self.columns.iter().enumerate() {
             let length = if column.is_text() { u32::from_le_bytes(take(&mut lengths)) as usize } else { 0 };
-            if column.nullable && take::<1>(&mut rest) == [0] {
+            if column.marks_null && take::<1>(&mut rest) == [0] {
                 each(number, Value::Null);
                 continue;
             }
@@ -107,7 +108,7 @@ impl KeyColumn {
     fn append(&self, value: &Value<'_>, key: &mut Vec<u8>) -> bool {
         let is_null = matches!(value, Value::Null | Value::List(_) | Value::Record(_))
             || (self.by_symbol && matches!(value, Value::Enum { symbol: None, .. }));
-        if self.nullable {
+        if self.marks_null {
             key.push(u8::from(!is_null));
         }
         match value {
@@ -222,11 +223,6 @@ impl Keys {
         self.there
     }
 
-    /// One more than the greatest number that was given out.
-    pub(super) fn numbers(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The number of a key, and whether it is a new one.
     #[inline]
     pub(super) fn enter(&mut self, key: &[u8], arena: &mut Arena) -> (u32, bool) {
@@ -315,15 +311,6 @@ impl Keys {
             Some(inline) => inline,
             None => arena.get(Block::from_bytes(super::cell::load(&entry.key, 0))),
         }
-    }
-
-    /// The first bytes of a key as a number: of two keys with others, the lesser one has the lesser number.
-    pub(super) fn prefix(&self, number: u32, arena: &Arena) -> u64 {
-        let key = self.key(number, arena);
-        let mut prefix = [0; 8];
-        let len = key.len().min(8);
-        prefix[..len].copy_from_slice(&key[..len]);
-        u64::from_be_bytes(prefix)
     }
 
     /// Forgets a key that is there; it must not be linked.

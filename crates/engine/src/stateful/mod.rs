@@ -11,7 +11,8 @@
 //! their last bits (sums are compensated, by Neumaier); and running groups and ASOF joins that do not wait go by arrival.
 //! A row whose event time is null is late.
 //!
-//! **Bounds.** The bytes of rows, keys and groups are counted, with what the tables keep for each of them; past the bound the stage
+//! **Bounds.** What one row, or one look at the clock, closes or releases is bounded; the rest follows with the next rows, or when the
+//! handler is due, which it is at once. The bytes of rows, keys and groups are counted, with what the tables keep for each of them; past the bound the stage
 //! that keeps most forgets its oldest. Tables grow by doubling, so that the memory that is taken may be up to twice that.
 
 mod accumulate;
@@ -360,10 +361,13 @@ impl Handler for StatefulHandler {
     }
 }
 
-/// Whether the windows of a stage are of the time of arrival.
+/// Whether a stage closes windows or lets go of rows: by the clock, or a part at a time.
 fn wants_time(stage: &Stage) -> bool {
-    let has_time = stage.inputs.first().is_some_and(|input| input.time.is_some());
-    matches!(&stage.operator, Operator::Aggregate(aggregation) if aggregation.window != Window::Running) && !has_time
+    match &stage.operator {
+        Operator::Union => false,
+        Operator::Aggregate(aggregation) => aggregation.window != Window::Running,
+        Operator::Join(_) | Operator::Asof(_) => true,
+    }
 }
 
 /// The kind of a query's state: all that its layout depends on.

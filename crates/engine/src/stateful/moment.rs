@@ -1,5 +1,7 @@
 //! Things that every operator gets with a row, and gives.
 
+use std::cell::Cell;
+
 use crossdock_format::{ValueError, ValueProblem};
 use crossdock_query::EvalError;
 
@@ -15,6 +17,30 @@ pub(super) struct Moment {
     pub(super) watermark: i64,
     /// Those of its inputs; of an input without time, and of one that is not there, the greatest.
     pub(super) marks: [i64; 2],
+}
+
+/// How much a call may still do of what has become due: the rest waits for the next one. All stages of a query share it.
+#[derive(Debug, Default)]
+pub(super) struct Budget(Cell<usize>);
+
+impl Budget {
+    /// The rows and parts of windows that one row, or one look at the clock, lets leave at most.
+    const MOST: usize = 4096;
+
+    /// Another call begins.
+    pub(super) fn renew(&self) {
+        self.0.set(Budget::MOST);
+    }
+
+    /// Whether nothing is left of it.
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Takes some of it.
+    pub(super) fn spend(&self, some: usize) {
+        self.0.set(self.0.get().saturating_sub(some));
+    }
 }
 
 /// Rows that were dropped.

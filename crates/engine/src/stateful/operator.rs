@@ -1,11 +1,11 @@
 //! The work of one stage, with its state.
 
 use crossdock_format::Format;
-use crossdock_query::{Operator as Plan, Stage as StagePlan};
+use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 
 use super::asof::Asof;
 use super::join::Join;
-use super::moment::{Emit, Lost, Moment};
+use super::moment::{Budget, Emit, Lost, Moment};
 use super::windows::Windows;
 
 /// A stage's work.
@@ -64,24 +64,25 @@ impl Operator {
         }
     }
 
-    /// Does what is due now that the watermarks are these.
+    /// Does what is due now that the watermarks are these, as far as the budget goes; returns whether there is more.
     #[inline]
-    pub(super) fn advance(&mut self, moment: Moment, emit: Emit<'_>) {
+    pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
         match self {
-            Operator::Union => {}
-            Operator::Windows(windows) => windows.close(moment.watermark, emit),
-            Operator::Join(join) => join.expire(moment.marks, emit),
-            Operator::Asof(asof) => asof.release(moment.marks, emit),
+            Operator::Union => false,
+            Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
+            Operator::Join(join) => join.expire(moment.marks, budget, emit),
+            Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
         }
     }
 
-    /// The watermark of the rows that it is yet to make.
+    /// The least that this time of the rows may be that it is yet to make.
     #[inline]
-    pub(super) fn given(&self, moment: Moment) -> i64 {
+    pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
         match self {
-            Operator::Union | Operator::Windows(_) => moment.watermark,
-            Operator::Join(join) => join.given(moment.marks),
-            Operator::Asof(asof) => asof.given(moment.marks),
+            Operator::Union => i64::MIN,
+            Operator::Windows(windows) => windows.given(time, moment.watermark),
+            Operator::Join(join) => join.given(time, moment.marks),
+            Operator::Asof(asof) => asof.given(time, moment.marks),
         }
     }
 

@@ -1,9 +1,9 @@
 //! The stages of a query, how far each has come in time, and how rows go from one to the next.
 
 use crossdock_format::{Format, Record, Value};
-use crossdock_query::{EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
+use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
 
-use super::moment::{Lost, Moment};
+use super::moment::{Budget, Lost, Moment};
 use super::operator::Operator;
 use crate::handler::Sink;
 use crate::project::RowPlan;
@@ -15,16 +15,15 @@ pub(super) struct State {
     /// The wall clock, as it was given last.
     now: i64,
     max_bytes: usize,
+    budget: Budget,
 }
 
 #[derive(Debug)]
 struct Stage {
     operator: Operator,
     inputs: Vec<Input>,
-    /// The watermark that it gave to the next one.
-    given: i64,
-    /// Whether it knows one: not where its rows have no time.
-    gives: bool,
+    /// Whether more of it is due than the last call has done.
+    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -32,8 +31,8 @@ struct Input {
     row: Format,
     time: Option<usize>,
     lateness: i64,
-    /// Whether its watermark is the one that the stage before gives.
-    is_driven: bool,
+    /// Where its watermark is the one that the stage before gives: of which of its times.
+    derived: Option<DerivedTime>,
     mark: i64,
 }
 
@@ -131,46 +130,46 @@ impl State {
     pub(super) fn of(program: &StatefulProgram) -> Result<State, String> {
         let mut stages: Vec<Stage> = Vec::with_capacity(program.stages.len());
         for (number, plan) in program.stages.iter().enumerate() {
-            let input = |(place, input): (usize, &crossdock_query::StageInput)| {
-                let port = Port { stage: number, input: place };
-                let before = program.stages.iter().position(|stage| stage.to == Some(port));
-                Input {
-                    row: input.row.clone(),
-                    time: input.time,
-                    lateness: i64::try_from(input.lateness_ns).unwrap_or(i64::MAX),
-                    is_driven: before.and_then(|before| stages.get(before)).is_some_and(|stage| stage.gives),
-                    mark: i64::MIN,
-                }
+            let input = |input: &crossdock_query::StageInput| Input {
+                row: input.row.clone(),
+                time: input.time,
+                lateness: i64::try_from(input.lateness_ns).unwrap_or(i64::MAX),
+                derived: input.derived,
+                mark: i64::MIN,
             };
-            let inputs: Vec<Input> = plan.inputs.iter().enumerate().map(input).collect();
+            let inputs: Vec<Input> = plan.inputs.iter().map(input).collect();
             if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
                 return Err("a stage gives its rows to one behind it".to_owned());
             }
-            let operator = Operator::of(plan)?;
-            let gives = operator.wants_time() || inputs.iter().any(|input| input.time.is_some());
-            stages.push(Stage { operator, inputs, given: i64::MIN, gives });
+            stages.push(Stage { operator: Operator::of(plan)?, inputs, is_behind: false });
         }
         if stages.is_empty() {
             return Err("a query with state has a stage".to_owned());
         }
-        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes })
+        Ok(State { stages, now: 0, max_bytes: program.max_state_bytes, budget: Budget::default() })
     }
 
     /// Takes a row that a reader made.
     #[inline]
     pub(super) fn take(&mut self, thens: &mut [Then], port: Port, row: &[u8], flow: &mut Flow<'_>) {
-        Walk { stages: &mut self.stages, thens, first: 0, now: self.now }.feed(port, row, flow);
+        self.budget.renew();
+        self.walk(thens).feed(port, row, flow);
         if self.used() > self.max_bytes {
             self.shed();
         }
     }
 
-    /// Moves the wall clock on.
+    fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
+        Walk { stages: &mut self.stages, thens, first: 0, now: self.now, budget: &self.budget }
+    }
+
+    /// Moves the wall clock on, and does more of what is due.
     pub(super) fn advance(&mut self, thens: &mut [Then], now_ns: u64, flow: &mut Flow<'_>) {
         self.now = self.now.max(i64::try_from(now_ns).unwrap_or(i64::MAX));
+        self.budget.renew();
         for number in 0..self.stages.len() {
-            if self.stages[number].operator.wants_time() {
-                Walk { stages: &mut self.stages, thens, first: 0, now: self.now }.settle(number, flow);
+            if self.stages[number].is_behind || self.stages[number].operator.wants_time() {
+                self.walk(thens).settle(number, flow);
             }
         }
         if self.used() > self.max_bytes {
@@ -180,6 +179,9 @@ impl State {
 
     /// When the wall clock is to be moved on next.
     pub(super) fn due(&self) -> Option<u64> {
+        if self.stages.iter().any(|stage| stage.is_behind) {
+            return Some(0);
+        }
         let timed = self.stages.iter().filter(|stage| stage.operator.wants_time());
         timed.filter_map(|stage| stage.operator.next_end()).min().map(|end| u64::try_from(end).unwrap_or(0))
     }
@@ -216,6 +218,7 @@ struct Walk<'w> {
     /// The number of the first of these stages.
     first: usize,
     now: i64,
+    budget: &'w Budget,
 }
 
 impl<'w> Walk<'w> {
@@ -225,7 +228,7 @@ impl<'w> Walk<'w> {
         let place = number.checked_sub(self.first)?;
         let (stage, stages) = self.stages.get_mut(place..)?.split_first_mut()?;
         let (then, thens) = self.thens.get_mut(place..)?.split_first_mut()?;
-        Some((stage, then, Walk { stages, thens, first: number + 1, now: self.now }))
+        Some((stage, then, Walk { stages, thens, first: number + 1, now: self.now, budget: self.budget }))
     }
 
     /// Gives a row to a stage, and lets time go on if the row is the newest of its input.
@@ -241,8 +244,10 @@ impl<'w> Walk<'w> {
         stage.operator.take(port.input, row, moment, &mut |row| behind.pass(then, row, flow));
         let Some(input) = stage.inputs.get_mut(port.input) else { return };
         let mark = time.saturating_sub(input.lateness);
-        if input.time.is_some() && !input.is_driven && mark > input.mark {
+        if input.time.is_some() && input.derived.is_none() && mark > input.mark {
             input.mark = mark;
+            self.settle(port.stage, flow);
+        } else if stage.is_behind {
             self.settle(port.stage, flow);
         }
     }
@@ -252,16 +257,14 @@ impl<'w> Walk<'w> {
         let now = self.now;
         let Some((stage, then, mut behind)) = self.at(number) else { return };
         let moment = stage.moment(i64::MIN, now);
-        stage.operator.advance(moment, &mut |row| behind.pass(then, row, flow));
-        let given = stage.operator.given(moment);
-        if !stage.gives || given <= stage.given {
-            return;
-        }
-        stage.given = given;
+        let budget = behind.budget;
+        stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(then, row, flow));
         let Some(to) = then.to else { return };
-        let next = behind.at(to.stage).and_then(|(next, ..)| next.inputs.get_mut(to.input));
-        if let Some(input) = next.filter(|input| input.is_driven) {
-            input.mark = given;
+        let Some(input) = behind.at(to.stage).and_then(|(next, ..)| next.inputs.get_mut(to.input)) else { return };
+        let Some(derived) = input.derived else { return };
+        let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
+        if mark > input.mark {
+            input.mark = mark;
             behind.settle(to.stage, flow);
         }
     }

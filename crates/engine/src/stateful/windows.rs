@@ -1,18 +1,21 @@
 //! GROUP BY: groups by key, and in each the parts of windows that are open.
 //!
 //! A *part* has the aggregates of a group's rows in a stretch of time: a tumbling window, one step of hopping ones, a session, or
-//! all time. The parts of a group are linked, the newest first; so a row costs one look-up, however many windows it is in. When a
-//! hopping window closes, its parts are added up.
+//! all time. A part of fixed length is found by its group's key and its start, so that a row costs one look-up, however many windows
+//! it is in and however many are open. When a hopping window closes, its parts are added up.
+//!
+//! What one call closes is bounded (see [`Budget`]). Windows that are due stay, no row is added to them, and the next call goes on.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use crossdock_format::{Format, Record, RecordBuilder, Value};
-use crossdock_query::{Aggregation, EvalError, Window};
+use crossdock_query::{Aggregation, EvalError, MAX_WINDOWS, RowTime, Window};
 
 use super::accumulate::{Slots, Stores};
+use super::arena::Arena;
 use super::keys::{ENTRY_BYTES, KeyColumns, Keys, NONE};
-use super::moment::{Emit, Lost, Moment, refused};
+use super::moment::{Budget, Emit, Lost, Moment, refused};
 
 /// The state of GROUP BY.
 #[derive(Debug)]
@@ -22,8 +25,8 @@ pub(super) struct Windows {
     columns: KeyColumns,
     slots: Slots,
     keys: Keys,
-    /// By a key's number: its newest part.
-    newest: Vec<u32>,
+    /// By a key's number: its part; of sessions, how many parts the group has.
+    of_key: Vec<u32>,
     parts: Vec<Part>,
     /// The parts' slots, one after the other.
     sums: Vec<u8>,
@@ -35,12 +38,14 @@ pub(super) struct Windows {
     next_end: i64,
     /// Of sessions: when each may end; it is looked at again then.
     ends: BinaryHeap<Reverse<(i64, u32, u32)>>,
+    /// The sessions that are open, by the number of their key and by their start.
+    sessions: BTreeMap<(u32, i64), u32>,
     stores: Stores,
     row: RecordBuilder,
     input: Format,
     key: Vec<u8>,
-    /// The windows that close together.
-    closing: Vec<(i64, u64, u32)>,
+    /// The parts of the windows that close together; the next one is the last.
+    closing: Vec<Closing>,
     total: Vec<u8>,
     arrived: i64,
     pub(super) lost: Lost,
@@ -62,8 +67,6 @@ enum Span {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     key: u32,
-    /// The next older one of its group.
-    older: u32,
     /// The next one of its step, or the next that is free.
     next: u32,
     /// How often its number was given out.
@@ -79,6 +82,26 @@ struct WindowStep {
     start: i64,
     first: u32,
 }
+
+/// A part of a window that closes.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    end: i64,
+    /// The first bytes of its group's key.
+    prefix: u64,
+    part: u32,
+    /// The stamp that the part had: with another one it is gone.
+    stamp: u32,
+}
+
+/// The bytes of a start behind the key of a group.
+const START_BYTES: usize = size_of::<i64>();
+
+/// The bytes that a session takes in the table by start, with the room that its nodes leave free.
+const SESSION_BYTES: usize = 2 * size_of::<((u32, i64), u32)>();
+
+/// The entries of sessions that are gone, beside as many as there are sessions, before they are removed.
+const MOST_STALE: usize = 64;
 
 /// The owner of values that are added up for a window.
 const TOTAL: u32 = u32::MAX;
@@ -101,8 +124,8 @@ impl Windows {
             Window::Hop { size_ns, slide_ns } => Span::Fixed { size: whole(size_ns), step: whole(slide_ns) },
             Window::Session { gap_ns } => Span::Session { gap: whole(gap_ns) },
         };
-        if matches!(window, Span::Fixed { size, step } if size % step != 0) {
-            return Err("the length of a window is a multiple of its slide".to_owned());
+        if matches!(window, Span::Fixed { size, step } if size % step != 0 || size / step > MAX_WINDOWS as i64) {
+            return Err("the length of a window is a multiple of its slide, and not of too many".to_owned());
         }
         let by_arrival = window == Span::Running || !has_time;
         let slots = Slots::of(&aggregation.aggregates, input, by_arrival)?;
@@ -114,7 +137,7 @@ impl Windows {
             total: vec![0; slots.bytes()],
             slots,
             keys: Keys::default(),
-            newest: Vec::new(),
+            of_key: Vec::new(),
             parts: Vec::new(),
             sums: Vec::new(),
             vacant: NONE,
@@ -122,6 +145,7 @@ impl Windows {
             steps: VecDeque::new(),
             next_end: i64::MAX,
             ends: BinaryHeap::new(),
+            sessions: BTreeMap::new(),
             stores,
             row: RecordBuilder::new(rows),
             input: input.clone(),
@@ -139,8 +163,13 @@ impl Windows {
 
     /// How many bytes are in use.
     pub(super) fn used(&self) -> usize {
-        let part = size_of::<Part>() + self.slots.bytes() + if self.ends.is_empty() { 0 } else { 16 };
-        self.keys.len() * (ENTRY_BYTES + size_of::<u32>()) + self.there * part + self.stores.used()
+        let part = size_of::<Part>() + size_of::<Closing>() + self.slots.bytes();
+        self.keys.len() * (ENTRY_BYTES + size_of::<u32>())
+            + self.there * part
+            + self.steps.len() * size_of::<WindowStep>()
+            + self.ends.len() * size_of::<Reverse<(i64, u32, u32)>>()
+            + self.sessions.len() * SESSION_BYTES
+            + self.stores.used()
     }
 
     /// The time at which the next window ends, if there is one.
@@ -152,42 +181,45 @@ impl Windows {
         }
     }
 
-    /// Takes a row, at a time that the watermark has not passed; but rows of windows that are closed are late.
+    /// The least start or end of the windows that are yet to leave, at this watermark.
+    pub(super) fn given(&self, time: RowTime, watermark: i64) -> i64 {
+        let closing = self.closing.last().map_or(i64::MAX, |next| next.end);
+        let end = watermark.min(closing).min(self.next_end().unwrap_or(i64::MAX));
+        match (time, self.window) {
+            (RowTime::WindowEnd, Span::Fixed { .. } | Span::Session { .. }) => end,
+            (RowTime::WindowStart, Span::Fixed { size, .. }) => end.saturating_sub(size),
+            _ => i64::MIN,
+        }
+    }
+
+    /// Takes a row, at a time that the watermark has not passed; but rows of windows that are closed, or beyond all times, are late.
     pub(super) fn take(&mut self, bytes: &[u8], moment: Moment, emit: Emit<'_>) {
         let input = self.input.clone();
         let row = Record::assume_checked(&input, bytes);
         let Moment { time, watermark, .. } = moment;
-        let start = match self.window {
-            Span::Running => 0,
-            Span::Fixed { size, step } => {
-                let start = time.div_euclid(step).saturating_mul(step);
-                if start.saturating_add(size) <= watermark {
-                    self.lost.late += 1;
-                    return;
-                }
-                start
-            }
-            Span::Session { gap } => {
-                if time.saturating_add(gap) <= watermark {
-                    self.lost.late += 1;
-                    return;
-                }
-                time
-            }
+        let Some(start) = self.start_of(time, watermark) else {
+            self.lost.late += 1;
+            return;
         };
         let mut key = std::mem::take(&mut self.key);
         self.columns.read(&row, &mut key);
+        if matches!(self.window, Span::Fixed { .. }) {
+            key.extend_from_slice(&start.to_le_bytes());
+        }
         let (number, is_new) = self.keys.enter(&key, &mut self.stores.arena);
         self.key = key;
-        if is_new {
-            if self.newest.len() <= number as usize {
-                self.newest.resize(number as usize + 1, NONE);
-            }
-            self.newest[number as usize] = NONE;
+        if self.of_key.len() <= number as usize {
+            self.of_key.resize(number as usize + 1, 0);
         }
         let part = match self.window {
-            Span::Session { gap } => self.session(number, time, gap),
-            _ => self.part_of(number, start, watermark),
+            Span::Session { gap } => {
+                if is_new {
+                    self.of_key[number as usize] = 0;
+                }
+                self.session(number, time, gap)
+            }
+            _ if is_new => self.first_part(number, start, watermark),
+            _ => self.of_key[number as usize],
         };
         let order = if self.by_arrival {
             self.arrived += 1;
@@ -204,37 +236,26 @@ impl Windows {
         }
     }
 
-    /// The part of a group that begins at a time.
-    #[inline]
-    fn part_of(&mut self, number: u32, start: i64, watermark: i64) -> u32 {
-        let mut before = NONE;
-        let mut at = self.newest.get(number as usize).copied().unwrap_or(NONE);
-        while let Some(part) = self.parts.get(at as usize) {
-            if part.start == start {
-                return at;
+    /// Where the part of a row begins; `None` if its last window is closed, or one of its windows would not be within all times.
+    fn start_of(&self, time: i64, watermark: i64) -> Option<i64> {
+        match self.window {
+            Span::Running => Some(0),
+            Span::Fixed { size, step } => {
+                let start = time.div_euclid(step).checked_mul(step)?;
+                start.checked_add(step)?.checked_sub(size)?;
+                start.checked_add(size).filter(|end| *end > watermark).map(|_| start)
             }
-            if part.start < start {
-                break;
-            }
-            (before, at) = (at, part.older);
+            Span::Session { gap } => time.checked_add(gap).filter(|end| *end > watermark).map(|_| time),
         }
-        let fresh = self.add(Part { key: number, older: at, next: NONE, stamp: 0, start, last: start });
-        self.link(number, before, fresh);
+    }
+
+    fn first_part(&mut self, number: u32, start: i64, watermark: i64) -> u32 {
+        let fresh = self.add(Part { key: number, next: NONE, stamp: 0, start, last: start });
+        self.of_key[number as usize] = fresh;
         if let Span::Fixed { step, .. } = self.window {
             self.add_to_step(fresh, start, step, watermark);
         }
         fresh
-    }
-
-    fn link(&mut self, number: u32, before: u32, at: u32) {
-        match self.parts.get_mut(before as usize) {
-            Some(before) => before.older = at,
-            None => {
-                if let Some(newest) = self.newest.get_mut(number as usize) {
-                    *newest = at;
-                }
-            }
-        }
     }
 
     fn add_to_step(&mut self, at: u32, start: i64, step: i64, watermark: i64) {
@@ -264,51 +285,58 @@ impl Windows {
 
     /// The session of a group that a row at a time is in: one that it makes longer, or a new one. Two that it joins are one.
     fn session(&mut self, number: u32, time: i64, gap: i64) -> u32 {
-        let mut before = NONE;
-        let mut at = self.newest.get(number as usize).copied().unwrap_or(NONE);
-        while let Some(part) = self.parts.get(at as usize).copied() {
-            if part.last.saturating_add(gap) <= time {
-                break;
-            }
-            if time.saturating_add(gap) > part.start {
-                let (start, last) = (part.start.min(time), part.last.max(time));
-                if let Some(part) = self.parts.get_mut(at as usize) {
-                    (part.start, part.last) = (start, last);
+        let before = self.sessions.range((number, i64::MIN)..=(number, time)).next_back().map(|(_, at)| *at);
+        let before = before.filter(|at| self.parts[*at as usize].last.saturating_add(gap) > time);
+        let behind = self.sessions.range((number, time)..=(number, i64::MAX)).next();
+        let behind = behind.filter(|((_, start), _)| *start < time.saturating_add(gap)).map(|(_, at)| *at);
+        match (before, behind) {
+            (Some(before), behind) => {
+                let last = &mut self.parts[before as usize].last;
+                *last = time.max(*last);
+                if let Some(behind) = behind.filter(|behind| *behind != before) {
+                    self.join_sessions(before, behind);
                 }
-                self.join_older(at, gap);
-                return at;
+                before
             }
-            (before, at) = (at, part.older);
+            (None, Some(behind)) => {
+                let start = std::mem::replace(&mut self.parts[behind as usize].start, time);
+                self.sessions.remove(&(number, start));
+                self.sessions.insert((number, time), behind);
+                behind
+            }
+            (None, None) => {
+                let fresh = self.add(Part { key: number, next: NONE, stamp: 0, start: time, last: time });
+                self.of_key[number as usize] += 1;
+                self.sessions.insert((number, time), fresh);
+                self.ends.push(Reverse((time.saturating_add(gap), fresh, self.parts[fresh as usize].stamp)));
+                fresh
+            }
         }
-        let fresh = self.add(Part { key: number, older: at, next: NONE, stamp: 0, start: time, last: time });
-        self.link(number, before, fresh);
-        let stamp = self.parts.get(fresh as usize).map_or(0, |part| part.stamp);
-        self.ends.push(Reverse((time.saturating_add(gap), fresh, stamp)));
-        fresh
     }
 
-    /// Makes one of a session and the one before it, if they are no longer apart.
-    fn join_older(&mut self, at: u32, gap: i64) {
-        let Some(part) = self.parts.get(at as usize).copied() else { return };
-        let Some(older) = self.parts.get(part.older as usize).copied() else { return };
-        if older.last.saturating_add(gap) <= part.start {
-            return;
-        }
+    /// Makes one of two sessions of a group.
+    fn join_sessions(&mut self, into: u32, behind: u32) {
         let bytes = self.slots.bytes();
         let mut from = std::mem::take(&mut self.total);
-        if let Some(sums) = slots_of(&mut self.sums, part.older, bytes) {
+        if let Some(sums) = slots_of(&mut self.sums, behind, bytes) {
             from.copy_from_slice(sums);
         }
-        if let Some(into) = slots_of(&mut self.sums, at, bytes) {
-            self.slots.merge(into, at, &from, &mut self.stores);
+        if let Some(into_sums) = slots_of(&mut self.sums, into, bytes) {
+            self.slots.merge(into_sums, into, &from, &mut self.stores);
         }
         self.total = from;
         self.total.fill(0);
-        if let Some(part) = self.parts.get_mut(at as usize) {
-            (part.start, part.older) = (older.start, older.older);
-        }
+        let Part { key, start, last, .. } = self.parts[behind as usize];
+        let of_into = &mut self.parts[into as usize].last;
+        *of_into = last.max(*of_into);
+        self.sessions.remove(&(key, start));
+        self.of_key[key as usize] -= 1;
         // Its time to end stays where it is, and finds another stamp.
-        self.free(part.older);
+        self.free(behind);
+        if self.ends.len() > 2 * self.there + MOST_STALE {
+            let parts = &self.parts;
+            self.ends.retain(|Reverse((_, at, stamp))| parts[*at as usize].stamp == *stamp);
+        }
     }
 
     fn add(&mut self, part: Part) -> u32 {
@@ -339,120 +367,158 @@ impl Windows {
         }
     }
 
-    /// Takes a part out of its group, and lets go of it; the group, if it was its last.
+    /// Lets go of a part, and of its key with the last one.
     fn remove(&mut self, at: u32) {
-        let Some(part) = self.parts.get(at as usize).copied() else { return };
-        let mut before = NONE;
-        let mut place = self.newest.get(part.key as usize).copied().unwrap_or(NONE);
-        while place != at && place != NONE {
-            before = place;
-            place = self.parts.get(place as usize).map_or(NONE, |part| part.older);
-        }
-        self.link(part.key, before, part.older);
-        self.free(at);
-        if self.newest.get(part.key as usize) == Some(&NONE) {
-            self.keys.remove(part.key, &mut self.stores.arena);
-        }
-    }
-
-    /// Closes the windows that end at this time or before; their rows leave in order of end and key.
-    #[inline]
-    pub(super) fn close(&mut self, watermark: i64, emit: Emit<'_>) {
-        if self.next_end().is_none_or(|end| end > watermark) {
-            return;
-        }
-        match self.window {
-            Span::Running => {}
-            Span::Fixed { size, step } if size == step => self.close_tumbling(watermark, size, emit),
-            Span::Fixed { size, step } => self.close_hopping(watermark, size, step, emit),
-            Span::Session { gap } => self.close_sessions(watermark, gap, emit),
-        }
-    }
-
-    fn close_tumbling(&mut self, watermark: i64, size: i64, emit: Emit<'_>) {
-        while let Some(&WindowStep { start, first }) = self.steps.front()
-            && start.saturating_add(size) <= watermark
-        {
-            self.steps.pop_front();
-            let end = start.saturating_add(size);
-            let mut at = first;
-            while let Some(part) = self.parts.get(at as usize) {
-                self.closing.push((end, self.keys.prefix(part.key, &self.stores.arena), at));
-                at = part.next;
+        let Some(&Part { key, start, .. }) = self.parts.get(at as usize) else { return };
+        let mut is_last = true;
+        if matches!(self.window, Span::Session { .. }) {
+            // One that closes is no longer among them.
+            if self.sessions.get(&(key, start)) == Some(&at) {
+                self.sessions.remove(&(key, start));
             }
-            self.next_end = self.steps.front().map_or(i64::MAX, |step| step.start.saturating_add(size));
-            self.emit_closing(|_, _| (start, end), emit);
+            self.of_key[key as usize] -= 1;
+            is_last = self.of_key[key as usize] == 0;
+        }
+        self.free(at);
+        if is_last {
+            self.keys.remove(key, &mut self.stores.arena);
+        }
+        if self.there == 0 {
+            self.ends.clear();
         }
     }
 
-    fn close_sessions(&mut self, watermark: i64, gap: i64, emit: Emit<'_>) {
+    /// Closes windows that end at this time or before, as far as the budget goes; returns whether there are more. Rows leave in order of
+    /// end and key.
+    #[inline]
+    pub(super) fn close(&mut self, watermark: i64, budget: &Budget, emit: Emit<'_>) -> bool {
+        while self.is_due(watermark) {
+            if budget.is_spent() {
+                return true;
+            }
+            match self.window {
+                Span::Running => return false,
+                Span::Fixed { size, step } if size == step => self.close_tumbling(size, budget, emit),
+                Span::Fixed { size, step } => self.close_hopping(size, step, budget, emit),
+                Span::Session { gap } => self.close_sessions(watermark, gap, budget, emit),
+            }
+        }
+        false
+    }
+
+    fn is_due(&self, watermark: i64) -> bool {
+        !self.closing.is_empty() || self.next_end().is_some_and(|end| end <= watermark)
+    }
+
+    fn close_tumbling(&mut self, size: i64, budget: &Budget, emit: Emit<'_>) {
+        if self.closing.is_empty()
+            && let Some(WindowStep { start, first }) = self.steps.pop_front()
+        {
+            self.gather(first, start.saturating_add(size));
+            self.next_end = self.steps.front().map_or(i64::MAX, |step| step.start.saturating_add(size));
+            self.sort_closing();
+        }
+        self.emit_closing(budget, emit);
+    }
+
+    fn close_sessions(&mut self, watermark: i64, gap: i64, budget: &Budget, emit: Emit<'_>) {
+        if self.closing.is_empty() {
+            self.gather_sessions(watermark, gap);
+        }
+        self.emit_closing(budget, emit);
+    }
+
+    /// Takes the sessions that are over from those that rows may belong to.
+    fn gather_sessions(&mut self, watermark: i64, gap: i64) {
         while let Some(&Reverse((end, at, stamp))) = self.ends.peek()
             && end <= watermark
         {
             self.ends.pop();
-            let Some(part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { continue };
+            let Some(&part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) else { continue };
             let actual = part.last.saturating_add(gap);
             if actual <= watermark {
-                self.closing.push((actual, self.keys.prefix(part.key, &self.stores.arena), at));
+                self.sessions.remove(&(part.key, part.start));
+                let prefix = prefix_of(self.group(part.key));
+                self.closing.push(Closing { end: actual, prefix, part: at, stamp });
             } else {
                 self.ends.push(Reverse((actual, at, stamp)));
             }
         }
-        self.emit_closing(|part, end| (part.start, end), emit);
+        self.sort_closing();
+    }
+
+    /// Adds the parts of a step to those that close.
+    fn gather(&mut self, first: u32, end: i64) {
+        let mut at = first;
+        while let Some(&Part { key, next, stamp, .. }) = self.parts.get(at as usize) {
+            let prefix = prefix_of(self.group(key));
+            self.closing.push(Closing { end, prefix, part: at, stamp });
+            at = next;
+        }
+    }
+
+    /// The key of a group, from that of a part.
+    fn group(&self, number: u32) -> &[u8] {
+        group_of(&self.keys, &self.stores.arena, self.window, number)
     }
 
     /// Emits the parts that close, in order, and lets go of them.
-    fn emit_closing(&mut self, window: impl Fn(&Part, i64) -> (i64, i64), emit: Emit<'_>) {
-        let mut closing = std::mem::take(&mut self.closing);
-        self.sort(&mut closing, |windows, at| windows.parts.get(at as usize).map_or(NONE, |part| part.key));
-        for &(end, _, at) in &closing {
-            if let Some(part) = self.parts.get(at as usize) {
-                let window = window(part, end);
+    fn emit_closing(&mut self, budget: &Budget, emit: Emit<'_>) {
+        while !budget.is_spent()
+            && let Some(Closing { end, part: at, stamp, .. }) = self.closing.pop()
+        {
+            if let Some(part) = self.parts.get(at as usize).filter(|part| part.stamp == stamp) {
+                budget.spend(1);
+                let window = (part.start, end);
                 self.emit_part(at, Some(window), emit);
                 self.remove(at);
             }
         }
-        closing.clear();
+    }
+
+    /// By end, then by key, then by start; the first is the last.
+    fn sort_closing(&mut self) {
+        let mut closing = std::mem::take(&mut self.closing);
+        let part =
+            |closing: &Closing| self.parts.get(closing.part as usize).map_or((NONE, 0), |part| (part.key, part.start));
+        closing.sort_unstable_by(|one, other| {
+            (other.end, other.prefix).cmp(&(one.end, one.prefix)).then_with(|| {
+                let ((one_key, one_start), (other_key, other_start)) = (part(one), part(other));
+                self.group(other_key).cmp(self.group(one_key)).then(other_start.cmp(&one_start))
+            })
+        });
         self.closing = closing;
     }
 
-    /// By end, then by key.
-    fn sort(&self, closing: &mut [(i64, u64, u32)], key: impl Fn(&Windows, u32) -> u32) {
-        let bytes = |at| self.keys.key(key(self, at), &self.stores.arena);
-        closing.sort_unstable_by(|one, other| {
-            (one.0, one.1).cmp(&(other.0, other.1)).then_with(|| bytes(one.2).cmp(bytes(other.2)))
-        });
-    }
-
-    fn close_hopping(&mut self, watermark: i64, size: i64, step: i64, emit: Emit<'_>) {
-        while !self.steps.is_empty() && self.next_end <= watermark {
-            let end = self.next_end;
-            let start = end.saturating_sub(size);
-            let mut closing = std::mem::take(&mut self.closing);
-            for number in 0..self.keys.numbers() as u32 {
-                // Numbers that are free lead to no part.
-                if self.within(number, start, end) != NONE {
-                    closing.push((end, self.keys.prefix(number, &self.stores.arena), number));
+    fn close_hopping(&mut self, size: i64, step: i64, budget: &Budget, emit: Emit<'_>) {
+        let end = self.next_end;
+        let start = end.saturating_sub(size);
+        if self.closing.is_empty() {
+            for number in 0..self.steps.len() {
+                let of_step = self.steps[number];
+                if of_step.start >= end {
+                    break;
+                }
+                if of_step.start >= start {
+                    self.gather(of_step.first, end);
                 }
             }
-            self.sort(&mut closing, |_, number| number);
-            for &(_, _, number) in &closing {
-                self.emit_window(number, (start, end), emit);
-            }
-            closing.clear();
-            self.closing = closing;
-            let next = end.saturating_add(step);
-            while let Some(&WindowStep { start, first }) = self.steps.front()
-                && start < next.saturating_sub(size)
-            {
-                self.steps.pop_front();
-                self.remove_all(first);
-            }
-            self.next_end = self.steps.front().map_or(i64::MAX, |first| next.max(first.start.saturating_add(step)));
-            if next == i64::MAX {
-                break;
-            }
+            self.sort_closing();
         }
+        while !self.closing.is_empty() {
+            if budget.is_spent() {
+                return;
+            }
+            self.emit_window((start, end), budget, emit);
+        }
+        let next = end.saturating_add(step);
+        while let Some(&WindowStep { start, first }) = self.steps.front()
+            && start < next.saturating_sub(size)
+        {
+            self.steps.pop_front();
+            self.remove_all(first);
+        }
+        self.next_end = self.steps.front().map_or(i64::MAX, |first| next.max(first.start.saturating_add(step)));
     }
 
     fn remove_all(&mut self, first: u32) {
@@ -464,38 +530,44 @@ impl Windows {
         }
     }
 
-    /// The newest part of a group that begins in a window.
-    fn within(&self, number: u32, start: i64, end: i64) -> u32 {
-        let mut at = self.newest.get(number as usize).copied().unwrap_or(NONE);
-        while let Some(part) = self.parts.get(at as usize) {
-            if part.start < end {
-                return if part.start >= start { at } else { NONE };
-            }
-            at = part.older;
-        }
-        NONE
-    }
-
-    /// Emits a hopping window of a group: its parts together.
-    fn emit_window(&mut self, number: u32, window: (i64, i64), emit: Emit<'_>) {
-        let mut at = self.within(number, window.0, window.1);
-        let is_only = |windows: &Windows, part: &Part| {
-            windows.parts.get(part.older as usize).is_none_or(|older| older.start < window.0)
+    /// Emits a hopping window of the group that is next: its parts together.
+    fn emit_window(&mut self, window: (i64, i64), budget: &Budget, emit: Emit<'_>) {
+        let Some(first) = self.next_closing(None, budget) else { return };
+        let key = self.parts[first as usize].key;
+        let Some(second) = self.next_closing(Some(key), budget) else {
+            return self.emit_part(first, Some(window), emit);
         };
-        if self.parts.get(at as usize).is_some_and(|part| is_only(self, part)) {
-            return self.emit_part(at, Some(window), emit);
-        }
         let mut total = std::mem::take(&mut self.total);
         let bytes = self.slots.bytes();
-        while let Some(part) = self.parts.get(at as usize).filter(|part| part.start >= window.0) {
+        let (mut at, mut next) = (first, Some(second));
+        loop {
             if let Some(sums) = slots_of(&mut self.sums, at, bytes) {
                 self.slots.merge(&mut total, TOTAL, sums, &mut self.stores);
             }
-            at = part.older;
+            let Some(behind) = next else { break };
+            (at, next) = (behind, self.next_closing(Some(key), budget));
         }
-        self.emit(number, &total, Some(window), emit);
+        self.emit(key, &total, Some(window), emit);
         self.slots.clear(&mut total, &mut self.stores);
         self.total = total;
+    }
+
+    /// The next part that closes, of the group of a key if there is one.
+    fn next_closing(&mut self, key: Option<u32>, budget: &Budget) -> Option<u32> {
+        while let Some(&Closing { part, stamp, .. }) = self.closing.last() {
+            let there = self.parts.get(part as usize).filter(|part| part.stamp == stamp).map(|part| part.key);
+            if let (Some(own), Some(key)) = (there, key)
+                && self.group(own) != self.group(key)
+            {
+                return None;
+            }
+            self.closing.pop();
+            if there.is_some() {
+                budget.spend(1);
+                return Some(part);
+            }
+        }
+        None
     }
 
     fn emit_part(&mut self, at: u32, window: Option<(i64, i64)>, emit: Emit<'_>) {
@@ -512,7 +584,7 @@ impl Windows {
 
     /// Emits the row of a group.
     fn emit(&mut self, number: u32, sums: &[u8], window: Option<(i64, i64)>, emit: Emit<'_>) {
-        let Windows { columns, slots, keys, stores, row, .. } = self;
+        let Windows { window: window_kind, columns, slots, keys, stores, row, .. } = self;
         row.clear();
         let mut column = 0;
         let mut result: Result<(), EvalError> = Ok(());
@@ -520,7 +592,7 @@ impl Windows {
             column += 1;
             row.set(column - 1, value).map_err(|error| refused(&error))
         };
-        columns.values(keys.key(number, &stores.arena), |_, value| {
+        columns.values(group_of(keys, &stores.arena, *window_kind, number), |_, value| {
             if result.is_ok() {
                 result = set(row, value);
             }
@@ -542,19 +614,31 @@ impl Windows {
             Span::Running => match self.keys.oldest() {
                 Some(number) => {
                     self.keys.unlink(number);
-                    self.newest.get(number as usize).copied().unwrap_or(NONE)
+                    self.of_key.get(number as usize).copied().unwrap_or(NONE)
                 }
                 None => NONE,
             },
             Span::Fixed { .. } => self.pop_of_first_step(),
             Span::Session { .. } => self.pop_first_session(),
         };
+        let at = if at == NONE { self.pop_last_closing() } else { at };
         let is_there = self.parts.get(at as usize).is_some();
         if is_there {
             self.remove(at);
             self.lost.forgotten += 1;
         }
         is_there
+    }
+
+    /// Of those that close, the one that would leave last.
+    fn pop_last_closing(&mut self) -> u32 {
+        while !self.closing.is_empty() {
+            let Closing { part, stamp, .. } = self.closing.remove(0);
+            if self.parts.get(part as usize).is_some_and(|part| part.stamp == stamp) {
+                return part;
+            }
+        }
+        NONE
     }
 
     fn pop_of_first_step(&mut self) -> u32 {
@@ -585,6 +669,21 @@ impl Windows {
         }
         NONE
     }
+}
+
+/// The key of a group: that of its parts, whose last bytes are their start where windows are of fixed length.
+fn group_of<'k>(keys: &'k Keys, arena: &'k Arena, window: Span, number: u32) -> &'k [u8] {
+    let key = keys.key(number, arena);
+    let start = if matches!(window, Span::Fixed { .. }) { START_BYTES } else { 0 };
+    key.get(..key.len().saturating_sub(start)).unwrap_or_default()
+}
+
+/// The first bytes of a key as a number: of two keys with others, the lesser one has the lesser number.
+fn prefix_of(key: &[u8]) -> u64 {
+    let mut prefix = [0; 8];
+    let len = key.len().min(8);
+    prefix[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(prefix)
 }
 
 #[inline]

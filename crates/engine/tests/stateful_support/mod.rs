@@ -1,6 +1,8 @@
 //! Events, and handlers of one query that they go through.
 #![allow(dead_code)] // each test takes what it needs
 
+pub(crate) mod sql;
+
 use std::sync::Arc;
 
 use crossdock_engine::{Handler, HandlerCounters, StatefulHandler};
@@ -67,7 +69,7 @@ pub(crate) fn shuffled(events: &[Event], lateness: i64, seed: u64) -> Vec<Event>
 }
 
 pub(crate) fn input(lateness_ns: u64) -> StageInput {
-    StageInput { row: format(), time: Some(0), lateness_ns }
+    StageInput { row: format(), time: Some(0), lateness_ns, derived: None }
 }
 
 pub(crate) fn all_of(rows: &Format) -> Program {
@@ -134,47 +136,54 @@ impl QueryRun {
         let mut selection = Selection::all(batch.len());
         let mut out: Vec<Vec<u8>> = Vec::new();
         let _ = self.handlers[next.0][next.1].process(&batch, &mut selection, &mut out);
-        self.show(out);
+        self.show(&out);
     }
 
     pub(crate) fn advance(&mut self, now_ns: u64) -> usize {
         let mut out: Vec<Vec<u8>> = Vec::new();
         let made = self.handlers[self.turn.0][self.turn.1].advance(now_ns, &mut out);
         assert_eq!(made, out.len());
-        self.show(out);
+        self.show(&out);
         made
     }
 
-    fn show(&mut self, out: Vec<Vec<u8>>) {
-        for row in out {
-            let record = Record::check(&self.output, &row).unwrap();
-            let value = |field: usize| match record.get(field) {
-                Value::Null => "null".to_owned(),
-                Value::Bool(value) => value.to_string(),
-                Value::Int(value) | Value::Timestamp(value) => value.to_string(),
-                Value::Uint(value) => value.to_string(),
-                Value::Float(value) => value.to_string(),
-                Value::Decimal { unscaled, .. } => unscaled.to_string(),
-                Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-                value => format!("{value:?}"),
-            };
-            let fields: Vec<String> = (0..self.output.fields().len()).map(value).collect();
-            self.rows.push(fields.join("|"));
-        }
+    fn show(&mut self, out: &[Vec<u8>]) {
+        self.rows.extend(out.iter().map(|row| show(&self.output, row)));
     }
 
     /// The counts of all handlers together.
     pub(crate) fn counters(&self) -> HandlerCounters {
-        let mut sum = HandlerCounters::default();
-        for counters in self.handlers.iter().flatten().map(Handler::counters) {
-            sum.records_in += counters.records_in;
-            sum.passed += counters.passed;
-            sum.taken += counters.taken;
-            sum.late += counters.late;
-            sum.forgotten += counters.forgotten;
-            sum.row_errors += counters.row_errors;
-            sum.stage_errors += counters.stage_errors;
-        }
-        sum
+        sum_of(self.handlers.iter().flatten().map(Handler::counters))
     }
+}
+
+/// A row's values with `|` between them.
+pub(crate) fn show(format: &Format, row: &[u8]) -> String {
+    let record = Record::check(format, row).unwrap();
+    let value = |field: usize| match record.get(field) {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) | Value::Timestamp(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Float(value) => value.to_string(),
+        Value::Decimal { unscaled, .. } => unscaled.to_string(),
+        Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        value => format!("{value:?}"),
+    };
+    let fields: Vec<String> = (0..format.fields().len()).map(value).collect();
+    fields.join("|")
+}
+
+pub(crate) fn sum_of(all: impl Iterator<Item = HandlerCounters>) -> HandlerCounters {
+    let mut sum = HandlerCounters::default();
+    for counters in all {
+        sum.records_in += counters.records_in;
+        sum.passed += counters.passed;
+        sum.taken += counters.taken;
+        sum.late += counters.late;
+        sum.forgotten += counters.forgotten;
+        sum.row_errors += counters.row_errors;
+        sum.stage_errors += counters.stage_errors;
+    }
+    sum
 }

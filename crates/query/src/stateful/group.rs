@@ -4,7 +4,7 @@ use crossdock_format::{FieldSpec, FieldType, Format};
 use sqlparser::ast;
 
 use super::plan::{interval_of, is_time};
-use super::program::{Aggregate, AggregateFunction, Aggregation, Window};
+use super::program::{Aggregate, AggregateFunction, Aggregation, MAX_WINDOWS, Window};
 use super::read::Body;
 use super::rows::{Flow, Row, unique};
 use crate::bind::{Binder, BoundAggregate, Groups, Table, compare, is_null, place};
@@ -231,6 +231,11 @@ fn window<'a>(
     let window = match (name.as_str(), &lengths[..]) {
         ("tumble", &[size_ns]) => Window::Tumble { size_ns },
         ("session", &[gap_ns]) => Window::Session { gap_ns },
+        ("hop", &[slide_ns, size_ns]) if size_ns / slide_ns > MAX_WINDOWS => {
+            let message =
+                format!("each row would be in {} windows, and {MAX_WINDOWS} are possible", size_ns / slide_ns);
+            return Err(QueryError::new(message, at).hint(HOP));
+        }
         ("hop", &[slide_ns, size_ns]) if size_ns % slide_ns == 0 => Window::Hop { size_ns, slide_ns },
         ("hop", _) => {
             let error = QueryError::new("the length of HOP is a multiple of how far apart its windows begin", at);

@@ -32,9 +32,8 @@ pub(super) struct Joining {
     pub(super) columns: Vec<(usize, String)>,
     /// How the streams are called.
     pub(super) called: Vec<String>,
-    pub(super) lateness_ns: u64,
-    /// Whether a row waits for the latest row of the other stream.
-    pub(super) waits: bool,
+    /// With one, the rows of an ASOF join wait for the latest row of the other stream.
+    pub(super) lateness_ns: Option<u64>,
 }
 
 /// The sides of a join that an expression reads.
@@ -193,6 +192,15 @@ impl Joining {
         let keys = sides.keys(&sorted.keys)?;
         let times = sides.times(&sorted, join.at)?;
         let stage = planner.stages.len();
+        let waits = self.lateness_ns.is_some();
+        let mut derived = [None; 2];
+        for (input, derived) in derived.iter_mut().enumerate() {
+            // An ASOF join that does not wait does not go by the watermark of its right side.
+            if waits || input == 0 || !join.is_asof {
+                let late = (self.lateness_ns, join.at);
+                *derived = planner.derived_time(&sides.flows[input], &sides.rows[input], times[input], late)?;
+            }
+        }
         let Sides { flows: [left, right], rows: [left_row, right_row], .. } = sides;
         let rows_of = [
             planner.connect(&left, left_row, Port { stage, input: 0 })?,
@@ -205,15 +213,16 @@ impl Joining {
             .map(|place| place.map(|(input, at)| rows::field(&rows, if input == 0 { at } else { split + at })))
             .collect();
         let operator = match join.is_asof {
-            true => Operator::Asof(AsofJoin { kind: join.kind, keys, is_strict: sorted.is_strict, waits: self.waits }),
+            true => Operator::Asof(AsofJoin { kind: join.kind, keys, is_strict: sorted.is_strict, waits }),
             false => {
                 let within_ns = (sorted.least.unwrap_or(i64::MIN), sorted.greatest.unwrap_or(i64::MAX));
                 let condition = condition(planner, &sorted.others, &columns, &rows)?;
                 Operator::Join(IntervalJoin { kind: join.kind, keys, within_ns, condition })
             }
         };
-        let inputs = rows_of.into_iter().zip(times);
-        let inputs = inputs.map(|(row, time)| StageInput { row, time: Some(time), lateness_ns: self.lateness_ns });
+        let lateness_ns = self.lateness_ns.unwrap_or(0);
+        let inputs = rows_of.into_iter().zip(times).zip(derived);
+        let inputs = inputs.map(|((row, time), derived)| StageInput { row, time: Some(time), lateness_ns, derived });
         let mut flow = planner.stage(inputs.collect(), operator, rows);
         flow.columns = columns;
         for condition in after.get_mut(number - 1).map(std::mem::take).unwrap_or_default() {
@@ -379,7 +388,7 @@ fn time_bound(op: CompareOp, left: &Expr, right: &Expr) -> Option<TimeBound> {
 }
 
 /// A time, and the fixed interval that is added to it.
-fn apart(time: &Expr) -> (&Expr, i64) {
+pub(super) fn apart(time: &Expr) -> (&Expr, i64) {
     if let Node::Call(call) = &time.node
         && let Prepared::Interval(interval) = &call.prepared
         && let [base, _] = &call.arguments[..]

@@ -12,7 +12,7 @@ mod show;
 
 pub use aggregates::{AGGREGATES, AggregateArgument, AggregateEntry, AggregateType};
 pub use program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, MAX_STATE_BYTES, Operator, Port,
-    Stage, StageInput, StatefulProgram, StreamSource, Window,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, MAX_STATE_BYTES,
+    MAX_WINDOWS, Operator, Port, RowTime, Stage, StageInput, StatefulProgram, StreamSource, Window,
 };
 pub use query::{Query, StatefulQuery, parse_query};

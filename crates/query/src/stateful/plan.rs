@@ -10,13 +10,15 @@ use crossdock_format::{FieldSpec, FieldType, Format};
 use sqlparser::ast;
 
 use super::group::{self, Grouping};
-use super::join::BoundJoin;
-use super::program::{JoinKind, MAX_STATE_BYTES, Operator, Port, Stage, StageInput, StatefulProgram, StreamSource};
+use super::join::{BoundJoin, apart};
+use super::program::{
+    DerivedTime, JoinKind, MAX_STATE_BYTES, Operator, Port, Stage, StageInput, StatefulProgram, StreamSource,
+};
 use super::read::{Body, Joined, Rows, Tree};
 use super::rows::{self, Flow, Origin, Row};
 use crate::bind::{Binder, Table, as_interval, cast, common_type, interval_text, place};
-use crate::error::QueryError;
-use crate::expr::{Class, Constant, Expr};
+use crate::error::{Position, QueryError};
+use crate::expr::{Class, Constant, Expr, Node};
 use crate::function::Interval;
 use crate::parse::Condition;
 use crate::program::{Output, Program};
@@ -175,7 +177,7 @@ impl<'q> Planner<'q> {
                 }
             }
             let row = self.connect(&flow, row, Port { stage, input })?;
-            inputs.push(StageInput { row, time: None, lateness_ns: 0 });
+            inputs.push(StageInput { row, time: None, lateness_ns: 0, derived: None });
         }
         let rows = inputs.first().map(|input| input.row.clone());
         let Some(rows) = rows.filter(|first| inputs.iter().all(|input| input.row.id() == first.id())) else {
@@ -251,10 +253,8 @@ impl<'q> Planner<'q> {
             tables.push(Table { name: &ready.name, called, format: &ready.format, from, is_optional });
             from += ready.format.fields().len();
         }
-        let lateness_ns = match &body.lateness {
-            Some(lateness) => interval_of(&lateness.expr, lateness)?,
-            None => 0,
-        };
+        let lateness = body.lateness.as_ref();
+        let lateness_ns = lateness.map(|lateness| interval_of(&lateness.expr, lateness)).transpose()?;
         let binder = || Binder::new(&tables, Some(self.values), self.null_for_errors);
         let conditions = match &body.condition {
             Some(source) => binder().without_aggregates("WHERE").conditions(&source.expr, source.at, "WHERE")?,
@@ -268,7 +268,6 @@ impl<'q> Planner<'q> {
             None => selected.columns.iter().for_each(|column| column.expr.mark_fields(&mut wanted)),
         }
         let names: Vec<String> = selected.columns.iter().map(|column| column.name.clone()).collect();
-        let waits = body.lateness.is_some();
         let called: Vec<String> = tables.iter().map(|table| table.called.0.to_owned()).collect();
         let columns: Vec<(usize, String)> = tables
             .iter()
@@ -285,12 +284,12 @@ impl<'q> Planner<'q> {
                 only
             }
             Err(flows) => {
-                let joined = super::join::Joining { joins, conditions, wanted, columns, called, lateness_ns, waits };
+                let joined = super::join::Joining { joins, conditions, wanted, columns, called, lateness_ns };
                 joined.plan(self, flows)?
             }
         };
         if let Some(grouping) = &selected.grouping {
-            flow = self.grouped(flow, grouping, lateness_ns)?;
+            flow = self.grouped(flow, grouping, (lateness_ns, body.at))?;
         }
         let columns: Result<Vec<Option<Expr>>, QueryError> =
             selected.columns.iter().map(|column| flow.placed(&column.expr).map(Some)).collect();
@@ -352,17 +351,57 @@ impl<'q> Planner<'q> {
         }
     }
 
+    /// Where the time of an input is one that the stage behind it knows a bound of: which. Else the input goes by the newest time of its
+    /// rows and the lateness.
+    ///
+    /// # Errors
+    /// The rows do not come in order of this time however orderly the streams are, and the query says no lateness.
+    pub(super) fn derived_time(
+        &self,
+        flow: &Flow,
+        row: &Row,
+        time: usize,
+        (lateness_ns, at): (Option<u64>, Option<Position>),
+    ) -> Result<Option<DerivedTime>, QueryError> {
+        let Origin::Stage(from) = flow.origin else { return Ok(None) };
+        let (Some(stage), Some(time)) = (self.stages.get(from), row.outputs.get(time)) else { return Ok(None) };
+        let (base, plus_ns) = apart(&time.expr);
+        if let Node::Field(column) = base.node
+            && let Some(of) = stage.row_time(column)
+        {
+            return Ok(Some(DerivedTime { of, plus_ns }));
+        }
+        let mut read = vec![false; stage.rows.fields().len()];
+        time.expr.mark_fields(&mut read);
+        if lateness_ns.is_some() || !read.into_iter().skip(stage.arriving_columns()).any(|is_read| is_read) {
+            return Ok(None);
+        }
+        let name = time.expr.sql(&stage.rows);
+        let message = format!("the rows of a group or a join do not come in order of `{name}`");
+        let hint = "LATENESS INTERVAL '1 minute' says how much older than the newest such a time may be; in order come the end of a \
+                    window, the start of one of fixed length, and the times that the join compares";
+        Err(QueryError::new(message, at).hint(hint))
+    }
+
     /// GROUP BY: a stage, and HAVING on its rows.
-    fn grouped(&mut self, flow: Flow, grouping: &Grouping, lateness_ns: u64) -> Result<Flow, QueryError> {
-        let mut flow = flow;
+    fn grouped(
+        &mut self,
+        mut flow: Flow,
+        grouping: &Grouping,
+        (lateness_ns, at): (Option<u64>, Option<Position>),
+    ) -> Result<Flow, QueryError> {
         let stage = self.stages.len();
         let port = Port { stage, input: 0 };
         let (row, time, aggregation) = grouping.row(&mut flow, self.null_for_errors)?;
+        let derived = match time {
+            Some(time) => self.derived_time(&flow, &row, time, (lateness_ns, at))?,
+            None => None,
+        };
         let row = self.connect(&flow, row, port)?;
         let specs = grouping.specs(&row, &aggregation);
         let rows = rows::format_of(specs)?;
-        let lateness_ns = if time.is_some() { lateness_ns } else { 0 };
-        let input = StageInput { row, time, lateness_ns };
+        let lateness_ns = lateness_ns.filter(|_| time.is_some()).unwrap_or(0);
+        let input = StageInput { row, time, lateness_ns, derived };
         let mut flow = self.stage(vec![input], Operator::Aggregate(aggregation), rows);
         for condition in &grouping.having {
             flow.filter_by(condition)?;

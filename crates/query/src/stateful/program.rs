@@ -10,6 +10,9 @@ use crate::program::Program;
 /// The bound of a query's state, in bytes.
 pub const MAX_STATE_BYTES: usize = 256 << 20;
 
+/// The most hopping windows that a row is in.
+pub const MAX_WINDOWS: u64 = 4096;
+
 /// The input of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Port {
@@ -69,6 +72,31 @@ pub struct StageInput {
     /// How much older than the newest a row may be and still count, in ns of event time. The input's *watermark* is its newest event
     /// time less this; a row from before a window or a join that its stage's watermark has closed is *late*, dropped and counted.
     pub lateness_ns: u64,
+    /// Where the watermark is that of the stage that makes the rows, so that none of them is late: the time in its rows. The lateness
+    /// is of no account then.
+    pub derived: Option<DerivedTime>,
+}
+
+/// A time of a stage's rows that the stage knows a bound of: all rows that it is yet to make are at this bound or later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowTime {
+    /// The start of a window of fixed length.
+    WindowStart,
+    /// The end of a window.
+    WindowEnd,
+    /// The time of a join's left row.
+    Left,
+    /// The time of a join's right row.
+    Right,
+}
+
+/// A time of a stage's rows, and an interval added to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DerivedTime {
+    /// The time.
+    pub of: RowTime,
+    /// The interval, in ns.
+    pub plus_ns: i64,
 }
 
 /// The work of a stage.
@@ -109,7 +137,7 @@ pub enum Window {
     },
     /// Windows that overlap.
     Hop {
-        /// The length; a multiple of the slide.
+        /// The length; a multiple of the slide, at most of [`MAX_WINDOWS`].
         size_ns: u64,
         /// From the start of one to the start of the next.
         slide_ns: u64,
@@ -215,6 +243,41 @@ pub struct AsofJoin {
     /// Whether a left row waits for the right input's watermark, so that the result does not depend on the order of arrival. Else it is
     /// joined at once with what has come.
     pub waits: bool,
+}
+
+impl Stage {
+    /// The time that a column of its rows has, if the stage knows a bound of it.
+    pub(super) fn row_time(&self, column: usize) -> Option<RowTime> {
+        let [left, right] = [0, 1].map(|input| self.inputs.get(input));
+        let is_left = || left?.time.filter(|time| *time == column).map(|_| RowTime::Left);
+        match &self.operator {
+            Operator::Aggregate(Aggregation { keys, window, .. }) if *window != Window::Running => {
+                match column.checked_sub(keys.len())? {
+                    0 if !matches!(window, Window::Session { .. }) => Some(RowTime::WindowStart),
+                    1 => Some(RowTime::WindowEnd),
+                    _ => None,
+                }
+            }
+            Operator::Join(_) => is_left().or_else(|| {
+                let right = left?.row.fields().len() + right?.time?;
+                (right == column).then_some(RowTime::Right)
+            }),
+            Operator::Asof(join) if join.waits => is_left(),
+            _ => None,
+        }
+    }
+
+    /// How many of its first columns come in the order in which rows arrive.
+    pub(super) fn arriving_columns(&self) -> usize {
+        match &self.operator {
+            Operator::Union => self.rows.fields().len(),
+            Operator::Aggregate(Aggregation { keys, window: Window::Running, .. }) => keys.len(),
+            Operator::Asof(AsofJoin { waits: false, .. }) => {
+                self.inputs.first().map_or(0, |left| left.row.fields().len())
+            }
+            _ => 0,
+        }
+    }
 }
 
 impl StatefulProgram {

@@ -1,0 +1,189 @@
+//! Queries with state in SQL: keys of different types, times that come from other stages, bounds.
+#![allow(clippy::unwrap_used)] // a test that fails may panic
+
+mod stateful_support;
+mod support;
+
+use stateful_support::sql::{SqlRun, planned};
+
+const LEFT: (&str, &str) = ("l", "ts timestamp\nk i64\n");
+const RIGHT: (&str, &str) = ("r", "ts timestamp\nk i64 null\nw i64\n");
+
+#[test]
+fn keys_are_equal_also_where_only_one_of_them_may_be_null() {
+    for join in [
+        "SELECT l.k, r.w FROM l JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts",
+        "SELECT l.k, r.w FROM l LEFT JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts",
+        "SELECT l.k, r.w FROM l ASOF JOIN r ON l.k = r.k AND l.ts >= r.ts",
+        "SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts",
+    ] {
+        let mut run = SqlRun::new(join, &[LEFT, RIGHT]);
+        run.feed("r", &["1|7|70", "2|null|80"]);
+        run.feed("l", &["3|7"]);
+        assert_eq!(run.rows, ["7|70"], "{join}");
+    }
+}
+
+/// Rows with these times, in seconds, and further columns.
+fn at(rows: &[(i64, &str)]) -> Vec<String> {
+    rows.iter().map(|(second, rest)| format!("{}|{rest}", second * 1_000_000_000)).collect()
+}
+
+/// Times in the rows, in seconds.
+fn seconds(rows: &[String]) -> Vec<String> {
+    let second = |column: &str| column.strip_suffix("000000000").map_or(column.to_owned(), |time| format!("{time}s"));
+    rows.iter().map(|row| row.split('|').map(second).collect::<Vec<_>>().join("|")).collect()
+}
+
+const KEYED: (&str, &str) = ("s", "ts timestamp\nk string\n");
+
+#[test]
+fn windows_of_windows_take_all_rows_whichever_time_they_go_by() {
+    for (time, lateness, wanted) in [
+        ("x.window_start", "", ["0|3", "10s|2"]),
+        ("x.window_end - INTERVAL '5 seconds'", "", ["0|3", "10s|2"]),
+        // The session of b begins before that of a, and ends behind it.
+        ("x.most", "LATENESS INTERVAL '5 seconds'", ["0|3", "10s|2"]),
+    ] {
+        let sql = format!(
+            "SELECT window_start, count(*) FROM (SELECT k, window_start, window_end, max(ts) AS most FROM s GROUP BY k, \
+             TUMBLE(ts, INTERVAL '5 seconds')) x GROUP BY TUMBLE({time}, INTERVAL '10 seconds') {lateness}"
+        );
+        let mut run = SqlRun::new(&sql, &[KEYED]);
+        run.feed("s", &at(&[(1, "a"), (4, "b"), (9, "a"), (12, "b"), (16, "a"), (100, "a"), (200, "a"), (300, "a")]));
+        assert_eq!(seconds(&run.rows)[..2], wanted, "{sql}");
+        assert_eq!(run.counters().late, 0, "{sql}");
+    }
+}
+
+#[test]
+fn times_behind_a_join_are_late_only_by_the_lateness_that_the_query_has() {
+    let quotes = ("q", "ts timestamp\nk string\n");
+    let join = |lateness: &str| {
+        format!(
+            "SELECT window_start, count(*) FROM (SELECT q.ts AS qts FROM s ASOF JOIN q ON s.k = q.k AND s.ts >= q.ts) x \
+             GROUP BY TUMBLE(x.qts, INTERVAL '10 seconds') {lateness}"
+        )
+    };
+    let error = planned(&join(""), &[KEYED, quotes]).unwrap_err();
+    assert!(error.contains("do not come in order of `ts_2`"), "{error}");
+    let mut run = SqlRun::new(&join("LATENESS INTERVAL '1 hour'"), &[KEYED, quotes]);
+    run.feed("q", &at(&[(1, "a"), (40, "b")]));
+    run.feed("s", &at(&[(50, "b"), (60, "a"), (70, "b")]));
+    run.feed("q", &at(&[(9000, "b")]));
+    run.feed("s", &at(&[(9001, "b")]));
+    run.feed("q", &at(&[(9002, "b")]));
+    assert_eq!(run.counters().late, 0);
+    assert_eq!(seconds(&run.rows), ["0|1", "40s|2"]);
+}
+
+#[test]
+fn each_side_of_a_join_has_a_watermark_of_its_own_behind_it() {
+    for (time, wanted) in [("x.lts", ["0|2"]), ("x.rts", ["10s|2"])] {
+        let sql = format!(
+            "SELECT window_start, count(*) FROM (SELECT l.ts AS lts, r.ts AS rts FROM s l JOIN q r ON l.k = r.k AND r.ts \
+             BETWEEN l.ts + INTERVAL '10 seconds' AND l.ts + INTERVAL '15 seconds') x GROUP BY TUMBLE({time}, \
+             INTERVAL '10 seconds')"
+        );
+        let mut run = SqlRun::new(&sql, &[KEYED, ("q", "ts timestamp\nk string\n")]);
+        run.feed("s", &at(&[(1, "a"), (4, "b"), (30, "c")]));
+        run.feed("q", &at(&[(15, "a"), (18, "b"), (100, "a")]));
+        run.feed("s", &at(&[(100, "a")]));
+        assert_eq!((seconds(&run.rows), run.counters().late), (wanted.map(str::to_owned).to_vec(), 0), "{sql}");
+    }
+}
+
+#[test]
+fn hops_of_too_many_windows_are_refused() {
+    let hop = |slide: &str, size: &str| {
+        let sql = format!("SELECT count(*) FROM s GROUP BY HOP(ts, INTERVAL '{slide}', INTERVAL '{size}')");
+        planned(&sql, &[KEYED]).map(|_| ())
+    };
+    assert_eq!(hop("1 second", "4096 seconds"), Ok(()));
+    let error = hop("1 second", "4097 seconds").unwrap_err();
+    assert!(error.contains("each row would be in 4097 windows, and 4096 are possible"), "{error}");
+}
+
+/// A row at a time that closes everything: each call makes a part of the rows, in order, and those that follow go on.
+#[test]
+fn what_is_closed_at_once_is_bounded() {
+    let streams = [KEYED, ("q", "ts timestamp\nk string\n")];
+    let keys: Vec<(i64, String)> = (0..3000).map(|at| (1 + at % 4, format!("key {at:04}"))).collect();
+    let keys: Vec<(i64, &str)> = keys.iter().map(|(at, key)| (*at, key.as_str())).collect();
+    let doubled: Vec<(i64, &str)> = keys.iter().chain(&keys).copied().collect();
+    for (sql, least) in [
+        (
+            "SELECT k, window_end, count(*) FROM s GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '8 seconds')",
+            24_000,
+        ),
+        ("SELECT k, window_end, count(*) FROM s GROUP BY k, ts, SESSION(ts, INTERVAL '1 second')", 3000),
+        ("SELECT s.k, q.k FROM s LEFT JOIN q ON q.ts = s.ts AND q.k = s.k LATENESS INTERVAL '9 seconds'", 6000),
+        ("SELECT s.k, q.k FROM s ASOF LEFT JOIN q ON q.ts <= s.ts AND q.k = s.k LATENESS INTERVAL '9 seconds'", 6000),
+        (
+            "SELECT window_end, count(*) FROM (SELECT k, window_start AS at, count(*) FROM s GROUP BY k, \
+             HOP(ts, INTERVAL '1 second', INTERVAL '8 seconds') LATENESS INTERVAL '9 seconds') x \
+             GROUP BY TUMBLE(x.at, INTERVAL '1 second')",
+            11,
+        ),
+    ] {
+        let sql =
+            if sql.contains("LATENESS") { sql.to_owned() } else { format!("{sql} LATENESS INTERVAL '9 seconds'") };
+        let (mut whole, mut run) = (SqlRun::new(&sql, &streams), SqlRun::new(&sql, &streams));
+        for run in [&mut whole, &mut run] {
+            run.feed("s", &at(&doubled));
+            assert_eq!(run.rows.len(), 0, "{sql}");
+            run.feed("s", &at(&[(1000, "z")]));
+            run.feed("q", &at(&[(1000, "z")]));
+            assert!(run.rows.len() <= 4097, "{sql}: a pair, and what is released: {}", run.rows.len());
+        }
+        whole.finish();
+        // Rows that come meanwhile change nothing.
+        for run in [&mut whole, &mut run] {
+            (0..30).for_each(|_| run.feed("s", &at(&[(1000, "z")])));
+            run.finish();
+        }
+        assert!(whole.rows.len() >= least, "{sql}: {}", whole.rows.len());
+        assert!(whole.sorted() == run.sorted(), "{sql}");
+        assert_eq!(run.counters().late, 0, "{sql}");
+        let ends: Vec<&str> = whole.rows.iter().map(|row| row.split('|').nth(1).unwrap()).collect();
+        assert!(!sql.contains("k, window_end") || ends.is_sorted_by_key(|end| end.parse::<i64>().unwrap()), "{sql}");
+    }
+}
+
+/// Sessions and windows of one key that are all open: a row finds its own without a look at the others, and so does what closes.
+#[test]
+fn many_open_windows_of_one_group_take_no_longer() {
+    for sql in [
+        "SELECT window_start, count(*) FROM s GROUP BY SESSION(ts, INTERVAL '2 seconds') LATENESS INTERVAL '30 days'",
+        "SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '2 seconds') LATENESS INTERVAL '30 days'",
+        "SELECT window_start, count(*) FROM s GROUP BY HOP(ts, INTERVAL '2 seconds', INTERVAL '4 seconds') LATENESS INTERVAL '30 days'",
+    ] {
+        let mut run = SqlRun::new(sql, &[KEYED]);
+        let times: Vec<(i64, &str)> = (0..20_000).rev().map(|at| (at * 4, "a")).collect();
+        run.feed("s", &at(&times));
+        run.feed("s", &at(&[(4_000_000, "a")]));
+        run.finish();
+        assert_eq!((run.rows.len() - 1) % 20_000, 19_999, "{sql}");
+        assert_eq!(run.counters().late, 0);
+    }
+}
+
+#[test]
+fn times_at_the_ends_of_all_times_are_late_or_right() {
+    for window in [
+        "TUMBLE(ts, INTERVAL '7 seconds')",
+        "HOP(ts, INTERVAL '7 seconds', INTERVAL '21 seconds')",
+        "SESSION(ts, INTERVAL '7 seconds')",
+    ] {
+        let sql = format!("SELECT window_start, window_end, count(*) FROM s GROUP BY {window}");
+        let mut run = SqlRun::new(&sql, &[KEYED]);
+        let row = |ts: i64| format!("{ts}|a");
+        run.feed("s", &[row(i64::MIN), row(i64::MIN + 1), row(0), row(i64::MAX - 1), row(i64::MAX)]);
+        run.finish();
+        for made in &run.rows {
+            let times: Vec<i64> = made.split('|').map(|time| time.parse().unwrap()).collect();
+            assert!(times[0] < times[1], "{window}: {made}");
+        }
+        assert!(run.counters().late >= 2, "{window}: {}", run.counters().late);
+    }
+}
