@@ -256,3 +256,35 @@ fn deviations_of_values_that_are_not_finite_are_no_number() {
     run.feed("s", &at(&[(1, "1e300"), (2, "-1e300"), (9, "0")]));
     assert_eq!((run.counters().stage_errors, run.rows.len()), (1, 2), "beyond all floats");
 }
+
+#[test]
+fn an_early_row_whose_match_is_gone_counts_as_late() {
+    let quotes = ("q", "ts timestamp\nk string\np i64\n");
+    let join = "SELECT s.k, q.p FROM s ASOF LEFT JOIN q ON s.k = q.k AND s.ts >= q.ts";
+    let mut run = SqlRun::new(join, &[KEYED, quotes]);
+    run.feed("q", &at(&[(1, "a|1"), (5, "a|5")]));
+    run.feed("s", &at(&[(2, "a"), (6, "a"), (4, "a")]));
+    assert_eq!((&run.rows[..], run.counters().late), (&["a|1", "a|5", "a|1"].map(str::to_owned)[..], 0));
+    // The row at 8 lets that at 1 go: the left stream is at 6, and 5 is enough for it.
+    run.feed("q", &at(&[(8, "a|8")]));
+    run.feed("s", &at(&[(3, "a"), (7, "a")]));
+    assert_eq!((&run.rows[3..], run.counters().late), (&["a|null", "a|5"].map(str::to_owned)[..], 1));
+}
+
+/// A query takes over the state of one that differs in the lateness and in the bound.
+#[test]
+fn the_lateness_and_the_bound_are_those_of_the_query_that_runs() {
+    let query = |seconds: u32| {
+        format!(
+            "SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '10 seconds') LATENESS INTERVAL '{seconds} seconds'"
+        )
+    };
+    let (mut first, mut second) = (SqlRun::new(&query(1000), &[KEYED]), SqlRun::bounded(&query(0), &[KEYED], 400));
+    first.feed("s", &at(&[(1, "a"), (2, "a"), (25, "a")]));
+    assert_eq!(first.rows, [""; 0]);
+    second.take_over(&mut first);
+    second.feed("s", &at(&[(31, "a")]));
+    assert_eq!(seconds(&second.rows), ["0|2", "20s|1"]);
+    second.feed("s", &at(&(0..40).map(|at| (40 + at * 10, "a")).collect::<Vec<_>>()));
+    assert!(second.handler().state_bytes() <= 400);
+}

@@ -38,6 +38,12 @@ struct OfKey {
     right: List,
     /// How many left rows wait.
     waiting: u32,
+    /// Whether right rows are gone that came before those that are there.
+    had_older: bool,
+}
+
+impl OfKey {
+    const EMPTY: OfKey = OfKey { right: List::EMPTY, waiting: 0, had_older: false };
 }
 
 impl Asof {
@@ -138,19 +144,25 @@ impl Asof {
         let (number, is_new) = self.keys.enter(key, &mut self.arena);
         if is_new {
             if self.of_key.len() <= number as usize {
-                self.of_key.resize(number as usize + 1, OfKey { right: List::EMPTY, waiting: 0 });
+                self.of_key.resize(number as usize + 1, OfKey::EMPTY);
             }
-            self.of_key[number as usize] = OfKey { right: List::EMPTY, waiting: 0 };
+            self.of_key[number as usize] = OfKey::EMPTY;
         }
         number
     }
 
-    /// Emits a left row with the right one that is latest for its time.
+    /// Emits a left row with the right one that is latest for its time. If that may be gone, because the left row comes late, it counts as
+    /// late.
     fn join(&mut self, number: u32, time: i64, bytes: &[u8], emit: Emit<'_>) {
         match self.latest(number, time) {
             Some(right) => emit(self.pairs.make([Some(bytes), Some(self.arena.get(right.block))])),
-            None if self.is_left => emit(self.pairs.make([Some(bytes), None])),
-            None => {}
+            None => {
+                let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
+                self.lost.late += u64::from(is_late);
+                if self.is_left {
+                    emit(self.pairs.make([Some(bytes), None]));
+                }
+            }
         }
     }
 
@@ -183,6 +195,7 @@ impl Asof {
             before = other.older;
         }
         self.rows.link(&mut list, row, before);
+        let mut had_older = false;
         let [left_mark, right_mark] = moment.marks;
         let least = if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark };
         while let Some(oldest) = self.rows.get(list.oldest)
@@ -191,9 +204,11 @@ impl Asof {
             let gone = list.oldest;
             self.rows.unlink(&mut list, gone);
             self.rows.free(gone, &mut self.arena);
+            had_older = true;
         }
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.right = list;
+            of_key.had_older |= had_older;
         }
     }
 
