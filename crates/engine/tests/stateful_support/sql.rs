@@ -92,6 +92,11 @@ impl SqlRun {
         &self.handlers[self.turn.unwrap_or(0)].2
     }
 
+    /// The format of the rows.
+    pub(crate) fn output(&self) -> &Format {
+        &self.output
+    }
+
     /// The rows, sorted.
     pub(crate) fn sorted(&self) -> Vec<String> {
         let mut rows = self.rows.clone();
