@@ -288,3 +288,16 @@ fn the_lateness_and_the_bound_are_those_of_the_query_that_runs() {
     second.feed("s", &at(&(0..40).map(|at| (40 + at * 10, "a")).collect::<Vec<_>>()));
     assert!(second.handler().state_bytes() <= 400);
 }
+
+/// Sessions that are made one again and again leave nothing behind.
+#[test]
+fn sessions_that_become_one_take_the_memory_of_one() {
+    let sql = "SELECT count(*) FROM s GROUP BY SESSION(ts, INTERVAL '3 seconds') LATENESS INTERVAL '30 days'";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    let times: Vec<(i64, &str)> =
+        (0..3000).flat_map(|at| [(4 * at, "a"), (4 * at + 3, "a"), (4 * at + 2, "a")]).collect();
+    run.feed("s", &at(&times));
+    assert!(run.handler().state_bytes() < 5000, "{}", run.handler().state_bytes());
+    run.feed("s", &at(&[(4_000_000, "a")]));
+    assert_eq!(run.rows, ["9000"]);
+}

@@ -3,6 +3,9 @@
 /// Blocks begin at multiples of this many bytes.
 const UNIT: usize = 16;
 
+/// The memory that free blocks take, beside as much as those in use, before it counts as in use.
+const MOST_LOOSE: usize = 1 << 15;
+
 /// No block follows in a list of free ones.
 const NONE: u32 = u32::MAX;
 
@@ -49,9 +52,9 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// How many bytes the blocks take that are in use; at least half of the memory that is taken.
+    /// How many bytes the blocks take that are in use; beyond [`MOST_LOOSE`] bytes at least half of the memory that is taken.
     pub(super) fn used(&self) -> usize {
-        self.used.max(self.bytes.len() / 2)
+        self.used.max((self.bytes.len() / 2).saturating_sub(MOST_LOOSE))
     }
 
     /// A block with a copy of these bytes.
