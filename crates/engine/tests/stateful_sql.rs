@@ -187,3 +187,117 @@ fn times_at_the_ends_of_all_times_are_late_or_right() {
         assert!(run.counters().late >= 2, "{window}: {}", run.counters().late);
     }
 }
+
+/// Rows in any order, over hops and sessions whose parts are added up: the same results.
+#[test]
+fn results_do_not_depend_on_the_order_of_arrival() {
+    let stream = ("s", "ts timestamp\nk string\nd decimal(16, scale 0)\nf f64\n");
+    let big = i128::MAX / 4 * 3;
+    let rows = [(1, "b"), (4, "a"), (2, "b"), (5, "c"), (3, "a"), (6, "b")];
+    let more = [format!("{big}|-0.0"), format!("{big}|0.0"), format!("-{big}|0.0")];
+    for (window, wanted) in [
+        ("SESSION(ts, INTERVAL '2 seconds')", &["a,b,c|b-b-a-a-c-b|0|-0|0"][..]),
+        ("HOP(ts, INTERVAL '3 seconds', INTERVAL '6 seconds')", &[]),
+    ] {
+        let sql = format!(
+            "SELECT string_agg(DISTINCT k, ','), string_agg(k, '-'), sum(d), min(f), max(f) FROM s GROUP BY {window} \
+             LATENESS INTERVAL '30 seconds'"
+        );
+        let mut first: Option<Vec<String>> = None;
+        for seed in 0..50 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut all: Vec<(i64, String)> =
+                (0..rows.len()).map(|n| (rows[n].0, format!("{}|{}", rows[n].1, more[n % 3]))).collect();
+            all.iter_mut().filter(|(ts, _)| *ts == 5).for_each(|(_, row)| *row = format!("c|-{big}|0.0"));
+            random.shuffle(&mut all);
+            let all: Vec<(i64, &str)> = all.iter().map(|(ts, row)| (*ts, row.as_str())).collect();
+            let mut run = SqlRun::new(&sql, &[stream]);
+            run.feed("s", &at(&all));
+            run.feed("s", &at(&[(100, "z|0|0")]));
+            run.finish();
+            let found = (run.rows.clone(), run.counters().stage_errors);
+            let shown: Vec<String> = found.0.iter().cloned().chain([found.1.to_string()]).collect();
+            assert_eq!(first.get_or_insert(shown.clone()), &shown, "{window}, seed {seed}");
+            assert!(wanted.is_empty() || found.0 == wanted, "{window}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_that_are_too_long_together_are_an_error_and_no_more() {
+    let mut run = SqlRun::new(
+        "SELECT window_start, count(*), string_agg(k, '') FROM s GROUP BY HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')",
+        &[KEYED],
+    );
+    let text = "x".repeat(1 << 17);
+    run.feed("s", &at(&[(1, text.as_str()); 8]));
+    run.feed("s", &at(&[(2, "y"), (4, "z")]));
+    assert_eq!(run.counters().stage_errors, 1, "one byte more than a text may have");
+    assert_eq!(run.rows.len(), 2);
+    assert!(run.rows[0].ends_with(&text) && run.rows[0].len() > 1 << 20, "as long as a text may be");
+    assert_eq!(seconds(&run.rows)[1], "2s|1|y");
+}
+
+#[test]
+fn deviations_of_values_that_are_not_finite_are_no_number() {
+    let sql = "SELECT stddev_pop(f), stddev(f), var_pop(f), variance(f) FROM s GROUP BY HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')";
+    for (values, wanted) in [
+        (["NaN", "1"], "NaN|NaN|NaN|NaN"),
+        (["1", "NaN"], "NaN|NaN|NaN|NaN"),
+        (["inf", "2"], "NaN|NaN|NaN|NaN"),
+        (["-inf", "-inf"], "NaN|NaN|NaN|NaN"),
+        (["3", "3"], "0|0|0|0"),
+    ] {
+        let mut run = SqlRun::new(sql, &[("s", "ts timestamp\nf f64\n")]);
+        run.feed("s", &at(&[(1, values[0]), (2, values[1]), (9, "0")]));
+        assert_eq!(run.rows[1], wanted, "{values:?}");
+    }
+    let mut run = SqlRun::new(sql, &[("s", "ts timestamp\nf f64\n")]);
+    run.feed("s", &at(&[(1, "1e300"), (2, "-1e300"), (9, "0")]));
+    assert_eq!((run.counters().stage_errors, run.rows.len()), (1, 2), "beyond all floats");
+}
+
+#[test]
+fn an_early_row_whose_match_is_gone_counts_as_late() {
+    let quotes = ("q", "ts timestamp\nk string\np i64\n");
+    let join = "SELECT s.k, q.p FROM s ASOF LEFT JOIN q ON s.k = q.k AND s.ts >= q.ts";
+    let mut run = SqlRun::new(join, &[KEYED, quotes]);
+    run.feed("q", &at(&[(1, "a|1"), (5, "a|5")]));
+    run.feed("s", &at(&[(2, "a"), (6, "a"), (4, "a")]));
+    assert_eq!((&run.rows[..], run.counters().late), (&["a|1", "a|5", "a|1"].map(str::to_owned)[..], 0));
+    // The row at 8 lets that at 1 go: the left stream is at 6, and 5 is enough for it.
+    run.feed("q", &at(&[(8, "a|8")]));
+    run.feed("s", &at(&[(3, "a"), (7, "a")]));
+    assert_eq!((&run.rows[3..], run.counters().late), (&["a|null", "a|5"].map(str::to_owned)[..], 1));
+}
+
+/// A query takes over the state of one that differs in the lateness and in the bound.
+#[test]
+fn the_lateness_and_the_bound_are_those_of_the_query_that_runs() {
+    let query = |seconds: u32| {
+        format!(
+            "SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '10 seconds') LATENESS INTERVAL '{seconds} seconds'"
+        )
+    };
+    let (mut first, mut second) = (SqlRun::new(&query(1000), &[KEYED]), SqlRun::bounded(&query(0), &[KEYED], 400));
+    first.feed("s", &at(&[(1, "a"), (2, "a"), (25, "a")]));
+    assert_eq!(first.rows, [""; 0]);
+    second.take_over(&mut first);
+    second.feed("s", &at(&[(31, "a")]));
+    assert_eq!(seconds(&second.rows), ["0|2", "20s|1"]);
+    second.feed("s", &at(&(0..40).map(|at| (40 + at * 10, "a")).collect::<Vec<_>>()));
+    assert!(second.handler().state_bytes() <= 400);
+}
+
+/// Sessions that are made one again and again leave nothing behind.
+#[test]
+fn sessions_that_become_one_take_the_memory_of_one() {
+    let sql = "SELECT count(*) FROM s GROUP BY SESSION(ts, INTERVAL '3 seconds') LATENESS INTERVAL '30 days'";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    let times: Vec<(i64, &str)> =
+        (0..3000).flat_map(|at| [(4 * at, "a"), (4 * at + 3, "a"), (4 * at + 2, "a")]).collect();
+    run.feed("s", &at(&times));
+    assert!(run.handler().state_bytes() < 5000, "{}", run.handler().state_bytes());
+    run.feed("s", &at(&[(4_000_000, "a")]));
+    assert_eq!(run.rows, ["9000"]);
+}

@@ -151,6 +151,7 @@ fn every_aggregate_is_called_by_its_name() {
                 AggregateArgument::Float => "y",
                 AggregateArgument::Condition => "b",
                 AggregateArgument::Text => "s",
+                AggregateArgument::Separator => "', '",
                 AggregateArgument::Fraction => "0.5",
             })
             .collect();

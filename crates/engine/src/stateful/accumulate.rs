@@ -6,10 +6,10 @@ use crossdock_format::{Field, FieldType, Format, Record, Value};
 use crossdock_query::{Aggregate, AggregateFunction, EvalError};
 
 use super::arena::Arena;
-use super::cell::{Cell, compare, load, plain, store};
+use super::cell::{Cell, compare, compare_exactly, load, plain, store};
 use super::distinct::Distinct;
 use super::sketch::{Quantiles, Registers};
-use super::texts::Texts;
+use super::texts::{Joined, Texts};
 
 /// The slots of a group's aggregates. A slot begins with the number of values that count; the highest bit is for [`SPECIAL`].
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Stores {
     pub(super) arena: Arena,
     pub(super) distinct: Distinct,
     /// The text of a result.
-    made: Vec<u8>,
+    joined: Joined,
     /// The values of a set that is added to another.
     moved: Vec<u8>,
 }
@@ -59,7 +59,8 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 enum AccumulatorKind {
     Count,
-    /// The sum of whole numbers or decimals, in units.
+    /// The sum of whole numbers or decimals, in units, and how often it left the range upwards less how often downwards: an overflow on
+    /// the way changes nothing.
     Whole {
         scale: u8,
         is_mean: bool,
@@ -98,7 +99,7 @@ enum AccumulatorKind {
     Texts,
 }
 
-/// A sum of whole numbers that overflowed; a sum of floats with an infinity or NaN among them.
+/// A sum or a deviation of floats with an infinity or NaN among them; texts that are too long together.
 const SPECIAL: u64 = 1 << 63;
 
 impl Slots {
@@ -154,6 +155,8 @@ impl Slots {
             if slot.distinct.is_some() && !stores.distinct.enter(group, slot.at - 8, number, owner, &value) {
                 continue;
             }
+            // Different values have no order but their own.
+            let order = if slot.distinct.is_some() { 0 } else { order };
             slot.add(group, stores, &value, &second, order, self.by_arrival);
         }
     }
@@ -179,15 +182,19 @@ impl Slots {
     ) {
         let mut next = stores.distinct.first(from, slot.at - 8);
         let mut bytes = std::mem::take(&mut stores.moved);
+        if matches!(slot.kind, AccumulatorKind::Texts) {
+            Texts::adopt_separator(into, from, slot.at + 8, &mut stores.arena, &mut bytes);
+        }
+        let columns = stores.distinct.take_columns();
         while let Some(entry) = next {
             next = stores.distinct.copy(entry, &mut bytes);
-            if stores.distinct.enter_bytes(into, slot.at - 8, number, owner, &bytes) {
-                let columns = stores.distinct.columns(number).cloned();
-                columns.into_iter().for_each(|columns| {
-                    columns.values(&bytes, |_, value| slot.add(into, stores, &value, &Value::Null, 0, self.by_arrival));
-                });
+            if stores.distinct.enter_bytes(into, slot.at - 8, number, owner, &bytes)
+                && let Some(Some(columns)) = columns.get(number)
+            {
+                columns.values(&bytes, |_, value| slot.add(into, stores, &value, &Value::Null, 0, self.by_arrival));
             }
         }
+        stores.distinct.put_columns(columns);
         stores.moved = bytes;
     }
 
@@ -212,8 +219,8 @@ impl Slots {
         stores: &mut Stores,
         mut each: impl FnMut(usize, Value<'_>) -> Result<(), EvalError>,
     ) -> Result<(), EvalError> {
-        let Stores { arena, made, .. } = stores;
-        self.slots.iter().enumerate().try_for_each(|(number, slot)| each(number, slot.result(group, arena, made)?))
+        let Stores { arena, joined, .. } = stores;
+        self.slots.iter().enumerate().try_for_each(|(number, slot)| each(number, slot.result(group, arena, joined)?))
     }
 }
 
@@ -266,7 +273,8 @@ impl AccumulatorKind {
     fn size(self) -> usize {
         8 + match self {
             AccumulatorKind::Count => 0,
-            AccumulatorKind::Whole { .. } | AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => 16,
+            AccumulatorKind::Whole { .. } => 24,
+            AccumulatorKind::Float { .. } | AccumulatorKind::Moments { .. } => 16,
             AccumulatorKind::Extreme { cell, .. } => cell.size(),
             AccumulatorKind::Edge { cell, .. } => 8 + cell.size(),
             AccumulatorKind::Arg { cell, by, .. } => 8 + cell.size() + by.size(),
@@ -323,11 +331,12 @@ impl Slot {
         order: i64,
         by_arrival: bool,
     ) {
-        let (before, at) = (count(group, self.at), self.at + 8);
+        let (word, at) = (count(group, self.at), self.at + 8);
+        let (before, mut special) = (word & !SPECIAL, word & SPECIAL);
         let arena = &mut stores.arena;
         match self.kind {
             AccumulatorKind::Count => {}
-            AccumulatorKind::Whole { .. } => return self.add_whole(group, whole(value), 1),
+            AccumulatorKind::Whole { .. } => return self.add_whole(group, (whole(value), 0), 1),
             AccumulatorKind::Float { .. } => {
                 return self.add_float(group, number(value), 0.0, u64::from(!number(value).is_finite()) * SPECIAL + 1);
             }
@@ -337,9 +346,10 @@ impl Slot {
                 let mean = mean + distance / (before + 1) as f64;
                 store(group, at, mean.to_le_bytes());
                 store(group, at + 8, (squares + distance * (value - mean)).to_le_bytes());
+                special |= if value.is_finite() { 0 } else { SPECIAL };
             }
             AccumulatorKind::Extreme { cell, wanted } => {
-                if before == 0 || compare(value, &cell.value(group, at, arena)) == wanted {
+                if before == 0 || compare_exactly(value, &cell.value(group, at, arena)) == wanted {
                     cell.set(group, at, arena, value);
                 }
             }
@@ -361,7 +371,7 @@ impl Slot {
                             order < known
                                 || (order == known
                                     && !by_arrival
-                                    && compare(value, &cell.value(group, value_at, arena)).is_lt())
+                                    && compare_exactly(value, &cell.value(group, value_at, arena)).is_lt())
                         }
                         ordering => ordering == wanted,
                     };
@@ -377,9 +387,14 @@ impl Slot {
             }
             AccumulatorKind::Registers => Registers::add(group, at, arena, value),
             AccumulatorKind::Quantile(_) => Quantiles::add(group, at, arena, number(value), 1),
-            AccumulatorKind::Texts => Texts::add(group, at, arena, order, value, second),
+            AccumulatorKind::Texts => {
+                if special == 0 && !Texts::add(group, at, arena, (order, before), value, second) {
+                    Texts::clear(group, at, arena);
+                    special = SPECIAL;
+                }
+            }
         }
-        store(group, self.at, (before + 1).to_le_bytes());
+        store(group, self.at, ((before + 1) | special).to_le_bytes());
     }
 
     /// Whether a row is before the one whose value the slot has, or behind it; of rows of one time the value decides, so that the
@@ -395,17 +410,19 @@ impl Slot {
     ) -> bool {
         match order.cmp(&i64::from_le_bytes(load(group, at))) {
             Ordering::Equal if by_arrival => wanted == Ordering::Greater,
-            Ordering::Equal => compare(value, &cell.value(group, at + 8, arena)) == wanted,
+            Ordering::Equal => compare_exactly(value, &cell.value(group, at + 8, arena)) == wanted,
             ordering => ordering == wanted,
         }
     }
 
-    fn add_whole(&self, group: &mut [u8], units: i128, rows: u64) {
+    fn add_whole(&self, group: &mut [u8], (units, more_turns): (i128, i64), rows: u64) {
         let (before, at) = (count(group, self.at), self.at + 8);
-        let sum = i128::from_le_bytes(load(group, at)).checked_add(units);
-        let special = if sum.is_none() { SPECIAL } else { 0 };
-        store(group, at, sum.unwrap_or(0).to_le_bytes());
-        store(group, self.at, ((before + (rows & !SPECIAL)) | special | (rows & SPECIAL)).to_le_bytes());
+        let (sum, is_over) = i128::from_le_bytes(load(group, at)).overflowing_add(units);
+        let turn = if is_over { if units < 0 { -1 } else { 1 } } else { 0 };
+        let turns = i64::from_le_bytes(load(group, at + 16)) + more_turns + turn;
+        store(group, at, sum.to_le_bytes());
+        store(group, at + 16, turns.to_le_bytes());
+        store(group, self.at, (before + rows).to_le_bytes());
     }
 
     /// Adds a float, and what rounding took from it (by Neumaier): the result is the exact sum but for its last bits.
@@ -422,10 +439,17 @@ impl Slot {
 
     /// Adds the values of the same slot of another group, which has some.
     fn merge(&self, into: &mut [u8], from: &[u8], stores: &mut Stores, by_arrival: bool) {
-        let (before, more, at) = (count(into, self.at), count(from, self.at), self.at + 8);
+        let (word, more_word, at) = (count(into, self.at), count(from, self.at), self.at + 8);
+        let (before, more) = (word & !SPECIAL, more_word & !SPECIAL);
+        let mut special = (word | more_word) & SPECIAL;
         match self.kind {
-            AccumulatorKind::Whole { .. } => return self.add_whole(into, i128::from_le_bytes(load(from, at)), more),
-            AccumulatorKind::Float { .. } => return self.add_float(into, float(from, at), float(from, at + 8), more),
+            AccumulatorKind::Whole { .. } => {
+                let turns = i64::from_le_bytes(load(from, at + 16));
+                return self.add_whole(into, (i128::from_le_bytes(load(from, at)), turns), more);
+            }
+            AccumulatorKind::Float { .. } => {
+                return self.add_float(into, float(from, at), float(from, at + 8), more_word);
+            }
             AccumulatorKind::Moments { .. } => {
                 let distance = float(from, at) - float(into, at);
                 let (one, other) = (before as f64, more as f64);
@@ -451,9 +475,15 @@ impl Slot {
             }
             AccumulatorKind::Registers => Registers::merge(into, from, at, &mut stores.arena),
             AccumulatorKind::Quantile(_) => Quantiles::merge(into, from, at, &mut stores.arena),
-            AccumulatorKind::Texts => Texts::merge(into, from, at, &mut stores.arena),
+            AccumulatorKind::Texts => {
+                let (arena, copy) = (&mut stores.arena, &mut stores.moved);
+                if special != 0 || !Texts::merge(into, from, at, (arena, copy), before) {
+                    Texts::clear(into, at, arena);
+                    special = SPECIAL;
+                }
+            }
         }
-        store(into, self.at, (before + more).to_le_bytes());
+        store(into, self.at, ((before + more) | special).to_le_bytes());
     }
 
     /// Adds the value of a cell as one row's.
@@ -489,7 +519,7 @@ impl Slot {
         stores.moved = copies;
     }
 
-    fn result<'v>(&self, group: &'v [u8], arena: &'v Arena, made: &'v mut Vec<u8>) -> Result<Value<'v>, EvalError> {
+    fn result<'v>(&self, group: &'v [u8], arena: &'v Arena, joined: &'v mut Joined) -> Result<Value<'v>, EvalError> {
         let (word, at) = (count(group, self.at), self.at + 8);
         let rows = word & !SPECIAL;
         if rows == 0 {
@@ -498,7 +528,7 @@ impl Slot {
         let is_special = word & SPECIAL != 0;
         Ok(match self.kind {
             AccumulatorKind::Count => integer(rows.into(), self.ty)?,
-            AccumulatorKind::Whole { .. } if is_special => return Err(EvalError::OutOfRange),
+            AccumulatorKind::Whole { .. } if load(group, at + 16) != [0; 8] => return Err(EvalError::OutOfRange),
             AccumulatorKind::Whole { scale, is_mean } => {
                 let sum = i128::from_le_bytes(load(group, at));
                 if is_mean { mean(sum, scale, rows, self.ty)? } else { units(sum, scale, self.ty)? }
@@ -516,8 +546,15 @@ impl Slot {
                 if divisor == 0 {
                     return Ok(Value::Null);
                 }
+                let variance = float(group, at + 8) / divisor as f64;
+                if is_special {
+                    return Ok(Value::Float(f64::NAN));
+                }
+                if !variance.is_finite() {
+                    return Err(EvalError::OutOfRange);
+                }
                 // Where all values are one, rounding must not leave less than nothing.
-                let variance = (float(group, at + 8) / divisor as f64).max(0.0);
+                let variance = variance.max(0.0);
                 Value::Float(if is_root { variance.sqrt() } else { variance })
             }
             AccumulatorKind::Extreme { cell, .. } => cell.value(group, at, arena),
@@ -529,7 +566,8 @@ impl Slot {
             }
             AccumulatorKind::Registers => integer(Registers::estimate(group, at, arena).into(), self.ty)?,
             AccumulatorKind::Quantile(part) => Value::Float(Quantiles::estimate(group, at, arena, part)),
-            AccumulatorKind::Texts => Value::Text(Texts::join(group, at, arena, made)?),
+            AccumulatorKind::Texts if is_special => return Err(EvalError::TextTooLong),
+            AccumulatorKind::Texts => Value::Text(Texts::join(group, at, arena, joined)),
         })
     }
 }

@@ -38,6 +38,12 @@ struct OfKey {
     right: List,
     /// How many left rows wait.
     waiting: u32,
+    /// Whether right rows are gone that came before those that are there.
+    had_older: bool,
+}
+
+impl OfKey {
+    const EMPTY: OfKey = OfKey { right: List::EMPTY, waiting: 0, had_older: false };
 }
 
 impl Asof {
@@ -117,7 +123,8 @@ impl Asof {
             {
                 self.keys.used(number, false);
             }
-            return self.join(number.unwrap_or(NONE), moment.time, bytes, emit);
+            self.join(number.unwrap_or(NONE), moment.time, bytes, emit);
+            return number.into_iter().for_each(|number| self.trim(number, moment.marks));
         }
         let number = self.enter(key);
         let block = self.arena.put(bytes);
@@ -138,31 +145,50 @@ impl Asof {
         let (number, is_new) = self.keys.enter(key, &mut self.arena);
         if is_new {
             if self.of_key.len() <= number as usize {
-                self.of_key.resize(number as usize + 1, OfKey { right: List::EMPTY, waiting: 0 });
+                self.of_key.resize(number as usize + 1, OfKey::EMPTY);
             }
-            self.of_key[number as usize] = OfKey { right: List::EMPTY, waiting: 0 };
+            self.of_key[number as usize] = OfKey::EMPTY;
         }
         number
     }
 
-    /// Emits a left row with the right one that is latest for its time.
+    /// Emits a left row with the right one that is latest for its time. If that may be gone, because the left row comes late, it counts as
+    /// late.
     fn join(&mut self, number: u32, time: i64, bytes: &[u8], emit: Emit<'_>) {
         match self.latest(number, time) {
             Some(right) => emit(self.pairs.make([Some(bytes), Some(self.arena.get(right.block))])),
-            None if self.is_left => emit(self.pairs.make([Some(bytes), None])),
-            None => {}
+            None => {
+                let is_late = self.of_key.get(number as usize).is_some_and(|of_key| of_key.had_older);
+                self.lost.late += u64::from(is_late);
+                if self.is_left {
+                    emit(self.pairs.make([Some(bytes), None]));
+                }
+            }
         }
     }
 
     fn latest(&self, number: u32, time: i64) -> Option<Kept> {
-        let mut at = self.of_key.get(number as usize).map_or(NONE, |of_key| of_key.right.newest);
-        while let Some(row) = self.rows.get(at) {
-            if self.fits(row.time, time) {
-                return Some(*row);
-            }
-            at = row.older;
+        let list = self.of_key.get(number as usize)?.right;
+        let until = if self.is_strict { time.checked_sub(1)? } else { time };
+        self.rows.get(self.rows.last_until(list, until)).copied()
+    }
+
+    /// Lets go of the right rows of a key that no left row can need any more.
+    fn trim(&mut self, number: u32, [left_mark, right_mark]: [i64; 2]) {
+        let least = if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark };
+        let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
+        let mut had_older = false;
+        while let Some(oldest) = self.rows.get(list.oldest)
+            && self.rows.get(oldest.newer).is_some_and(|next| self.fits(next.time, least))
+        {
+            let gone = list.oldest;
+            self.rows.unlink(&mut list, gone);
+            self.rows.free(gone, &mut self.arena);
+            had_older = true;
         }
-        None
+        if let Some(of_key) = self.of_key.get_mut(number as usize).filter(|_| had_older) {
+            (of_key.right, of_key.had_older) = (list, true);
+        }
     }
 
     fn take_right(&mut self, bytes: &[u8], key: &[u8], moment: Moment) {
@@ -173,28 +199,19 @@ impl Asof {
         let Some(mut list) = self.of_key.get(number as usize).map(|of_key| of_key.right) else { return };
         self.keys.used(number, list == List::EMPTY);
         // Of rows of one time the last one counts; where the order of arrival must not, that with the greater bytes.
-        let mut before = list.newest;
-        while let Some(other) = self.rows.get(before) {
-            let is_behind = other.time > moment.time
-                || (self.waits && other.time == moment.time && self.arena.get(other.block) > bytes);
-            if !is_behind {
-                break;
-            }
+        let mut before = self.rows.last_until(list, moment.time);
+        while self.waits
+            && let Some(other) = self.rows.get(before)
+            && other.time == moment.time
+            && self.arena.get(other.block) > bytes
+        {
             before = other.older;
         }
         self.rows.link(&mut list, row, before);
-        let [left_mark, right_mark] = moment.marks;
-        let least = if self.waits { left_mark.min(right_mark).min(self.first_waiting()) } else { left_mark };
-        while let Some(oldest) = self.rows.get(list.oldest)
-            && self.rows.get(oldest.newer).is_some_and(|next| self.fits(next.time, least))
-        {
-            let gone = list.oldest;
-            self.rows.unlink(&mut list, gone);
-            self.rows.free(gone, &mut self.arena);
-        }
         if let Some(of_key) = self.of_key.get_mut(number as usize) {
             of_key.right = list;
         }
+        self.trim(number, moment.marks);
     }
 
     /// Joins the left rows that have waited long enough, as far as the budget goes; returns whether there are more.
@@ -216,6 +233,7 @@ impl Asof {
                     None if self.is_left => emit(self.pairs.make([Some(self.arena.get(block)), None])),
                     None => {}
                 }
+                self.trim(key, marks);
                 self.remove_waiting(row, key);
             }
         }

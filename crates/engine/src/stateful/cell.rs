@@ -104,6 +104,14 @@ pub(super) fn compare(one: &Value<'_>, other: &Value<'_>) -> Ordering {
     }
 }
 
+/// The same, but of equal floats the one with the lesser bits first: for values that must not depend on which of them came first.
+pub(super) fn compare_exactly(one: &Value<'_>, other: &Value<'_>) -> Ordering {
+    compare(one, other).then_with(|| match (one, other) {
+        (Value::Float(one), Value::Float(other)) => one.total_cmp(other),
+        _ => Ordering::Equal,
+    })
+}
+
 /// `N` bytes from `at` on.
 #[inline]
 pub(super) fn load<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {

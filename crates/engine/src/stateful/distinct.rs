@@ -40,6 +40,16 @@ impl Distinct {
         self.columns.get(aggregate)?.as_ref()
     }
 
+    /// The columns of all sets, which are to be [put back](Distinct::put_columns).
+    pub(super) fn take_columns(&mut self) -> Vec<Option<KeyColumns>> {
+        std::mem::take(&mut self.columns)
+    }
+
+    /// Puts the columns back.
+    pub(super) fn put_columns(&mut self, columns: Vec<Option<KeyColumns>>) {
+        self.columns = columns;
+    }
+
     /// Adds a value to the set of an owner whose head is at a place of its slots; returns whether it is new.
     pub(super) fn enter(
         &mut self,

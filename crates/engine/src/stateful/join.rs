@@ -125,10 +125,7 @@ impl Join {
         let kept = Kept { time: moment.time, block, key: number, older: NONE, newer: NONE, is_matched };
         let row = self.rows.add(kept);
         if let Some(lists) = self.lists.get_mut(number as usize) {
-            let mut before = lists[own].newest;
-            while let Some(other) = self.rows.get(before).filter(|other| other.time > moment.time) {
-                before = other.older;
-            }
+            let before = self.rows.last_until(lists[own], moment.time);
             self.rows.link(&mut lists[own], row, before);
         }
         self.by_time[own].push(Reverse((moment.time, row)));
@@ -144,27 +141,22 @@ impl Join {
         emit: Emit<'_>,
     ) -> bool {
         let Join { arena, rows, lists, pairs, condition, interpreter, .. } = self;
-        let mut at = lists.get(number as usize).map_or(NONE, |lists| lists[others].newest);
+        let mut at = lists.get(number as usize).map_or(NONE, |lists| rows.last_until(lists[others], most));
         let mut is_matched = false;
         while let Some(&Kept { time, block, older, .. }) = rows.get(at) {
             if time < least {
                 break;
             }
-            if time <= most {
-                let partner = arena.get(block);
-                let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
-                match pairs
-                    .make(both)
-                    .and_then(|pair| Ok(holds(condition.as_ref(), pair, interpreter)?.then_some(pair)))
-                {
-                    Ok(Some(pair)) => {
-                        emit(Ok(pair));
-                        rows.set_matched(at);
-                        is_matched = true;
-                    }
-                    Ok(None) => {}
-                    Err(error) => emit(Err(error)),
+            let partner = arena.get(block);
+            let both = if others == 1 { [Some(bytes), Some(partner)] } else { [Some(partner), Some(bytes)] };
+            match pairs.make(both).and_then(|pair| Ok(holds(condition.as_ref(), pair, interpreter)?.then_some(pair))) {
+                Ok(Some(pair)) => {
+                    emit(Ok(pair));
+                    rows.set_matched(at);
+                    is_matched = true;
                 }
+                Ok(None) => {}
+                Err(error) => emit(Err(error)),
             }
             at = older;
         }

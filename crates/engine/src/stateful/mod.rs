@@ -339,7 +339,8 @@ impl Handler for StatefulHandler {
     }
 
     fn take_over(&mut self, state: HandlerState) -> Result<(), HandlerState> {
-        let taken: Box<State> = state.of_kind(&self.kind)?;
+        let mut taken: Box<State> = state.of_kind(&self.kind)?;
+        taken.adopt(&self.program);
         if let Some(before) = self.state.replace(taken) {
             self.spare = Some(before);
         }

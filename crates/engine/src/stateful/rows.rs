@@ -88,6 +88,25 @@ impl Rows {
         }
     }
 
+    /// The newest row of a list that is not after this time. Looked for from both ends: its place is near the newest where the streams run
+    /// beside each other, and near the oldest where this list's stream runs ahead.
+    #[inline]
+    pub(super) fn last_until(&self, list: List, time: i64) -> u32 {
+        let (mut oldest, mut newest) = (list.oldest, list.newest);
+        loop {
+            match self.get(newest) {
+                Some(row) if row.time > time => newest = row.older,
+                Some(_) => return newest,
+                None => return NONE,
+            }
+            match self.get(oldest) {
+                Some(row) if row.time <= time => oldest = row.newer,
+                Some(row) => return row.older,
+                None => return NONE,
+            }
+        }
+    }
+
     /// Takes a row out of its list.
     pub(super) fn unlink(&mut self, list: &mut List, number: u32) {
         let Some(&Kept { older, newer, .. }) = self.rows.get(number as usize) else { return };
@@ -107,5 +126,24 @@ impl Rows {
         arena.free(std::mem::take(&mut row.block));
         row.newer = self.first_vacant.replace(number).unwrap_or(NONE);
         self.there -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_row_until_a_time_is_found_from_both_ends() {
+        let (mut rows, mut list) = (Rows::default(), List::EMPTY);
+        assert_eq!(rows.last_until(list, 5), NONE);
+        for time in [1, 3, 3, 4, 9, 12] {
+            let block = Block::default();
+            let row = rows.add(Kept { time, block, key: 0, older: NONE, newer: NONE, is_matched: false });
+            let before = rows.last_until(list, time);
+            rows.link(&mut list, row, before);
+        }
+        let found: Vec<u32> = (0..14).map(|time| rows.last_until(list, time)).collect();
+        assert_eq!(found, [NONE, 0, 0, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 5]);
     }
 }

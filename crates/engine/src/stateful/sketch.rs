@@ -204,15 +204,16 @@ impl Quantiles {
         };
         if len == MOST_RANGES {
             // The lowest counts for what would be lower, and for what is to make room.
-            let lowest = if place == 0 { 0 } else { 1 };
             if let Some(bytes) = arena.get_mut(block) {
                 let first = u64::from_le_bytes(load(bytes, 4));
-                let at_lowest = lowest * RANGE_BYTES + 4;
-                let count = u64::from_le_bytes(load(bytes, at_lowest));
-                store(bytes, at_lowest, (count + if place == 0 { times } else { first }).to_le_bytes());
-                if place > 0 {
+                if place > 1 {
+                    let next = u64::from_le_bytes(load(bytes, RANGE_BYTES + 4));
+                    store(bytes, RANGE_BYTES + 4, (next + first).to_le_bytes());
                     bytes.copy_within(RANGE_BYTES..place * RANGE_BYTES, 0);
                     write_range(bytes, place - 1, range, times);
+                } else {
+                    let lowest = if place == 0 { range_at(bytes, 0).0 } else { range };
+                    write_range(bytes, 0, lowest, first + times);
                 }
             }
             return;
@@ -348,6 +349,19 @@ mod tests {
             let is_near = wanted == estimate || (wanted - estimate).abs() <= wanted.abs() * 0.0101;
             assert!(is_near, "{part}: {estimate} for {wanted}");
         }
+    }
+
+    #[test]
+    fn ranges_past_the_bound_do_not_depend_on_the_order_of_arrival() {
+        let ranges = |mut values: Vec<i32>, seed: u64| {
+            let (mut arena, mut group, mut random) = (Arena::default(), [0; 16], fastrand::Rng::with_seed(seed));
+            random.shuffle(&mut values);
+            values.into_iter().for_each(|n| Quantiles::add(&mut group, 0, &mut arena, 1.021f64.powi(n), 1));
+            let block = Block::from_bytes(load(&group, 0));
+            (0..MOST_RANGES).map(|n| range_at(arena.get(block), n)).collect::<Vec<_>>()
+        };
+        let first = ranges((0..2100).collect(), 0);
+        assert!((1..20).all(|seed| ranges((0..2100).collect(), seed) == first));
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl State {
             let input = |input: &crossdock_query::StageInput| Input {
                 row: input.row.clone(),
                 time: input.time,
-                lateness: i64::try_from(input.lateness_ns).unwrap_or(i64::MAX),
+                lateness: lateness(input),
                 derived: input.derived,
                 mark: i64::MIN,
             };
@@ -147,6 +147,16 @@ impl State {
             return Err("a query with state has a stage".to_owned());
         }
         Ok(State { stages, now: 0, max_bytes: program.max_state_bytes, budget: Budget::default() })
+    }
+
+    /// Goes by the bound, the lateness and the times of a query whose state has the same layout.
+    pub(super) fn adopt(&mut self, program: &StatefulProgram) {
+        self.max_bytes = program.max_state_bytes;
+        for (stage, plan) in self.stages.iter_mut().zip(&program.stages) {
+            for (input, plan) in stage.inputs.iter_mut().zip(&plan.inputs) {
+                (input.lateness, input.derived) = (lateness(plan), plan.derived);
+            }
+        }
     }
 
     /// Takes a row that a reader made.
@@ -209,6 +219,10 @@ impl State {
             Lost { late: sum.late + lost.late, forgotten: sum.forgotten + lost.forgotten }
         })
     }
+}
+
+fn lateness(input: &crossdock_query::StageInput) -> i64 {
+    i64::try_from(input.lateness_ns).unwrap_or(i64::MAX)
 }
 
 /// A stage and those behind it, with the programs behind each.

@@ -1,13 +1,20 @@
 //! Texts that are joined in order of time.
 
 use crossdock_format::Value;
-use crossdock_query::{EvalError, MAX_MADE_TEXT_BYTES};
+use crossdock_query::MAX_MADE_TEXT_BYTES;
 
 use super::arena::{Arena, Block};
 use super::cell::{load, store};
 
 /// The texts of a group one after the other, each behind its order and its length.
 pub(super) struct Texts;
+
+/// A result, and the places of its texts with their orders: memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Joined {
+    made: Vec<u8>,
+    places: Vec<(i64, u32, u32)>,
+}
 
 /// The bytes in front of a text.
 const HEAD_BYTES: usize = 12;
@@ -16,30 +23,31 @@ impl Texts {
     /// The bytes of its cell: the block, the bytes in it, the block of the separator.
     pub(super) const SIZE: usize = 24;
 
-    /// Adds a text; `separator` is that of all, or null.
+    /// Adds a text; `separator` is that of all, or null. Returns whether the result is then not too long; `texts` is how many there were.
+    #[must_use]
     pub(super) fn add(
         group: &mut [u8],
         at: usize,
         arena: &mut Arena,
-        order: i64,
+        (order, texts): (i64, u64),
         text: &Value<'_>,
         separator: &Value<'_>,
-    ) {
+    ) -> bool {
         if let Value::Text(separator) = separator {
             let block = Block::from_bytes(load(group, at + 16));
             if arena.get(block) != *separator {
                 store(group, at + 16, arena.replace(block, separator).to_bytes());
             }
         }
-        let (Value::Text(text) | Value::Bytes(text)) = text else { return };
+        let (Value::Text(text) | Value::Bytes(text)) = text else { return true };
         let mut head = [0; HEAD_BYTES];
         store(&mut head, 0, order.to_le_bytes());
         store(&mut head, 8, (text.len() as u32).to_le_bytes());
         let used = u64::from_le_bytes(load(group, at + 8)) as usize;
         let with = used + HEAD_BYTES + text.len();
-        // More than a result may have: the rest is as good as there.
-        if used > 2 * MAX_MADE_TEXT_BYTES {
-            return;
+        let separators = Block::from_bytes(load(group, at + 16)).len() * texts as usize;
+        if with - (texts as usize + 1) * HEAD_BYTES + separators > MAX_MADE_TEXT_BYTES {
+            return false;
         }
         let mut block = Block::from_bytes(load(group, at));
         if with > block.len() {
@@ -51,45 +59,69 @@ impl Texts {
             place[HEAD_BYTES..].copy_from_slice(text);
         }
         store(group, at + 8, (with as u64).to_le_bytes());
+        true
     }
 
-    /// Adds the texts of another group.
-    pub(super) fn merge(into: &mut [u8], from: &[u8], at: usize, arena: &mut Arena) {
-        let used = u64::from_le_bytes(load(from, at + 8)) as usize;
+    /// Adds the texts of another group; returns whether the result is then not too long.
+    #[must_use]
+    pub(super) fn merge(
+        into: &mut [u8],
+        from: &[u8],
+        at: usize,
+        (arena, copy): (&mut Arena, &mut Vec<u8>),
+        mut texts: u64,
+    ) -> bool {
         // Copied first: the arena may have to move them.
-        let texts = arena.get(Block::from_bytes(load(from, at))).get(..used).unwrap_or_default().to_vec();
-        let separator = arena.get(Block::from_bytes(load(from, at + 16))).to_vec();
-        for (order, text) in parts(&texts) {
-            Texts::add(into, at, arena, order, &Value::Text(text), &Value::Text(&separator));
+        copy.clear();
+        let used = u64::from_le_bytes(load(from, at + 8)) as usize;
+        let separator = arena.get(Block::from_bytes(load(from, at + 16)));
+        let behind = separator.len();
+        copy.extend_from_slice(separator);
+        copy.extend_from_slice(arena.get(Block::from_bytes(load(from, at))).get(..used).unwrap_or_default());
+        let (separator, all) = copy.split_at(behind);
+        let separator = if behind == 0 { Value::Null } else { Value::Text(separator) };
+        parts(all).all(|(order, text)| {
+            texts += 1;
+            Texts::add(into, at, arena, (order, texts - 1), &Value::Text(text), &separator)
+        })
+    }
+
+    /// The separator of another group for one without.
+    pub(super) fn adopt_separator(into: &mut [u8], from: &[u8], at: usize, arena: &mut Arena, copy: &mut Vec<u8>) {
+        copy.clear();
+        copy.extend_from_slice(arena.get(Block::from_bytes(load(from, at + 16))));
+        if !copy.is_empty() && Block::from_bytes(load(into, at + 16)).len() == 0 {
+            store(into, at + 16, arena.put(copy).to_bytes());
         }
     }
 
     /// The texts in order of time, those of one time in their own.
-    ///
-    /// # Errors
-    /// They are too long together.
     pub(super) fn join<'m>(
         group: &[u8],
         at: usize,
         arena: &Arena,
-        made: &'m mut Vec<u8>,
-    ) -> Result<&'m [u8], EvalError> {
+        Joined { made, places }: &'m mut Joined,
+    ) -> &'m [u8] {
         let used = u64::from_le_bytes(load(group, at + 8)) as usize;
         let texts = arena.get(Block::from_bytes(load(group, at))).get(..used).unwrap_or_default();
         let separator = arena.get(Block::from_bytes(load(group, at + 16)));
-        let mut ordered: Vec<(i64, &[u8])> = parts(texts).collect();
-        ordered.sort_unstable();
+        let text =
+            |&(_, start, len): &(i64, u32, u32)| texts.get(start as usize..(start + len) as usize).unwrap_or_default();
+        places.clear();
+        let mut start = 0;
+        for (order, text) in parts(texts) {
+            places.push((order, start + HEAD_BYTES as u32, text.len() as u32));
+            start += (HEAD_BYTES + text.len()) as u32;
+        }
+        places.sort_unstable_by(|one, other| one.0.cmp(&other.0).then_with(|| text(one).cmp(text(other))));
         made.clear();
-        for (number, (_, text)) in ordered.into_iter().enumerate() {
+        for (number, place) in places.iter().enumerate() {
             if number > 0 {
                 made.extend_from_slice(separator);
             }
-            made.extend_from_slice(text);
-            if made.len() > MAX_MADE_TEXT_BYTES {
-                return Err(EvalError::TextTooLong);
-            }
+            made.extend_from_slice(text(place));
         }
-        Ok(made)
+        made
     }
 
     /// Lets go of its memory.

@@ -65,6 +65,13 @@ impl SqlRun {
         self.rows.extend(out.iter().map(|row| show(&self.output, row)));
     }
 
+    /// Goes on with the state of another query.
+    pub(crate) fn take_over(&mut self, other: &mut SqlRun) {
+        let state = other.handlers[other.turn.unwrap_or(0)].2.hand_over().unwrap();
+        self.turn = Some(0);
+        self.handlers[0].2.take_over(state).unwrap();
+    }
+
     /// The wall clock is at this time; how many rows that makes.
     pub(crate) fn advance(&mut self, now_ns: u64) -> usize {
         let mut out: Vec<Vec<u8>> = Vec::new();
@@ -83,6 +90,11 @@ impl SqlRun {
     /// The handler that has the state.
     pub(crate) fn handler(&self) -> &StatefulHandler {
         &self.handlers[self.turn.unwrap_or(0)].2
+    }
+
+    /// The format of the rows.
+    pub(crate) fn output(&self) -> &Format {
+        &self.output
     }
 
     /// The rows, sorted.

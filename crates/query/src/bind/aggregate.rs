@@ -170,7 +170,12 @@ impl<'a> Binder<'a> {
                 aggregate.function = AggregateFunction::ApproxQuantile(fraction(&bound)?);
                 continue;
             }
+            let source = bound.source;
             let expr = self.aggregate_argument(bound, *kind, name)?;
+            if *kind == AggregateArgument::Separator && expr.as_known().is_none() {
+                let error = QueryError::new(format!("the separator of {name} is the same for all rows"), place(source));
+                return Err(error.hint(format!("{name}(column, ', '), or a parameter")));
+            }
             aggregate.arguments.push(if self.null_for_errors { expr.or_null() } else { expr });
         }
         if let Some(filter) = &call.filter {
@@ -192,14 +197,14 @@ impl<'a> Binder<'a> {
         match kind {
             AggregateArgument::Condition => return self.condition(bound, name),
             AggregateArgument::Number | AggregateArgument::Float => number_for(self, &mut bound, name)?,
-            AggregateArgument::Text => self.settle_as(&mut bound, FieldType::String)?,
+            AggregateArgument::Text | AggregateArgument::Separator => self.settle_as(&mut bound, FieldType::String)?,
             _ => self.settle(&mut bound),
         }
         let class = Class::of(bound.expr.ty);
         let is = || self.is_of_type(source, bound.expr.ty, bound.literal);
         match kind {
             AggregateArgument::Float => Ok(build::cast(bound.expr, FieldType::F64)),
-            AggregateArgument::Text if class != Class::Text => {
+            AggregateArgument::Text | AggregateArgument::Separator if class != Class::Text => {
                 let error = QueryError::new(format!("{name} joins texts, and {}", is()), place(source));
                 Err(error.hint("CAST(expression AS text) makes a text of it"))
             }

@@ -33,6 +33,8 @@ pub enum AggregateArgument {
     Condition,
     /// A text.
     Text,
+    /// A text that is the same for all rows: a literal or a parameter.
+    Separator,
     /// A literal from 0 to 1.
     Fraction,
 }
@@ -149,10 +151,13 @@ pub static AGGREGATES: [AggregateEntry; 25] = [
     entry("bool_or", &[A::Condition], T::Condition, F::BoolOr, ("whether one is true", "")),
     entry(
         "string_agg",
-        &[A::Text, A::Text],
+        &[A::Text, A::Separator],
         T::Text,
         F::StringAgg,
-        ("the texts in order of time, joined by the second argument", "`ORDER BY` within it is not possible"),
+        (
+            "the texts in order of time (with `DISTINCT` in their own), with the separator between them, a literal or a parameter",
+            "`ORDER BY` within it is not possible; a result beyond 1 MiB is a row error",
+        ),
     ),
 ];
 
@@ -175,6 +180,7 @@ impl AggregateEntry {
                 AggregateArgument::Ordered => "number, text, time or bytes",
                 AggregateArgument::Condition => "boolean",
                 AggregateArgument::Text => "text",
+                AggregateArgument::Separator => "separator",
                 AggregateArgument::Fraction => "0 to 1",
             })
             .collect();
