@@ -106,7 +106,7 @@ fn hops_of_too_many_windows_are_refused() {
 
 /// A row at a time that closes everything: each call makes a part of the rows, in order, and those that follow go on.
 #[test]
-fn what_is_closed_at_once_is_bounded() {
+fn rows_that_are_closed_at_once_are_bounded() {
     let streams = [KEYED, ("q", "ts timestamp\nk string\n")];
     let keys: Vec<(i64, String)> = (0..3000).map(|at| (1 + at % 4, format!("key {at:04}"))).collect();
     let keys: Vec<(i64, &str)> = keys.iter().map(|(at, key)| (*at, key.as_str())).collect();

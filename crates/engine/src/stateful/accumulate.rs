@@ -363,22 +363,12 @@ impl Slot {
                 if second.is_null() {
                     return;
                 }
-                let value_at = at + 8 + by.size();
                 let is_better = before == 0
-                    || match compare(second, &by.value(group, at + 8, arena)) {
-                        Ordering::Equal => {
-                            let known = i64::from_le_bytes(load(group, at));
-                            order < known
-                                || (order == known
-                                    && !by_arrival
-                                    && compare_exactly(value, &cell.value(group, value_at, arena)).is_lt())
-                        }
-                        ordering => ordering == wanted,
-                    };
+                    || is_better((group, at), (cell, by, wanted), (value, second, order), arena, by_arrival);
                 if is_better {
                     store(group, at, order.to_le_bytes());
                     by.set(group, at + 8, arena, second);
-                    cell.set(group, value_at, arena, value);
+                    cell.set(group, at + 8 + by.size(), arena, value);
                 }
             }
             AccumulatorKind::Truth { .. } => {
@@ -569,6 +559,24 @@ impl Slot {
             AccumulatorKind::Texts if is_special => return Err(EvalError::TextTooLong),
             AccumulatorKind::Texts => Value::Text(Texts::join(group, at, arena, joined)),
         })
+    }
+}
+
+/// Whether a value goes in the place of the one that is known, for the sake of the second one; of equal ones the first counts.
+fn is_better(
+    (group, at): (&[u8], usize),
+    (cell, by, wanted): (Cell, Cell, Ordering),
+    (value, second, order): (&Value<'_>, &Value<'_>, i64),
+    arena: &Arena,
+    by_arrival: bool,
+) -> bool {
+    match compare(second, &by.value(group, at + 8, arena)) {
+        Ordering::Equal => {
+            let known = i64::from_le_bytes(load(group, at));
+            let is_less = || compare_exactly(value, &cell.value(group, at + 8 + by.size(), arena)).is_lt();
+            order < known || (order == known && !by_arrival && is_less())
+        }
+        ordering => ordering == wanted,
     }
 }
 

@@ -37,7 +37,7 @@ impl Block {
 }
 
 /// Memory for blocks. Lengths are rounded up by a quarter at most. Free blocks that lie beside each other are one, and a block may be cut
-/// from a longer free one, so that what was free for long blocks serves short ones and the other way around.
+/// from a longer free one, so that memory of long blocks serves short ones and the other way around.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
@@ -93,7 +93,7 @@ impl Arena {
         Some(at)
     }
 
-    /// A block at the end, of which the last free one may be the beginning.
+    /// A block at the end. It begins with the last free one if that is there.
     fn extend(&mut self, units: usize) -> Option<u32> {
         let mut at = self.bytes.len() / UNIT;
         if at > 0 && self.is_end(at - 1) {

@@ -11,8 +11,8 @@
 //! their last bits (sums are compensated, by Neumaier); and running groups and ASOF joins that do not wait go by arrival.
 //! A row whose event time is null is late.
 //!
-//! **Bounds.** What one row, or one look at the clock, closes or releases is bounded; the rest follows with the next rows, or when the
-//! handler is due, which it is at once. The bytes of rows, keys and groups are counted, with what the tables keep for each of them; past the bound the stage
+//! **Bounds.** One row, or one look at the clock, closes and releases a bounded number of rows; the rest follows with the next rows, or
+//! when the handler is due, which it is at once. The bytes of rows, keys and groups are counted, with what the tables keep for each of them; past the bound the stage
 //! that keeps most forgets its oldest. Tables grow by doubling, so that the memory that is taken may be up to twice that.
 
 mod accumulate;

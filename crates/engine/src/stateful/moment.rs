@@ -19,7 +19,7 @@ pub(super) struct Moment {
     pub(super) marks: [i64; 2],
 }
 
-/// How much a call may still do of what has become due: the rest waits for the next one. All stages of a query share it.
+/// How much due work a call may still do: the rest waits for the next one. All stages of a query share it.
 #[derive(Debug, Default)]
 pub(super) struct Budget(Cell<usize>);
 

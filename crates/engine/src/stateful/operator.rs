@@ -64,7 +64,7 @@ impl Operator {
         }
     }
 
-    /// Does what is due now that the watermarks are these, as far as the budget goes; returns whether there is more.
+    /// Does the work that is due at these watermarks, as far as the budget goes; returns whether there is more.
     #[inline]
     pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {
         match self {

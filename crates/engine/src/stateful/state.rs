@@ -31,7 +31,7 @@ struct Input {
     row: Format,
     time: Option<usize>,
     lateness: i64,
-    /// Where its watermark is the one that the stage before gives: of which of its times.
+    /// The time of the stage before whose bound is its watermark, if there is one.
     derived: Option<DerivedTime>,
     mark: i64,
 }

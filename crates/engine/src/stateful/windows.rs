@@ -4,7 +4,7 @@
 //! all time. A part of fixed length is found by its group's key and its start, so that a row costs one look-up, however many windows
 //! it is in and however many are open. When a hopping window closes, its parts are added up.
 //!
-//! What one call closes is bounded (see [`Budget`]). Windows that are due stay, no row is added to them, and the next call goes on.
+//! A call closes a bounded number of parts (see [`Budget`]). Other windows that are due stay, and the next call goes on.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -4,7 +4,7 @@
 use crossdock_format::{FieldSpec, FieldType, Format};
 
 use super::plan::{Planner, is_time};
-use super::program::{AsofJoin, IntervalJoin, JoinKind, Operator, Port, StageInput};
+use super::program::{AsofJoin, DerivedTime, IntervalJoin, JoinKind, Operator, Port, StageInput};
 use super::rows::{self, Flow, Origin, Row};
 use crate::bind::{arithmetic, cast, common_type, is_null};
 use crate::error::{Position, QueryError};
@@ -193,14 +193,7 @@ impl Joining {
         let times = sides.times(&sorted, join.at)?;
         let stage = planner.stages.len();
         let waits = self.lateness_ns.is_some();
-        let mut derived = [None; 2];
-        for (input, derived) in derived.iter_mut().enumerate() {
-            // An ASOF join that does not wait does not go by the watermark of its right side.
-            if waits || input == 0 || !join.is_asof {
-                let late = (self.lateness_ns, join.at);
-                *derived = planner.derived_time(&sides.flows[input], &sides.rows[input], times[input], late)?;
-            }
-        }
+        let derived = self.derived(planner, join, &sides, times)?;
         let Sides { flows: [left, right], rows: [left_row, right_row], .. } = sides;
         let rows_of = [
             planner.connect(&left, left_row, Port { stage, input: 0 })?,
@@ -229,6 +222,23 @@ impl Joining {
             flow.filter_by(&condition)?;
         }
         Ok(flow)
+    }
+
+    /// The times whose bounds the stages before know.
+    fn derived(
+        &self,
+        planner: &Planner<'_>,
+        join: &BoundJoin,
+        sides: &Sides,
+        times: [usize; 2],
+    ) -> Result<[Option<DerivedTime>; 2], QueryError> {
+        let late = (self.lateness_ns, join.at);
+        let [left, right] = [0, 1].map(|input| {
+            // An ASOF join that does not wait does not go by the watermark of its right side.
+            let is_read = input == 0 || !join.is_asof || self.lateness_ns.is_some();
+            is_read.then(|| planner.derived_time(&sides.flows[input], &sides.rows[input], times[input], late))
+        });
+        Ok([left.transpose()?.flatten(), right.transpose()?.flatten()])
     }
 
     /// Puts the wanted columns into the sides' rows: for each column, its side and its place there.
