@@ -47,11 +47,13 @@ enum Bench {
     Contexts(contexts::Options),
     /// Records read, written and converted, against what else does that
     Formats(formats::Options),
+    /// Flights joined with the weather of their airports through the daemon, against DuckDB
+    Join(query::Options),
     /// Mailboxes between a client process on one core and the daemon on another, against what else moves messages there
     Mailbox(mailbox::Options),
     /// The airline job's latency while the machine has other work, against an ordinary threaded program
     Predictability(predictability::Options),
-    /// Queries over the events of Nexmark through the daemon, against DuckDB; and subscribers that are slow
+    /// Queries over the events of Nexmark and windows through the daemon, against DuckDB; and subscribers that are slow
     Query(query::Options),
     /// Handlers replaced while messages flow, against a handler that is stopped meanwhile
     Swap(swap::Options),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Bench::Chain(options) => chain::run(&options),
         Bench::Contexts(options) => contexts::run(&options),
         Bench::Formats(options) => formats::run(&options),
+        Bench::Join(options) => query::run_join(&options),
         Bench::Mailbox(options) => mailbox::run(&options),
         Bench::Predictability(options) => predictability::run(&options),
         Bench::Query(options) => query::run(&options),

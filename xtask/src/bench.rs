@@ -14,7 +14,7 @@ use crate::steps::{Steps, in_words};
 const PEERS: [(&str, &str); 2] = [("mailbox", "iceoryx2"), ("formats", "formats")];
 
 /// Benchmarks with DuckDB as a baseline.
-const WITH_DUCKDB: [&str; 1] = ["query"];
+const WITH_DUCKDB: [&str; 2] = ["join", "query"];
 
 /// `cargo xtask bench NAME [ARGUMENTS…]`. Standard output is the benchmark's alone.
 pub(crate) fn run(place: &CargoWorkspace, args: Vec<OsString>) -> Result<Ended, String> {

@@ -1,5 +1,6 @@
 //! DuckDB with one thread, as the baseline: it runs the query once over rows that lie in its memory.
 
+use super::rows::Rows;
 use crate::cpu::Error;
 use crate::process::Process;
 use serde_json::{Value, json};
@@ -9,7 +10,10 @@ use std::path::{Path, PathBuf};
 const VARIABLE: &str = "CROSSDOCK_DUCKDB_PYTHON";
 
 /// A running DuckDB.
-pub(super) struct Duckdb(Process);
+pub(super) struct Duckdb {
+    process: Process,
+    tables: Vec<&'static str>,
+}
 
 /// The result of a query.
 pub(super) struct Answer {
@@ -24,18 +28,26 @@ impl Duckdb {
             eprintln!("no DuckDB to compare with: {VARIABLE} names no Python that can import it");
             return Ok(None);
         };
-        Ok(Some(Duckdb(Process::python(Path::new(&python), include_str!("duckdb.py"))?)))
+        let process = Process::python(Path::new(&python), include_str!("duckdb.py"))?;
+        Ok(Some(Duckdb { process, tables: Vec::new() }))
     }
 
-    /// Loads rows as a table; `times` are the columns with microseconds since 1970.
-    pub(super) fn load(&mut self, table: &str, csv: &str, times: &[&str]) -> Result<(), Error> {
-        let file = TempFile::write(table, csv)?;
-        let asked = json!({"table": table, "csv": file.0.to_string_lossy(), "times": times});
-        let rows = csv.lines().count() as u64 - 1;
+    /// Whether a table is loaded.
+    pub(super) fn has(&self, table: &str) -> bool {
+        self.tables.contains(&table)
+    }
+
+    /// Loads a stream's rows as a table.
+    pub(super) fn load(&mut self, rows: &Rows) -> Result<(), Error> {
+        let file = TempFile::write(rows.name, &rows.csv)?;
+        let asked = json!({"table": rows.name, "csv": file.0.to_string_lossy(), "times": rows.times});
         match self.ask(&asked)?["rows"].as_u64() {
-            Some(loaded) if loaded == rows => Ok(()),
-            loaded => Err(format!("DuckDB loaded {loaded:?} rows of {rows} into {table}").into()),
+            Some(loaded) if loaded == rows.len() as u64 => self.tables.push(rows.name),
+            loaded => {
+                return Err(format!("DuckDB loaded {loaded:?} rows of {} into {}", rows.len(), rows.name).into());
+            }
         }
+        Ok(())
     }
 
     /// Runs a query.
@@ -48,8 +60,8 @@ impl Duckdb {
     }
 
     fn ask(&mut self, what: &Value) -> Result<Value, Error> {
-        self.0.write_line(&what.to_string())?;
-        self.0.next_report()
+        self.process.write_line(&what.to_string())?;
+        self.process.next_report()
     }
 }
 

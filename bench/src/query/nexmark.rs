@@ -4,18 +4,18 @@
 //! Of 50 events one is a person, three are auctions, all others bids, as in the benchmark's usual generators. Half of the bids are for
 //! the newest auction of a hundred, half of the auctions are of the newest seller of a hundred.
 
+use super::rows::{Rows, StreamFields};
 use crate::cpu::Error;
-use crossdock_format::{FieldSpec, FieldType, Format, RecordBuilder, Value};
+use crossdock_format::{FieldType, RecordBuilder, Value};
 use fastrand::Rng;
-use std::fmt::Write as _;
 
 /// Events of a block: one person, three auctions, and bids.
 const BLOCK: u64 = 50;
 const PERSONS: u64 = 1;
 const AUCTIONS: u64 = 3;
 /// The time of the first event, 2026-01-01 00:00 UTC in ns, and from each event to the next.
-const FIRST_NS: i64 = 1_767_225_600_000_000_000;
-const EVERY_NS: i64 = 100_000;
+pub(super) const FIRST_NS: i64 = 1_767_225_600_000_000_000;
+pub(super) const EVERY_NS: i64 = 100_000;
 /// From one hot auction or seller to the next.
 const HOT: u64 = 100;
 /// Auctions and persons among which a bid or an auction that is not for the hot one chooses: the newest.
@@ -26,107 +26,46 @@ const CITIES: [&str; 6] = ["Phoenix", "Los Angeles", "Boise", "Portland", "Seatt
 const CHANNELS: [&str; 4] = ["Apple", "Google", "Facebook", "Baidu"];
 
 /// The streams, each with its fields.
-pub(super) const STREAMS: [(&str, &[(&str, FieldType)]); 3] = [
+const STREAMS: [StreamFields; 3] = [
     (
         "person",
         &[
-            ("id", FieldType::I64),
-            ("name", FieldType::String),
-            ("email", FieldType::String),
-            ("city", FieldType::String),
-            ("state", FieldType::Char(2)),
-            ("date_time", FieldType::Timestamp),
+            ("id", FieldType::I64, false),
+            ("name", FieldType::String, false),
+            ("email", FieldType::String, false),
+            ("city", FieldType::String, false),
+            ("state", FieldType::Char(2), false),
+            ("date_time", FieldType::Timestamp, false),
         ],
     ),
     (
         "auction",
         &[
-            ("id", FieldType::I64),
-            ("item", FieldType::String),
-            ("initial_bid", FieldType::I64),
-            ("reserve", FieldType::I64),
-            ("date_time", FieldType::Timestamp),
-            ("expires", FieldType::Timestamp),
-            ("seller", FieldType::I64),
-            ("category", FieldType::I64),
+            ("id", FieldType::I64, false),
+            ("item", FieldType::String, false),
+            ("initial_bid", FieldType::I64, false),
+            ("reserve", FieldType::I64, false),
+            ("date_time", FieldType::Timestamp, false),
+            ("expires", FieldType::Timestamp, false),
+            ("seller", FieldType::I64, false),
+            ("category", FieldType::I64, false),
         ],
     ),
     (
         "bid",
         &[
-            ("auction", FieldType::I64),
-            ("bidder", FieldType::I64),
-            ("price", FieldType::I64),
-            ("channel", FieldType::String),
-            ("url", FieldType::String),
-            ("date_time", FieldType::Timestamp),
+            ("auction", FieldType::I64, false),
+            ("bidder", FieldType::I64, false),
+            ("price", FieldType::I64, false),
+            ("channel", FieldType::String, false),
+            ("url", FieldType::String, false),
+            ("date_time", FieldType::Timestamp, false),
         ],
     ),
 ];
 
-/// A stream's records, in the order of their events.
-pub(super) struct Rows {
-    pub(super) name: &'static str,
-    pub(super) format: Format,
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    /// The event of each.
-    events: Vec<u64>,
-    /// As CSV, with a head; empty where it is not wanted.
-    pub(super) csv: String,
-}
-
-impl Rows {
-    fn new((name, fields): (&'static str, &[(&'static str, FieldType)]), with_csv: bool) -> Result<Rows, Error> {
-        let format = Format::natural(fields.iter().map(|(name, ty)| FieldSpec::new(*name, *ty)))?;
-        let head: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-        let csv = if with_csv { head.join(",") + "\n" } else { String::new() };
-        Ok(Rows { name, format, bytes: Vec::new(), ends: Vec::new(), events: Vec::new(), csv })
-    }
-
-    /// The records of the events from one, before another.
-    pub(super) fn of_events(&self, from: u64, to: u64) -> impl Iterator<Item = &[u8]> {
-        let place = |event| self.events.partition_point(|&found| found < event);
-        let (first, behind) = (place(from), place(to));
-        (first..behind).map(|at| &self.bytes[if at == 0 { 0 } else { self.ends[at - 1] }..self.ends[at]])
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    fn push(&mut self, row: &mut RecordBuilder, event: u64, values: &[Value<'_>]) -> Result<(), Error> {
-        row.clear();
-        for (field, value) in values.iter().enumerate() {
-            row.set(field, *value)?;
-        }
-        self.bytes.extend_from_slice(row.finish()?);
-        self.ends.push(self.bytes.len());
-        self.events.push(event);
-        if !self.csv.is_empty() {
-            write_csv(&mut self.csv, values)?;
-        }
-        Ok(())
-    }
-}
-
-/// A line of CSV; the values need no quotes. Times are in whole microseconds since 1970.
-fn write_csv(csv: &mut String, values: &[Value<'_>]) -> Result<(), Error> {
-    for (at, value) in values.iter().enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        match value {
-            Value::Int(value) => write!(csv, "{comma}{value}")?,
-            Value::Timestamp(ns) => write!(csv, "{comma}{}", ns / 1000)?,
-            Value::Text(text) => write!(csv, "{comma}{}", std::str::from_utf8(text)?)?,
-            other => return Err(format!("no event has {other:?}").into()),
-        }
-    }
-    csv.push('\n');
-    Ok(())
-}
-
 /// The first `count` events: the three streams, in the order of [`STREAMS`].
-pub(super) fn events(count: u64, with_csv: bool) -> Result<[Rows; 3], Error> {
+pub(super) fn events(count: u64, with_csv: bool) -> Result<Vec<Rows>, Error> {
     let [person, auction, bid] = STREAMS;
     let mut rows = [Rows::new(person, with_csv)?, Rows::new(auction, with_csv)?, Rows::new(bid, with_csv)?];
     let mut builders = [0, 1, 2].map(|of: usize| RecordBuilder::new(&rows[of].format));
@@ -143,7 +82,7 @@ pub(super) fn events(count: u64, with_csv: bool) -> Result<[Rows; 3], Error> {
             _ => add_bid(&mut rows[2], &mut builders[2], &mut random, (event, block, ns))?,
         }
     }
-    Ok(rows)
+    Ok(rows.into())
 }
 
 /// One of the newest of `made`, for half of the calls the newest hot one.
@@ -213,7 +152,7 @@ mod tests {
     #[test]
     fn events_are_shared_out_and_come_in_order() {
         let rows = events(10_000, true).unwrap();
-        assert_eq!(rows.each_ref().map(Rows::len), [200, 600, 9200]);
+        assert_eq!(rows.iter().map(Rows::len).collect::<Vec<_>>(), [200, 600, 9200]);
         for stream in &rows {
             assert_eq!(stream.csv.lines().count(), stream.len() + 1);
             let parts: usize = (0..10).map(|part| stream.of_events(part * 1000, (part + 1) * 1000).count()).sum();

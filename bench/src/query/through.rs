@@ -1,7 +1,8 @@
 //! Events through the daemon, by one publisher process and one subscriber process, and the same query by DuckDB.
 
 use super::duckdb::Duckdb;
-use super::nexmark::{self, Rows};
+use super::queries;
+use super::rows::Rows;
 use crate::broker::number;
 use crate::cpu::Error;
 use crate::daemon::Daemon;
@@ -15,21 +16,44 @@ const AT_A_TIME: u64 = 5000;
 /// How long a subscriber waits for its stream, and for its next record.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A query over the events.
+/// A query over a benchmark's rows.
 pub(super) struct Query {
     pub(super) case: &'static str,
+    /// Makes the streams, with at least so many rows together; also as CSV, if that is wanted.
+    pub(super) data: fn(u64, bool) -> Result<Vec<Rows>, Error>,
     /// The streams that it reads.
     pub(super) streams: &'static [&'static str],
+    /// `{until}` stands for a time, or a number, before which all results leave by the end of the events.
     pub(super) sql: &'static str,
-    /// The same for DuckDB, with the rows that leave by the end of the events.
+    /// The same for DuckDB.
     pub(super) duckdb: &'static str,
+    /// The text for `{until}`, by the count of events.
+    pub(super) until: fn(u64) -> String,
 }
 
-/// Publishes the events of some streams, in the order of the events.
-pub(super) fn publish(addr: &str, count: u64, streams: &str) -> Result<(), Error> {
+impl Query {
+    fn data(&self, count: u64, with_csv: bool) -> Result<Vec<Rows>, Error> {
+        let mut rows = (self.data)(count, with_csv)?;
+        rows.retain(|of| self.streams.contains(&of.name));
+        Ok(rows)
+    }
+
+    /// Loads its streams as tables, each once.
+    fn load(&self, count: u64, duckdb: &mut Duckdb) -> Result<(), Error> {
+        if self.streams.iter().all(|name| duckdb.has(name)) {
+            return Ok(());
+        }
+        let rows = self.data(count, true)?;
+        rows.iter().try_for_each(|rows| if duckdb.has(rows.name) { Ok(()) } else { duckdb.load(rows) })
+    }
+}
+
+/// Publishes the streams that a query reads, in the order of their events.
+pub(super) fn publish(addr: &str, count: u64, case: &str) -> Result<(), Error> {
     end_with_parent()?;
-    let wanted: Vec<&str> = streams.split(',').collect();
-    let rows: Vec<Rows> = nexmark::events(count, false)?.into_iter().filter(|of| wanted.contains(&of.name)).collect();
+    let query = queries::find(case).ok_or_else(|| format!("there is no query `{case}`"))?;
+    let rows = query.data(count, false)?;
+    let events = rows.iter().map(Rows::behind).max().unwrap_or(0);
     let mut publishers = Vec::new();
     for of in &rows {
         let publisher = Publisher::builder(addr).transport(Transport::Udp).stream(of.name).format(&of.format);
@@ -37,7 +61,7 @@ pub(super) fn publish(addr: &str, count: u64, streams: &str) -> Result<(), Error
     }
     say(&json!({"records": rows.iter().map(Rows::len).sum::<usize>()}));
     wait_for_go()?;
-    for from in (0..count).step_by(AT_A_TIME as usize) {
+    for from in (0..events).step_by(AT_A_TIME as usize) {
         for (publisher, rows) in publishers.iter_mut().zip(&rows) {
             publisher.publish_all(rows.of_events(from, from + AT_A_TIME))?;
         }
@@ -72,12 +96,14 @@ pub(super) fn subscribe(addr: &str, sql: &str, expected: u64) -> Result<(), Erro
 /// Runs a query through a daemon, and by DuckDB: events for each second of processor time, of both. All that DuckDB makes has to
 /// come.
 pub(super) fn compare(query: &Query, events: u64, duckdb: &mut Duckdb) -> Result<[f64; 2], Error> {
-    let answer = duckdb.run(query.duckdb)?;
+    query.load(events, duckdb)?;
+    let [ours, its] = [query.sql, query.duckdb].map(|sql| sql.replace("{until}", &(query.until)(events)));
+    let answer = duckdb.run(&its)?;
     let daemon = Daemon::start("")?;
-    let args = ["query", "publish", &daemon.addr, &events.to_string(), &query.streams.join(",")];
+    let args = ["query", "publish", &daemon.addr, &events.to_string(), query.case];
     let mut publisher = Process::role(&args.map(str::to_owned))?;
     let published = number(&publisher.next_report()?, "records")?;
-    let args = ["query", "subscribe", &daemon.addr, query.sql, &answer.rows.to_string()];
+    let args = ["query", "subscribe", &daemon.addr, &ours, &answer.rows.to_string()];
     let mut subscriber = Process::role(&args.map(str::to_owned))?;
     subscriber.next_report()?;
     let before_ns = daemon.cpu_ns()?;

@@ -2,7 +2,6 @@
 
 use crate::announcing::{Announcement, reply};
 use crate::context::Context;
-use crate::managers::request::{ControlRequest, handler_of};
 use crate::morph::requests::ConversionRequest;
 use crate::net::peers::Peer;
 use crate::net::queues::QueueChange;
@@ -188,10 +187,6 @@ impl Context {
         self.report_subscription_losses(key, true);
         let Some(subscription) = self.subscriptions.remove(key) else { return };
         self.admission.release(subscription.load_ns_per_s());
-        if subscription.is_elsewhere() {
-            // The managers may have ended before.
-            let _ = self.to_managers.send(ControlRequest::RemoveQuery(handler_of(subscription.id())));
-        }
         self.graph.remove_session(key, &mut self.workspace);
         if let Some(stream) = self.streams.present_mut(subscription.stream()) {
             stream.end_subscription(key, &subscription);

@@ -153,7 +153,8 @@ impl Graph {
             // The batches for one that comes from another context come with it.
             let is_coming = node.condition == Condition::Waiting && node.instances.is_empty();
             let mut inputs = node.inputs.iter().map(|input| self.has_more(node, input));
-            match !node.spill.is_empty() || inputs.clone().any(|has_more| has_more == Some(true)) {
+            match !node.spill.is_empty() || node.is_due_once() || inputs.clone().any(|has_more| has_more == Some(true))
+            {
                 true => return Some(1),
                 false if is_coming || inputs.any(|has_more| has_more.is_none()) => publishers = None,
                 false => {}

@@ -111,6 +111,7 @@ impl Graph {
             node.gauges.records_in.add(after);
             node.gauges.lose(Loss::Failed, records + after);
             node.fail();
+            self.settle_node(id);
         }
         Some((id, records + after))
     }

@@ -28,7 +28,7 @@ impl Handler for Copies {
 }
 
 fn instance(format: u64, handler: Box<dyn Handler>, output: u64) -> Instance {
-    Instance { format, handler: Some(handler), output }
+    Instance { stream: None, format, handler: Some(handler), output }
 }
 
 /// More handlers than are needed: two chains for each format, by their numbers.

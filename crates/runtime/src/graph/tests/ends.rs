@@ -16,7 +16,7 @@ struct Made {
 /// A handler that makes `times` records of each, long ones.
 fn instance(times: usize) -> Instance {
     let handler = Box::new(Many { times, counters: HandlerCounters::default() });
-    Instance { format: FORMAT, handler: Some(handler), output: FORMAT }
+    Instance { stream: None, format: FORMAT, handler: Some(handler), output: FORMAT }
 }
 
 /// Puts random handlers in until no more have room; whether one was refused.

@@ -18,6 +18,7 @@ mod changes;
 mod faults;
 mod replicas;
 mod resources;
+mod stateful;
 
 /// An answer that takes longer than this does not come at all.
 const PATIENCE: Duration = Duration::from_secs(120);
