@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A query over a benchmark's rows.
 pub(super) struct Query {
     pub(super) case: &'static str,
-    /// Makes the streams, with at least so many rows together; also as CSV, if that is wanted.
+    /// Makes the streams, with at least this number of rows together; also as CSV, if that is wanted.
     pub(super) data: fn(u64, bool) -> Result<Vec<Rows>, Error>,
     /// The streams that it reads.
     pub(super) streams: &'static [&'static str],

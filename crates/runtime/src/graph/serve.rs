@@ -369,7 +369,7 @@ impl Graph {
         let now_ns = self.now_ns;
         let node = self.present_node_mut(id)?;
         if node.due.has_come(now_ns) {
-            // What is due goes before what came: it is taken where it is its turn.
+            // Work that is due goes before batches that came: it is taken where it is its turn.
             return None;
         }
         // Nothing waits that may be taken.

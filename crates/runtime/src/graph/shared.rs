@@ -117,7 +117,7 @@ fn move_state(from: &mut dyn Handler, to: &mut dyn Handler) -> bool {
         match to.take_over(state) {
             Ok(()) => true,
             Err(state) => {
-                // What it had a moment ago fits it.
+                // The state that it had a moment ago fits it.
                 let is_back = from.take_over(state).is_ok();
                 debug_assert!(is_back, "a handler takes its own state");
                 false

@@ -339,7 +339,7 @@ impl Handler for Ticking {
 }
 
 #[test]
-fn what_is_due_is_made_one_time_after_the_other_as_far_as_there_is_room() {
+fn due_work_is_done_one_time_after_the_other_as_far_as_there_is_room() {
     let (mut world, mut overlay) = World::new(1, 1, 4);
     world.graphs[0].0.set_epoch(EPOCH_NS);
     let seen: Arc<Mutex<Seen>> = Arc::default();
@@ -365,7 +365,7 @@ fn what_is_due_is_made_one_time_after_the_other_as_far_as_there_is_room() {
     assert_eq!(seen.states.len(), 2);
 }
 
-/// What a handler with state makes of a record has no bound that is known: it gets few records at a time.
+/// The output of a handler with state has no bound that is known: it gets few records at a time.
 #[test]
 fn a_handler_with_state_gets_few_records_at_a_time() {
     let (mut world, _overlay, gauges, seen) = shared(1);
