@@ -128,6 +128,10 @@ pub trait Handler: Send {
         0
     }
 
+    /// The stream whose records it takes has ended, since its publishers have finished: it is due with what waited for more of
+    /// them. Others may publish the stream again later.
+    fn end_stream(&mut self) {}
+
     /// When it wants [`Handler::advance`] to be called next, in ns since 1970-01-01 UTC, if it does.
     fn due_ns(&self) -> Option<u64> {
         None

@@ -9,7 +9,8 @@
 //! their input's lateness, the results of windows, of joins by time, and of ASOF joins that wait do not depend on the order in which
 //! rows come, but for three things: joins give the same rows in another order; sums, means and deviations of floats may differ in
 //! their last bits (sums are compensated, by Neumaier); and running groups and ASOF joins that do not wait go by arrival.
-//! A row whose event time is null is late.
+//! A row whose event time is null is late. Where a stream has ended, its input's watermark is the greatest time, until a row comes again;
+//! a stage whose inputs have all ended, and that has nothing left to do, ends that of the next stage.
 //!
 //! **Bounds.** One row, or one look at the clock, closes and releases a bounded number of rows; the rest follows with the next rows, or
 //! when the handler is due, which it is at once. The bytes of rows, keys and groups are counted, with what the tables keep for each of them; past the bound the stage
@@ -355,6 +356,12 @@ impl Handler for StatefulHandler {
         let Some(mut parts) = self.parts(out) else { return 0 };
         parts.state.advance(parts.thens, now_ns, &mut parts.flow);
         parts.finish()
+    }
+
+    fn end_stream(&mut self) {
+        if let Some(state) = &mut self.state {
+            self.readers.iter().for_each(|reader| state.end(reader.port));
+        }
     }
 
     fn due_ns(&self) -> Option<u64> {

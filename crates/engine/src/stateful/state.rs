@@ -34,6 +34,30 @@ struct Input {
     /// The time of the stage before whose bound is its watermark, if there is one.
     derived: Option<DerivedTime>,
     mark: i64,
+    /// The stream has ended, or the stage before: no row comes for now.
+    is_over: bool,
+    /// The watermark with which it goes on when one comes again, while `mark` is the greatest time.
+    open_mark: Option<i64>,
+}
+
+impl Input {
+    /// Whether a row has come that others may wait for. Those that come from a stage need none: it ends after its rows.
+    fn has_begun(&self) -> bool {
+        self.time.is_none() || self.derived.is_some() || self.mark > i64::MIN
+    }
+
+    fn end(&mut self) {
+        if self.open_mark.is_none() {
+            self.open_mark = Some(std::mem::replace(&mut self.mark, i64::MAX));
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.is_over = false;
+        if let Some(mark) = self.open_mark.take() {
+            self.mark = mark;
+        }
+    }
 }
 
 /// The part that follows behind a stage.
@@ -89,6 +113,23 @@ impl Then {
 }
 
 impl Stage {
+    /// No row comes by an input for now. One by which none has come counts as open until all others are over: its stream may be about to
+    /// begin.
+    fn end(&mut self, input: usize) {
+        if let Some(input) = self.inputs.get_mut(input) {
+            input.is_over = true;
+        }
+        let all_are = self.inputs.iter().all(|input| input.is_over);
+        self.inputs.iter_mut().filter(|input| input.is_over && (all_are || input.has_begun())).for_each(Input::end);
+        self.is_behind = true;
+    }
+
+    /// Whether it makes no more rows unless some come.
+    fn is_over(&self) -> bool {
+        let waits = self.is_behind || (self.operator.wants_time() && self.operator.next_end().is_some());
+        !waits && self.inputs.iter().all(|input| input.is_over)
+    }
+
     /// The time of a row of an input; `None` if it has none and needs one.
     #[inline]
     fn time_of(&self, input: usize, row: &[u8], now: i64) -> Option<i64> {
@@ -136,6 +177,8 @@ impl State {
                 lateness: lateness(input),
                 derived: input.derived,
                 mark: i64::MIN,
+                is_over: false,
+                open_mark: None,
             };
             let inputs: Vec<Input> = plan.inputs.iter().map(input).collect();
             if plan.to.is_some_and(|to| to.stage <= number || to.stage >= program.stages.len()) {
@@ -184,6 +227,13 @@ impl State {
         }
         if self.used() > self.max_bytes {
             self.shed();
+        }
+    }
+
+    /// The stream of a reader has ended. The work that is due with that is done when the clock is moved on.
+    pub(super) fn end(&mut self, port: Port) {
+        if let Some(stage) = self.stages.get_mut(port.stage) {
+            stage.end(port.input);
         }
     }
 
@@ -249,6 +299,12 @@ impl<'w> Walk<'w> {
     #[inline]
     fn feed(&mut self, port: Port, row: &[u8], flow: &mut Flow<'_>) {
         let now = self.now;
+        let is_over = self
+            .at(port.stage)
+            .is_some_and(|(stage, ..)| stage.inputs.get(port.input).is_some_and(|input| input.is_over));
+        if is_over {
+            self.reopen(port);
+        }
         let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
         let Some(time) = stage.time_of(port.input, row, now) else {
             flow.late += 1;
@@ -266,6 +322,16 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// A row comes by an input that was over: so may rows of the stages behind it.
+    #[cold]
+    fn reopen(&mut self, mut port: Port) {
+        while let Some((stage, then, _)) = self.at(port.stage) {
+            stage.inputs.get_mut(port.input).into_iter().for_each(Input::reopen);
+            let Some(to) = then.to else { return };
+            port = to;
+        }
+    }
+
     /// Does what is due in a stage, and reports to the next one how far it has come.
     fn settle(&mut self, number: usize, flow: &mut Flow<'_>) {
         let now = self.now;
@@ -274,7 +340,15 @@ impl<'w> Walk<'w> {
         let budget = behind.budget;
         stage.is_behind = stage.operator.advance(moment, budget, &mut |row| behind.pass(then, row, flow));
         let Some(to) = then.to else { return };
-        let Some(input) = behind.at(to.stage).and_then(|(next, ..)| next.inputs.get_mut(to.input)) else { return };
+        let Some((next, ..)) = behind.at(to.stage) else { return };
+        let Some(input) = next.inputs.get_mut(to.input) else { return };
+        if stage.is_over() {
+            if !input.is_over {
+                next.end(to.input);
+                behind.settle(to.stage, flow);
+            }
+            return;
+        }
         let Some(derived) = input.derived else { return };
         let mark = stage.operator.given(derived.of, moment).saturating_add(derived.plus_ns);
         if mark > input.mark {
