@@ -4,6 +4,7 @@
 mod stateful_support;
 mod support;
 
+use crossdock_engine::Handler as _;
 use stateful_support::sql::{SqlRun, planned};
 
 const LEFT: (&str, &str) = ("l", "ts timestamp\nk i64\n");
@@ -300,4 +301,74 @@ fn sessions_that_become_one_take_the_memory_of_one() {
     assert!(run.handler().state_bytes() < 5000, "{}", run.handler().state_bytes());
     run.feed("s", &at(&[(4_000_000, "a")]));
     assert_eq!(run.rows, ["9000"]);
+}
+
+#[test]
+fn the_end_of_a_stream_closes_its_windows_and_those_of_the_steps_behind() {
+    let sql = "SELECT window_start, sum(n) FROM (SELECT k, window_start, count(*) AS n FROM s GROUP BY k, \
+               TUMBLE(ts, INTERVAL '5 seconds')) x GROUP BY TUMBLE(x.window_start, INTERVAL '10 seconds')";
+    let mut run = SqlRun::new(sql, &[KEYED]);
+    run.feed("s", &at(&[(1, "a"), (7, "b"), (12, "a")]));
+    assert_eq!(run.rows.len(), 0);
+    run.end("s");
+    assert_eq!(seconds(&run.rows), ["0|2", "10s|1"]);
+    assert_eq!((run.handler().due_ns(), run.handler().state_bytes()), (None, 0));
+    // A publisher that comes later goes on where the stream was.
+    run.feed("s", &at(&[(13, "a"), (4, "a"), (31, "a")]));
+    assert_eq!(run.counters().late, 1, "4 s is past, as before the end");
+    assert_eq!(seconds(&run.rows)[2..], ["10s|1"]);
+    run.end("s");
+    assert_eq!(seconds(&run.rows)[3..], ["30s|1"]);
+}
+
+#[test]
+fn rows_wait_for_a_stream_that_has_not_begun_and_not_for_one_that_has_ended() {
+    let sql = "SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts LATENESS INTERVAL '0 seconds'";
+    let mut run = SqlRun::new(sql, &[LEFT, RIGHT]);
+    run.end("r");
+    run.feed("l", &["3|7", "9|7"]);
+    assert_eq!(run.rows.len(), 0, "the right stream may be about to begin");
+    run.feed("r", &["1|7|70", "4|7|71"]);
+    assert_eq!(run.rows, ["7|70"]);
+    run.end("r");
+    assert_eq!(run.rows, ["7|70", "7|71"]);
+    run.feed("l", &["10|7"]);
+    assert_eq!(run.rows, ["7|70", "7|71", "7|71"]);
+    // Where both have ended, nothing waits, though one had no rows.
+    let mut run = SqlRun::new(sql, &[LEFT, RIGHT]);
+    run.feed("l", &["3|7"]);
+    run.end("r");
+    assert_eq!(run.rows.len(), 0);
+    run.end("l");
+    assert_eq!(run.rows, ["7|null"]);
+}
+
+#[test]
+fn rows_without_a_time_have_no_partner() {
+    let (left, right) = (("l", "ts timestamp null\nk i64\n"), ("r", "ts timestamp\nk i64\nw i64\n"));
+    let on = "l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1 second' AND l.ts";
+    for (sql, wanted) in [
+        (format!("SELECT l.k, r.w FROM l LEFT JOIN r ON {on}"), &["7|null"][..]),
+        ("SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts".to_owned(), &["7|null"]),
+        (format!("SELECT l.k, r.w FROM l JOIN r ON {on}"), &[]),
+    ] {
+        let mut run = SqlRun::new(&sql, &[left, right]);
+        run.feed("r", &["1|7|70"]);
+        run.feed("l", &["null|7"]);
+        assert_eq!(
+            (run.rows.as_slice(), run.counters().late),
+            (&*wanted.iter().map(ToString::to_string).collect::<Vec<_>>(), 0),
+            "{sql}"
+        );
+    }
+}
+
+#[test]
+fn a_time_that_stands_for_never_closes_nothing() {
+    let mut run =
+        SqlRun::new("SELECT window_start, count(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '5 seconds')", &[KEYED]);
+    run.feed("s", &at(&[(1, "a")]));
+    run.feed("s", &[format!("{}|b", i64::MAX)]);
+    run.feed("s", &at(&[(2, "a"), (6, "a")]));
+    assert_eq!((seconds(&run.rows), run.counters().late), (vec!["0|2".to_owned()], 1));
 }

@@ -106,6 +106,7 @@ fn a_query_without_state_stays_a_select() {
         "SELECT carrier FROM flights",
         "SELECT * FROM flights f WHERE extract(hour FROM time_hour) > 3 ON SLOW CONFLATE BY (carrier, dest)",
         "SELECT a, b FROM flights MAX RATE 3 PER SECOND BY a, b",
+        "SELECT dep_time IS NOT DISTINCT FROM arr_time AS same, carrier, dest FROM flights",
         "SELECT \"group\", \"join\" FROM flights;",
     ] {
         assert!(matches!(parse_query(sql), Ok(Query::Select(_))), "{sql}");

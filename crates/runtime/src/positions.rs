@@ -15,15 +15,15 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 const MAX_UNTAKEN_BYTES: u64 = 32 << 10;
 
 impl Context {
-    /// How far the stream of a subscription has come, if its subscriber asks for that. The records of a stream that
-    /// handlers make are not counted.
-    pub(crate) fn position(&self, subscription: &Subscription) -> Option<Position> {
+    /// How far the stream of a subscription has come, if its subscriber asks for that, and whether the counts are of one moment. The
+    /// records of a stream that handlers make are not counted.
+    pub(crate) fn position(&self, subscription: &Subscription) -> Option<(Position, bool)> {
         let stream = self.streams.present(subscription.stream()).filter(|_| subscription.wants_positions())?;
         if stream.entry().made_by().is_some() {
             return None;
         }
-        let position = stream.entry().activity().position()?;
-        Some(Position { left_out: subscription.left_out(), ..position })
+        let (position, is_exact) = stream.entry().activity().position();
+        Some((Position { left_out: subscription.left_out(), ..position }, is_exact))
     }
 
     /// Once a second: notifies those subscribers whose streams have gone on.
@@ -80,8 +80,8 @@ impl Context {
         self.flush_subscription(key);
         self.note_reported(key);
         let Some(subscription) = self.subscriptions.present(key) else { return };
-        let Some(position) = self.position(subscription) else {
-            // The next time that it is looked at.
+        let Some((position, true)) = self.position(subscription) else {
+            // A subscriber adds and subtracts the counts. It is notified the next time that it is looked at.
             if let Some(subscription) = self.subscriptions.present_mut(key) {
                 subscription.note_position(None);
             }

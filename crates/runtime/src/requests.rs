@@ -110,7 +110,9 @@ impl Context {
         let Some((subscription_key, subscription)) = found else { return };
         let mut formats: Vec<String> = subscription.output_formats().map(Format::describe).collect();
         let format = formats.pop().unwrap_or_default();
-        let (activity, position) = (self.activity(subscription), self.position(subscription));
+        // In the first position it is only their sum that counts, once all publishers are there.
+        let position = self.position(subscription).map(|(position, _)| position);
+        let activity = self.activity(subscription);
         self.note_reported(subscription_key);
         let reply = Reply::Subscribed { id, subscription: number, format, activity, position };
         self.send_control(key, &ControlMessage::Reply(reply));

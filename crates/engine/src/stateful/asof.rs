@@ -90,6 +90,16 @@ impl Asof {
         right < left || (right == left && !self.is_strict)
     }
 
+    /// Whether a row of a side leaves without a partner, where it finds none.
+    pub(super) fn leaves_alone(&self, side: usize) -> bool {
+        side == 0 && self.is_left
+    }
+
+    /// Lets a left row leave that has no partner.
+    pub(super) fn leave(&mut self, bytes: &[u8], emit: Emit<'_>) {
+        emit(self.pairs.make([Some(bytes), None]));
+    }
+
     /// Takes a row of a side.
     #[inline]
     pub(super) fn take(&mut self, side: usize, bytes: &[u8], moment: Moment, emit: Emit<'_>) {

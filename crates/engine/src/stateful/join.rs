@@ -87,8 +87,14 @@ impl Join {
         }
     }
 
-    fn leaves_alone(&self, side: usize) -> bool {
+    /// Whether a row of a side leaves without a partner, where it finds none.
+    pub(super) fn leaves_alone(&self, side: usize) -> bool {
         self.kind == JoinKind::Full || (side == 0 && self.kind == JoinKind::Left)
+    }
+
+    /// Lets a row of a side leave that has no partner.
+    pub(super) fn leave(&mut self, side: usize, bytes: &[u8], emit: Emit<'_>) {
+        self.emit_alone(usize::from(side != 0), bytes, emit);
     }
 
     /// Takes a row of a side.

@@ -64,6 +64,24 @@ impl Operator {
         }
     }
 
+    /// Whether a row of this input leaves without a partner, where it finds none.
+    pub(super) fn leaves_alone(&self, input: usize) -> bool {
+        match self {
+            Operator::Union | Operator::Windows(_) => false,
+            Operator::Join(join) => join.leaves_alone(input),
+            Operator::Asof(asof) => asof.leaves_alone(input),
+        }
+    }
+
+    /// Lets a row of an input leave alone: it has no time, and so no partner.
+    pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
+        match self {
+            Operator::Union | Operator::Windows(_) => {}
+            Operator::Join(join) => join.leave(input, row, emit),
+            Operator::Asof(asof) => asof.leave(row, emit),
+        }
+    }
+
     /// Does the work that is due at these watermarks, as far as the budget goes; returns whether there is more.
     #[inline]
     pub(super) fn advance(&mut self, moment: Moment, budget: &Budget, emit: Emit<'_>) -> bool {

@@ -8,6 +8,10 @@ use super::operator::Operator;
 use crate::handler::Sink;
 use crate::project::RowPlan;
 
+/// The latest time that a row may have, in ns since 1970: some 100 days before the times end. Past it no window could end, and a record
+/// with such a time, which stands for `never`, would let all windows go and all later records be late.
+const LATEST: i64 = i64::MAX - 100 * 86_400 * 1_000_000_000;
+
 /// All that a query keeps between batches. One, whatever the streams and formats that it reads.
 #[derive(Debug)]
 pub(super) struct State {
@@ -137,7 +141,7 @@ impl Stage {
         match input.time {
             None => Some(now),
             Some(time) => match Record::assume_checked(&input.row, row).get(time) {
-                Value::Timestamp(time) => Some(time),
+                Value::Timestamp(time) if time <= LATEST => Some(time),
                 _ => None,
             },
         }
@@ -213,7 +217,8 @@ impl State {
     }
 
     fn walk<'w>(&'w mut self, thens: &'w mut [Then]) -> Walk<'w> {
-        Walk { stages: &mut self.stages, thens, first: 0, now: self.now, budget: &self.budget }
+        let State { stages, now, max_bytes, budget } = self;
+        Walk { stages, thens, first: 0, now: *now, max_bytes: *max_bytes, budget }
     }
 
     /// Moves the wall clock on, and does more of what is due.
@@ -282,6 +287,7 @@ struct Walk<'w> {
     /// The number of the first of these stages.
     first: usize,
     now: i64,
+    max_bytes: usize,
     budget: &'w Budget,
 }
 
@@ -292,7 +298,8 @@ impl<'w> Walk<'w> {
         let place = number.checked_sub(self.first)?;
         let (stage, stages) = self.stages.get_mut(place..)?.split_first_mut()?;
         let (then, thens) = self.thens.get_mut(place..)?.split_first_mut()?;
-        Some((stage, then, Walk { stages, thens, first: number + 1, now: self.now, budget: self.budget }))
+        let Walk { now, max_bytes, budget, .. } = *self;
+        Some((stage, then, Walk { stages, thens, first: number + 1, now, max_bytes, budget }))
     }
 
     /// Gives a row to a stage, and lets time go on if the row is the newest of its input.
@@ -307,18 +314,28 @@ impl<'w> Walk<'w> {
         }
         let Some((stage, then, mut behind)) = self.at(port.stage) else { return };
         let Some(time) = stage.time_of(port.input, row, now) else {
-            flow.late += 1;
+            if stage.operator.leaves_alone(port.input) {
+                stage.operator.leave(port.input, row, &mut |row| behind.pass(then, row, flow));
+            } else {
+                flow.late += 1;
+            }
             return;
         };
         let moment = stage.moment(time, now);
         stage.operator.take(port.input, row, moment, &mut |row| behind.pass(then, row, flow));
         let Some(input) = stage.inputs.get_mut(port.input) else { return };
         let mark = time.saturating_sub(input.lateness);
-        if input.time.is_some() && input.derived.is_none() && mark > input.mark {
+        let is_newest = input.time.is_some() && input.derived.is_none() && mark > input.mark;
+        if is_newest {
             input.mark = mark;
+        }
+        if is_newest || stage.is_behind {
             self.settle(port.stage, flow);
-        } else if stage.is_behind {
-            self.settle(port.stage, flow);
+        }
+        // A row may bring many to the stages behind, before the bytes of all are looked at.
+        let max_bytes = self.max_bytes;
+        if let Some((stage, ..)) = self.at(port.stage) {
+            while stage.operator.used() > max_bytes && stage.operator.forget() {}
         }
     }
 

@@ -47,13 +47,26 @@ impl SqlRun {
         SqlRun { handlers, turn: None, output: program.output().clone(), rows: Vec::new() }
     }
 
-    /// Rows of a stream in batches, their columns separated by `|`.
-    pub(crate) fn feed<S: AsRef<str>>(&mut self, stream: &str, rows: &[S]) {
+    /// Gives the state to the handler of a stream, and returns its place.
+    fn turn_to(&mut self, stream: &str) -> usize {
         let next = self.handlers.iter().position(|(name, ..)| name == stream).unwrap();
         if let Some(before) = self.turn.replace(next).filter(|before| *before != next) {
             let state = self.handlers[before].2.hand_over().unwrap();
             self.handlers[next].2.take_over(state).unwrap();
         }
+        next
+    }
+
+    /// A stream ends, and all that is due with that is done.
+    pub(crate) fn end(&mut self, stream: &str) {
+        let next = self.turn_to(stream);
+        self.handlers[next].2.end_stream();
+        self.finish();
+    }
+
+    /// Rows of a stream in batches, their columns separated by `|`.
+    pub(crate) fn feed<S: AsRef<str>>(&mut self, stream: &str, rows: &[S]) {
+        let next = self.turn_to(stream);
         let (_, format, handler) = &mut self.handlers[next];
         let mut builder = RecordBuilder::new(format);
         let records: Vec<Vec<u8>> = rows.iter().map(|row| record(format, &mut builder, row.as_ref())).collect();

@@ -283,7 +283,7 @@ impl Reader {
 /// Whether a query has a word that only one with state has.
 pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
     let mut words = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
-    let mut is_first = true;
+    let (mut is_first, mut is_behind_distinct) = (true, false);
     let (mut depth, mut is_in_from) = (0_usize, false);
     while let Some(token) = words.next() {
         let next = words.peek();
@@ -301,7 +301,8 @@ pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
                 Keyword::JOIN | Keyword::GROUP | Keyword::HAVING | Keyword::UNION => return true,
                 Keyword::WITH if is_first => return true,
                 Keyword::SELECT if next.is_some_and(|next| is_word(next, Keyword::DISTINCT)) => return true,
-                Keyword::FROM if depth == 0 => is_in_from = true,
+                // But not that of `IS DISTINCT FROM`.
+                Keyword::FROM if depth == 0 && !is_behind_distinct => is_in_from = true,
                 Keyword::WHERE | Keyword::ON => is_in_from = false,
                 _ if is_in_from && is_rate(word, next.copied()) => is_in_from = false,
                 _ if is_before_parenthesis && is_aggregate(word) => return true,
@@ -310,6 +311,7 @@ pub(crate) fn has_state(tokens: &[TokenWithSpan]) -> bool {
             _ => {}
         }
         is_first = false;
+        is_behind_distinct = is_word(token, Keyword::DISTINCT);
     }
     false
 }

@@ -11,7 +11,7 @@ const MAX_PUBLISHERS: usize = 1024;
 /// Publishers that have ended and are remembered: a subscriber may not have heard of them yet.
 const MAX_ENDED: usize = 16;
 /// How often a position is read until no record is counted meanwhile. Counting takes a few instructions.
-const MAX_READINGS: u32 = 1000;
+const MAX_READINGS: u32 = 20;
 
 /// The activity of a stream.
 #[derive(Debug)]
@@ -190,26 +190,29 @@ impl Activity {
         (self.records.load(Ordering::Relaxed), self.changes.load(Ordering::Relaxed))
     }
 
-    /// How far the stream has come; what a query has left out is for its subscription to say. The count of the stream and those
-    /// of its publishers are of one moment: a subscriber adds and subtracts them. None if a context that counts records was
-    /// interrupted there.
-    pub(crate) fn position(&self) -> Option<Position> {
+    /// How far the stream has come, and whether the counts of the stream and of its publishers are of one moment: a context that counts
+    /// records may have been interrupted there. What a query has left out is for its subscription to say.
+    pub(crate) fn position(&self) -> (Position, bool) {
         let known = self.known();
-        (0..MAX_READINGS).find_map(|_| {
-            let passed = self.records.load(Ordering::Acquire);
-            let position = self.position_at(passed, &known);
-            // All that had been begun by now was in the first count already.
-            let is_still = self.begun.load(Ordering::Relaxed) == passed;
-            is_still.then_some(position)
-        })
-    }
-
-    fn position_at(&self, passed: u64, known: &[Known]) -> Position {
         let (there, ended): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|known| !known.ended);
         // With those that do not say who they are.
         let unlisted = self.publishers().saturating_sub(there.len().min(MAX_LISTED) as u32);
-        let publishers = there.into_iter().chain(ended).take(MAX_LISTED).map(Known::position).collect();
-        Position { epoch: self.epoch, passed, left_out: None, publishers, unlisted }
+        let listed: Vec<&Known> = there.into_iter().chain(ended).take(MAX_LISTED).collect();
+        let mut position = Position {
+            epoch: self.epoch,
+            passed: 0,
+            left_out: None,
+            publishers: Vec::with_capacity(listed.len()),
+            unlisted,
+        };
+        let is_exact = (0..MAX_READINGS).any(|_| {
+            position.passed = self.records.load(Ordering::Acquire);
+            position.publishers.clear();
+            position.publishers.extend(listed.iter().map(|known| known.position()));
+            // All that had been begun by now was in the first count already.
+            self.begun.load(Ordering::Relaxed) == position.passed
+        });
+        (position, is_exact)
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Known>> {
@@ -240,7 +243,7 @@ mod tests {
         let (one, two) = (begin(1, 0), begin(2, 40));
         assert!(activity.take(5, Some(&one.count), 1) && activity.take(2, Some(&two.count), 1));
         activity.end_publication(&one);
-        let position = activity.position().unwrap();
+        let position = activity.position().0;
         let listed: Vec<_> =
             position.publishers.iter().map(|p| (p.publisher.0, p.began, p.position, p.ended)).collect();
         assert_eq!((position.passed, listed), (7, vec![(id(2), 40, 42, false), (id(1), 0, 5, true)]));
@@ -248,20 +251,20 @@ mod tests {
         let again = begin(1, 5);
         activity.end_publication(&one);
         assert!(activity.take(1, Some(&again.count), 1) && !activity.take(1, Some(&one.count), 1));
-        let listed = activity.position().unwrap().publishers;
+        let listed = activity.position().0.publishers;
         assert!(
             listed.iter().any(|p| (p.publisher.0, p.began, p.position, p.ended) == (id(1), 0, 6, false)),
             "{listed:?}"
         );
         // The lists are bounded.
         let many: Vec<Taken> = (10..10 + 2 * MAX_PUBLISHERS as u128).map(|number| begin(number, 0)).collect();
-        let position = activity.position().unwrap();
+        let position = activity.position().0;
         assert_eq!(
             (position.publishers.len(), position.unlisted as usize),
             (MAX_LISTED, 3 + 2 * MAX_PUBLISHERS - MAX_LISTED)
         );
         many.iter().for_each(|taken| activity.end_publication(taken));
-        assert_eq!(activity.position().unwrap().publishers.len(), 2 + MAX_ENDED);
+        assert_eq!(activity.position().0.publishers.len(), 2 + MAX_ENDED);
         assert_ne!(Activity::default().epoch, activity.epoch);
     }
 
@@ -283,7 +286,7 @@ mod tests {
             }
             let mut passed = 0;
             while passed < 2 * 3 * TAKEN {
-                let Some(position) = activity.position() else { continue };
+                let (position, true) = activity.position() else { continue };
                 let of_publishers: u64 = position.publishers.iter().map(|publisher| publisher.position).sum();
                 assert_eq!(of_publishers, position.passed);
                 passed = position.passed;
@@ -292,6 +295,6 @@ mod tests {
         });
         activity.untake(3);
         assert_eq!((passed, activity.records().0), (2 * 3 * TAKEN, passed - 3));
-        assert_eq!(activity.position().unwrap().passed, passed - 3);
+        assert_eq!(activity.position().0.passed, passed - 3);
     }
 }

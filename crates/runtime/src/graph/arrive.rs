@@ -360,6 +360,9 @@ impl Graph {
             }
             port.set_ended(of_own, has_ended);
         }
+        if port.publishers == Some(0) {
+            port.losses_before = port.losses;
+        }
         let has_ended = port.publishers == Some(0);
         self.put_port_back(stream, port);
         if has_ended {
@@ -374,14 +377,14 @@ impl Graph {
         }
     }
 
-    /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others.
+    /// Gives the end of a stream to nodes that read it here: to those that take only what is published here, or to the others; with how
+    /// many publishers were lost since it had none before.
     fn end_for_readers(&mut self, port: &Port, stream: u32, of_own: bool) {
+        let losses = port.losses - port.losses_before;
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
             let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input
-                .into_iter()
-                .for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses: port.losses })));
+            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses })));
         }
     }
 

@@ -246,7 +246,11 @@ impl Graph {
             };
             match item {
                 // With the last of those that it reads, its own stream has ended.
-                Item::End(_) => {
+                Item::End(publishers) => {
+                    // One that was lost may come back, and go on.
+                    if publishers.losses == 0 {
+                        self.end_input(id, input);
+                    }
                     let makes = self.present_node(id).and_then(Node::makes);
                     makes.into_iter().for_each(|makes| self.settle_made(makes));
                 }

@@ -29,8 +29,14 @@ impl Node {
     #[inline]
     pub(super) fn take_handler(&mut self, stream: u32, format: u64) -> Option<(Box<dyn Handler>, usize, u64)> {
         let at = self.place_for(stream, format)?;
-        let instance = self.instances.get_mut(at)?;
-        let (mut handler, output) = (instance.handler.take()?, instance.output);
+        let output = self.instances.get(at)?.output;
+        self.take_instance(at).map(|handler| (handler, at, output))
+    }
+
+    /// Takes out the handler of an instance, with the state.
+    #[inline]
+    pub(super) fn take_instance(&mut self, at: usize) -> Option<Box<dyn Handler>> {
+        let mut handler = self.instances.get_mut(at)?.handler.take()?;
         if self.instances.len() > 1
             && self.holder != Some(at)
             && handler.shares_state()
@@ -39,7 +45,7 @@ impl Node {
             self.fail();
             return None;
         }
-        Some((handler, at, output))
+        Some(handler)
     }
 
     /// Gives the state that all instances share to the handler of one of them; whether it has taken it.

@@ -6,7 +6,7 @@ use crate::graph::NodeId;
 use crate::graph::bounds::{PIECE_BYTES, spare_buffers};
 use crate::graph::build::Workspace;
 use crate::graph::due::Due;
-use crate::graph::node::{Condition, Node, RunTime};
+use crate::graph::node::{Condition, Instance, Node, RunTime};
 use crate::graph::run::Job;
 use crate::graph::serve::Graph;
 use std::cmp::Reverse;
@@ -116,6 +116,15 @@ impl Graph {
         }
     }
 
+    /// The stream of an input has ended: what waited for its records is due.
+    pub(super) fn end_input(&mut self, id: NodeId, input: usize) {
+        let Some(node) = self.node_mut(id) else { return };
+        let stream = node.inputs.get(input).map(|input| input.stream);
+        if stream.is_some_and(|stream| node.end_stream(stream)) {
+            self.settle_due(id);
+        }
+    }
+
     /// A node's handlers are others, or have come with it: it is due when they are.
     pub(super) fn settle_due(&mut self, id: NodeId) {
         let epoch_ns = self.due.epoch_ns;
@@ -157,6 +166,22 @@ impl Node {
     /// Whether it will run though nothing comes, so that it may make more.
     pub(super) fn is_due_once(&self) -> bool {
         self.due.at_ns < u64::MAX
+    }
+
+    /// Notifies its handler for a stream that this has ended, if it has one that wants time.
+    fn end_stream(&mut self, stream: u32) -> bool {
+        let is_of_it = |instance: &Instance| {
+            instance.stream.is_none_or(|of| of == stream)
+                && instance.handler.as_ref().is_some_and(|handler| handler.wants_time())
+        };
+        let at = self.instances.iter().position(is_of_it);
+        let taken = at.and_then(|at| self.take_instance(at).map(|handler| (at, handler)));
+        let Some((at, mut handler)) = taken else { return false };
+        handler.end_stream();
+        if let Some(instance) = self.instances.get_mut(at) {
+            instance.handler = Some(handler);
+        }
+        true
     }
 
     /// Whether one of its handlers wants time.

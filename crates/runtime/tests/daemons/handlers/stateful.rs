@@ -1,7 +1,7 @@
 //! Queries with joins and windows, as handlers and as subscriptions.
 
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Numbers with a key and a time.
@@ -61,10 +61,11 @@ fn pairs(numbers: u64) -> BTreeSet<Vec<u64>> {
     (0..numbers).flat_map(|n| [0, 7, 14].map(|less| n.checked_sub(less).map(|m| vec![n, m]))).flatten().collect()
 }
 
-/// The rows of `WINDOW` of as many numbers: all but those of the last window.
+/// The rows of `WINDOW` of as many numbers; the last window closes with the end of the stream.
 fn windows(numbers: u64) -> BTreeSet<Vec<u64>> {
-    let closed = (numbers - 1) / 70;
-    (0..closed).flat_map(|window| (0..7).map(move |k| vec![k, window * 70 * SECOND, 10])).collect()
+    let mut counts = BTreeMap::new();
+    (0..numbers).for_each(|number| *counts.entry((number % 7, number / 70)).or_default() += 1);
+    counts.into_iter().map(|((k, window), count)| vec![k, window * 70 * SECOND, count]).collect()
 }
 
 fn unique(rows: Vec<Vec<u64>>) -> BTreeSet<Vec<u64>> {
