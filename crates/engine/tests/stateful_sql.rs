@@ -372,3 +372,33 @@ fn a_time_that_stands_for_never_closes_nothing() {
     run.feed("s", &at(&[(2, "a"), (6, "a")]));
     assert_eq!((seconds(&run.rows), run.counters().late), (vec!["0|2".to_owned()], 1));
 }
+
+#[test]
+fn empty_texts_count_in_the_bound_of_a_joined_text() {
+    let mut run = SqlRun::new("SELECT string_agg(k, '') FROM s GROUP BY TUMBLE(ts, INTERVAL '1 day')", &[KEYED]);
+    run.feed("s", &vec!["1|"; 400_000]);
+    assert!(run.handler().state_bytes() < 4 << 20, "{}", run.handler().state_bytes());
+}
+
+/// A window of which a part has left is forgotten; those behind it leave or are counted.
+#[test]
+fn no_window_is_skipped_where_those_of_one_that_closes_are_forgotten() {
+    let sql = "SELECT window_end, count(*) FROM s GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')";
+    let mut run = SqlRun::bounded(sql, &[KEYED], 1_500_000);
+    let rows: Vec<String> = (0..6000).map(|key| format!("0|{key}")).collect();
+    run.feed("s", &rows);
+    // Closes a part of the windows that end at 1 s.
+    run.feed("s", &["1000000000|x"]);
+    let (left, before) = (run.rows.len(), run.counters().forgotten);
+    assert!(left < 6000 && before == 0, "{left}, {before}");
+    // Takes all memory, at a time of a later window.
+    let rows: Vec<String> = (0..9000).map(|key| format!("5000000000|y{key}")).collect();
+    run.feed("s", &rows);
+    run.feed("s", &["100000000000|z"]);
+    run.finish();
+    let ends = seconds(&run.rows);
+    let of = |end: &str| ends.iter().filter(|row| row.starts_with(end)).count();
+    let kept = of("6s|");
+    assert_eq!(kept, of("7s|"), "both windows of the rows that are there");
+    assert!(kept > 0);
+}

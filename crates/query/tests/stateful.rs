@@ -180,3 +180,66 @@ fn parts_of_queries_are_refused_in_words() {
     }
     assert!(count > 3000, "{count}");
 }
+
+/// With null for row errors, times and keys that may fail are still seen as such.
+#[test]
+fn queries_with_null_for_errors_plan_as_others_do() {
+    let formats = formats();
+    let formats: Vec<(&str, &Format)> = formats.iter().map(|(name, format)| (*name, format)).collect();
+    let sums = "SELECT window_end, count(*) AS n FROM flights GROUP BY TUMBLE(time_hour, INTERVAL '1 hour')";
+    for sql in [
+        "SELECT f.flight FROM flights f JOIN weather w ON f.origin = w.origin AND w.time_hour BETWEEN f.time_hour - INTERVAL '1 hour' AND f.time_hour",
+        "SELECT f.flight FROM flights f, weather w WHERE f.distance / f.flight = 3 AND f.flight = CAST(w.origin AS i64) AND w.time_hour = f.time_hour + INTERVAL '1 hour'",
+        "SELECT f.flight FROM flights f LEFT JOIN weather w ON w.time_hour = f.time_hour - INTERVAL '1 hour' AND f.distance / f.flight > 3",
+        "SELECT f.flight FROM flights f ASOF JOIN weather w ON w.time_hour <= f.time_hour - INTERVAL '1 hour' AND f.flight = CAST(w.origin AS i64)",
+        &format!(
+            "SELECT sum(x.n) FROM ({sums}) x GROUP BY TUMBLE(x.window_end - INTERVAL '1 second', INTERVAL '1 day')"
+        ),
+        &format!(
+            "SELECT sum(x.n) FROM (SELECT window_end - INTERVAL '1 second' AS t, n FROM ({sums}) y) x GROUP BY TUMBLE(t, INTERVAL '1 day')"
+        ),
+    ] {
+        let plan = |query: StatefulQuery| {
+            query.plan(&formats, &BTreeMap::new()).unwrap_or_else(|error| panic!("{sql}: {error}"))
+        };
+        let (with_errors, with_nulls) = (plan(stateful(sql)), plan(stateful(sql).with_null_for_errors()));
+        for (one, other) in with_errors.stages.iter().zip(&with_nulls.stages) {
+            for (one, other) in one.inputs.iter().zip(&other.inputs) {
+                assert_eq!((one.time, one.derived), (other.time, other.derived), "{sql}");
+            }
+        }
+        for source in &with_nulls.sources {
+            assert!(!source.program.is_fallible(), "{sql}: {}", source.program.to_sql());
+        }
+        assert!(with_nulls.stages.iter().all(|stage| !stage.then.is_fallible()), "{sql}");
+    }
+}
+
+/// What comes out of a window is as late behind a stage that lets rows pass as before it.
+#[test]
+fn times_behind_stages_that_pass_rows_on_need_a_lateness_where_the_rows_do() {
+    let max = "SELECT origin, max(time_hour) AS t FROM flights GROUP BY origin, TUMBLE(time_hour, INTERVAL '1 hour')";
+    let end = "SELECT origin, window_end AS t FROM flights GROUP BY origin, TUMBLE(time_hour, INTERVAL '1 hour')";
+    let stream = "SELECT origin, time_hour AS t FROM flights";
+    let asof = |left: &str| {
+        format!(
+            "SELECT l.origin, l.t FROM ({left}) l ASOF JOIN weather w ON l.origin = w.origin AND l.t >= w.time_hour"
+        )
+    };
+    for (rows, is_in_order) in [
+        (format!("{stream} UNION ALL {stream}"), true),
+        (format!("SELECT DISTINCT origin, t FROM ({stream} UNION ALL {stream}) u"), true),
+        (format!("{max} UNION ALL {stream}"), false),
+        (format!("{stream} UNION ALL {end}"), false),
+        (format!("SELECT DISTINCT origin, t FROM ({max}) m"), false),
+        (format!("SELECT DISTINCT origin, t FROM (SELECT * FROM ({max}) m UNION ALL {stream}) u"), false),
+        (asof(stream), true),
+    ] {
+        let sql = format!("SELECT count(*) FROM ({rows}) r GROUP BY TUMBLE(t, INTERVAL '1 hour')");
+        match planned(&sql) {
+            Ok(_) => assert!(is_in_order, "{sql}"),
+            Err(error) => assert!(!is_in_order && error.contains("do not come in order"), "{sql}: {error}"),
+        }
+        planned(&format!("{sql} LATENESS INTERVAL '1 hour'")).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+}

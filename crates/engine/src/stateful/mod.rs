@@ -378,13 +378,20 @@ fn wants_time(stage: &Stage) -> bool {
     }
 }
 
-/// The kind of a query's state: all that its layout depends on.
+/// The kind of a query's state: all that its layout depends on, and the meaning of the values in it, which is that of the expressions that
+/// make the stages' rows. Conditions on rows before a stage may differ.
 fn kind_of(program: &StatefulProgram) -> String {
     let mut kind = "stateful/1".to_owned();
     // Writing to a text does not fail.
-    for stage in &program.stages {
-        for input in &stage.inputs {
-            let _ = write!(kind, " {}@{:?}", input.row.id(), input.time);
+    for (number, stage) in program.stages.iter().enumerate() {
+        for (input, of) in stage.inputs.iter().enumerate() {
+            let _ = write!(kind, " {}@{:?}", of.row.id(), of.time);
+            let port = Port { stage: number, input };
+            let source = program.sources.iter().find(|source| source.port == port).map(|source| &source.program);
+            let before = || program.stages.iter().find(|stage| stage.to == Some(port)).map(|stage| &stage.then);
+            if let Some(before) = source.or_else(before) {
+                kind.push_str(&columns_of(before));
+            }
         }
         let _ = write!(kind, " -> {} {:?} ", stage.rows.id(), stage.to);
         let _ = match &stage.operator {
@@ -393,7 +400,7 @@ fn kind_of(program: &StatefulProgram) -> String {
             Operator::Asof(asof) => write!(kind, "{asof:?};"),
             Operator::Join(join) => {
                 let conditions = join.condition.iter().flat_map(|program| {
-                    program.filter.iter().map(|condition| condition.sql(&program.input).to_string())
+                    program.filter.iter().map(|condition| condition.sql(&program.input).with_values().to_string())
                 });
                 let conditions: Vec<String> = conditions.collect();
                 write!(kind, "{:?} {:?} {:?} {conditions:?};", join.kind, join.keys, join.within_ns)
@@ -401,4 +408,15 @@ fn kind_of(program: &StatefulProgram) -> String {
         };
     }
     kind
+}
+
+/// The columns that a program makes, as SQL with the values of parameters.
+fn columns_of(program: &Program) -> String {
+    let columns: Vec<String> = match &program.projection {
+        Projection::All => vec!["*".to_owned()],
+        Projection::Fields(outputs) => {
+            outputs.iter().map(|output| output.expr.sql(&program.input).with_values().to_string()).collect()
+        }
+    };
+    format!(" of {:?} {columns:?}", program.stream)
 }

@@ -46,7 +46,9 @@ impl Texts {
         let used = u64::from_le_bytes(load(group, at + 8)) as usize;
         let with = used + HEAD_BYTES + text.len();
         let separators = Block::from_bytes(load(group, at + 16)).len() * texts as usize;
-        if with - (texts as usize + 1) * HEAD_BYTES + separators > MAX_MADE_TEXT_BYTES {
+        let heads = (texts as usize + 1) * HEAD_BYTES;
+        // Texts of few bytes are bounded by their heads.
+        if with - heads + separators > MAX_MADE_TEXT_BYTES || heads > MAX_MADE_TEXT_BYTES {
             return false;
         }
         let mut block = Block::from_bytes(load(group, at));

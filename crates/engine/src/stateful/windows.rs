@@ -491,7 +491,8 @@ impl Windows {
     }
 
     fn close_hopping(&mut self, size: i64, step: i64, budget: &Budget, emit: Emit<'_>) {
-        let end = self.next_end;
+        // A window that closes goes on, also where all of its parts were forgotten and the next one ends later.
+        let end = self.closing.first().map_or(self.next_end, |closing| closing.end);
         let start = end.saturating_sub(size);
         if self.closing.is_empty() {
             for number in 0..self.steps.len() {

@@ -81,7 +81,7 @@ impl Joining {
     pub(super) fn plan(mut self, planner: &mut Planner<'_>, mut flows: Vec<Flow>) -> Result<Flow, QueryError> {
         let mut after: Vec<Vec<Expr>> = self.joins.iter().map(|_| Vec::new()).collect();
         for condition in std::mem::take(&mut self.conditions) {
-            self.place(condition, &mut flows, &mut after)?;
+            self.place(planner, condition, &mut flows, &mut after)?;
         }
         let mut flows = flows.into_iter().enumerate();
         let Some((_, first)) = flows.next() else {
@@ -125,7 +125,13 @@ impl Joining {
 
     /// A condition of WHERE goes to the first place where it means the same: its stream, the join that brings its last stream, or what
     /// comes behind.
-    fn place(&mut self, condition: Expr, flows: &mut [Flow], after: &mut [Vec<Expr>]) -> Result<(), QueryError> {
+    fn place(
+        &mut self,
+        planner: &Planner<'_>,
+        condition: Expr,
+        flows: &mut [Flow],
+        after: &mut [Vec<Expr>],
+    ) -> Result<(), QueryError> {
         let streams = self.streams(&condition);
         let newest = (u32::BITS - streams.leading_zeros()).saturating_sub(1) as usize;
         // Behind a FULL join a stream's columns may be null, and the condition was to see that.
@@ -138,7 +144,7 @@ impl Joining {
             let from = self.columns.iter().position(|(stream, _)| *stream == newest).unwrap_or_default();
             if let Some(flow) = flows.get_mut(newest) {
                 let columns: Vec<Option<Expr>> = (0..from).map(|_| None).chain(flow.columns.iter().cloned()).collect();
-                flow.filter.push(rows::placed(&condition, &columns)?);
+                flow.filter.push(planner.settled(rows::placed(&condition, &columns)?));
             }
             return Ok(());
         }
@@ -171,11 +177,10 @@ impl Joining {
             return Err(QueryError::new("a stream is not joined", None));
         };
         let mut sorted = self.sorted(join, number)?;
-        for condition in &sorted.left {
-            left.filter_by(condition)?;
-        }
-        for condition in &sorted.right {
-            right.filter_by(condition)?;
+        for (flow, conditions) in [(&mut left, &sorted.left), (&mut right, &sorted.right)] {
+            for condition in conditions {
+                flow.filter.push(planner.settled(flow.placed(condition)?));
+            }
         }
         if join.kind == JoinKind::Inner
             && let Some(after) = after.get_mut(number - 1)
@@ -189,8 +194,8 @@ impl Joining {
         later.chain(behind).chain(&sorted.others).for_each(|expr| expr.mark_fields(&mut wanted));
         let mut sides = Sides { flows: [left, right], rows: [Row::default(), Row::default()], kind: join.kind };
         let places = self.places(&mut sides, number, &wanted);
-        let keys = sides.keys(&sorted.keys)?;
-        let times = sides.times(&sorted, join.at)?;
+        let keys = sides.keys(planner, &sorted.keys)?;
+        let times = sides.times(planner, &sorted, join.at)?;
         let stage = planner.stages.len();
         let waits = self.lateness_ns.is_some();
         let derived = self.derived(planner, join, &sides, times)?;
@@ -219,7 +224,7 @@ impl Joining {
         let mut flow = planner.stage(inputs.collect(), operator, rows);
         flow.columns = columns;
         for condition in after.get_mut(number - 1).map(std::mem::take).unwrap_or_default() {
-            flow.filter_by(&condition)?;
+            flow.filter.push(planner.settled(flow.placed(&condition)?));
         }
         Ok(flow)
     }
@@ -399,6 +404,10 @@ fn time_bound(op: CompareOp, left: &Expr, right: &Expr) -> Option<TimeBound> {
 
 /// A time, and the fixed interval that is added to it.
 pub(super) fn apart(time: &Expr) -> (&Expr, i64) {
+    if let Node::Try(inner) = &time.node {
+        let (base, by) = apart(inner);
+        return if base.is_fallible() { (time, 0) } else { (base, by) };
+    }
     if let Node::Call(call) = &time.node
         && let Prepared::Interval(interval) = &call.prepared
         && let [base, _] = &call.arguments[..]
@@ -446,13 +455,13 @@ impl Sides {
     }
 
     /// Puts a value into a side's row that partners have to have: where it is null there is none.
-    fn add(&mut self, input: usize, name: &str, expr: &Expr) -> Result<usize, QueryError> {
+    fn add(&mut self, planner: &Planner<'_>, (input, name): (usize, &str), expr: &Expr) -> Result<usize, QueryError> {
         let may_filter = self.may_filter(input);
         let (Some(flow), Some(row)) = (self.flows.get_mut(input), self.rows.get_mut(input)) else {
             debug_assert!(false, "a join has two sides");
             return Err(QueryError::new("a join has two sides", None));
         };
-        let expr = flow.placed(expr)?;
+        let expr = planner.settled(flow.placed(expr)?);
         if may_filter && expr.nullable {
             let condition = is_null(true, expr.clone());
             if !flow.filter.contains(&condition) {
@@ -462,16 +471,22 @@ impl Sides {
         Ok(row.add_unnamed(name, expr, &flow.input))
     }
 
-    fn keys(&mut self, keys: &[(Expr, Expr)]) -> Result<Vec<(usize, usize)>, QueryError> {
-        keys.iter().map(|(left, right)| Ok((self.add(0, "key", left)?, self.add(1, "key", right)?))).collect()
+    fn keys(&mut self, planner: &Planner<'_>, keys: &[(Expr, Expr)]) -> Result<Vec<(usize, usize)>, QueryError> {
+        let mut add = |input, expr| self.add(planner, (input, "key"), expr);
+        keys.iter().map(|(left, right)| Ok((add(0, left)?, add(1, right)?))).collect()
     }
 
-    fn times(&mut self, sorted: &Sorted, at: Option<Position>) -> Result<[usize; 2], QueryError> {
+    fn times(
+        &mut self,
+        planner: &Planner<'_>,
+        sorted: &Sorted,
+        at: Option<Position>,
+    ) -> Result<[usize; 2], QueryError> {
         let Some((left, right)) = &sorted.times else {
             debug_assert!(false, "a join without times was refused");
             return Err(QueryError::new("a join has no times", at));
         };
-        Ok([self.add(0, "time", left)?, self.add(1, "time", right)?])
+        Ok([self.add(planner, (0, "time"), left)?, self.add(planner, (1, "time"), right)?])
     }
 }
 
@@ -499,7 +514,7 @@ fn condition(
     }
     let mut flow = Flow::all(Origin::Stage(planner.stages.len()), rows.clone());
     for condition in conditions {
-        flow.filter.push(rows::placed(condition, columns)?);
+        flow.filter.push(planner.settled(rows::placed(condition, columns)?));
     }
     Ok(Some(planner.program("pairs", &flow, Vec::new(), rows.clone())))
 }

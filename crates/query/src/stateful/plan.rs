@@ -21,7 +21,7 @@ use crate::error::{Position, QueryError};
 use crate::expr::{Class, Constant, Expr, Node};
 use crate::function::Interval;
 use crate::parse::Condition;
-use crate::program::{Output, Program};
+use crate::program::{Output, Program, Projection};
 use crate::view::View;
 
 /// The most selects that a query comes to once those of WITH stand wherever they are read.
@@ -257,7 +257,12 @@ impl<'q> Planner<'q> {
         let lateness_ns = lateness.map(|lateness| interval_of(&lateness.expr, lateness)).transpose()?;
         let binder = || Binder::new(&tables, Some(self.values), self.null_for_errors);
         let conditions = match &body.condition {
-            Some(source) => binder().without_aggregates("WHERE").conditions(&source.expr, source.at, "WHERE")?,
+            Some(source) => {
+                let binder = binder().without_aggregates("WHERE");
+                // Joins look into conditions, and put null for the errors of what is left.
+                let mut binder = if tables.len() > 1 { binder.with_errors() } else { binder };
+                binder.conditions(&source.expr, source.at, "WHERE")?
+            }
             None => Vec::new(),
         };
         let joins = self.joins(body, &tables)?;
@@ -303,7 +308,7 @@ impl<'q> Planner<'q> {
             let Some(joined) = &joined.join else { continue };
             // ON sees the streams before it, and its own.
             let seen = tables.get(..=number).unwrap_or_default();
-            let mut binder = Binder::new(seen, Some(self.values), self.null_for_errors).without_aggregates("ON");
+            let mut binder = Binder::new(seen, Some(self.values), false).without_aggregates("ON");
             let conditions = match &joined.on {
                 Some(on) => binder.conditions(&on.expr, on.at, "ON")?,
                 None => Vec::new(),
@@ -312,6 +317,11 @@ impl<'q> Planner<'q> {
             joins.push(BoundJoin { kind: joined.kind, is_asof: joined.is_asof, conditions, at });
         }
         Ok(joins)
+    }
+
+    /// An expression that was bound with its row errors, as the query has it.
+    pub(super) fn settled(&self, expr: Expr) -> Expr {
+        if self.null_for_errors { expr.or_null() } else { expr }
     }
 
     /// The rows and columns of one stream or query of FROM.
@@ -373,7 +383,7 @@ impl<'q> Planner<'q> {
         }
         let mut read = vec![false; stage.rows.fields().len()];
         time.expr.mark_fields(&mut read);
-        if lateness_ns.is_some() || !read.into_iter().skip(stage.arriving_columns()).any(|is_read| is_read) {
+        if lateness_ns.is_some() || self.all_arrive(from, &read) {
             return Ok(None);
         }
         let name = time.expr.sql(&stage.rows);
@@ -381,6 +391,32 @@ impl<'q> Planner<'q> {
         let hint = "LATENESS INTERVAL '1 minute' says how much older than the newest such a time may be; in order come the end of a \
                     window, the start of one of fixed length, and the times that the join compares";
         Err(QueryError::new(message, at).hint(hint))
+    }
+
+    /// Whether these columns of a stage's rows come in the order in which a stream's records arrive.
+    fn all_arrive(&self, stage: usize, columns: &[bool]) -> bool {
+        let mut read = columns.iter().enumerate().filter(|(_, is_read)| **is_read);
+        let Some(of) = self.stages.get(stage) else { return false };
+        read.all(|(column, _)| {
+            let passed = of.passed(column);
+            passed.is_some_and(|passed| {
+                passed.into_iter().all(|(input, column)| self.arrives(Port { stage, input }, column))
+            })
+        })
+    }
+
+    /// The same for a column of the rows that go to a port.
+    fn arrives(&self, port: Port, column: usize) -> bool {
+        let Some(before) = self.stages.iter().position(|stage| stage.to == Some(port)) else { return true };
+        let program = &self.stages[before].then;
+        let mut read = vec![false; program.input.fields().len()];
+        match &program.projection {
+            Projection::All => read.iter_mut().skip(column).take(1).for_each(|read| *read = true),
+            Projection::Fields(outputs) => {
+                outputs.iter().skip(column).take(1).for_each(|of| of.expr.mark_fields(&mut read));
+            }
+        }
+        self.all_arrive(before, &read)
     }
 
     /// GROUP BY: a stage, and HAVING on its rows.

@@ -267,15 +267,19 @@ impl Stage {
         }
     }
 
-    /// How many of its first columns come in the order in which rows arrive.
-    pub(super) fn arriving_columns(&self) -> usize {
+    /// The columns of its inputs' rows that a column of its rows lets pass as they arrive, each with its input; `None` if it makes the
+    /// column, or lets rows wait.
+    pub(super) fn passed(&self, column: usize) -> Option<Vec<(usize, usize)>> {
         match &self.operator {
-            Operator::Union => self.rows.fields().len(),
-            Operator::Aggregate(Aggregation { keys, window: Window::Running, .. }) => keys.len(),
-            Operator::Asof(AsofJoin { waits: false, .. }) => {
-                self.inputs.first().map_or(0, |left| left.row.fields().len())
+            Operator::Union => Some((0..self.inputs.len()).map(|input| (input, column)).collect()),
+            Operator::Aggregate(Aggregation { keys, window: Window::Running, .. }) => {
+                keys.get(column).map(|key| vec![(0, *key)])
             }
-            _ => 0,
+            Operator::Asof(AsofJoin { waits: false, .. }) => {
+                let left = self.inputs.first()?.row.fields().len();
+                (column < left).then(|| vec![(0, column)])
+            }
+            _ => None,
         }
     }
 }
