@@ -278,6 +278,7 @@ impl Graph {
                     // It has a place here since the commit.
                     let Some(here) = self.present_node_mut(node.id) else { continue };
                     here.arrive(node);
+                    here.due.listed_ns = u64::MAX;
                     let (id, makes) = (here.id, here.makes());
                     self.settle_due(id);
                     makes.into_iter().for_each(|makes| self.settle_made(makes));
@@ -393,7 +394,9 @@ impl Graph {
     }
 
     /// Puts a node in.
-    fn add(&mut self, node: Box<Node>) {
+    fn add(&mut self, mut node: Box<Node>) {
+        // It may have been listed at another context.
+        node.due.listed_ns = u64::MAX;
         let id = node.id;
         self.here.retain(|here| *here != id);
         self.here.push(id);

@@ -6,6 +6,8 @@ use crossdock_query::MAX_STATE_BYTES;
 pub(super) const MAX_SPILL_BYTES: usize = 16 << 20;
 /// The same of a query with state: the end of one window may make all of it due at once.
 pub(super) const MAX_STATE_SPILL_BYTES: usize = MAX_STATE_BYTES;
+/// Bytes of where a record ends.
+const END_BYTES: usize = size_of::<usize>();
 
 /// Output that found no buffer, in order: it leaves before the node runs again.
 #[derive(Clone, Debug)]
@@ -16,7 +18,7 @@ pub(crate) struct Spill {
     left: usize,
     /// The format of the records.
     pub(crate) format: u64,
-    /// How many bytes it takes.
+    /// How many bytes it takes, those of the ends among them.
     pub(super) most: usize,
 }
 
@@ -38,18 +40,17 @@ impl Spill {
     }
 
     pub(crate) fn clear(&mut self) {
-        match self.bytes.capacity() > MAX_SPILL_BYTES {
-            // So much is hardly ever needed again.
-            true => self.bytes = Vec::new(),
-            false => self.bytes.clear(),
-        }
+        // More is hardly ever needed again.
+        self.bytes.clear();
+        self.bytes.shrink_to(MAX_SPILL_BYTES);
         self.ends.clear();
+        self.ends.shrink_to(MAX_SPILL_BYTES / END_BYTES);
         self.left = 0;
     }
 
     /// Takes a record; false where it has no room for it.
     pub(crate) fn push(&mut self, record: &[u8]) -> bool {
-        let has_room = self.bytes.len() + record.len() <= self.most;
+        let has_room = self.bytes.len() + record.len() + (self.ends.len() + 1) * END_BYTES <= self.most;
         if has_room {
             self.bytes.extend_from_slice(record);
             self.ends.push(self.bytes.len());
@@ -80,5 +81,23 @@ impl Spill {
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).skip(self.left).filter_map(|(start, end)| self.bytes.get(start..*end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_records_take_no_more_than_its_bound_and_leave_little_behind() {
+        let mut spill = Spill { most: 4 * MAX_SPILL_BYTES, ..Spill::default() };
+        let mut records = 0;
+        while spill.push(&[]) {
+            records += 1;
+        }
+        assert_eq!(records, 4 * MAX_SPILL_BYTES / END_BYTES);
+        spill.clear();
+        assert!(spill.is_empty() && spill.ends.capacity() * END_BYTES <= MAX_SPILL_BYTES);
+        assert!(spill.push(&[1; 100]) && spill.first_bytes() == 100);
     }
 }

@@ -129,8 +129,10 @@ impl Graph {
     pub(super) fn settle_due(&mut self, id: NodeId) {
         let epoch_ns = self.due.epoch_ns;
         let Some(node) = self.node_mut(id).filter(|node| node.is_due_once() || node.wants_time()) else { return };
-        // It may have been listed at another context.
-        node.due = Due { at_ns: node.least_due_ns(epoch_ns), listed_ns: u64::MAX };
+        let at_ns = node.least_due_ns(epoch_ns);
+        // The entry of the same time stays its entry.
+        let listed_ns = if node.due.listed_ns == at_ns { at_ns } else { u64::MAX };
+        node.due = Due { at_ns, listed_ns };
         self.list_due(id, 0);
     }
 

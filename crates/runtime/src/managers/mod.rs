@@ -230,6 +230,7 @@ impl Managers {
             self.note_sampled();
             self.report_room(true);
             self.end_flows();
+            self.remove_unused();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
             // Every change of state since the last snapshot was noted as an event.

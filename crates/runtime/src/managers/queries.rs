@@ -12,7 +12,7 @@ use crate::managers::events::About;
 use crate::managers::request::{ChangeRequest, ControlRequest, EventKind, Query, SharedQuery, handler_of};
 use crate::managers::spec::HandlerSpec;
 use crate::managers::waiting::Answered;
-use crossdock_query::{QueryError, Select};
+use crossdock_query::{MAX_STATE_BYTES, QueryError, Select};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -50,6 +50,10 @@ impl Managers {
             (query.then)(Err(format!("handler `{name}` exists already: remove it")));
             return Answered::Now;
         }
+        if let Some(why) = self.refused_for_state(&query) {
+            (query.then)(Err(why));
+            return Answered::Now;
+        }
         // From now on, so that it is never written down.
         self.queries.insert(name.clone(), Placement { uses: 0, query: query.shared.clone() });
         let made = match self.make(&ChangeRequest::Deploy(spec), false, false, Instant::now()) {
@@ -65,6 +69,7 @@ impl Managers {
             Ok(_) => self.use_query(&name),
         };
         if made.is_err() {
+            // What hinders that is asked again later.
             self.end_uses(&name, 0);
         }
         self.report_room(false);
@@ -72,6 +77,19 @@ impl Managers {
         self.publish_changed();
         (query.then)(made);
         Answered::Now
+    }
+
+    /// Why one more query with state finds no room, if all of them together could take more memory than they may.
+    fn refused_for_state(&self, query: &Query) -> Option<String> {
+        query.shared.as_ref()?;
+        let there = self.queries.values().filter(|placement| placement.query.is_some()).count();
+        let (each, most) = (MAX_STATE_BYTES as u64, self.config.max_query_state_bytes);
+        ((there as u64 + 1).saturating_mul(each) > most).then(|| {
+            format!(
+                "subscriptions have {there} different queries with state, which may take {each} bytes each, and together no more than \
+                 {most} bytes: use the text of one of them, wait until one has gone, or raise `max_query_state_bytes` under [platform]"
+            )
+        })
     }
 
     /// The handler that runs a query which subscriptions share.
@@ -128,12 +146,18 @@ impl Managers {
         None
     }
 
-    /// Handlers have changed: those of subscriptions that have gone may go now.
-    fn remove_unused(&self) {
-        let unused = self
-            .queries
-            .iter()
-            .filter(|(name, placement)| placement.uses == 0 && self.joined.readers(name).next().is_none());
+    /// Handlers have changed, or contexts may answer again: those of subscriptions that have gone may go now.
+    pub(super) fn remove_unused(&self) {
+        let waits = |name: &str| {
+            let is_it = |request: &ControlRequest| match request {
+                ControlRequest::RemoveQuery { handler, .. } => handler == name,
+                _ => false,
+            };
+            self.measuring.has(is_it) || self.hindered.iter().any(|asked| is_it(&asked.request))
+        };
+        let unused = self.queries.iter().filter(|(name, placement)| {
+            placement.uses == 0 && self.joined.readers(name).next().is_none() && !waits(name)
+        });
         for (handler, _) in unused {
             // It fails once the managers are to stop.
             let _ = self.requests.send(ControlRequest::RemoveQuery { handler: handler.clone(), uses: 0 });

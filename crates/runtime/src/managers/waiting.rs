@@ -158,7 +158,7 @@ impl Managers {
             ControlRequest::Change { to, .. } => drop(to.send(Err(self.refuse_hindered(at, plan)))),
             ControlRequest::PlaceQuery(query) => (query.then)(Err(self.note_unanswered(at))),
             ControlRequest::Connect(connection) => (connection.then)(Err(self.note_unanswered(at))),
-            // A handler of subscriptions that have gone stays until another change is made.
+            // A handler of subscriptions that have gone is tried again.
             _ => drop(self.note_unanswered(at)),
         }
     }

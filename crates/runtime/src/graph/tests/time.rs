@@ -429,6 +429,19 @@ fn of_many_times_that_a_node_was_due_at_few_are_kept() {
 }
 
 #[test]
+fn a_node_that_is_settled_again_for_the_same_time_has_one_entry() {
+    let (mut world, _overlay, _, _) = shared(1);
+    come(&mut world, 0, FORMAT, 1);
+    let graph = &mut world.graphs[0].0;
+    let (before, due_ns, node) = (graph.due_entries(), graph.due_ns(), graph.here[0]);
+    for _ in 0..10 {
+        graph.settle_due(node);
+    }
+    assert_eq!((graph.due_entries(), graph.due_ns()), (before, due_ns));
+    assert!(before == 1 && due_ns < u64::MAX);
+}
+
+#[test]
 fn due_output_waits_for_buffers_and_nothing_of_it_is_lost() {
     let (mut world, _overlay, gauges, _) = shared(1);
     world.subscribe(9);

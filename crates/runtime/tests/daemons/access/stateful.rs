@@ -61,6 +61,31 @@ fn a_query_with_state_sees_of_each_stream_what_its_subscriber_may() {
     context.stop().unwrap();
 }
 
+/// A name that differs in case from that of a stream which its subscriber may not read stays the name of a stream to come.
+#[test]
+fn a_waiting_query_with_state_never_means_a_stream_that_its_subscriber_may_not_read() {
+    let view = "SELECT flight, carrier FROM A WHERE carrier = 'UA'";
+    let (context, addr) = start(vec![admin(), desk(&[], &["*", view])]);
+    let sql = Some("SELECT flight, carrier, late FROM A".to_owned());
+    let spec = HandlerSpec { name: "counted".into(), sql, ..HandlerSpec::default() };
+    context.manager().change(ChangeRequest::Deploy(spec), true).unwrap().unwrap();
+    let counts = |stream: &str| format!("SELECT carrier, count(*) AS n FROM {stream} GROUP BY carrier");
+    let denied = reader(&addr, DESK, &counts("counted")).wait_for_stream(PATIENCE).connect().unwrap_err().to_string();
+    assert!(denied.contains("`counted`"), "{denied}");
+    let waits = reader(&addr, DESK, &counts("Counted")).wait_for_stream(PATIENCE);
+    let waiting = std::thread::spawn(move || waits.connect().map(drop));
+    let reads = loop {
+        let handlers = context.manager().handlers().unwrap();
+        match handlers.into_iter().find(|info| info.name.starts_with("subscription-")) {
+            Some(info) => break info.reads,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!(reads, ["Counted"]);
+    context.stop().unwrap();
+    assert!(waiting.join().unwrap().is_err());
+}
+
 /// A handler reads all of its inputs whole, so that its owner must be allowed to read each.
 #[test]
 fn a_handler_of_a_query_with_state_needs_the_right_to_each_of_its_streams() {

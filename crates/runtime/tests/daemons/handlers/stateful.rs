@@ -140,6 +140,49 @@ fn a_handler_waits_for_the_first_format_of_each_of_its_streams() {
 }
 
 /// A running count goes on through swaps, moves and a further format while records come.
+/// More records of the one than its queue takes: the further ones are dropped and counted.
+#[test]
+fn a_query_that_waits_for_one_stream_holds_back_no_publisher_of_another() {
+    let (context, addr) = start(|config| config.platform.queue_batches = 16);
+    let mut first = publisher_of(&addr, "A", &timed(), Transport::Udp);
+    change(&context, ChangeRequest::Deploy(sql("joined", JOIN)));
+    until(&context, "joined", |info| info.status == "waiting");
+    let mut reader = Subscriber::builder(&addr).sql("SELECT * FROM A").connect().unwrap();
+    let reading = std::thread::spawn(move || rows(&mut reader).len());
+    for from in 0..400 {
+        publish_timed(&mut first, from * 20..(from + 1) * 20);
+        first.flush().unwrap();
+    }
+    let info = until(&context, "joined", |info| !info.dropped.is_empty());
+    assert_eq!(info.status, "waiting");
+    let mut second = publisher_of(&addr, "B", &timed(), Transport::Udp);
+    until(&context, "joined", |info| info.status == "running" && info.inputs.len() == 2);
+    publish_timed(&mut second, 0..100);
+    first.finish().unwrap();
+    second.finish().unwrap();
+    assert_eq!(reading.join().unwrap(), 8000);
+    context.stop().unwrap();
+}
+
+#[test]
+fn subscriptions_with_state_beyond_their_memory_are_refused() {
+    let (context, addr) = start(|config| config.platform.max_query_state_bytes = 256 << 20);
+    let _publishers = ["A", "B"].map(|stream| publisher_of(&addr, stream, &timed(), Transport::Udp));
+    let subscribe = |query: &str| Subscriber::builder(&addr).sql(query).connect();
+    let one = subscribe(JOIN).unwrap();
+    let same = subscribe(JOIN).unwrap();
+    let refused = subscribe(WINDOW).unwrap_err().to_string();
+    assert!(refused.contains("`max_query_state_bytes`") && refused.contains("268435456"), "{refused}");
+    // Handlers do not count, and one that has gone leaves its part.
+    change(&context, ChangeRequest::Deploy(sql("counted", WINDOW)));
+    drop((one, same));
+    while !placed(&context).is_empty() {
+        std::thread::yield_now();
+    }
+    let _other = subscribe(WINDOW).unwrap();
+    context.stop().unwrap();
+}
+
 #[test]
 fn the_state_of_a_query_outlives_swaps_and_moves_and_further_formats() {
     let (context, addr) = start(|_| {});
