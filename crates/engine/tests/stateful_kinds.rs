@@ -1,4 +1,4 @@
-//! Which queries go on with the state of which.
+//! The queries that go on with another query's state.
 #![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use std::collections::BTreeMap;

@@ -380,7 +380,7 @@ fn empty_texts_count_in_the_bound_of_a_joined_text() {
     assert!(run.handler().state_bytes() < 4 << 20, "{}", run.handler().state_bytes());
 }
 
-/// A window of which a part has left is forgotten; those behind it leave or are counted.
+/// A window is forgotten after a part of it has left; those behind it leave or are counted.
 #[test]
 fn no_window_is_skipped_where_those_of_one_that_closes_are_forgotten() {
     let sql = "SELECT window_end, count(*) FROM s GROUP BY k, HOP(ts, INTERVAL '1 second', INTERVAL '2 seconds')";

@@ -215,7 +215,7 @@ fn queries_with_null_for_errors_plan_as_others_do() {
     }
 }
 
-/// What comes out of a window is as late behind a stage that lets rows pass as before it.
+/// The rows of a window are as late behind a stage that lets rows pass as before it.
 #[test]
 fn times_behind_stages_that_pass_rows_on_need_a_lateness_where_the_rows_do() {
     let max = "SELECT origin, max(time_hour) AS t FROM flights GROUP BY origin, TUMBLE(time_hour, INTERVAL '1 hour')";

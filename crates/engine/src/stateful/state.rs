@@ -8,7 +8,7 @@ use super::operator::Operator;
 use crate::handler::Sink;
 use crate::project::RowPlan;
 
-/// The latest time that a row may have, in ns since 1970: some 100 days before the times end. Past it no window could end, and a record
+/// The latest time that a row may have, in ns since 1970: 100 days before the times end. Past it no window could end, and a record
 /// with such a time, which stands for `never`, would let all windows go and all later records be late.
 const LATEST: i64 = i64::MAX - 100 * 86_400 * 1_000_000_000;
 

@@ -191,7 +191,7 @@ impl Activity {
     }
 
     /// How far the stream has come, and whether the counts of the stream and of its publishers are of one moment: a context that counts
-    /// records may have been interrupted there. What a query has left out is for its subscription to say.
+    /// records may have been interrupted there. The records that a query has left out are for its subscription to add.
     pub(crate) fn position(&self) -> (Position, bool) {
         let known = self.known();
         let (there, ended): (Vec<&Known>, Vec<&Known>) = known.iter().partition(|known| !known.ended);

@@ -69,7 +69,7 @@ impl Managers {
             Ok(_) => self.use_query(&name),
         };
         if made.is_err() {
-            // What hinders that is asked again later.
+            // A context that hinders that is asked again later.
             self.end_uses(&name, 0);
         }
         self.report_room(false);
