@@ -38,7 +38,7 @@ struct Input {
     /// The time of the stage before whose bound is its watermark, if there is one.
     derived: Option<DerivedTime>,
     mark: i64,
-    /// The stream has ended, or the stage before: no row comes for now.
+    /// The stream has ended, or the stage before: no row comes until it goes on.
     is_over: bool,
     /// The watermark with which it goes on when one comes again, while `mark` is the greatest time.
     open_mark: Option<i64>,
@@ -117,7 +117,7 @@ impl Then {
 }
 
 impl Stage {
-    /// No row comes by an input for now. One by which none has come counts as open until all others are over: its stream may be about to
+    /// No row comes by an input until it goes on. One by which none has come counts as open until all others are over: its stream may be about to
     /// begin.
     fn end(&mut self, input: usize) {
         if let Some(input) = self.inputs.get_mut(input) {

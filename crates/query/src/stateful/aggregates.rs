@@ -109,7 +109,10 @@ pub static AGGREGATES: [AggregateEntry; 25] = [
         &[A::Any],
         T::First,
         F::First,
-        ("the value of the row that comes first, by event time, then by arrival", DUCKDB),
+        (
+            "the value of the row that comes first by event time, of rows of one time the least (for `last` the greatest), so that arrival does not matter; without event time, by arrival",
+            DUCKDB,
+        ),
     ),
     entry("last", &[A::Any], T::First, F::Last, ("the value of the row that comes last", DUCKDB)),
     entry("any_value", &[A::Any], T::First, F::First, ("a value: here that of `first`", "")),

@@ -185,7 +185,7 @@ pub enum AggregateFunction {
     VarSamp,
     /// The variance of a population.
     VarPop,
-    /// The value of the row that came first (by event time where there is one, then by arrival).
+    /// The value of the row that came first by event time; of rows of one time the least, and without event time by arrival.
     First,
     /// The value of the row that came last.
     Last,
