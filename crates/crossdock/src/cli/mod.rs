@@ -130,10 +130,10 @@ Examples:
   crossdock demo morph
   crossdock demo flights > flights.csv
 
-airline: starts a daemon's parts on a free port, replays 336,776 flights (stream A)
-and 26,115 hours of weather (stream B) through it to six subscribers, and compares
-the records of each subscriber with a separate pass over the CSV. Exit status 1 if
-one differs.
+airline: starts a daemon's parts on a free port, replays 336,776 flights (stream
+A) and 26,115 hours of weather (stream B) through it to eight subscribers, two of
+whose queries join streams or have windows, and compares the records of each with
+a separate pass over the CSV. Exit status 1 if one differs.
 
 morph: a publisher sends the flights in version 1 of their format, and the
 subscribers accept version 3. The records wait in the daemon, which requests a

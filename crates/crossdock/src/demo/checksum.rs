@@ -48,6 +48,8 @@ pub(crate) struct Rows {
     count: u64,
     bytes: u64,
     hash: Sha256,
+    /// The digest of each row, if their order does not count.
+    each: Option<Vec<[u8; 32]>>,
 }
 
 /// The checksum of the rows.
@@ -55,15 +57,22 @@ pub(crate) struct Rows {
 pub(crate) struct Sum {
     /// How many there are.
     pub(crate) rows: u64,
-    /// The first 8 bytes of the SHA-256 of their values, in order, as hex digits.
+    /// The first 8 bytes, as hex digits, of the SHA-256 of their values in order; where order does not count, of the digests of the
+    /// rows, sorted.
     pub(crate) checksum: String,
 }
 
 impl Rows {
+    /// No rows yet, whose order counts or does not.
+    pub(crate) fn new(in_order: bool) -> Rows {
+        Rows { each: (!in_order).then(Vec::new), ..Rows::default() }
+    }
+
     /// Adds a row of the plain pass.
     pub(crate) fn add(&mut self, cells: &[Cell<'_>]) {
         self.begin(cells.len());
         cells.iter().for_each(|cell| self.cell(*cell));
+        self.end();
     }
 
     /// Adds a record that a subscriber was given.
@@ -74,6 +83,7 @@ impl Rows {
             let value = record.get(field);
             self.value(value);
         }
+        self.end();
     }
 
     /// How many rows there are.
@@ -88,7 +98,11 @@ impl Rows {
 
     /// Their checksum.
     pub(crate) fn sum(&self) -> Sum {
-        let digest = self.hash.clone().finalize();
+        let mut hash = self.hash.clone();
+        let mut each = self.each.clone().unwrap_or_default();
+        each.sort_unstable();
+        each.iter().for_each(|digest| hash.update(digest));
+        let digest = hash.finalize();
         let checksum = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         Sum { rows: self.count, checksum }
     }
@@ -96,6 +110,12 @@ impl Rows {
     fn begin(&mut self, cells: usize) {
         self.count += 1;
         self.hash.update((cells as u64).to_le_bytes());
+    }
+
+    fn end(&mut self) {
+        if let Some(each) = &mut self.each {
+            each.push(self.hash.finalize_reset().into());
+        }
     }
 
     /// A tag, then a value whose length the tag or the value itself says: two different rows cannot look alike.

@@ -13,14 +13,29 @@ use crate::failure::{Failure, Outcome};
 const FLIGHTS: &[u8] = include_bytes!("flights.csv.zst");
 const WEATHER: &[u8] = include_bytes!("weather.csv.zst");
 
-/// The flights as CSV.
+/// The flights as CSV, in order of their days: the file has October behind January.
 pub(crate) fn flights_csv() -> Outcome<Vec<u8>> {
-    unpack(FLIGHTS)
+    let day = |row: &[u8]| {
+        let mut columns = row.split(|byte| *byte == b',').skip(1).take(2);
+        let mut number = || columns.next().and_then(|text| str::from_utf8(text).ok()?.parse::<u8>().ok());
+        (number(), number())
+    };
+    Ok(sorted(&unpack(FLIGHTS)?, day))
 }
 
-/// The weather as CSV.
+/// The weather as CSV, in order of time: the file has one airport after the other.
 pub(crate) fn weather_csv() -> Outcome<Vec<u8>> {
-    unpack(WEATHER)
+    // The time is the last column, and of one length in all rows.
+    let time = |row: &[u8]| row.rsplit(|byte| *byte == b',').next().map(<[u8]>::to_vec);
+    Ok(sorted(&unpack(WEATHER)?, time))
+}
+
+/// The rows of a CSV in order of what they have for a key; rows that have the same stay as they come.
+fn sorted<K: Ord>(csv: &[u8], key: impl Fn(&[u8]) -> K) -> Vec<u8> {
+    let (header, rows) = csv.split_at(csv.iter().position(|byte| *byte == b'\n').map_or(csv.len(), |end| end + 1));
+    let mut rows: Vec<&[u8]> = rows.split_inclusive(|byte| *byte == b'\n').collect();
+    rows.sort_by_cached_key(|row| key(row));
+    [&[header], &rows[..]].concat().concat()
 }
 
 /// The format of stream A.

@@ -3,6 +3,8 @@
 //! The plain side shares no code with the engine: it reads the text with another library, compares and computes by itself,
 //! and is what each subscriber's rows are checked against.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::checksum::{Cell, Rows, Sum};
@@ -24,10 +26,53 @@ enum Plain {
     A(fn(&Flight<'_>, &mut Rows)),
     /// An hour of weather.
     B(fn(&Hour<'_>, &mut Rows)),
+    /// A flight, with each hour of weather of its airport and hour, or with none.
+    Joined(fn(&Flight<'_>, Option<&Sky>, &mut Rows)),
+    /// The flights of an airport in an hour, which starts at this time.
+    ByHour(fn(&str, i64, &Delays, &mut Rows)),
 }
 
+impl Job {
+    /// Whether its rows come in the order of the records. The rows of joins and windows come when a partner or the time does.
+    pub(crate) fn is_in_order(&self) -> bool {
+        matches!(self.plain, Plain::A(_) | Plain::B(_))
+    }
+}
+
+/// What is joined of an hour of weather.
+struct Sky {
+    temp: Option<f64>,
+    wind_speed: Option<f64>,
+    visib: Option<f64>,
+}
+
+/// The delays of the flights of an airport in an hour.
+#[derive(Default)]
+struct Delays {
+    flights: i64,
+    departed: i64,
+    late: i64,
+    sum: i64,
+    worst: Option<i64>,
+}
+
+impl Delays {
+    fn add(&mut self, flight: &Flight<'_>) {
+        self.flights += 1;
+        if let Some(minutes) = flight.dep_delay {
+            self.departed += 1;
+            self.late += i64::from(minutes > 15);
+            self.sum += minutes;
+            self.worst = self.worst.max(Some(minutes));
+        }
+    }
+}
+
+/// By airport and time.
+type ByHour<T> = BTreeMap<(String, i64), T>;
+
 /// The subscribers.
-pub(crate) const JOBS: [Job; 6] = [
+pub(crate) const JOBS: [Job; 8] = [
     // The C-CORE paper's query, with this data's names: passengers and meals from one city to another, at a time.
     Job {
         name: "passengers, meals",
@@ -120,20 +165,47 @@ pub(crate) const JOBS: [Job; 6] = [
             }
         }),
     },
+    // The third stream of the C-CORE paper: flights and weather together. The flights of a day come in the order of departure.
+    Job {
+        name: "flights with weather",
+        sql: "SELECT f.carrier, f.flight, f.origin, f.time_hour, f.dep_delay, w.temp, w.wind_speed, w.visib \
+              FROM A f LEFT JOIN B w ON f.origin = w.origin AND f.time_hour = w.time_hour LATENESS INTERVAL '1 day'",
+        plain: Plain::Joined(|flight, sky, rows| {
+            rows.add(&[
+                flight.carrier.into(),
+                flight.flight.into(),
+                flight.origin.into(),
+                Cell::Time(flight.time_hour_ns),
+                flight.dep_delay.into(),
+                sky.and_then(|sky| sky.temp).into(),
+                sky.and_then(|sky| sky.wind_speed).into(),
+                sky.and_then(|sky| sky.visib).into(),
+            ]);
+        }),
+    },
+    Job {
+        name: "delays by the hour",
+        sql: "SELECT origin, window_start, count(*) AS flights, count(*) FILTER (WHERE dep_delay > 15) AS late, \
+              avg(dep_delay::float8) AS mean_min, max(dep_delay) AS worst_min \
+              FROM A GROUP BY origin, TUMBLE(time_hour, INTERVAL '1 hour') LATENESS INTERVAL '1 day'",
+        plain: Plain::ByHour(|origin, start, delays, rows| {
+            let mean = (delays.departed > 0).then(|| delays.sum as f64 / delays.departed as f64);
+            rows.add(&[
+                origin.into(),
+                Cell::Time(start),
+                delays.flights.into(),
+                delays.late.into(),
+                mean.into(),
+                delays.worst.into(),
+            ]);
+        }),
+    },
 ];
 
 /// The rows that each subscriber should get, by one plain pass over the text of each file.
 pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Sum>> {
-    let mut sums = vec![Rows::default(); JOBS.len()];
-    pass(flights_csv, |row| {
-        let flight = Flight::read(row)?;
-        for (job, rows) in JOBS.iter().zip(&mut sums) {
-            if let Plain::A(select) = job.plain {
-                select(&flight, rows);
-            }
-        }
-        Some(())
-    })?;
+    let mut sums: Vec<Rows> = JOBS.iter().map(|job| Rows::new(job.is_in_order())).collect();
+    let mut skies: ByHour<Vec<Sky>> = BTreeMap::new();
     pass(weather_csv, |row| {
         let hour = Hour::read(row)?;
         for (job, rows) in JOBS.iter().zip(&mut sums) {
@@ -141,8 +213,30 @@ pub(crate) fn expected(flights_csv: &[u8], weather_csv: &[u8]) -> Outcome<Vec<Su
                 select(&hour, rows);
             }
         }
+        skies.entry((hour.origin.to_owned(), hour.time_hour_ns)).or_default().push(hour.sky);
         Some(())
     })?;
+    let mut hours: ByHour<Delays> = BTreeMap::new();
+    each_flight(flights_csv, |flight| {
+        let place = (flight.origin.to_owned(), flight.time_hour_ns);
+        let skies = skies.get(&place).map(Vec::as_slice).unwrap_or_default();
+        for (job, rows) in JOBS.iter().zip(&mut sums) {
+            match job.plain {
+                Plain::A(select) => select(flight, rows),
+                Plain::Joined(select) if skies.is_empty() => select(flight, None, rows),
+                Plain::Joined(select) => skies.iter().for_each(|sky| select(flight, Some(sky), rows)),
+                Plain::B(_) | Plain::ByHour(_) => {}
+            }
+        }
+        hours.entry(place).or_default().add(flight);
+    })?;
+    for ((origin, start), delays) in &hours {
+        for (job, rows) in JOBS.iter().zip(&mut sums) {
+            if let Plain::ByHour(select) = job.plain {
+                select(origin, *start, delays, rows);
+            }
+        }
+    }
     Ok(sums.iter().map(Rows::sum).collect())
 }
 
@@ -224,16 +318,19 @@ struct Hour<'a> {
     precip: Option<f64>,
     visib: Option<f64>,
     time_hour_ns: i64,
+    sky: Sky,
 }
 
 impl<'a> Hour<'a> {
     fn read(row: &'a csv::StringRecord) -> Option<Hour<'a>> {
+        let visib = number_or_na(row.get(13)?)?;
         Some(Hour {
             origin: row.get(0)?,
             wind_gust: number_or_na(row.get(10)?)?,
             precip: number_or_na(row.get(11)?)?,
-            visib: number_or_na(row.get(13)?)?,
+            visib,
             time_hour_ns: nanoseconds(row.get(14)?)?,
+            sky: Sky { temp: number_or_na(row.get(5)?)?, wind_speed: number_or_na(row.get(9)?)?, visib },
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `airline` is the main job, on real data, through the real parts, checked.
 //!
-//! A context is started in this process on a free port of 127.0.0.1. Two publishers and six subscribers connect to it through
+//! A context is started in this process on a free port of 127.0.0.1. Two publishers and eight subscribers connect to it through
 //! the library and its wire, as any client would. The rows of each subscriber are then compared with [`jobs`]' plain pass.
 
 mod checksum;

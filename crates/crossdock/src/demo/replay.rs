@@ -140,10 +140,10 @@ fn play(publishers: Vec<Publisher>, subscribers: Vec<Subscriber>, watch: &Watch<
             }));
         }
         let mut receiving = Vec::new();
-        for (subscriber, count) in subscribers.into_iter().zip(&counters.received) {
+        for ((subscriber, job), count) in subscribers.into_iter().zip(watch.jobs).zip(&counters.received) {
             let done = done.clone();
             receiving.push(scope.spawn(move || {
-                let outcome = receive(subscriber, count, started);
+                let outcome = receive(subscriber, job, count, started);
                 report(&done, outcome.is_ok());
                 outcome
             }));
@@ -184,9 +184,9 @@ fn publish(
 }
 
 /// Receives until the stream's publisher is done.
-fn receive(mut subscriber: Subscriber, count: &AtomicU64, started: Instant) -> Result<Received, Trouble> {
-    let trouble = |error| Trouble::of("a subscriber", &error);
-    let mut rows = Rows::default();
+fn receive(mut subscriber: Subscriber, job: &Job, count: &AtomicU64, started: Instant) -> Result<Received, Trouble> {
+    let trouble = |error| Trouble::of(job.name, &error);
+    let mut rows = Rows::new(job.is_in_order());
     let mut first = Vec::new();
     loop {
         match subscriber.next_event(None).map_err(trouble)? {

@@ -1,6 +1,10 @@
 //! The demo, whole.
 
-use crate::place::Sandbox;
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use crate::place::{Daemon, Sandbox, with_io_contexts};
 
 #[test]
 fn every_subscriber_gets_exactly_its_rows() {
@@ -8,8 +12,8 @@ fn every_subscriber_gets_exactly_its_rows() {
     let of_kind = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     let records: Vec<u64> = of_kind("stream").iter().filter_map(|line| line["records"].as_u64()).collect();
     assert_eq!(records, [336_776, 26_115]);
-    // Counted with awk over the same files.
-    let expected = [2096, 1782, 120_835, 111_279, 104_662, 385];
+    // Counted with awk over the same files, and the last two with DuckDB.
+    let expected = [2096, 1782, 120_835, 111_279, 104_662, 385, 336_776, 19_486];
     let subscribers = of_kind("subscriber");
     assert_eq!(subscribers.len(), expected.len());
     for (line, expected) in subscribers.iter().zip(expected) {
@@ -18,6 +22,87 @@ fn every_subscriber_gets_exactly_its_rows() {
     }
     let summary = of_kind("summary")[0];
     assert_eq!((&summary["records_in"], &summary["same"]), (&362_891.into(), &true.into()));
+    // Passengers and meals are made up, and not in the data.
+    let queries = subscribers.iter().filter_map(|line| Some((line["sql"].as_str()?, line["records"].as_u64()?)));
+    compare_with_duckdb(&queries.filter(|(sql, _)| !sql.contains("passenger_list")).collect::<Vec<_>>());
+}
+
+/// Compares the rows of each query, in a file `N.csv` of a folder, with those of the query that a line of `queries.sql` has for it.
+const SCRIPT: &str = r#"
+import duckdb, sys
+data, folder = sys.argv[1:]
+db = duckdb.connect()
+for name, file in (("A", "flights"), ("B", "weather")):
+    db.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv('{data}/{file}.csv.gz', nullstr='NA')")
+for number, query in enumerate(open(f"{folder}/queries.sql")):
+    db.execute(f"CREATE OR REPLACE TABLE theirs AS {query}")
+    db.execute(f"CREATE OR REPLACE TABLE ours AS SELECT * FROM theirs LIMIT 0")
+    db.execute(f"INSERT INTO ours SELECT * FROM read_csv('{folder}/{number}.csv', all_varchar=true)")
+    count = lambda one, other: db.execute(f"SELECT count(*) FROM (FROM {one} EXCEPT ALL FROM {other})").fetchone()[0]
+    print(db.execute("SELECT count(*) FROM ours").fetchone()[0], count("ours", "theirs"), count("theirs", "ours"))
+"#;
+
+/// A query of the demo for DuckDB: a window of an hour is the hour that a flight has.
+fn in_duckdb(sql: &str) -> String {
+    let sql = sql.split(" LATENESS").next().unwrap_or(sql).replace("origin, window_start", "origin, time_hour");
+    sql.replace("TUMBLE(time_hour, INTERVAL '1 hour')", "time_hour")
+}
+
+/// Runs the queries of the demo, each with the number of its rows, over the published files, and compares the rows with DuckDB's.
+fn compare_with_duckdb(queries: &[(&str, u64)]) {
+    let Ok(python) = std::env::var("CROSSDOCK_DUCKDB_PYTHON") else {
+        println!("skipped: CROSSDOCK_DUCKDB_PYTHON does not name a Python with the module duckdb");
+        return;
+    };
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
+    let mut place = Sandbox::new();
+    // The streams are declared, so that the queries are at work before the first record.
+    let schema = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/demo").join(name);
+        let text = std::fs::read_to_string(path).unwrap();
+        let is_made_up = |line: &&str| line.starts_with("passenger_list") || line.starts_with("meal_preference");
+        place.write(
+            name,
+            text.lines().filter(|line| !is_made_up(line)).map(|line| format!("{line}\n")).collect::<String>(),
+        );
+        format!("schema = \"{name}\"\n")
+    };
+    let streams = [("A", schema("flights.schema")), ("B", schema("weather.schema"))];
+    let streams = streams.map(|(name, schema)| format!("[[stream]]\nname = \"{name}\"\n{schema}"));
+    let config = format!("{}[context]\nlisten = \"127.0.0.1:0\"\n", streams.concat());
+    let config = place.write("crossdock.toml", with_io_contexts(&config));
+    let daemon = Daemon::start(place.command(["serve", "--config"]).arg(config));
+    place.uses(&daemon.address);
+    place.spawn_into("flights.csv", ["demo", "flights"]).end().with_code(0);
+    let mut weather = String::new();
+    let file = std::fs::File::open(data.join("weather.csv.gz")).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_string(&mut weather).unwrap();
+    let (header, rows) = weather.split_once('\n').unwrap();
+    let mut rows: Vec<&str> = rows.lines().collect();
+    rows.sort_by_key(|row| row.rsplit(',').next());
+    place.write("weather.csv", format!("{header}\n{}\n", rows.join("\n")));
+    place.write("queries.sql", queries.iter().map(|(sql, _)| in_duckdb(sql) + "\n").collect::<String>());
+    let subscribe = |(number, (sql, records)): (usize, &(&str, u64))| {
+        place.spawn(["subscribe", sql, "--limit", &records.to_string(), "--to", &format!("{number}.csv")])
+    };
+    let subscribers: Vec<_> = queries.iter().enumerate().map(subscribe).collect();
+    place.wait_for_subscriptions(queries.len());
+    place.wait_for("handlers", |list| list.len() == 2 && list.iter().all(|handler| handler["status"] == "running"));
+    for (stream, name) in [("B", "weather"), ("A", "flights")] {
+        let (file, schema) = (format!("{name}.csv"), format!("{name}.schema"));
+        place.run(["publish", stream, &file, "--schema", &schema, "--null-words", "NA"]).with_code(0);
+    }
+    for subscriber in subscribers {
+        subscriber.end_by_itself().with_code(0);
+    }
+    let output = Command::new(python).args(["-c", SCRIPT]).arg(&data).arg(place.path("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), queries.len());
+    for (line, (sql, _)) in text.lines().zip(queries) {
+        let counts: Vec<u64> = line.split(' ').map(|count| count.parse().unwrap()).collect();
+        assert!(counts[0] > 0 && counts[1..] == [0, 0], "{sql}: {line}");
+    }
 }
 
 #[test]

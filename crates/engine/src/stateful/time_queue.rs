@@ -1,9 +1,9 @@
-//! What is to be looked at in order of time.
+//! A queue by time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A queue by time. What comes in order of time goes into a run, where it costs a step; a heap has what comes out of that order.
+/// Items by time. Those that come in order of time go into a run, where each costs a step; a heap has the others.
 #[derive(Debug)]
 pub(super) struct TimeQueue<T> {
     run: VecDeque<(i64, T)>,

@@ -600,7 +600,7 @@ impl Windows {
                 let first_end = self.steps.front().map_or(i64::MAX, |first| first.start.saturating_add(step));
                 self.next_end = if self.steps.is_empty() { i64::MAX } else { self.next_end.max(first_end) };
             }
-            // One that has left in the window that closes is no longer there.
+            // It may have left with the window that closes.
             if let Some(number) = number
                 && let (_, at) = self.around(number, start)
                 && self.parts.get(at as usize).is_some_and(|part| part.start == start)
