@@ -73,6 +73,8 @@ pub(crate) struct Port {
     pub(crate) pending_ends: u32,
     /// Whether a stream that nodes make has had something to make it of since its last end.
     was_published: bool,
+    /// Whether it has had a publisher since the port is there.
+    pub(crate) has_begun: bool,
     /// Whether the readers have the end in their queues: those that take all of it, and those that take only what is published or
     /// made here.
     have_ended: [bool; 2],
@@ -115,6 +117,7 @@ impl Port {
         let mut are_known = self.feeds.iter_mut().map(|feed| feed.publishers.is_some() && feed.receiver.waiting() == 0);
         let is_known = here.is_some() && self.next.is_none() && are_known.all(|is_known| is_known);
         self.is_settled = publishers > 0 || is_known;
+        self.has_begun |= publishers > 0;
         self.publishers = self.is_settled.then_some(publishers);
     }
 
