@@ -16,6 +16,7 @@ use sqlparser::tokenizer::{Location, Token, Word};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
+use crate::snapshot::ReadSnapshot;
 use crate::tokens::{self, DIALECT, Form, POSSIBLE_WITH_STATE, is_word, sentence};
 use crossdock_format::{Format, MAX_NESTING};
 
@@ -59,6 +60,7 @@ impl Parsed {
 pub(crate) struct Clauses {
     pub(crate) slow: Option<ReadPolicy>,
     pub(crate) rate: Option<ReadRate>,
+    pub(crate) snapshot: Option<ReadSnapshot>,
     /// Where the first of them begins.
     pub(crate) at: Option<Position>,
 }
@@ -91,6 +93,10 @@ pub(crate) struct ReadPart {
 impl Clauses {
     /// The refusal of the clauses in a query that is not a subscription's, if there is one.
     pub(crate) fn refused(&self) -> Option<QueryError> {
+        if let Some(snapshot) = self.snapshot {
+            let message = "SNAPSHOT belongs to a subscription: this query makes a stream, or is a conversion";
+            return Some(QueryError::new(message, snapshot.at).hint("leave it out here"));
+        }
         let message = "ON SLOW and MAX RATE belong to a subscription: this query makes a stream, or is a conversion";
         let hint = "leave the clause out here, and write it in the query of the subscriber";
         let is_any = self.slow.is_some() || self.rate.is_some();
@@ -353,11 +359,12 @@ impl Reader {
         }
         let stream_at = self.here();
         let (stream, is_stream_quoted, alias) = self.stream()?;
+        let snapshot = self.snapshot(None)?;
         let condition = match self.parser.parse_keyword(Keyword::WHERE) {
             true => Some(Arc::new(Condition { at: self.here(), expr: self.expr()? })),
             false => None,
         };
-        let clauses = self.clauses()?;
+        let clauses = self.clauses(snapshot)?;
         self.ends(if condition.is_some() { Clause::Where } else { Clause::From })?;
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         let sql = sql.to_owned();
@@ -465,7 +472,7 @@ impl Reader {
 
     pub(crate) fn alias(&mut self) -> Result<Option<Name>, QueryError> {
         let explicit = self.parser.parse_keyword(Keyword::AS);
-        if !explicit && (self.is_at_rate() || self.is_at_state_clause()) {
+        if !explicit && (self.is_at_rate() || self.is_at_snapshot() || self.is_at_state_clause()) {
             return Ok(None);
         }
         let alias = match &self.parser.peek_token_ref().token {
