@@ -158,6 +158,11 @@ pub trait Handler: Send {
         false
     }
 
+    /// Whether it makes no more because what it has made does not hold any longer.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// How many bytes the state takes that it has now, where they are counted; 0 by default.
     fn state_bytes(&self) -> usize {
         0

@@ -50,7 +50,10 @@ enum Phase {
     Walking,
     /// It has all that was there, and gets what changes.
     Live,
+    /// It has got all that it is to get.
     Over,
+    /// The state was lost, and so what it has got does not hold.
+    Lost,
 }
 
 impl Phase {
@@ -58,7 +61,7 @@ impl Phase {
     fn behind(self, step: Option<Step>, snapshot: Snapshot) -> Phase {
         match (self, step) {
             (Phase::Waiting, Some(Step::Begin | Step::BeginOfNew)) => Phase::Walking,
-            (Phase::Walking | Phase::Live, Some(Step::BeginOfNew)) => Phase::Over,
+            (Phase::Walking | Phase::Live, Some(Step::BeginOfNew)) => Phase::Lost,
             (Phase::Walking, Some(Step::End)) if snapshot == Snapshot::ThenChanges => Phase::Live,
             (Phase::Walking, Some(Step::End)) => Phase::Over,
             (phase, _) => phase,
@@ -263,7 +266,7 @@ fn note(error: EvalError, program: &Program, record: &[u8], counters: &mut Handl
 impl Handler for SnapshotHandler {
     fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
         self.counters.records_in += selection.len() as u64;
-        if self.phase == Phase::Over {
+        if self.is_over() {
             return Verdict::Drop;
         }
         self.narrow(batch, selection);
@@ -295,7 +298,11 @@ impl Handler for SnapshotHandler {
     }
 
     fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        matches!(self.phase, Phase::Over | Phase::Lost)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.phase == Phase::Lost
     }
 
     fn warm(&mut self) {

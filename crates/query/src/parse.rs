@@ -182,6 +182,14 @@ impl Select {
         }
     }
 
+    /// The same query as one of the records of another stream, which are those of the state of its own.
+    #[must_use]
+    pub fn of_state(self, stream: &str) -> Select {
+        // Its columns may be qualified by the name of its own stream.
+        let alias = self.alias.or(Some(Name { text: self.stream, quoted: self.is_stream_quoted }));
+        Select { stream: stream.to_owned(), is_stream_quoted: true, alias, ..self }
+    }
+
     /// The text of the query.
     pub fn sql(&self) -> &str {
         &self.sql

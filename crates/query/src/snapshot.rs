@@ -52,7 +52,7 @@ impl Select {
         self.clauses().snapshot.map(|read| read.snapshot)
     }
 
-    /// Where its word `SNAPSHOT` is.
+    /// An error at its word `SNAPSHOT`.
     #[must_use]
     pub fn snapshot_error(&self, message: impl Into<String>, hint: impl Into<String>) -> QueryError {
         let at = self.clauses().snapshot.and_then(|read| read.at);

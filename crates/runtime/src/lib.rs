@@ -76,6 +76,7 @@ pub use managers::handle::ManagerHandle;
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::request::ChangeRequest;
 pub use managers::spec::{HandlerSpec, OnFault, OnRowError, OverBudget, WhenFull};
+pub use managers::states::{StateSpec, state_name, stream_of_state};
 #[cfg(any(test, feature = "bench"))]
 pub use platform::rig;
 pub use refusal::Stopped;

@@ -14,7 +14,7 @@ use crate::net::sink::Output;
 use crate::planner::Panicked;
 use crate::present::present;
 use crossdock_control::load::Cost;
-use crossdock_engine::SelectHandler;
+use crossdock_engine::{SelectHandler, SnapshotHandler};
 use crossdock_format::{Format, FormatId};
 use crossdock_query::{Program, Projection, QueryError, Select, SlowPolicy};
 use slab::Slab;
@@ -79,6 +79,9 @@ impl Planned {
         measure: impl FnOnce(&Program) -> Option<Cost>,
     ) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
+        if select.snapshot().is_some() {
+            return Planned::of_state(select, format, measure);
+        }
         let planned = select.plan(format).and_then(|program| Ok((program, Clauses::of(select, format)?)));
         let mut reducer = None;
         let outcome = planned.map(|(program, clauses)| {
@@ -93,6 +96,23 @@ impl Planned {
             output
         });
         Planned { entry, instance, reducer, outcome, cost }
+    }
+
+    /// The same of a query with `SNAPSHOT`, for the format of the rows of its stream's state.
+    fn of_state(select: &Select, format: &Format, measure: impl FnOnce(&Program) -> Option<Cost>) -> Planned {
+        let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
+        let outcome = select.plan_snapshot(format).map(|program| {
+            let output = program.enter.output.clone();
+            cost = measure(&program.enter);
+            entry.note(&program.enter, &[]);
+            // What changes is left out where the condition does not hold, whether it has one or not.
+            entry.filters = true;
+            entry.output_format = Some(output.clone());
+            instance.output = output.id().0;
+            instance.handler = Some(Box::new(SnapshotHandler::new(program)));
+            output
+        });
+        Planned { entry, instance, reducer: None, outcome, cost }
     }
 
     /// Its measured load at a rate, in ns per s; 0 where it could not be measured.

@@ -10,6 +10,7 @@ use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
+use crate::managers::states::refused_reader;
 use crate::names::meant;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
@@ -240,6 +241,10 @@ pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
 /// The program of a specification's handler.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
+        (None, None) if spec.state.is_some() => match (&spec.state, &spec.input_streams[..]) {
+            (Some(state), [stream]) => HandlerSource::State(state.of(stream)),
+            _ => return Err("a state is of one stream".to_owned()),
+        },
         (Some(sql), None) => HandlerSource::Sql(sql.clone()),
         (None, Some(native)) => HandlerSource::Native(native.clone()),
         _ => return Err("give either `sql` or `native`".to_owned()),
@@ -276,6 +281,9 @@ pub(crate) fn reads<'a>(
         if reads.is_empty() {
             return Err("a native handler needs its input streams: name them in `input_streams`".to_owned());
         }
+    }
+    if let Some(why) = reads.iter().find_map(|name| refused_reader(name)) {
+        return Err(why);
     }
     let mut seen = std::collections::BTreeSet::new();
     match reads.iter().find(|name| !seen.insert(name.as_str())) {

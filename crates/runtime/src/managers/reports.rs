@@ -6,6 +6,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
+use crate::managers::states::{StateSpec, state_text};
 use crate::managers::view::{ShownHandler, View};
 use crate::platform::overlay::EdgeCounts;
 use crossdock_control::admission::Class;
@@ -66,7 +67,7 @@ impl Managers {
             program: match (&spec.sql, &spec.native) {
                 (Some(sql), _) => sql.clone(),
                 (None, Some(native)) => format!("native {native}"),
-                (None, None) => String::new(),
+                (None, None) => state_text(spec),
             },
             parameters: spec.parameters.clone(),
             reads: handler.reads.iter().map(|(stream, _)| stream.clone()).collect(),
@@ -87,7 +88,7 @@ impl Managers {
             queue_bound: placed.map_or(0, |placed| self.overlay.queue_bound(placed, edges)),
             sampled: 1,
             state_bytes_bound: match handler.entries.iter().any(|entry| entry.decided.is_some()) {
-                true => crossdock_query::MAX_STATE_BYTES as u64,
+                true => spec.state.as_ref().map_or(crossdock_query::MAX_STATE_BYTES as u64, StateSpec::bytes),
                 false => 0,
             },
             limit_ns_per_s: handler.limit_ns_per_s,

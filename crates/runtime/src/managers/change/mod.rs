@@ -382,6 +382,7 @@ impl Managers {
         discard_state: bool,
     ) -> Result<PlannedHandler, String> {
         self.check_output(spec)?;
+        self.refused_state(spec).map_or(Ok(()), Err)?;
         // One that nobody knows yet has no format.
         let unknown = |name: &String| KnownStream { name: name.clone(), ..KnownStream::default() };
         let of_name = |name: &String| streams.get(name).cloned().unwrap_or_else(|| unknown(name));
@@ -645,6 +646,7 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
         (
             spec.sql.clone(),
             spec.native.clone(),
+            spec.state.clone(),
             spec.parameters.clone(),
             spec.input_streams.clone(),
             spec.output_stream.clone(),
