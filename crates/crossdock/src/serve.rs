@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
 use crate::cli::{Listen, Serve};
-use crate::config::{self, Config, HandlerSection, Level, SecuritySection, StreamSection};
+use crate::config::{self, Config, Level, SecuritySection, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::indented;
 use crate::http::server::Server;
@@ -168,10 +168,10 @@ impl ApiSockets {
 /// Reads the schema files of the streams that are configured.
 fn read_schemas(streams: &[StreamSection], directory: &Path) -> Outcome<Vec<(String, Format)>> {
     let read = |stream: &StreamSection| {
-        let format = schema::read(&directory.join(&stream.schema))?.format;
-        Ok((stream.name.clone(), format))
+        let path = directory.join(stream.schema.as_ref()?);
+        Some(schema::read(&path).map(|read| (stream.name.clone(), read.format)))
     };
-    streams.iter().map(read).collect()
+    streams.iter().filter_map(read).collect()
 }
 
 /// Makes what is to be there from the start. A section that is refused is reported, and the others are made; returns how
@@ -209,7 +209,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
     let stopped = |stopped: Stopped| Failure::failed(stopped.to_string());
     let manager = context.manager();
     let kept = manager.specs().map_err(stopped)?;
-    let wanted: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
+    let wanted = config.handlers();
     // A change of the configuration is meant, so state that its new version cannot take is given up.
     let all = ChangeRequest::All(merged(kept.clone(), wanted.clone()));
     // Planned first: what is refused is noted once, when it is tried alone.

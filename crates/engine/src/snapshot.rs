@@ -12,7 +12,7 @@ use crate::row_error::RowErrorCounts;
 use crate::select::Errors;
 use crate::warm::{own, touch_fields};
 
-/// What a row of a state is about: its last column.
+/// The subject of a row of a state, in its last column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Step {

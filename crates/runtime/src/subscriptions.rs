@@ -105,7 +105,7 @@ impl Planned {
             let output = program.enter.output.clone();
             cost = measure(&program.enter);
             entry.note(&program.enter, &[]);
-            // What changes is left out where the condition does not hold, whether it has one or not.
+            // Changes of rows for which the condition does not hold are left out, whether it has one or not.
             entry.filters = true;
             entry.output_format = Some(output.clone());
             instance.output = output.id().0;

@@ -1,6 +1,6 @@
 //! The last row by key, and a walk over all of them beside what changes.
 //!
-//! What leaves is one sequence of rows, from which each reader takes its part ([`SnapshotHandler`](crate::SnapshotHandler)): a change
+//! The output is one sequence of rows, from which each reader takes its part ([`SnapshotHandler`](crate::SnapshotHandler)): a change
 //! is the row of before and the row of now. A walk gives all rows, some at a time, between two marks. Of a change the reader
 //! learns whether the walk has passed the key: if not, the walk brings the row that is there then. So a reader that begins with a walk
 //! has every row once, and every change behind it, while the state is kept once for all readers.
@@ -171,7 +171,7 @@ impl Latest {
         self.shed(emit);
     }
 
-    /// What a reader is to know of a change of a key: whether the walk is yet to come to it.
+    /// The mark of a change of a key: whether the walk is yet to come to it.
     #[inline]
     fn mark(&self, number: u32, born: u32) -> u8 {
         match self.walk {

@@ -29,7 +29,7 @@ pub struct KeyedState {
 }
 
 impl KeyedState {
-    /// What it keeps, in words; in place of the text of a query.
+    /// Its content in words; in place of the text of a query.
     #[must_use]
     pub fn text(&self) -> String {
         format!("the last record of stream {} by ({})", self.stream, self.key.join(", "))

@@ -1,14 +1,16 @@
 //! The states of streams: each is a handler that keeps the last record by key, declared for its stream, and whose rows subscriptions
-//! with `SNAPSHOT` take. The handler is told how many there are, and to walk over its rows for each that comes.
+//! with `SNAPSHOT` take. The handler has orders: how many there are, and to walk over its rows for each that comes.
 
 use crate::elsewhere::Elsewhere;
+use crate::handle::ContextHandle;
 use crate::managers::Managers;
 use crate::managers::deployed::Status;
 use crate::managers::queries::all_of;
-use crate::managers::request::{ControlRequest, StateRead};
+use crate::managers::request::{ChangeRequest, ControlRequest, StateRead};
 use crate::managers::spec::HandlerSpec;
+use crate::refusal::Stopped;
 use crossdock_engine::StateOrder;
-use crossdock_query::{KeyedState, MAX_STATE_BYTES};
+use crossdock_query::{KeyedState, MAX_STATE_BYTES, QueryError, Select, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ const MAX_KEYS: u64 = 1_000_000;
 const MOST_KEYS: u64 = 1 << 31;
 const MOST_BYTES: u64 = 64 << 30;
 const MOST_AGE_MS: u64 = 366 * 86_400_000;
+/// The query that would be accepted, in place of one with `SNAPSHOT`.
+pub(crate) const WITHOUT: &str = "without SNAPSHOT a query gets the records that come";
 /// Columns of a key.
 const MOST_COLUMNS: usize = 16;
 
@@ -106,9 +110,7 @@ impl Managers {
         let StateRead { stream, then } = read;
         let name = state_name(&stream);
         let made = match self.handlers.get(&name).map(|there| (&there.status, Arc::clone(&there.gauges))) {
-            None => Err(format!(
-                "stream `{stream}` has no key, and so no state: `crossdock streams set {stream} --key COLUMN` declares one"
-            )),
+            None => Err(no_state(&stream)),
             Some((Status::Failed(why), _)) => Err(format!("the state of stream `{stream}` has failed: {why}")),
             Some((Status::Running | Status::Waiting(_), gauges)) => match all_of(&name) {
                 Err(error) => Err(error.to_string()),
@@ -182,6 +184,56 @@ impl Managers {
             )
         })
     }
+}
+
+impl ContextHandle {
+    /// The change that declares this state of a stream, whether it has one or not, or withdraws it.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, that it is not clear which stream is meant, or that there is none to withdraw.
+    pub fn state_change(
+        &self,
+        stream: &str,
+        state: Option<StateSpec>,
+    ) -> Result<Result<ChangeRequest, String>, Stopped> {
+        let stream = match self.shared.catalog.snapshot()?.meant(stream) {
+            Ok(stream) => stream,
+            Err(refusal) => return Ok(Err(refusal.message)),
+        };
+        let before = self.manager().specs()?.into_iter().find(|spec| spec.name == state_name(&stream));
+        Ok(match (state, before) {
+            (None, None) => Err(format!("stream `{stream}` has no key")),
+            (None, Some(before)) => Ok(ChangeRequest::Remove { handler: before.name }),
+            // Its place and all else that was set of it stay.
+            (Some(state), Some(before)) => Ok(ChangeRequest::Swap(HandlerSpec { state: Some(state), ..before })),
+            (Some(state), None) => Ok(ChangeRequest::Deploy(HandlerSpec::of_state(&stream, state))),
+        })
+    }
+
+    /// The state that a query with `SNAPSHOT` reads, in words.
+    ///
+    /// # Errors
+    /// [`Stopped`]; within, that its stream has none.
+    pub(crate) fn explain_state(&self, select: &Select) -> Result<Result<String, QueryError>, Stopped> {
+        let stream = select.stream();
+        let specs = self.manager().specs()?;
+        let spec = specs.iter().find(|spec| spec.name == state_name(stream));
+        let Some(state) = spec.and_then(|spec| spec.state.as_ref()).map(|state| state.of(stream)) else {
+            return Ok(Err(select.snapshot_error(no_state(stream), WITHOUT)));
+        };
+        let (text, keys, bytes) = (state.text(), state.max_keys, state.max_bytes);
+        let age = state.max_age_ns.map(|ns| format!(", each for {} ms", ns / 1_000_000)).unwrap_or_default();
+        let changes = match select.snapshot() {
+            Some(Snapshot::ThenChanges) => "all that is there, then each change, with `_change`",
+            _ => "all that is there",
+        };
+        Ok(Ok(format!("state    {text}: at most {keys} keys and {bytes} bytes{age}\ngives    {changes}\n")))
+    }
+}
+
+/// Why a query with `SNAPSHOT` has nothing to read.
+fn no_state(stream: &str) -> String {
+    format!("stream `{stream}` has no key, and so no state: `crossdock streams set {stream} --key COLUMN` declares one")
 }
 
 impl HandlerSpec {

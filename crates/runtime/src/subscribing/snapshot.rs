@@ -5,6 +5,7 @@ use crate::access::{Access, Caller};
 use crate::catalog::Snapshot;
 use crate::context::Context;
 use crate::managers::request::{ControlRequest, StateRead};
+use crate::managers::states::WITHOUT;
 use crate::pending::Pending;
 use crate::refusal::refuse;
 use crossdock_query::Select;
@@ -56,7 +57,7 @@ impl Context {
             let _ = inbox.post(move |context| match found {
                 Ok(made) => context.take_state(of, subscription, made),
                 Err(why) => {
-                    let error = of.select.snapshot_error(why, "without SNAPSHOT a query gets the records that come");
+                    let error = of.select.snapshot_error(why, WITHOUT);
                     context.answer(&of.pending, Err(refuse(RefusalCode::Query, error.to_string())));
                 }
             });
