@@ -203,13 +203,13 @@ fn declare(context: &ContextHandle, streams: &[(String, Format)], config: &Confi
 
 /// Deploys the configured handlers beside those that were kept; returns how many are refused.
 fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
-    if config.handler.is_empty() {
+    let wanted = config.handlers();
+    if wanted.is_empty() {
         return Ok(0);
     }
     let stopped = |stopped: Stopped| Failure::failed(stopped.to_string());
     let manager = context.manager();
     let kept = manager.specs().map_err(stopped)?;
-    let wanted = config.handlers();
     // A change of the configuration is meant, so state that its new version cannot take is given up.
     let all = ChangeRequest::All(merged(kept.clone(), wanted.clone()));
     // Planned first: what is refused is noted once, when it is tried alone.
@@ -230,7 +230,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
                 refused += 1;
                 let instead = if is_kept { "; the kept handler of this name stays" } else { "" };
                 tracing::warn!(
-                    "the configured handler `{name}` cannot be deployed{instead}:{} (correct its [[handler]] section, \
+                    "the configured handler `{name}` cannot be deployed{instead}:{} (correct its [[handler]] or [[stream]] section, \
                      and try \
                      `crossdock plan FILE`)",
                     indented(&plan.refusals)

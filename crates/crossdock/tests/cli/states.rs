@@ -22,7 +22,7 @@ fn a_key_is_declared_read_changed_and_taken_back() {
         let (place, _daemon) = Sandbox::with_daemon();
         let place = place.by(way);
         let snapshot = "SELECT carrier, flight FROM A SNAPSHOT WHERE dest <> 'BQN'";
-        place.run(["subscribe", snapshot]).with_code(2).saying(&["column 30", "no key", "streams set A --key"]);
+        place.run(["subscribe", snapshot]).with_code(2).saying(&["column 31", "no key", "streams set A --key"]);
         place.run(["explain", snapshot]).with_code(2).saying(&["no key"]);
         place
             .run(["streams", "set", "a", "--key", "carier"])

@@ -302,6 +302,7 @@ impl Handler for StatefulHandler {
         } else {
             parts.read_all(batch, selection);
         }
+        parts.state.settle_gathered(parts.thens, &mut parts.flow);
         match parts.finish() {
             0 if self.counters.taken > taken => Verdict::Hold,
             made => Verdict::emit(made),

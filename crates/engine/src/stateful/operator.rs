@@ -126,6 +126,13 @@ impl Operator {
         matches!(self, Operator::Latest(latest) if latest.has_walk())
     }
 
+    /// Puts the rows in that were gathered.
+    pub(super) fn settle(&mut self, emit: Emit<'_>) {
+        if let Operator::Latest(latest) = self {
+            latest.settle(emit);
+        }
+    }
+
     /// Goes a step on with that.
     pub(super) fn walk(&mut self, emit: Emit<'_>) {
         if let Operator::Latest(latest) = self {

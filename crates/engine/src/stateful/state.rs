@@ -251,6 +251,16 @@ impl State {
         }
     }
 
+    /// Puts the rows in that operators have gathered: there is none that waits for another batch.
+    #[inline]
+    pub(super) fn settle_gathered(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
+        for number in 0..self.stages.len() {
+            let mut walk = self.walk(thens);
+            let Some((stage, then, mut behind)) = walk.at(number) else { continue };
+            stage.operator.settle(&mut |row| behind.pass(then, row, flow));
+        }
+    }
+
     /// Carries out an order to the state of a stream.
     pub(super) fn order(&mut self, order: StateOrder) {
         self.stages.iter_mut().for_each(|stage| stage.operator.order(order));

@@ -102,7 +102,12 @@ pub(super) struct StateReaders {
     there: u32,
     /// How many have begun.
     walks: u64,
+    /// The order that the handler has, and which of its instances.
+    given: Option<(StateOrder, InstancesOf)>,
 }
+
+/// The instances of a handler: its version, and the number of formats that it takes.
+type InstancesOf = (u32, usize);
 
 impl Managers {
     /// A subscription is to read the state of a stream.
@@ -151,14 +156,27 @@ impl Managers {
         read.iter().for_each(|name| self.order_state(name));
     }
 
+    /// A handler begins anew after a fault: that of a state has no order yet.
+    pub(super) fn order_restarted(&mut self, name: &str) {
+        if let Some(readers) = self.states.get_mut(name) {
+            readers.given = None;
+            self.order_state(name);
+        }
+    }
+
     fn order_state(&mut self, name: &str) {
         let (Some(readers), Some(there)) = (self.states.get(name), self.handlers.get(name)) else { return };
         let order = StateOrder { readers: readers.there, walks: readers.walks };
+        let given = Some((order, (there.version, there.entries.len())));
+        if readers.given == given {
+            return;
+        }
         let fitting = there.entries.iter().filter(|entry| entry.output.is_some());
         let values = fitting.map(|entry| (entry.place(&there.reads), order.into_values())).collect();
         let node = there.node;
-        // If there is no place for it now, it is given with the next.
-        let _ = self.order(|overlay| overlay.set_parameters(node, values));
+        // If there is no place for it now, it is given later.
+        let is_given = self.order(|overlay| overlay.set_parameters(node, values)).is_ok();
+        self.states.get_mut(name).into_iter().for_each(|readers| readers.given = given.filter(|_| is_given));
     }
 
     /// The bytes that the states of all streams may take, but for those of one.

@@ -196,7 +196,10 @@ fn an_error_says_where_and_what_would_be_accepted() {
     publisher.flush().unwrap();
     let refusal = |sql: &str| Subscriber::builder(&addr).sql(sql).connect().unwrap_err().to_string();
     let none = refusal("SELECT * FROM N SNAPSHOT");
-    assert!(none.contains("no key") && none.contains("streams set N --key") && none.contains("line 1, column 17"), "{none}");
+    assert!(
+        none.contains("no key") && none.contains("streams set N --key") && none.contains("line 1, column 17"),
+        "{none}"
+    );
     change(&context, ChangeRequest::Deploy(state_of("N", "grp")));
     let of_state = refusal("SELECT * FROM \"state of N\"");
     assert!(of_state.contains("SNAPSHOT"), "{of_state}");
