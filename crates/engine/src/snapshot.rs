@@ -1,8 +1,8 @@
 //! The handler of a query with `SNAPSHOT`: takes a reader's part of what the state of its stream makes, and runs the query on it.
 
-use crossdock_format::{MAX_RECORD_BYTES, Record};
+use crossdock_format::{MAX_RECORD_BYTES, Record, RecordBuilder, Value};
 use crossdock_mailbox::{Batch, Selection};
-use crossdock_query::{EvalError, Interpreter, Program, Projection, Snapshot, SnapshotProgram};
+use crossdock_query::{DeltaProgram, EvalError, Interpreter, Program, Projection, Snapshot, SnapshotProgram};
 
 use crate::filter::Filter;
 use crate::handler::{Handler, HandlerCounters, Sink, Verdict};
@@ -62,8 +62,8 @@ impl Phase {
         match (self, step) {
             (Phase::Waiting, Some(Step::Begin | Step::BeginOfNew)) => Phase::Walking,
             (Phase::Walking | Phase::Live, Some(Step::BeginOfNew)) => Phase::Lost,
-            (Phase::Walking, Some(Step::End)) if snapshot == Snapshot::ThenChanges => Phase::Live,
-            (Phase::Walking, Some(Step::End)) => Phase::Over,
+            (Phase::Walking, Some(Step::End)) if snapshot == Snapshot::Once => Phase::Over,
+            (Phase::Walking, Some(Step::End)) => Phase::Live,
             (phase, _) => phase,
         }
     }
@@ -73,7 +73,7 @@ impl Phase {
         match (self, step) {
             (Phase::Walking, Some(Step::Row)) => true,
             (Phase::Walking, Some(Step::Before | Step::After | Step::Gone)) => {
-                snapshot == Snapshot::ThenChanges && !is_unwalked
+                snapshot != Snapshot::Once && !is_unwalked
             }
             (Phase::Live, Some(Step::Before | Step::After | Step::Gone)) => true,
             _ => false,
@@ -91,6 +91,7 @@ pub struct SnapshotHandler {
     enter: RowPlan,
     update: RowPlan,
     leave: RowPlan,
+    deltas: Option<Box<Deltas>>,
     /// Whether some row cannot be made though the condition holds.
     is_fallible: bool,
     step: FieldPosition,
@@ -135,6 +136,7 @@ impl SnapshotHandler {
             enter: plan_of(&program.enter),
             update: plan_of(&program.update),
             leave: plan_of(&program.leave),
+            deltas: program.deltas.as_ref().map(|deltas| Box::new(Deltas::of(deltas))),
             is_fallible,
             step: step.unwrap_or(FieldPosition { at: usize::MAX, null_byte: 0, null_mask: 0 }),
             phase: Phase::Waiting,
@@ -177,33 +179,43 @@ impl SnapshotHandler {
 
     /// Gives a row that is no more.
     fn leave(&mut self, record: &[u8], out: &mut dyn Sink) -> usize {
-        let SnapshotHandler { program, leave, interpreter, .. } = self;
+        let SnapshotHandler { program, leave, deltas, interpreter, .. } = self;
+        if let Some(deltas) = deltas {
+            let made = deltas.make(Change::Leave, (record, None), interpreter);
+            return usize::from(made.is_ok_and(|row| row.is_some_and(|row| pushed(row, out))));
+        }
         // Without a row the reader has had none.
         let Ok(row) = leave.make(record, &program.leave.input, interpreter) else { return 0 };
         out.push(row);
         1
     }
 
-    /// Gives a row that there is now; whether that was possible.
-    fn give(&mut self, record: &[u8], is_known: bool, out: &mut dyn Sink) -> bool {
-        let SnapshotHandler { program, enter, update, interpreter, counters, errors, .. } = self;
-        let (plan, program) = if is_known { (update, &program.update) } else { (enter, &program.enter) };
-        match plan.make(record, &program.input, interpreter) {
-            Ok(row) => {
-                out.push(row);
-                true
+    /// Gives a row that there is now, in the place of the one that the reader has; how many records that takes, or nothing if the row
+    /// cannot be computed.
+    fn give(&mut self, record: &[u8], before: Option<&[u8]>, out: &mut dyn Sink) -> Option<usize> {
+        let SnapshotHandler { program, enter, update, deltas, interpreter, counters, errors, .. } = self;
+        let is_known = before.is_some();
+        let made = match deltas {
+            Some(deltas) => {
+                let change = if is_known { Change::Update } else { Change::Enter };
+                deltas.make(change, (record, before), interpreter)
             }
+            None if is_known => update.make(record, &program.update.input, interpreter).map(Some),
+            None => enter.make(record, &program.enter.input, interpreter).map(Some),
+        };
+        match made {
+            Ok(row) => Some(usize::from(row.is_some_and(|row| pushed(row, out)))),
             Err(error) => {
-                note(error, program, record, counters, errors);
-                false
+                note(error, &program.enter, record, counters, errors);
+                None
             }
         }
     }
 
     /// Takes the row that a key has now; `before` is the one that the reader has of it.
     fn change(&mut self, (record, passes): (&[u8], bool), before: Option<&[u8]>, out: &mut dyn Sink) -> usize {
-        if passes && self.give(record, before.is_some(), out) {
-            return 1;
+        if passes && let Some(made) = self.give(record, before, out) {
+            return made;
         }
         before.map_or(0, |before| self.leave(before, out))
     }
@@ -224,7 +236,7 @@ impl SnapshotHandler {
             let passed = passes.contains(index);
             match step {
                 Some(Step::Before) if passed && self.has(record) => before = Before::At(index),
-                Some(Step::Row) => made += usize::from(passed && self.give(record, false, out)),
+                Some(Step::Row) if passed => made += self.give(record, None, out).unwrap_or(0),
                 Some(Step::After) => {
                     let before = match std::mem::replace(&mut before, Before::None) {
                         Before::None => None,
@@ -255,6 +267,97 @@ enum Before {
     Kept,
     /// The record of the batch.
     At(usize),
+}
+
+/// The kinds of changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Enter,
+    Update,
+    Leave,
+}
+
+/// Makes the records of a query with `DELTA`.
+#[derive(Debug)]
+struct Deltas {
+    program: DeltaProgram,
+    rows: RowPlan,
+    /// The row before, whole.
+    before: Vec<u8>,
+    builder: RecordBuilder,
+    changed: Vec<u8>,
+}
+
+impl Deltas {
+    fn of(program: &DeltaProgram) -> Deltas {
+        let DeltaProgram { rows, output, key } = program;
+        Deltas {
+            rows: plan_of(rows),
+            before: Vec::new(),
+            builder: RecordBuilder::new(output),
+            changed: vec![0; key.len().div_ceil(8)],
+            program: program.clone(),
+        }
+    }
+
+    /// The record of a change from one row to another; none if no column has changed.
+    fn make(
+        &mut self,
+        change: Change,
+        (record, before): (&[u8], Option<&[u8]>),
+        interpreter: &mut Interpreter,
+    ) -> Result<Option<&[u8]>, EvalError> {
+        let Deltas { program, rows, before: had, builder, changed } = self;
+        let (input, format) = (&program.rows.input, &program.rows.output);
+        had.clear();
+        if let Some(before) = before {
+            had.extend_from_slice(rows.make(before, input, interpreter)?);
+        }
+        let had = before.map(|_| Record::assume_checked(format, had));
+        let now = Record::assume_checked(format, rows.make(record, input, interpreter)?);
+        builder.clear();
+        changed.fill(0);
+        for (column, is_of_key) in program.key.iter().enumerate() {
+            let value = now.get(column);
+            let is_changed =
+                change != Change::Leave && had.as_ref().is_none_or(|had| differs(&had.get(column), &value));
+            if let Some(byte) = changed.get_mut(column / 8).filter(|_| is_changed) {
+                *byte |= 1 << (column % 8);
+            }
+            if (is_changed || *is_of_key) && value != Value::Null {
+                builder.set(column, value).map_err(|_| EvalError::RecordTooLong)?;
+            }
+        }
+        if change == Change::Update && changed.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let (word, columns) = (word(change), program.key.len());
+        let set = builder.set_text(columns, word).and_then(|()| builder.set_bytes(columns + 1, changed));
+        set.map_err(|_| EvalError::RecordTooLong)?;
+        builder.finish().map(Some).map_err(|_| EvalError::RecordTooLong)
+    }
+}
+
+fn word(change: Change) -> &'static str {
+    match change {
+        Change::Enter => "enter",
+        Change::Update => "update",
+        Change::Leave => "leave",
+    }
+}
+
+/// Whether two values of a column differ. Lists are not compared.
+fn differs(one: &Value<'_>, other: &Value<'_>) -> bool {
+    match (one, other) {
+        (Value::Float(one), Value::Float(other)) => one.to_bits() != other.to_bits(),
+        (Value::List(_), _) | (_, Value::List(_)) => true,
+        (one, other) => one != other,
+    }
+}
+
+fn pushed(row: &[u8], out: &mut dyn Sink) -> bool {
+    out.push(row);
+    true
 }
 
 #[cold]
@@ -288,7 +391,7 @@ impl Handler for SnapshotHandler {
     }
 
     fn most_out_bytes(&self) -> Option<usize> {
-        let output = &self.program.enter.output;
+        let output = self.program.output();
         let is_variable = output.fields().iter().any(|field| field.ty.is_variable());
         Some(if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
     }

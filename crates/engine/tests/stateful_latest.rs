@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_engine::{Handler, HandlerProgram, HandlerSource, Natives, SnapshotHandler, StateOrder};
 use crossdock_format::{Format, Record, RecordBuilder, Value};
 use crossdock_mailbox::Selection;
-use crossdock_query::{KeyedState, SnapshotProgram, parse_subscription};
+use crossdock_query::{KeyedState, Select, SnapshotProgram, parse_subscription};
 use proptest::prelude::*;
 
 /// A key, which may be null, and a value.
@@ -113,7 +113,12 @@ struct Reader {
 }
 
 fn plan(sql: &str, rows: &Format) -> SnapshotProgram {
-    parse_subscription(sql).unwrap().plan_snapshot(rows).unwrap()
+    of_state(sql).plan_snapshot(rows).unwrap()
+}
+
+/// A query of the state, as the daemon has it.
+fn of_state(sql: &str) -> Select {
+    parse_subscription(sql).unwrap().of_state("state of s", vec!["K".to_owned()])
 }
 
 impl Reader {
@@ -375,8 +380,96 @@ fn a_query_of_a_state_has_the_streams_columns_and_what_changed() {
     assert_eq!(columns("SELECT * FROM s SNAPSHOT").matches("_step").count(), 0);
     let all = columns("SELECT * FROM s SNAPSHOT THEN CHANGES");
     assert!(all.contains("k string") && all.contains("kind string") && all.contains("_change char[6]"), "{all}");
-    let why = |sql: &str| parse_subscription(sql).unwrap().plan_snapshot(&rows).unwrap_err().to_string();
+    let why = |sql: &str| of_state(sql).plan_snapshot(&rows).unwrap_err().to_string();
     assert!(why("SELECT _step FROM s SNAPSHOT").contains("_step"));
     let taken = why("SELECT v AS _change FROM s SNAPSHOT THEN CHANGES");
+    assert!(taken.contains("give yours another name"), "{taken}");
+}
+
+const DELTAS: &str = "SELECT v, k, word, kind FROM s SNAPSHOT THEN CHANGES DELTA WHERE v > 0";
+
+/// A table of what comes with `DELTA`: by key the value, the word and the kind.
+#[derive(Default)]
+struct Deltas {
+    table: BTreeMap<Option<String>, (i64, String, String)>,
+}
+
+impl Deltas {
+    fn put(&mut self, row: &Record<'_>) {
+        let text = |value: Value<'_>| match value {
+            Value::Text(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+            _ => None,
+        };
+        let (key, change) = (text(row.get(1)), text(row.get(4)).unwrap());
+        let Value::Bytes(&[changed]) = row.get(5) else { panic!("a bitmap of four columns") };
+        match &*change {
+            "leave" => {
+                assert!(changed == 0 && self.table.remove(&key).is_some());
+                return;
+            }
+            "enter" => assert!(changed == 15 && !self.table.contains_key(&key)),
+            _ => assert!(changed != 0 && changed & 2 == 0, "the key does not change: {changed:b}"),
+        }
+        let there = self.table.entry(key).or_default();
+        let has = |column: usize| changed >> column & 1 != 0;
+        for column in [0, 2, 3] {
+            assert_eq!(row.get(column) != Value::Null, has(column), "{change} of {changed:b}: {column}");
+        }
+        if let Value::Int(value) = row.get(0) {
+            there.0 = value;
+        }
+        [(2, &mut there.1), (3, &mut there.2)].into_iter().for_each(|(column, to)| {
+            text(row.get(column)).into_iter().for_each(|text| *to = text);
+        });
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_table_of_deltas_equals_the_query_over_the_whole_stream(acts in acts(), most in 1..30usize) {
+        let (mut kept, mut model) = (Kept::new(most as u64, 1 << 30, None), Model::default());
+        let program = plan(DELTAS, &kept.rows);
+        let output = program.output().clone();
+        let (mut handler, mut deltas, mut at) = (SnapshotHandler::new(program), Deltas::default(), 0);
+        kept.order.walks = 1;
+        kept.order(1);
+        for act in acts {
+            match act {
+                Act::Feed(rows) => {
+                    kept.feed(&rows);
+                    rows.iter().for_each(|row| drop(model.put(row, most)));
+                }
+                Act::Take(_, rows) => {
+                    let end = kept.log.len().min(at + rows);
+                    let (batch, mut out) = (support::batch(&kept.log[at..end]), Vec::<Vec<u8>>::new());
+                    at = end;
+                    let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
+                    out.iter().for_each(|row| deltas.put(&Record::check(&output, row).unwrap()));
+                }
+                Act::Walk => kept.walk(),
+                Act::PassOn => kept.pass_on(),
+                Act::Subscribe(_) => {}
+            }
+        }
+        kept.walk_to_the_end();
+        let (batch, mut out) = (support::batch(&kept.log[at..]), Vec::<Vec<u8>>::new());
+        let _ = handler.process(&batch, &mut Selection::all(batch.len()), &mut out);
+        out.iter().for_each(|row| deltas.put(&Record::check(&output, row).unwrap()));
+        let whole = |(key, value): (Option<String>, i64)| {
+            let kind = if value % 2 == 0 { "near" } else { "far" };
+            (key, (value, "w".repeat(value.unsigned_abs() as usize % 40), kind.to_owned()))
+        };
+        let wanted: BTreeMap<_, _> = model.table(|value| value > 0).into_iter().map(whole).collect();
+        prop_assert_eq!(deltas.table, wanted);
+    }
+}
+
+#[test]
+fn a_query_with_delta_has_the_key_in_its_list() {
+    let rows = Kept::new(1, 1, None).rows;
+    let why = |sql: &str| of_state(sql).plan_snapshot(&rows).unwrap_err().to_string();
+    let missing = why("SELECT v FROM s SNAPSHOT THEN CHANGES DELTA");
+    assert!(missing.contains("without the key") && missing.contains("in the list: K"), "{missing}");
+    let taken = why("SELECT k, v AS _changed FROM s SNAPSHOT THEN CHANGES DELTA");
     assert!(taken.contains("give yours another name"), "{taken}");
 }

@@ -49,7 +49,7 @@
 //!   `CONFLATE BY (column, …)`, `SAMPLE n`, `KEEP WHERE condition` or `DISCONNECT`, and `MAX RATE n PER SECOND [BY column, …]`.
 //!   They say what its subscriber gets, not what the query means: [`Select::on_slow`], [`Select::max_rate`].
 //!
-//! * **`SNAPSHOT [THEN CHANGES]`** behind the stream or behind WHERE: what is there of a stream with a [state](KeyedState), and what
+//! * **`SNAPSHOT [THEN CHANGES [DELTA]]`** behind the stream or behind WHERE: what is there of a stream with a [state](KeyedState), and what
 //!   changes from then on: [`Select::snapshot`], [`Select::plan_snapshot`].
 //!
 //! A query may be planned [through a view](Select::through), which is all that it sees of its stream.
@@ -83,7 +83,7 @@ pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse, parse_subscription}
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
-pub use snapshot::{Snapshot, SnapshotProgram};
+pub use snapshot::{DeltaProgram, Snapshot, SnapshotProgram};
 pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
     DerivedTime, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query,

@@ -37,6 +37,8 @@ pub struct Select {
     null_for_errors: bool,
     /// The query that it reads through, if it does not see all of its stream.
     view: Option<Arc<Select>>,
+    /// The columns of the key of the state that it reads.
+    state_key: Vec<String>,
 }
 
 /// The syntax trees. Shared, because cloning them is recursive.
@@ -179,15 +181,20 @@ impl Select {
             parsed: Arc::new(Parsed { clauses, ..Parsed::of(items, None) }),
             null_for_errors: false,
             view: None,
+            state_key: Vec::new(),
         }
     }
 
-    /// The same query as one of the records of another stream, which are those of the state of its own.
+    /// The same query as one of the records of another stream, which are those of the state of its own by this key.
     #[must_use]
-    pub fn of_state(self, stream: &str) -> Select {
+    pub fn of_state(self, stream: &str, key: Vec<String>) -> Select {
         // Its columns may be qualified by the name of its own stream.
         let alias = self.alias.or(Some(Name { text: self.stream, quoted: self.is_stream_quoted }));
-        Select { stream: stream.to_owned(), is_stream_quoted: true, alias, ..self }
+        Select { stream: stream.to_owned(), is_stream_quoted: true, alias, state_key: key, ..self }
+    }
+
+    pub(crate) fn state_key(&self) -> &[String] {
+        &self.state_key
     }
 
     /// The text of the query.
@@ -376,8 +383,8 @@ impl Reader {
         self.ends(if condition.is_some() { Clause::Where } else { Clause::From })?;
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         let sql = sql.to_owned();
-        let (null_for_errors, view) = (false, None);
-        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view })
+        let (null_for_errors, view, state_key) = (false, None, Vec::new());
+        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view, state_key })
     }
 
     /// Goes on to the end, where nothing but a semicolon may come.

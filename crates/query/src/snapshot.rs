@@ -10,11 +10,14 @@ use crate::parse::{Clauses, ReadPolicy, Reader, Select};
 use crate::program::{Output, Program, Projection};
 
 /// The forms; ends every message about another.
-const SNAPSHOTS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES] [WHERE condition]";
+const SNAPSHOTS: &str = "possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES [DELTA]] [WHERE condition]";
 /// The column that says what a change is.
 const CHANGE: &str = "_change";
 /// Room for the longest word in it.
+
 const CHANGE_BYTES: u16 = 6;
+/// The column that says which columns have changed, of a query with `DELTA`: a bit for each, the lowest of the first byte first.
+const CHANGED: &str = "_changed";
 
 /// The records that a query with `SNAPSHOT` gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +26,8 @@ pub enum Snapshot {
     Once,
     /// Those that are there, and from then on each change.
     ThenChanges,
+    /// The same, and of a row that is in the place of another only the columns that have changed.
+    ThenDeltas,
 }
 
 /// `SNAPSHOT`, as it was read.
@@ -43,6 +48,28 @@ pub struct SnapshotProgram {
     pub leave: Program,
     /// The records that it gives.
     pub snapshot: Snapshot,
+    /// With `DELTA`: how its records are made.
+    pub deltas: Option<DeltaProgram>,
+}
+
+/// The records of a query with `DELTA`. They have the columns of the query, of which those that have not changed are null, `_change`, and
+/// `_changed`: the columns that are there.
+#[derive(Clone, Debug)]
+pub struct DeltaProgram {
+    /// The query's rows, without what has changed.
+    pub rows: Program,
+    /// Which of their columns are of the key: these are always there.
+    pub key: Vec<bool>,
+    /// The records.
+    pub output: Format,
+}
+
+impl SnapshotProgram {
+    /// The format of the records that it gives.
+    #[must_use]
+    pub fn output(&self) -> &Format {
+        self.deltas.as_ref().map_or(&self.enter.output, |deltas| &deltas.output)
+    }
 }
 
 impl Select {
@@ -73,14 +100,50 @@ impl Select {
             return Err(QueryError::new("the query does not fit the state's rows", None).over(self.sql()));
         };
         if snapshot == Snapshot::Once {
-            return Ok(SnapshotProgram { enter: program.clone(), update: program.clone(), leave: program, snapshot });
+            let (enter, update, leave) = (program.clone(), program.clone(), program);
+            return Ok(SnapshotProgram { enter, update, leave, snapshot, deltas: None });
         }
         if program.output.field(CHANGE).is_some() {
             let message = format!("the query makes a column `{CHANGE}`, which SNAPSHOT THEN CHANGES makes");
             return Err(self.snapshot_error(message, format!("give yours another name: {CHANGE} AS change")));
         }
         let with = |word: &str| with_change(&program, word).map_err(|error| error.over(self.sql()));
-        Ok(SnapshotProgram { enter: with("enter")?, update: with("update")?, leave: with("leave")?, snapshot })
+        let deltas = match snapshot {
+            Snapshot::ThenDeltas => Some(self.deltas(&program)?),
+            Snapshot::Once | Snapshot::ThenChanges => None,
+        };
+        Ok(SnapshotProgram { enter: with("enter")?, update: with("update")?, leave: with("leave")?, snapshot, deltas })
+    }
+}
+
+impl Select {
+    /// The records of its clause `DELTA`, of rows that `program` makes.
+    fn deltas(&self, program: &Program) -> Result<DeltaProgram, QueryError> {
+        let Projection::Fields(outputs) = &program.projection else {
+            return Err(self.snapshot_error("the query has no columns", SNAPSHOTS));
+        };
+        if program.output.field(CHANGED).is_some() {
+            let message = format!("the query makes a column `{CHANGED}`, which DELTA makes");
+            return Err(self.snapshot_error(message, format!("give yours another name: {CHANGED} AS changed")));
+        }
+        let column = |output: &Output| output.plain_field().and_then(|index| program.input.fields().get(index));
+        let is_of_key = |output: &Output| {
+            column(output).is_some_and(|field| self.state_key().iter().any(|key| field.name.eq_ignore_ascii_case(key)))
+        };
+        let key: Vec<bool> = outputs.iter().map(is_of_key).collect();
+        if key.iter().filter(|is_of_key| **is_of_key).count() < self.state_key().len() {
+            let message = "DELTA gives the columns that have changed: without the key it is not clear of which row";
+            return Err(self.snapshot_error(message, format!("have in the list: {}", self.state_key().join(", "))));
+        }
+        let with_null = |(field, is_of_key): (&crossdock_format::Field, &bool)| {
+            let spec = field.spec();
+            FieldSpec { nullable: spec.nullable || !is_of_key && field.ty != FieldType::List, ..spec }
+        };
+        let mut specs: Vec<FieldSpec> = program.output.fields().iter().zip(&key).map(with_null).collect();
+        specs.push(FieldSpec::new(CHANGE, FieldType::Char(CHANGE_BYTES)));
+        specs.push(FieldSpec::new(CHANGED, FieldType::Bytes));
+        let output = natural(specs).map_err(|error| error.over(self.sql()))?;
+        Ok(DeltaProgram { rows: program.clone(), key, output })
     }
 }
 
@@ -125,7 +188,7 @@ impl Reader {
         self.is_word_at(0, "SNAPSHOT")
     }
 
-    /// `SNAPSHOT [THEN CHANGES]`, if it is next; `before` is one that was read already.
+    /// `SNAPSHOT [THEN CHANGES [DELTA]]`, if it is next; `before` is one that was read already.
     pub(crate) fn snapshot(&mut self, before: Option<ReadSnapshot>) -> Result<Option<ReadSnapshot>, QueryError> {
         let at = self.here();
         if !self.takes_words(&["SNAPSHOT"]) {
@@ -135,7 +198,10 @@ impl Reader {
             return Err(QueryError::new("SNAPSHOT comes once", at).hint(SNAPSHOTS));
         }
         let snapshot = match self.takes_words(&["THEN"]) {
-            true if self.takes_words(&["CHANGES"]) => Snapshot::ThenChanges,
+            true if self.takes_words(&["CHANGES"]) => match self.takes_words(&["DELTA"]) {
+                true => Snapshot::ThenDeltas,
+                false => Snapshot::ThenChanges,
+            },
             true => return Err(self.not_next("CHANGES", SNAPSHOTS)),
             false => Snapshot::Once,
         };

@@ -17,6 +17,7 @@ fn snapshot_stands_in_front_of_where_or_behind_it() {
         ("SELECT * FROM s AS snapshot SNAPSHOT then changes", Some(Snapshot::ThenChanges), false),
         ("SELECT snapshot FROM snapshot SNAPSHOT ON SLOW BLOCK", Some(Snapshot::Once), false),
         ("SELECT * FROM s ON SLOW BLOCK SNAPSHOT THEN CHANGES", Some(Snapshot::ThenChanges), false),
+        ("SELECT * FROM s SNAPSHOT THEN CHANGES DELTA WHERE a > 1", Some(Snapshot::ThenDeltas), true),
         ("SELECT * FROM s \"snapshot\"", None, false),
     ] {
         let select = parse_subscription(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -31,6 +32,7 @@ fn snapshot_stands_in_front_of_where_or_behind_it() {
 fn an_error_says_where_and_what_is_possible() {
     for (sql, at, message) in [
         ("SELECT * FROM s SNAPSHOT CHANGES", (1, 26), "expected THEN CHANGES, found CHANGES"),
+        ("SELECT * FROM s SNAPSHOT DELTA", (1, 26), "expected the end of the query, found DELTA"),
         ("SELECT * FROM s SNAPSHOT THEN", (1, 30), "expected CHANGES, but the query ends"),
         ("SELECT * FROM s SNAPSHOT THEN WHERE a > 1", (1, 31), "expected CHANGES, found WHERE"),
         ("SELECT * FROM s SNAPSHOT WHERE a > 1 SNAPSHOT", (1, 38), "SNAPSHOT comes once"),

@@ -102,7 +102,7 @@ impl Planned {
     fn of_state(select: &Select, format: &Format, measure: impl FnOnce(&Program) -> Option<Cost>) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
         let outcome = select.plan_snapshot(format).map(|program| {
-            let output = program.enter.output.clone();
+            let output = program.output().clone();
             cost = measure(&program.enter);
             entry.note(&program.enter, &[]);
             // Changes of rows for which the condition does not hold are left out, whether it has one or not.

@@ -301,11 +301,17 @@ pub(crate) struct HandlerCompiler {
 
 impl HandlerCompiler {
     /// A handler compiled for all formats of its streams, unless some of that [is missing](CostModel::is_missing). Its handlers
-    /// are still to be [taken](HandlerCompiler::take_handlers).
+    /// are still to be [taken](HandlerCompiler::take_handlers). Of a query with state the newest formats decide the rows, or those that
+    /// are `kept`.
     ///
     /// # Errors
     /// It does not fit the newest format of one of them; it panicked, or did not return, when it was measured.
-    pub(crate) fn compile(&mut self, spec: &HandlerSpec, streams: &[&KnownStream]) -> Result<Compiled, String> {
+    pub(crate) fn compile(
+        &mut self,
+        spec: &HandlerSpec,
+        streams: &[&KnownStream],
+        kept: Option<Decided>,
+    ) -> Result<Compiled, String> {
         let program = program(spec)?;
         let mut compiled = Compiled {
             entries: Vec::new(),
@@ -313,7 +319,8 @@ impl HandlerCompiler {
             is_metered: true,
             awaits: awaited(streams.iter().copied()),
         };
-        let decided = if program.is_stateful() { decided(streams.iter().copied()) } else { None };
+        let newest = || decided(streams.iter().copied());
+        let decided = if program.is_stateful() { kept.or_else(newest) } else { None };
         if program.is_stateful() && decided.is_none() {
             // It waits for the first format of each.
             return Ok(compiled);

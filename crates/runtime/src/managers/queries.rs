@@ -227,6 +227,6 @@ impl Managers {
 }
 
 /// The query that takes all of a stream.
-pub(super) fn all_of(stream: &str) -> Result<Select, QueryError> {
+fn all_of(stream: &str) -> Result<Select, QueryError> {
     crossdock_query::parse(&format!("SELECT * FROM \"{stream}\""))
 }

@@ -116,8 +116,8 @@ pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Elsewhere), String>) + S
 pub(crate) struct StateRead {
     /// The stream, in the spelling of the catalog.
     pub(crate) stream: String,
-    /// Called with the outcome, on the managers' thread.
-    pub(crate) then: Placed,
+    /// Called on the managers' thread with the columns of the state's key and the use of its handler, or with why there is none.
+    pub(crate) then: Box<dyn FnOnce(Result<(Vec<String>, Elsewhere), String>) + Send>,
 }
 
 /// A query that is to run elsewhere.

@@ -4,8 +4,7 @@
 use crate::elsewhere::Elsewhere;
 use crate::handle::ContextHandle;
 use crate::managers::Managers;
-use crate::managers::deployed::Status;
-use crate::managers::queries::all_of;
+use crate::managers::deployed::{Decided, Deployed, Status};
 use crate::managers::request::{ChangeRequest, ControlRequest, StateRead};
 use crate::managers::spec::HandlerSpec;
 use crate::refusal::Stopped;
@@ -117,18 +116,17 @@ impl Managers {
         let made = match self.handlers.get(&name).map(|there| (&there.status, Arc::clone(&there.gauges))) {
             None => Err(no_state(&stream)),
             Some((Status::Failed(why), _)) => Err(format!("the state of stream `{stream}` has failed: {why}")),
-            Some((Status::Running | Status::Waiting(_), gauges)) => match all_of(&name) {
-                Err(error) => Err(error.to_string()),
-                Ok(all) => {
-                    self.states.entry(name.clone()).or_default().there += 1;
-                    let managers = Arc::clone(&self.requests);
-                    let end = move |handler| {
-                        // The managers may have ended before.
-                        let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
-                    };
-                    Ok((all, Elsewhere::new(name, gauges, end)))
-                }
-            },
+            Some((Status::Running | Status::Waiting(_), gauges)) => {
+                self.states.entry(name.clone()).or_default().there += 1;
+                let key = self.handlers.get(&name).and_then(|there| there.spec.state.as_ref());
+                let key = key.map(|state| state.key.clone()).unwrap_or_default();
+                let managers = Arc::clone(&self.requests);
+                let end = move |handler| {
+                    // The managers may have ended before.
+                    let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
+                };
+                Ok((key, Elsewhere::new(name, gauges, end)))
+            }
         };
         then(made);
     }
@@ -204,6 +202,15 @@ impl Managers {
     }
 }
 
+impl Deployed {
+    /// The formats that have decided the rows of a stream's state, which stay with its key: other bounds must not lose it.
+    pub(super) fn kept_formats(&self, spec: &HandlerSpec) -> Option<Decided> {
+        let (before, after) = (self.spec.state.as_ref()?, spec.state.as_ref()?);
+        let decided = self.entries.iter().find_map(|entry| entry.decided.clone());
+        decided.filter(|_| before.key == after.key)
+    }
+}
+
 impl ContextHandle {
     /// The change that declares this state of a stream, whether it has one or not, or withdraws it.
     ///
@@ -243,6 +250,9 @@ impl ContextHandle {
         let age = state.max_age_ns.map(|ns| format!(", each for {} ms", ns / 1_000_000)).unwrap_or_default();
         let changes = match select.snapshot() {
             Some(Snapshot::ThenChanges) => "all that is there, then each change, with `_change`",
+            Some(Snapshot::ThenDeltas) => {
+                "all that is there, then the columns that change, with `_change` and `_changed`"
+            }
             _ => "all that is there",
         };
         Ok(Ok(format!("state    {text}: at most {keys} keys and {bytes} bytes{age}\ngives    {changes}\n")))

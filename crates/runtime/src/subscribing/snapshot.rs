@@ -1,9 +1,10 @@
 //! Subscriptions with `SNAPSHOT`: they take what the state of their stream makes, from a walk over all that is there on.
 
-use super::{Coming, Made, SubscriptionRequest};
+use super::{Coming, SubscriptionRequest};
 use crate::access::{Access, Caller};
 use crate::catalog::Snapshot;
 use crate::context::Context;
+use crate::elsewhere::Elsewhere;
 use crate::managers::request::{ControlRequest, StateRead};
 use crate::managers::states::WITHOUT;
 use crate::pending::Pending;
@@ -52,10 +53,10 @@ impl Context {
         let (subscription, stream, pending) =
             (self.subscriptions.take_id(), of.select.stream().to_owned(), of.pending.clone());
         let inbox = self.inbox.own().clone();
-        let then = Box::new(move |found: Result<Made, String>| {
+        let then = Box::new(move |found: Result<(Vec<String>, Elsewhere), String>| {
             // The context may have stopped.
             let _ = inbox.post(move |context| match found {
-                Ok(made) => context.take_state(of, subscription, made),
+                Ok(found) => context.take_state(of, subscription, found),
                 Err(why) => {
                     let error = of.select.snapshot_error(why, WITHOUT);
                     context.answer(&of.pending, Err(refuse(RefusalCode::Query, error.to_string())));
@@ -67,10 +68,10 @@ impl Context {
     }
 
     /// The subscription goes on as one to the stream that the state's handler makes.
-    fn take_state(&mut self, of: OfState, id: u64, (_, elsewhere): Made) {
+    fn take_state(&mut self, of: OfState, id: u64, (key, elsewhere): (Vec<String>, Elsewhere)) {
         let OfState { pending, request, asked_ns, select } = of;
         let reads = vec![select.stream().to_owned()];
-        let select = select.of_state(elsewhere.handler());
+        let select = select.of_state(elsewhere.handler(), key);
         let placed = Some((id, elsewhere.reading(reads)));
         self.enter_stream(Coming {
             pending,

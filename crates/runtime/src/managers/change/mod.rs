@@ -391,9 +391,10 @@ impl Managers {
         let there = self.handlers.get(&spec.name);
         let is_same = there.is_some_and(|there| is_same(there, spec, &inputs));
         let values = there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)).transpose()?;
+        let kept = there.filter(|_| !discard_state).and_then(|there| there.kept_formats(spec));
         let compiled = match is_same || values.is_some() {
             true => None,
-            false => Some(self.compiler.compile(spec, &inputs)?),
+            false => Some(self.compiler.compile(spec, &inputs, kept)?),
         };
         let there = self.handlers.get(&spec.name);
         let (entries, is_metered) = match (&compiled, there) {
