@@ -1,6 +1,8 @@
 //! Subscriptions: a query, the formats that it is planned for, and the notices for its subscriber. A node of the
 //! graph runs it.
 
+mod of_state;
+
 use crate::admission::may_stand_in;
 use crate::elsewhere::Elsewhere;
 use crate::graph::gauges::{Loss, NodeGauges};
@@ -14,7 +16,7 @@ use crate::net::sink::Output;
 use crate::planner::Panicked;
 use crate::present::present;
 use crossdock_control::load::Cost;
-use crossdock_engine::{SelectHandler, SnapshotHandler};
+use crossdock_engine::SelectHandler;
 use crossdock_format::{Format, FormatId};
 use crossdock_query::{Program, Projection, QueryError, Select, SlowPolicy};
 use slab::Slab;
@@ -96,23 +98,6 @@ impl Planned {
             output
         });
         Planned { entry, instance, reducer, outcome, cost }
-    }
-
-    /// The same of a query with `SNAPSHOT`, for the format of the rows of its stream's state.
-    fn of_state(select: &Select, format: &Format, measure: impl FnOnce(&Program) -> Option<Cost>) -> Planned {
-        let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
-        let outcome = select.plan_snapshot(format).map(|program| {
-            let output = program.output().clone();
-            cost = measure(&program.enter);
-            entry.note(&program.enter, &[]);
-            // Changes of rows for which the condition does not hold are left out, whether it has one or not.
-            entry.filters = true;
-            entry.output_format = Some(output.clone());
-            instance.output = output.id().0;
-            instance.handler = Some(Box::new(SnapshotHandler::new(program)));
-            output
-        });
-        Planned { entry, instance, reducer: None, outcome, cost }
     }
 
     /// Its measured load at a rate, in ns per s; 0 where it could not be measured.
