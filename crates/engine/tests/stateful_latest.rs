@@ -11,6 +11,9 @@ use crossdock_mailbox::Selection;
 use crossdock_query::{KeyedState, Select, SnapshotProgram, parse_subscription};
 use proptest::prelude::*;
 
+/// Values by key.
+type Keyed = BTreeMap<Option<String>, i64>;
+
 /// A key, which may be null, and a value.
 type Row = (Option<String>, i64);
 
@@ -23,7 +26,7 @@ fn record((key, value): &Row, row: &mut RecordBuilder) -> Vec<u8> {
     key.iter().for_each(|key| row.set_text(0, key).unwrap());
     row.set_i64(1, *value).unwrap();
     // Records of one key have different lengths.
-    row.set_text(2, &"w".repeat(value.unsigned_abs() as usize % 40)).unwrap();
+    row.set_text(2, "w".repeat(value.unsigned_abs() as usize % 40)).unwrap();
     row.set_u64(3, value.rem_euclid(2).unsigned_abs()).unwrap();
     row.finish().unwrap().to_vec()
 }
@@ -223,7 +226,7 @@ proptest! {
     ) {
         let (mut kept, mut model) = (Kept::new(most as u64, 1 << 30, None), Model::default());
         let mut readers: Vec<Reader> = Vec::new();
-        let mut onces: Vec<(Reader, BTreeMap<Option<String>, i64>, BTreeSet<Option<String>>)> = Vec::new();
+        let mut onces: Vec<(Reader, Keyed, BTreeSet<Option<String>>)> = Vec::new();
         for act in acts {
             match act {
                 Act::Feed(rows) => {

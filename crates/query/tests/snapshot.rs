@@ -41,10 +41,7 @@ fn an_error_says_where_and_what_is_possible() {
         ("SELECT a, count(*) AS n FROM s GROUP BY a SNAPSHOT", (1, 43), "SNAPSHOT is of one stream's own records"),
         ("SELECT * FROM s SNAPSHOT, t", (1, 17), "SNAPSHOT is of one stream's own records"),
     ] {
-        let error = match parse_query(sql) {
-            Ok(_) => panic!("{sql}"),
-            Err(error) => error,
-        };
+        let Err(error) = parse_query(sql) else { panic!("{sql}") };
         let found = error.position.map(|position| (position.line, position.column));
         assert_eq!(found, Some(at), "{sql}: {error}");
         assert!(error.message.starts_with(message) && error.hint.is_some(), "{sql}: {error}");

@@ -117,8 +117,11 @@ pub(crate) struct StateRead {
     /// The stream, in the spelling of the catalog.
     pub(crate) stream: String,
     /// Called on the managers' thread with the columns of the state's key and the use of its handler, or with why there is none.
-    pub(crate) then: Box<dyn FnOnce(Result<(Vec<String>, Elsewhere), String>) + Send>,
+    pub(crate) then: StateFound,
 }
+
+/// The continuation of a subscription that reads a state.
+pub(crate) type StateFound = Box<dyn FnOnce(Result<(Vec<String>, Elsewhere), String>) + Send>;
 
 /// A query that is to run elsewhere.
 pub(crate) struct Query {
