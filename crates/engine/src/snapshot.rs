@@ -15,7 +15,7 @@ use crate::warm::{own, touch_fields};
 /// The subject of a row of a state, in its last column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Step {
+pub(crate) enum StateStep {
     /// A walk over all rows begins.
     Begin = 1,
     /// The same, and the state is a new one: what was known of another before does not hold.
@@ -35,9 +35,9 @@ pub(crate) enum Step {
 /// Beside the step of a change: the walk has not come to its key yet.
 pub(crate) const UNWALKED: u8 = 0x80;
 
-impl Step {
-    fn of(byte: u8) -> Option<Step> {
-        use Step::{After, Before, Begin, BeginOfNew, End, Gone, Row};
+impl StateStep {
+    fn of(byte: u8) -> Option<StateStep> {
+        use StateStep::{After, Before, Begin, BeginOfNew, End, Gone, Row};
         [Begin, BeginOfNew, Row, Before, After, Gone, End].into_iter().find(|step| *step as u8 == byte & !UNWALKED)
     }
 }
@@ -58,24 +58,24 @@ enum Phase {
 
 impl Phase {
     /// The phase behind a row.
-    fn behind(self, step: Option<Step>, snapshot: Snapshot) -> Phase {
+    fn behind(self, step: Option<StateStep>, snapshot: Snapshot) -> Phase {
         match (self, step) {
-            (Phase::Waiting, Some(Step::Begin | Step::BeginOfNew)) => Phase::Walking,
-            (Phase::Walking | Phase::Live, Some(Step::BeginOfNew)) => Phase::Lost,
-            (Phase::Walking, Some(Step::End)) if snapshot == Snapshot::Once => Phase::Over,
-            (Phase::Walking, Some(Step::End)) => Phase::Live,
+            (Phase::Waiting, Some(StateStep::Begin | StateStep::BeginOfNew)) => Phase::Walking,
+            (Phase::Walking | Phase::Live, Some(StateStep::BeginOfNew)) => Phase::Lost,
+            (Phase::Walking, Some(StateStep::End)) if snapshot == Snapshot::Once => Phase::Over,
+            (Phase::Walking, Some(StateStep::End)) => Phase::Live,
             (phase, _) => phase,
         }
     }
 
     /// Whether a row is one of the reader's.
-    fn takes(self, step: Option<Step>, is_unwalked: bool, snapshot: Snapshot) -> bool {
+    fn takes(self, step: Option<StateStep>, is_unwalked: bool, snapshot: Snapshot) -> bool {
         match (self, step) {
-            (Phase::Walking, Some(Step::Row)) => true,
-            (Phase::Walking, Some(Step::Before | Step::After | Step::Gone)) => {
+            (Phase::Walking, Some(StateStep::Row)) => true,
+            (Phase::Walking, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => {
                 snapshot != Snapshot::Once && !is_unwalked
             }
-            (Phase::Live, Some(Step::Before | Step::After | Step::Gone)) => true,
+            (Phase::Live, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => true,
             _ => false,
         }
     }
@@ -108,9 +108,9 @@ pub struct SnapshotHandler {
 
 /// The step of a row.
 #[inline]
-fn step_of(row: &[u8], step: FieldPosition) -> (Option<Step>, bool) {
+fn step_of(row: &[u8], step: FieldPosition) -> (Option<StateStep>, bool) {
     let byte = row.get(step.at).copied().unwrap_or(0);
-    (Step::of(byte), byte & UNWALKED != 0)
+    (StateStep::of(byte), byte & UNWALKED != 0)
 }
 
 fn plan_of(program: &Program) -> RowPlan {
@@ -164,7 +164,7 @@ impl SnapshotHandler {
         let program = &program.enter;
         filter.narrow(&program.filter, &program.input, interpreter, batch, passes, |error, record| {
             // The row before a change was counted when it came.
-            if !matches!(step_of(record.bytes(), *step).0, Some(Step::Before | Step::Gone)) {
+            if !matches!(step_of(record.bytes(), *step).0, Some(StateStep::Before | StateStep::Gone)) {
                 counters.row_errors += 1;
                 errors.note(error, program, record);
             }
@@ -235,9 +235,9 @@ impl SnapshotHandler {
             }
             let passed = passes.contains(index);
             match step {
-                Some(Step::Before) if passed && self.has(record) => before = Before::At(index),
-                Some(Step::Row) if passed => made += self.give(record, None, out).unwrap_or(0),
-                Some(Step::After) => {
+                Some(StateStep::Before) if passed && self.has(record) => before = Before::At(index),
+                Some(StateStep::Row) if passed => made += self.give(record, None, out).unwrap_or(0),
+                Some(StateStep::After) => {
                     let before = match std::mem::replace(&mut before, Before::None) {
                         Before::None => None,
                         Before::Kept => Some(&kept[..]),
@@ -245,7 +245,7 @@ impl SnapshotHandler {
                     };
                     made += self.change((record, passed), before, out);
                 }
-                Some(Step::Gone) if passed => made += self.leave(record, out),
+                Some(StateStep::Gone) if passed => made += self.leave(record, out),
                 _ => {}
             }
         }

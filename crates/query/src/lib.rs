@@ -79,11 +79,11 @@ pub use error::{Excerpt, Position, QueryError};
 pub use expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, Parameter};
 pub use function::{FUNCTIONS, Function, Kind};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
-pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse, parse_subscription};
+pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, Snapshot, parse, parse_subscription};
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
-pub use snapshot::{DeltaProgram, Snapshot, SnapshotProgram};
+pub use snapshot::{DeltaProgram, SnapshotProgram};
 pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
     DerivedTime, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query,

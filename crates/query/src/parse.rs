@@ -16,7 +16,6 @@ use sqlparser::tokenizer::{Location, Token, Word};
 use crate::bind;
 use crate::error::{Position, QueryError};
 use crate::program::Program;
-use crate::snapshot::ReadSnapshot;
 use crate::tokens::{self, DIALECT, Form, POSSIBLE_WITH_STATE, is_word, sentence};
 use crossdock_format::{Format, MAX_NESTING};
 
@@ -83,6 +82,24 @@ pub(crate) enum ReadPolicy {
 pub(crate) struct ReadRate {
     pub(crate) per_second: NonZeroU32,
     pub(crate) by: Option<ReadPart>,
+}
+
+/// The records that a query with `SNAPSHOT` gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Snapshot {
+    /// Those that are there, and no more.
+    Once,
+    /// Those that are there, and from then on each change.
+    ThenChanges,
+    /// The same, and of a row that is in the place of another only the columns that have changed.
+    ThenDeltas,
+}
+
+/// `SNAPSHOT`, as it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadSnapshot {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) at: Option<Position>,
 }
 
 /// A part's syntax trees and its text.

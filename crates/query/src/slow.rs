@@ -12,8 +12,10 @@ use sqlparser::ast;
 use sqlparser::tokenizer::{Token, Word};
 
 use crate::error::QueryError;
-use crate::parse::{Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, Reader, Select, is_reserved};
-use crate::snapshot::{self, ReadSnapshot};
+use crate::parse::{
+    Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, ReadSnapshot, Reader, Select, is_reserved,
+};
+use crate::snapshot;
 
 /// The policies of `ON SLOW`; ends every message about one that is not.
 const POLICIES: &str = "possible is: ON SLOW BLOCK | DROP OLDEST | CONFLATE BY (column, ...) | SAMPLE n | KEEP WHERE \

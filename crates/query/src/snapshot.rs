@@ -6,7 +6,7 @@ use sqlparser::tokenizer::Token;
 
 use crate::error::{Position, QueryError};
 use crate::expr::{Constant, Expr, Node};
-use crate::parse::{Clauses, ReadPolicy, Reader, Select};
+use crate::parse::{Clauses, ReadPolicy, ReadSnapshot, Reader, Select, Snapshot};
 use crate::program::{Output, Program, Projection};
 
 /// The forms; ends every message about another.
@@ -17,24 +17,6 @@ const CHANGE: &str = "_change";
 const CHANGE_BYTES: u16 = 6;
 /// The column that says which columns have changed, of a query with `DELTA`: a bit for each, the lowest of the first byte first.
 const CHANGED: &str = "_changed";
-
-/// The records that a query with `SNAPSHOT` gives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Snapshot {
-    /// Those that are there, and no more.
-    Once,
-    /// Those that are there, and from then on each change.
-    ThenChanges,
-    /// The same, and of a row that is in the place of another only the columns that have changed.
-    ThenDeltas,
-}
-
-/// `SNAPSHOT`, as it was read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadSnapshot {
-    pub(crate) snapshot: Snapshot,
-    pub(crate) at: Option<Position>,
-}
 
 /// A query with `SNAPSHOT`, planned for the rows of a stream's state: their last column says what a row is about.
 #[derive(Clone, Debug)]
@@ -51,7 +33,7 @@ pub struct SnapshotProgram {
     pub deltas: Option<DeltaProgram>,
 }
 
-/// The records of a query with `DELTA`. They have the columns of the query, of which those that have not changed are null, `_change`, and
+/// The records of a query with `DELTA`. They have the columns of the query, those that have not changed being null, `_change`, and
 /// `_changed`: the columns that are there.
 #[derive(Clone, Debug)]
 pub struct DeltaProgram {
@@ -72,7 +54,7 @@ impl SnapshotProgram {
 }
 
 impl Select {
-    /// Whether it is a query of a stream's state, and of which records.
+    /// The records of a stream's state that it gives, if it is a query of one.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.clauses().snapshot.map(|read| read.snapshot)
@@ -131,7 +113,7 @@ impl Select {
         };
         let key: Vec<bool> = outputs.iter().map(is_of_key).collect();
         if key.iter().filter(|is_of_key| **is_of_key).count() < self.state_key().len() {
-            let message = "DELTA gives the columns that have changed: without the key it is not clear of which row";
+            let message = "DELTA gives the columns that have changed: without the key it is not clear in what row";
             return Err(self.snapshot_error(message, format!("have in the list: {}", self.state_key().join(", "))));
         }
         let with_null = |(field, is_of_key): (&crossdock_format::Field, &bool)| {

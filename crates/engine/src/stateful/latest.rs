@@ -13,7 +13,7 @@ use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
 use super::moment::{Budget, Emit, Lost};
 use crate::handler::ParameterValues;
 use crate::kernel::FieldPosition;
-use crate::snapshot::{Step, UNWALKED};
+use crate::snapshot::{StateStep, UNWALKED};
 
 /// Bytes of the rows that one step of a walk gives, and keys that it looks at: what comes meanwhile waits no longer than that.
 const WALK_BYTES: usize = 32 << 10;
@@ -230,9 +230,9 @@ impl Latest {
         if self.readers > 0 {
             let mark = self.mark(number, born);
             if !is_new {
-                self.emit_kept(before.row, Step::Before, mark, emit);
+                self.emit_kept(before.row, StateStep::Before, mark, emit);
             }
-            self.emit(row, Step::After, mark, emit);
+            self.emit(row, StateStep::After, mark, emit);
         }
         let row = self.arena.replace(before.row, row);
         if let Some(kept) = self.kept.get_mut(at) {
@@ -252,7 +252,7 @@ impl Latest {
     }
 
     #[inline]
-    fn emit(&mut self, row: &[u8], step: Step, mark: u8, emit: Emit<'_>) {
+    fn emit(&mut self, row: &[u8], step: StateStep, mark: u8, emit: Emit<'_>) {
         self.row.clear();
         self.row.extend_from_slice(row);
         if let Some(place) = self.row.get_mut(self.step.at) {
@@ -261,7 +261,7 @@ impl Latest {
         emit(Ok(&self.row));
     }
 
-    fn emit_kept(&mut self, row: Block, step: Step, mark: u8, emit: Emit<'_>) {
+    fn emit_kept(&mut self, row: Block, step: StateStep, mark: u8, emit: Emit<'_>) {
         self.row.clear();
         self.row.extend_from_slice(self.arena.get(row));
         if let Some(place) = self.row.get_mut(self.step.at) {
@@ -270,7 +270,7 @@ impl Latest {
         emit(Ok(&self.row));
     }
 
-    fn emit_mark(&mut self, step: Step, emit: Emit<'_>) {
+    fn emit_mark(&mut self, step: StateStep, emit: Emit<'_>) {
         let blank = std::mem::take(&mut self.blank);
         self.emit(&blank, step, 0, emit);
         self.blank = blank;
@@ -291,7 +291,7 @@ impl Latest {
         let Some(number) = self.keys.oldest() else { return false };
         let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
         if self.readers > 0 {
-            self.emit_kept(kept.row, Step::Gone, self.mark(number, kept.born), emit);
+            self.emit_kept(kept.row, StateStep::Gone, self.mark(number, kept.born), emit);
         }
         self.arena.free(kept.row);
         self.keys.unlink(number);
@@ -334,7 +334,7 @@ impl Latest {
         while walk.next < until && bytes < WALK_BYTES {
             let kept = self.kept.get(walk.next as usize).copied().unwrap_or_default();
             if kept.row.len() > 0 && kept.born != self.walk_number {
-                self.emit_kept(kept.row, Step::Row, 0, emit);
+                self.emit_kept(kept.row, StateStep::Row, 0, emit);
                 bytes += kept.row.len();
             }
             walk.next += 1;
@@ -342,7 +342,7 @@ impl Latest {
         self.walk = Some(walk);
         if walk.next >= walk.end {
             self.walk = None;
-            self.emit_mark(Step::End, emit);
+            self.emit_mark(StateStep::End, emit);
         }
     }
 
@@ -351,7 +351,7 @@ impl Latest {
         let first = self.walk_number == 0;
         // 0 is the number of none.
         self.walk_number = self.walk_number.checked_add(1).unwrap_or(1);
-        self.emit_mark(if first { Step::BeginOfNew } else { Step::Begin }, emit);
+        self.emit_mark(if first { StateStep::BeginOfNew } else { StateStep::Begin }, emit);
         Walk { next: 0, end: self.kept.len() as u32 }
     }
 }

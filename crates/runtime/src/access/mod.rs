@@ -10,7 +10,7 @@ mod stateful;
 
 use crate::catalog::Snapshot;
 use crate::managers::events::{About, Events};
-use crate::managers::states::refused_reader;
+use crate::managers::state_spec::refused_reader;
 use crate::principal::{Bound, Principal};
 use crate::refusal::refuse;
 use crossdock_query::{QueryError, Select};

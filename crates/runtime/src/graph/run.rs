@@ -361,7 +361,7 @@ impl Graph {
         }
         self.set_node(node);
         let (part, before, sent) = ((done, upto), HandlerCounters::default(), None);
-        let job = Job {
+        Some(Job {
             node: id,
             batch,
             part,
@@ -380,8 +380,7 @@ impl Graph {
             began,
             before,
             sent,
-        };
-        Some(job)
+        })
     }
 
     /// Takes out what is needed to run an instance of a node because it is due, or to go a step on with its walk.
@@ -483,8 +482,7 @@ impl Graph {
         }
         let (began, most, id, walks) = (job.began.take(), job.most, job.node, job.walks);
         // Whether it ran for its time only, and whether it made nothing then.
-        let (wants_time, is_due, is_idle) =
-            (job.time_ns.is_some(), records == 0, records + job.made_by_time.0 as u64 == 0);
+        let (wants_time, is_due, made) = (job.time_ns.is_some(), records == 0, job.made_by_time.0 as u64);
         if is_handler && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
             let since_ns = job.batch.since_ns;
             self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
@@ -513,7 +511,7 @@ impl Graph {
         self.set_node(node);
         self.at_work = None;
         if wants_time {
-            self.note_due(id, is_idle && !walks);
+            self.note_due(id, records + made == 0 && !walks);
         }
         if walks {
             self.note_walked(id, took as u64);

@@ -10,7 +10,7 @@ use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
-use crate::managers::states::refused_reader;
+use crate::managers::state_spec::refused_reader;
 use crate::names::meant;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};

@@ -6,7 +6,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
-use crate::managers::states::state_text;
+use crate::managers::state_spec::state_text;
 use crate::managers::view::{ShownHandler, View};
 use crate::platform::overlay::EdgeCounts;
 use crossdock_control::admission::Class;

@@ -1,6 +1,6 @@
 //! Specifications of handlers: the `[[handler]]` sections of a configuration, and the bodies of requests.
 
-use crate::managers::states::StateSpec;
+use crate::managers::state_spec::StateSpec;
 use crossdock_control::load::Load;
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};

@@ -142,7 +142,6 @@ impl Managers {
                 return self.unless_missing(ControlRequest::MeasureRule(name));
             }
             ControlRequest::Event(kind, at, text) => self.note_event(kind, at, text),
-            // Requests are taken once that is done.
             ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Measured { .. } | ControlRequest::Stop => {}
         }

@@ -6,7 +6,7 @@ use crate::catalog::Snapshot;
 use crate::context::Context;
 use crate::elsewhere::Elsewhere;
 use crate::managers::request::{ControlRequest, StateRead};
-use crate::managers::states::WITHOUT;
+use crate::managers::state_spec::WITHOUT;
 use crate::pending::Pending;
 use crate::refusal::refuse;
 use crossdock_query::Select;
