@@ -152,7 +152,7 @@ pub(crate) fn report(changed: Changed, json: bool) -> Outcome {
 }
 
 /// A name as one segment of a path (RFC 3986, section 2.1).
-fn segment(name: &str) -> impl std::fmt::Display + '_ {
+pub(crate) fn segment(name: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(name, NON_ALPHANUMERIC)
 }
 

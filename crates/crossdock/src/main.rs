@@ -77,6 +77,7 @@ fn run(command: Command) -> Outcome {
         Command::Streams(arguments) => match &arguments.command {
             None => lists::streams(&arguments.list),
             Some(StreamsCommand::Rm(stream)) => formats::remove_stream(stream),
+            Some(StreamsCommand::Set(stream)) => handlers::set_state(stream),
         },
         Command::Subscriptions(arguments) => lists::subscriptions(&arguments),
         Command::Contexts(arguments) => lists::contexts(&arguments),

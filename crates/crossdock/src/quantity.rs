@@ -53,6 +53,29 @@ pub(crate) fn parse_number(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "a number is 1 or more, such as 1000, 64k or 1M".to_owned())
 }
 
+/// Memory, in bytes: `65536`, `64M`, `1G`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wanted = "memory is bytes, such as 65536, 64M or 1G";
+    let text = text.strip_suffix("iB").or_else(|| text.strip_suffix('B')).unwrap_or(text);
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'M')) => (&text[..at], 20),
+        Some((at, 'G')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    number.filter(|bytes| *bytes > 0).ok_or_else(|| wanted.to_owned())
+}
+
+/// The age of a record, in ms: `500ms`, `90s`, `24h`.
+pub(crate) fn parse_age(text: &str) -> Result<u64, String> {
+    let age = parse_duration(text)?;
+    match u64::try_from(age.as_millis()) {
+        Ok(ms @ 1..) => Ok(ms),
+        _ => Err("an age is 1ms or more, such as 90s or 24h".to_owned()),
+    }
+}
+
 /// Time for a record, in ns: `5us`, `800ns`.
 pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
     let wanted = "a budget is a time per record, such as 800ns, 5us or 1ms";

@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::check::files::raise_limit;
 use crate::cli::{Listen, Serve};
-use crate::config::{self, Config, HandlerSection, Level, SecuritySection, StreamSection};
+use crate::config::{self, Config, Level, SecuritySection, StreamSection};
 use crate::failure::{Failure, Outcome};
 use crate::http::indented;
 use crate::http::server::Server;
@@ -168,10 +168,10 @@ impl ApiSockets {
 /// Reads the schema files of the streams that are configured.
 fn read_schemas(streams: &[StreamSection], directory: &Path) -> Outcome<Vec<(String, Format)>> {
     let read = |stream: &StreamSection| {
-        let format = schema::read(&directory.join(&stream.schema))?.format;
-        Ok((stream.name.clone(), format))
+        let path = directory.join(stream.schema.as_ref()?);
+        Some(schema::read(&path).map(|read| (stream.name.clone(), read.format)))
     };
-    streams.iter().map(read).collect()
+    streams.iter().filter_map(read).collect()
 }
 
 /// Makes what is to be there from the start. A section that is refused is reported, and the others are made; returns how
@@ -203,13 +203,13 @@ fn declare(context: &ContextHandle, streams: &[(String, Format)], config: &Confi
 
 /// Deploys the configured handlers beside those that were kept; returns how many are refused.
 fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
-    if config.handler.is_empty() {
+    let wanted = config.handlers();
+    if wanted.is_empty() {
         return Ok(0);
     }
     let stopped = |stopped: Stopped| Failure::failed(stopped.to_string());
     let manager = context.manager();
     let kept = manager.specs().map_err(stopped)?;
-    let wanted: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
     // A change of the configuration is meant, so state that its new version cannot take is given up.
     let all = ChangeRequest::All(merged(kept.clone(), wanted.clone()));
     // Planned first: what is refused is noted once, when it is tried alone.
@@ -230,7 +230,7 @@ fn deploy(context: &ContextHandle, config: &Config) -> Outcome<usize> {
                 refused += 1;
                 let instead = if is_kept { "; the kept handler of this name stays" } else { "" };
                 tracing::warn!(
-                    "the configured handler `{name}` cannot be deployed{instead}:{} (correct its [[handler]] section, \
+                    "the configured handler `{name}` cannot be deployed{instead}:{} (correct its [[handler]] or [[stream]] section, \
                      and try \
                      `crossdock plan FILE`)",
                     indented(&plan.refusals)

@@ -11,7 +11,7 @@ use crossdock_format::encoding::Encoding;
 use crossdock_nectarine::{
     Activity, DropCause, Error, Event, FormatRef, Records, RowErrors, Subscriber, SubscriberBuilder, Transport,
 };
-use crossdock_query::Query;
+use crossdock_query::{Query, Snapshot};
 use crossdock_runtime::FormatName;
 
 use crate::cli::{OnError, OnRowError, Subscribe};
@@ -82,6 +82,7 @@ pub(crate) fn run(arguments: &Subscribe) -> Outcome {
         printer: Rows::new(output, schema, arguments.csv.apply("", arguments.coding.options())),
         rows: Vec::new(),
         ends: Vec::new(),
+        is_of_now: arguments.is_of_now(),
         tally: Tally::default(),
     };
     let end = run.receive();
@@ -141,9 +142,15 @@ impl Subscribe {
         self.output.or_else(|| Encoding::of_name(name?)).unwrap_or(Encoding::Json)
     }
 
+    /// Whether its query is one of what is there now, and ends with that.
+    fn is_of_now(&self) -> bool {
+        let query = crossdock_query::parse_query(&self.sql);
+        matches!(query, Ok(Query::Select(select)) if select.snapshot() == Some(Snapshot::Once))
+    }
+
     /// Whether only a signal ends it.
     fn has_no_end(&self) -> bool {
-        self.limit.is_none() && self.duration.is_none() && !self.until_end
+        self.limit.is_none() && self.duration.is_none() && !self.until_end && !self.is_of_now()
     }
 }
 
@@ -155,6 +162,11 @@ fn refuse_terminal(output: Encoding, is_terminal: bool) -> Outcome {
     let ending = output.endings().first().copied().unwrap_or("bin");
     Err(Failure::usage(format!("{output} is binary, and standard output is a terminal"))
         .hint(format!("send it to a file or a program: > records.{ending}, or | program")))
+}
+
+/// Whether a query begins with what is there, whoever publishes now.
+fn has_snapshot(sql: &str) -> bool {
+    matches!(crossdock_query::parse_query(sql), Ok(Query::Select(select)) if select.snapshot().is_some())
 }
 
 /// The stream that a query reads, for people.
@@ -181,6 +193,8 @@ struct SubscribeRun<'a> {
     rows: Vec<u8>,
     /// Where in them records end, and how many have come by then.
     ends: Vec<(usize, u64)>,
+    /// Whether the query ends with what is there now.
+    is_of_now: bool,
     tally: Tally,
 }
 
@@ -248,6 +262,9 @@ impl SubscribeRun<'_> {
 
     /// Whether records may come: not for `--until-end` where nobody publishes. Prints what it waits for.
     fn may_come(&mut self) -> bool {
+        if has_snapshot(&self.arguments.sql) {
+            return true;
+        }
         let Activity { publishers, records, latest_ms_ago } = self.subscriber.activity();
         if publishers != Some(0) {
             return true;
@@ -291,7 +308,7 @@ impl SubscribeRun<'_> {
     /// `--reconnect` once those that are there have.
     fn note_end(&mut self, publishers_left: u32, lost: u32) -> Outcome<bool> {
         let is_loss = lost > std::mem::replace(&mut self.tally.lost_publishers, lost);
-        let is_end = publishers_left == 0 && self.arguments.until_end;
+        let is_end = publishers_left == 0 && (self.arguments.until_end || self.is_of_now);
         let (who, has, it) = match lost {
             1 => ("a publisher".to_owned(), "has", "it"),
             _ => (counted(lost.into(), "publisher"), "have", "they"),

@@ -137,6 +137,32 @@ pub trait Handler: Send {
         None
     }
 
+    /// Whether it has work that can wait for all else: [`Handler::walk`] does a step of it where its output has ample room.
+    fn has_walk(&self) -> bool {
+        false
+    }
+
+    /// Does a step of such work, and returns how many rows went to `out`.
+    fn walk(&mut self, out: &mut dyn Sink) -> usize {
+        let _ = out;
+        0
+    }
+
+    /// Whether its reader is not to hear of the end of the stream yet: it is to get more than what comes.
+    fn holds_end(&self) -> bool {
+        false
+    }
+
+    /// Whether it makes no more, whatever comes.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    /// Whether it makes no more because what it has made does not hold any longer.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// How many bytes the state takes that it has now, where they are counted; 0 by default.
     fn state_bytes(&self) -> usize {
         0

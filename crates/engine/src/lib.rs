@@ -29,6 +29,7 @@ mod program;
 mod project;
 mod row_error;
 mod select;
+mod snapshot;
 mod stateful;
 mod warm;
 
@@ -40,4 +41,5 @@ pub use native::{Arguments, MAX_KEYS, MAX_WORK_NS, Native, NativeKind, Natives, 
 pub use program::{HandlerForm, HandlerProgram, HandlerSource, Made, MakeError, Parameters};
 pub use row_error::{RowError, RowErrorCounts};
 pub use select::{Form, ProgramPart, SelectHandler};
-pub use stateful::StatefulHandler;
+pub use snapshot::SnapshotHandler;
+pub use stateful::{StateOrder, StatefulHandler};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crossdock_format::Format;
-use crossdock_query::{Program, Query, QueryError, StatefulProgram, StatefulQuery};
+use crossdock_query::{KeyedState, Program, Query, QueryError, StatefulProgram, StatefulQuery};
 
 use crate::handler::{Handler, ParameterValues};
 use crate::native::{Arguments, NativeKind, Natives};
@@ -33,6 +33,8 @@ pub enum HandlerSource {
     Sql(String),
     /// The name of one of the [`Natives`].
     Native(String),
+    /// The state of a stream.
+    State(KeyedState),
 }
 
 impl HandlerProgram {
@@ -63,7 +65,7 @@ impl HandlerProgram {
     /// The errors of [`HandlerProgram::make`] for any format.
     pub fn check(&self, natives: &Natives) -> Result<(), MakeError> {
         match &self.source {
-            HandlerSource::Sql(_) => match self.query()? {
+            HandlerSource::Sql(_) | HandlerSource::State(_) => match self.query()? {
                 Some(Query::Select(select)) => Ok(select.check_values(&self.parameters)?),
                 Some(Query::Stateful(query)) => Ok(query.check_values(&self.parameters)?),
                 None => Ok(()),
@@ -109,7 +111,11 @@ impl HandlerProgram {
 
     /// The query, if it is one.
     fn query(&self) -> Result<Option<Query>, MakeError> {
-        let HandlerSource::Sql(sql) = &self.source else { return Ok(None) };
+        let sql = match &self.source {
+            HandlerSource::Sql(sql) => sql,
+            HandlerSource::State(state) => return Ok(Some(Query::Stateful(StatefulQuery::of_state(state.clone())))),
+            HandlerSource::Native(_) => return Ok(None),
+        };
         let query = match crossdock_query::parse_query(sql)? {
             // The clauses of a subscription are refused where they stand.
             Query::Select(_) => Query::Select(crossdock_query::parse(sql)?),
@@ -179,7 +185,7 @@ impl HandlerProgram {
     /// An error of the query or the parameters, or does not fit the format.
     pub fn make(&self, natives: &Natives, input: &Format) -> Result<Made, MakeError> {
         match &self.source {
-            HandlerSource::Sql(_) => {
+            HandlerSource::Sql(_) | HandlerSource::State(_) => {
                 let Some(Query::Select(select)) = self.query()? else {
                     // Only for one stream it could be made here.
                     let streams = self.reads()?;

@@ -30,15 +30,15 @@ pub struct SelectHandler {
 
 /// The row errors of a query.
 #[derive(Debug, Default)]
-struct Errors {
+pub(crate) struct Errors {
     /// Those that were not asked for yet.
-    counts: RowErrorCounts,
-    first: Option<String>,
+    pub(crate) counts: RowErrorCounts,
+    pub(crate) first: Option<String>,
 }
 
 impl Errors {
     #[cold]
-    fn note(&mut self, error: EvalError, program: &Program, record: &Record<'_>) {
+    pub(crate) fn note(&mut self, error: EvalError, program: &Program, record: &Record<'_>) {
         self.counts[RowError::from(error) as usize] += 1;
         self.first.get_or_insert_with(|| program.example(error, record));
     }

@@ -49,6 +49,9 @@
 //!   `CONFLATE BY (column, …)`, `SAMPLE n`, `KEEP WHERE condition` or `DISCONNECT`, and `MAX RATE n PER SECOND [BY column, …]`.
 //!   They say what its subscriber gets, not what the query means: [`Select::on_slow`], [`Select::max_rate`].
 //!
+//! * **`SNAPSHOT [THEN CHANGES [DELTA]]`** behind the stream or behind WHERE: what is there of a stream with a [state](KeyedState), and what
+//!   changes from then on: [`Select::snapshot`], [`Select::plan_snapshot`].
+//!
 //! A query may be planned [through a view](Select::through), which is all that it sees of its stream.
 //!
 //! Bounds: [`MAX_SQL_BYTES`], [`MAX_OPERATORS`], [`MAX_NESTING`], [`MAX_MADE_TEXT_BYTES`].
@@ -65,6 +68,7 @@ mod parse;
 mod print;
 mod program;
 mod slow;
+mod snapshot;
 mod stateful;
 mod tokens;
 mod view;
@@ -75,13 +79,14 @@ pub use error::{Excerpt, Position, QueryError};
 pub use expr::{ArithmeticOp, Call, CompareOp, Constant, Expr, Like, Node, Parameter};
 pub use function::{FUNCTIONS, Function, Kind};
 pub use interpret::{EvalError, Interpreter, MAX_MADE_TEXT_BYTES};
-pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, parse, parse_subscription};
+pub use parse::{MAX_OPERATORS, MAX_SQL_BYTES, Select, Snapshot, parse, parse_subscription};
 pub use print::SqlText;
 pub use program::{Explain, ExplainedField, Output, Program, Projection};
 pub use slow::{ClausePart, MaxRate, SlowPolicy};
+pub use snapshot::{DeltaProgram, SnapshotProgram};
 pub use stateful::{
     AGGREGATES, Aggregate, AggregateArgument, AggregateEntry, AggregateFunction, AggregateType, Aggregation, AsofJoin,
-    DerivedTime, IntervalJoin, JoinKind, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query, RowTime, Stage,
-    StageInput, StatefulProgram, StatefulQuery, StreamSource, Window, parse_query,
+    DerivedTime, IntervalJoin, JoinKind, KeyedState, LatestByKey, MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, Query,
+    RowTime, Stage, StageInput, StatefulProgram, StatefulQuery, StreamSource, Window, parse_query,
 };
 pub use view::View;

@@ -36,6 +36,8 @@ pub struct Select {
     null_for_errors: bool,
     /// The query that it reads through, if it does not see all of its stream.
     view: Option<Arc<Select>>,
+    /// The columns of the key of the state that it reads.
+    state_key: Vec<String>,
 }
 
 /// The syntax trees. Shared, because cloning them is recursive.
@@ -59,6 +61,7 @@ impl Parsed {
 pub(crate) struct Clauses {
     pub(crate) slow: Option<ReadPolicy>,
     pub(crate) rate: Option<ReadRate>,
+    pub(crate) snapshot: Option<ReadSnapshot>,
     /// Where the first of them begins.
     pub(crate) at: Option<Position>,
 }
@@ -81,6 +84,24 @@ pub(crate) struct ReadRate {
     pub(crate) by: Option<ReadPart>,
 }
 
+/// The records that a query with `SNAPSHOT` gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Snapshot {
+    /// Those that are there, and no more.
+    Once,
+    /// Those that are there, and from then on each change.
+    ThenChanges,
+    /// The same, and of a row that is in the place of another only the columns that have changed.
+    ThenDeltas,
+}
+
+/// `SNAPSHOT`, as it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadSnapshot {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) at: Option<Position>,
+}
+
 /// A part's syntax trees and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadPart {
@@ -91,6 +112,10 @@ pub(crate) struct ReadPart {
 impl Clauses {
     /// The refusal of the clauses in a query that is not a subscription's, if there is one.
     pub(crate) fn refused(&self) -> Option<QueryError> {
+        if let Some(snapshot) = self.snapshot {
+            let message = "SNAPSHOT belongs to a subscription: this query makes a stream, or is a conversion";
+            return Some(QueryError::new(message, snapshot.at).hint("leave it out here"));
+        }
         let message = "ON SLOW and MAX RATE belong to a subscription: this query makes a stream, or is a conversion";
         let hint = "leave the clause out here, and write it in the query of the subscriber";
         let is_any = self.slow.is_some() || self.rate.is_some();
@@ -173,7 +198,20 @@ impl Select {
             parsed: Arc::new(Parsed { clauses, ..Parsed::of(items, None) }),
             null_for_errors: false,
             view: None,
+            state_key: Vec::new(),
         }
+    }
+
+    /// The same query as one of the records of another stream, which are those of the state of its own by this key.
+    #[must_use]
+    pub fn of_state(self, stream: &str, key: Vec<String>) -> Select {
+        // Its columns may be qualified by the name of its own stream.
+        let alias = self.alias.or(Some(Name { text: self.stream, quoted: self.is_stream_quoted }));
+        Select { stream: stream.to_owned(), is_stream_quoted: true, alias, state_key: key, ..self }
+    }
+
+    pub(crate) fn state_key(&self) -> &[String] {
+        &self.state_key
     }
 
     /// The text of the query.
@@ -353,16 +391,17 @@ impl Reader {
         }
         let stream_at = self.here();
         let (stream, is_stream_quoted, alias) = self.stream()?;
+        let snapshot = self.snapshot(None)?;
         let condition = match self.parser.parse_keyword(Keyword::WHERE) {
             true => Some(Arc::new(Condition { at: self.here(), expr: self.expr()? })),
             false => None,
         };
-        let clauses = self.clauses()?;
+        let clauses = self.clauses(snapshot)?;
         self.ends(if condition.is_some() { Clause::Where } else { Clause::From })?;
         let parsed = Arc::new(Parsed { items, condition, parameters: std::mem::take(&mut self.parameters), clauses });
         let sql = sql.to_owned();
-        let (null_for_errors, view) = (false, None);
-        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view })
+        let (null_for_errors, view, state_key) = (false, None, Vec::new());
+        Ok(Select { sql, stream, is_stream_quoted, stream_at, alias, parsed, null_for_errors, view, state_key })
     }
 
     /// Goes on to the end, where nothing but a semicolon may come.
@@ -465,7 +504,7 @@ impl Reader {
 
     pub(crate) fn alias(&mut self) -> Result<Option<Name>, QueryError> {
         let explicit = self.parser.parse_keyword(Keyword::AS);
-        if !explicit && (self.is_at_rate() || self.is_at_state_clause()) {
+        if !explicit && (self.is_at_rate() || self.is_at_snapshot() || self.is_at_state_clause()) {
             return Ok(None);
         }
         let alias = match &self.parser.peek_token_ref().token {

@@ -12,7 +12,10 @@ use sqlparser::ast;
 use sqlparser::tokenizer::{Token, Word};
 
 use crate::error::QueryError;
-use crate::parse::{Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, Reader, Select, is_reserved};
+use crate::parse::{
+    Clauses, Condition, Item, Parsed, ReadPart, ReadPolicy, ReadRate, ReadSnapshot, Reader, Select, is_reserved,
+};
+use crate::snapshot;
 
 /// The policies of `ON SLOW`; ends every message about one that is not.
 const POLICIES: &str = "possible is: ON SLOW BLOCK | DROP OLDEST | CONFLATE BY (column, ...) | SAMPLE n | KEEP WHERE \
@@ -133,9 +136,10 @@ impl Select {
 }
 
 impl Reader {
-    /// The clauses behind WHERE: each at most once, in either order.
-    pub(crate) fn clauses(&mut self) -> Result<Clauses, QueryError> {
-        let mut clauses = Clauses::default();
+    /// The clauses behind WHERE: each at most once, in any order; `SNAPSHOT` may have been read before WHERE.
+    pub(crate) fn clauses(&mut self, snapshot: Option<ReadSnapshot>) -> Result<Clauses, QueryError> {
+        let at = snapshot.and_then(|snapshot| snapshot.at);
+        let mut clauses = Clauses { snapshot, at, ..Clauses::default() };
         loop {
             let at = self.here();
             if self.takes_words(&["ON", "SLOW"]) {
@@ -148,11 +152,14 @@ impl Reader {
                     return Err(QueryError::new("MAX RATE comes once", at).hint(RATES));
                 }
                 clauses.rate = Some(self.max_rate()?);
+            } else if self.is_at_snapshot() {
+                clauses.snapshot = self.snapshot(clauses.snapshot)?;
             } else if self.takes_words(&["ON"]) {
                 return Err(self.not_next("SLOW", POLICIES));
             } else {
                 return check_keys(&clauses).map(|()| clauses);
             }
+            snapshot::check(&clauses, at)?;
             clauses.at = clauses.at.or(at);
         }
     }
@@ -257,7 +264,7 @@ impl Reader {
     }
 
     /// The error for the next token, where this was expected.
-    fn not_next(&self, expected: &str, possible: &str) -> QueryError {
+    pub(crate) fn not_next(&self, expected: &str, possible: &str) -> QueryError {
         let message = match &self.parser.peek_token_ref().token {
             Token::EOF => format!("expected {expected}, but the query ends"),
             token => format!("expected {expected}, found {token}"),

@@ -448,6 +448,10 @@ impl ContextHandle {
             Ok(select) => select,
             Err(error) => return Ok(Err(error)),
         };
+        let state = match select.snapshot().map(|_| self.explain_state(&select)).transpose()? {
+            Some(Err(error)) => return Ok(Err(error.into())),
+            state => state.and_then(Result::ok).unwrap_or_default(),
+        };
         let accept = accept.to_vec();
         let inbox = self.where_known(select.stream())?;
         let explained = match inbox.run(move |context| context.explain(select, &accept))? {
@@ -466,7 +470,8 @@ impl ContextHandle {
                 inbox.run(move |context| context.explain_paths(&stream, &targets, &reads))?
             }
         };
-        Ok(Ok(explained.measured(program, paths)))
+        let info = explained.measured(program, paths);
+        Ok(Ok(ExplainInfo { plan: info.plan + &state, ..info }))
     }
 
     /// The I/O context that has seen most records of a stream.

@@ -18,6 +18,7 @@ mod config;
 mod connecting;
 mod context;
 mod counters;
+mod declaring;
 mod deferred;
 mod departures;
 mod dispatch;
@@ -76,6 +77,7 @@ pub use managers::handle::ManagerHandle;
 pub use managers::keep::{read_kept, write_kept};
 pub use managers::request::ChangeRequest;
 pub use managers::spec::{HandlerSpec, OnFault, OnRowError, OverBudget, WhenFull};
+pub use managers::state_spec::{StateSpec, state_name, stream_of_state};
 #[cfg(any(test, feature = "bench"))]
 pub use platform::rig;
 pub use refusal::Stopped;

@@ -3,6 +3,7 @@
 //! planner once more if its cost has to be measured, or if there are other formats by then. Further packets of its session
 //! wait meanwhile. A query with state becomes a handler first ([`stateful`]).
 
+mod snapshot;
 mod stateful;
 
 use crate::Overflow;
@@ -24,6 +25,7 @@ use crossdock_format::Format;
 use crossdock_query::{Program, Query as AnyQuery, QueryError, Select, SlowPolicy};
 use crossdock_transport::control::{Refusal, RefusalCode, RowErrors};
 use crossdock_transport::{FormatName, Unreadable};
+use snapshot::OfState;
 use stateful::Stateful;
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -98,6 +100,7 @@ struct Coming {
 enum Asked {
     Plain(Box<Coming>),
     Stateful(Box<Stateful>),
+    OfState(Box<OfState>),
 }
 
 impl Coming {
@@ -160,6 +163,10 @@ impl Context {
             access.find_stream(&caller, &mut select, &snapshot).map_err(invalid)?;
             let is_derived = snapshot.find(select.stream()).is_some_and(|entry| entry.made_by().is_some());
             let select = access.view(&caller, select, is_derived).map_err(denied)?;
+            if select.snapshot().is_some() {
+                let of = OfState::found((asked, request, asked_ns), select, (&access, &caller, &snapshot))?;
+                return Ok(Asked::OfState(Box::new(of)));
+            }
             let request = request.seen_through(&select)?;
             // An error of them is reported where the subscription is made.
             let formats = wanted_formats(&snapshot, select.stream(), &request).unwrap_or_default();
@@ -171,6 +178,7 @@ impl Context {
         self.plan(work, move |context, outcome: Result<Result<_, Refusal>, Panicked>| {
             let refusal = match outcome {
                 Ok(Ok(Asked::Plain(coming))) => return context.enter_stream(*coming),
+                Ok(Ok(Asked::OfState(of))) => return context.find_state(*of),
                 Ok(Ok(Asked::Stateful(stateful))) => return context.place_stateful(*stateful),
                 Ok(Err(refusal)) => refusal,
                 Err(panicked) => refuse(RefusalCode::Query, panicked.to_string()),
@@ -329,7 +337,7 @@ impl Context {
     fn go_elsewhere(&mut self, coming: Coming, figures: String) {
         let (pending, stream) = (coming.pending.clone(), coming.select.stream().to_owned());
         let select = &coming.select;
-        let has_clause = select.on_slow().is_some() || select.max_rate().is_some();
+        let has_clause = select.on_slow().is_some() || select.max_rate().is_some() || select.snapshot().is_some();
         if !coming.request.accept.is_empty() || select.view().is_some() || has_clause || coming.placed.is_some() {
             // A converted stream is converted here, and what a slow subscriber gets is selected from it here. A handler's stream
             // may be read by others, and its text has no view.
@@ -426,6 +434,7 @@ impl Context {
         }
         self.graph.add_session(subscription_key, stream_key as u32, instances, (policy, accepts), gauges);
         self.graph.set_slow(subscription_key, slow);
+        self.begin_snapshot(subscription_key);
         self.update_reducers(subscription_key);
         if let Some(stream) = self.streams.present_mut(stream_key) {
             stream.begin_subscription(subscription_key, accepts);
@@ -526,6 +535,9 @@ impl Context {
     /// The policy of a subscription while it is slow: that of its query, of its request beside it, or of the configuration.
     fn slow_policy(&self, coming: &Coming) -> Result<SlowPolicy, Refusal> {
         let asked = coming.request.overflow.map(policy_of);
+        if coming.select.snapshot().is_some() {
+            return slow_policy_of_state(&coming.select, asked);
+        }
         match (coming.select.on_slow(), asked) {
             (Some(of_query), Some(asked)) if of_query.to_string() != asked.to_string() => {
                 let message = format!(
@@ -562,6 +574,19 @@ impl Context {
         }
         subscription.accept_only(accept);
         Ok(())
+    }
+}
+
+/// The policy of a subscription that reads a state: none of its records may be left out, or its subscriber's table would be wrong.
+fn slow_policy_of_state(select: &Select, asked: Option<SlowPolicy>) -> Result<SlowPolicy, Refusal> {
+    match asked {
+        None | Some(SlowPolicy::Block) => Ok(SlowPolicy::Block),
+        Some(asked) => {
+            let why =
+                format!("SNAPSHOT gives every record, and the request's policy for a slow subscriber is `{asked}`");
+            let error = select.snapshot_error(why, "leave out --on-overflow, or set it to block");
+            Err(refuse(RefusalCode::Query, error.to_string()))
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Subscriptions: a query, the formats that it is planned for, and the notices for its subscriber. A node of the
 //! graph runs it.
 
+mod of_state;
+
 use crate::admission::may_stand_in;
 use crate::elsewhere::Elsewhere;
 use crate::graph::gauges::{Loss, NodeGauges};
@@ -79,6 +81,9 @@ impl Planned {
         measure: impl FnOnce(&Program) -> Option<Cost>,
     ) -> Planned {
         let (mut entry, mut instance, mut cost) = (Entry::new(format), instance_of(format, None), None);
+        if select.snapshot().is_some() {
+            return Planned::of_state(select, format, measure);
+        }
         let planned = select.plan(format).and_then(|program| Ok((program, Clauses::of(select, format)?)));
         let mut reducer = None;
         let outcome = planned.map(|(program, clauses)| {

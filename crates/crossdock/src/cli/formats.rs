@@ -9,7 +9,9 @@ use crossdock_format::encoding::{Encoding, Framing, Loss, SchemaNotation};
 use crossdock_format::registry::Policy;
 
 use super::data::{ProtoPath, parse_encoding, parse_framing, parse_loss, parse_notation};
+use super::handlers::How;
 use super::{Answer, Control, List};
+use crate::quantity::{parse_age, parse_bytes, parse_number};
 
 pub(super) const FORMATS: &str = "\
 Examples:
@@ -127,6 +129,43 @@ pub(crate) enum StreamsCommand {
     /// Removes an unused stream, with its versions, its policy and its kept conversions
     #[command(visible_alias = "remove")]
     Rm(RemoveStream),
+    /// Declares a stream's key, whose last record is kept by key for queries with SNAPSHOT
+    #[command(after_help = "\
+Examples:
+  crossdock streams set A --key flight_id
+  crossdock subscribe 'SELECT * FROM A SNAPSHOT'
+  crossdock streams set A --key flight_id --max-keys 2M --max-bytes 1G --max-age 24h
+  crossdock streams set A --no-key
+
+Past a bound the key goes that had no record for the longest, and is counted
+(`forgotten` of the handler `state of A` in `crossdock handlers --json`). Other
+bounds keep what is there; another key begins anew: --discard-state says so.")]
+    Set(SetStream),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetStream {
+    /// The stream
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) stream: String,
+    /// Columns of the key, with commas in between
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', required_unless_present = "no_key",
+        conflicts_with = "no_key", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) key: Vec<String>,
+    /// Take the key back: the stream's records are not kept any more
+    #[arg(long)]
+    pub(crate) no_key: bool,
+    /// Most keys that are kept, such as 500k or 2M [default: 1M]
+    #[arg(long, value_name = "N", conflicts_with = "no_key", value_parser = parse_number)]
+    pub(crate) max_keys: Option<u64>,
+    /// Most memory for them, such as 64M or 1G [default: 256M]
+    #[arg(long, value_name = "BYTES", conflicts_with = "no_key", value_parser = parse_bytes)]
+    pub(crate) max_bytes: Option<u64>,
+    /// How long a key is kept without a record, such as 90s or 24h; as long as there is room if left out
+    #[arg(long, value_name = "TIME", conflicts_with = "no_key", value_parser = parse_age)]
+    pub(crate) max_age: Option<u64>,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
 #[derive(Debug, Args)]

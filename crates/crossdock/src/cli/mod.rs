@@ -23,7 +23,8 @@ pub(crate) use self::calls::{Call, Ping};
 pub(crate) use self::data::{Daemon, Explain, OnError, OnRowError, ProtoPath, Publish, Subscribe};
 pub(crate) use self::formats::{
     AddConversion, CheckFormat, Conversions, ConversionsCommand, DiffFormats, ExportFormat, Formats, FormatsCommand,
-    MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, ShowFormat, Streams, StreamsCommand,
+    MessageCoding, RemoveConversion, RemoveStream, RemoveVersion, SetPolicy, SetStream, ShowFormat, Streams,
+    StreamsCommand,
 };
 use self::formats::{FORMATS, LAYOUTS};
 pub(crate) use self::handlers::{Apply, Events, Handler, HandlerArguments, HandlerCommand, Handlers, How, Top};
@@ -236,11 +237,12 @@ derived streams. `ns` is the estimated cost per record of a route to an accepted
 format; `crossdock explain --accept` measures it.")]
     Paths(List),
 
-    /// Lists the daemon's streams
+    /// Lists the daemon's streams, sets their keys and removes them
     #[command(after_help = "\
 Examples:
   crossdock streams
   crossdock streams --json | jq .records_in
+  crossdock streams set A --key flight_id
   crossdock streams rm A")]
     Streams(Streams),
 

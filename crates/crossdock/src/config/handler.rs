@@ -79,6 +79,7 @@ impl HandlerSection {
             name,
             sql,
             native,
+            state: None,
             input_streams,
             output_stream,
             parameters,

@@ -13,16 +13,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crossdock_runtime::settings::off_or_path;
-use crossdock_runtime::{AttachConfig, ContextConfig, MorphConfig, PlatformConfig, ServicesConfig};
+use crossdock_runtime::{
+    AttachConfig, ContextConfig, HandlerSpec, MorphConfig, PlatformConfig, ServicesConfig, StateSpec,
+};
 use serde::Deserialize;
 
 use self::access::AccessSection;
 pub(crate) use self::handler::HandlerSection;
 pub(crate) use self::host::{HostSection, MailboxSection, NodeSection, TaskSection};
 pub(crate) use self::security::SecuritySection;
-use self::values::{auto_or_path, off_or_loopback};
+use self::values::{auto_or_path, in_words, off_or_loopback};
 use crate::failure::{Failure, Outcome};
 use crate::http::token::Tokens;
+use crate::quantity::{parse_age, parse_bytes, parse_number};
 
 /// The example, which documents every key; its defaults are the program's, which a test sees to.
 pub(crate) const EXAMPLE: &str = include_str!("../../crossdock.example.toml");
@@ -111,8 +114,52 @@ pub(crate) enum Level {
 pub(crate) struct StreamSection {
     /// The stream's name.
     pub(crate) name: String,
-    /// The file with its fields; relative to the configuration's directory.
-    pub(crate) schema: PathBuf,
+    /// The file with its fields; relative to the configuration's directory. Without one its first publisher says them.
+    #[serde(default)]
+    pub(crate) schema: Option<PathBuf>,
+    /// The columns of its key, whose last record is kept by key, if it has one.
+    #[serde(default)]
+    key: Vec<String>,
+    #[serde(default, deserialize_with = "keys")]
+    max_keys: Option<u64>,
+    #[serde(default, deserialize_with = "memory")]
+    max_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "age")]
+    max_age: Option<u64>,
+}
+
+fn keys<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_number).map(Some)
+}
+
+fn memory<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_bytes).map(Some)
+}
+
+fn age<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    in_words(deserializer, parse_age).map(Some)
+}
+
+impl StreamSection {
+    /// The handler that keeps its state, if it has a key.
+    fn state(&self) -> Option<HandlerSpec> {
+        let StreamSection { name, key, max_keys, max_bytes, max_age, .. } = self;
+        let state = StateSpec { key: key.clone(), max_keys: *max_keys, max_bytes: *max_bytes, max_age_ms: *max_age };
+        (!key.is_empty()).then(|| HandlerSpec::of_state(name, state))
+    }
+
+    /// Values that do not go together, each key being right for itself.
+    fn contradiction(&self) -> Option<String> {
+        let has_bound = self.max_keys.or(self.max_bytes).or(self.max_age).is_some();
+        let why = match (self.key.is_empty(), &self.schema) {
+            (true, None) => "has neither `schema`, the file with its fields, nor `key`, the columns of its key",
+            (true, Some(_)) if has_bound => {
+                "has a bound of its state, and no `key`: name its columns, such as key = [\"flight_id\"]"
+            }
+            _ => return None,
+        };
+        Some(format!("[[stream]] `{}` {why}", self.name))
+    }
 }
 
 impl Config {
@@ -152,6 +199,12 @@ impl Config {
         }
     }
 
+    /// The handlers that run from the start: those of its sections, and what keeps the states of streams with a key.
+    pub(crate) fn handlers(&self) -> Vec<HandlerSpec> {
+        let states = self.stream.iter().filter_map(StreamSection::state);
+        self.handler.iter().map(HandlerSection::spec).chain(states).collect()
+    }
+
     /// The tokens of callers of the HTTP API.
     ///
     /// # Errors
@@ -180,7 +233,8 @@ impl Config {
         if handlers.len() < self.handler.len() {
             return Some("[[handler]]: two handlers have the same name".to_owned());
         }
-        let handler = self.handler.iter().find_map(HandlerSection::contradiction);
+        let stream = self.stream.iter().find_map(StreamSection::contradiction);
+        let handler = stream.or_else(|| self.handler.iter().find_map(HandlerSection::contradiction));
         let contexts =
             || self.of_context(Path::new("")).contexts().err().map(|why| format!("[[platform.context]]: {why}"));
         let access = || access::rules(&self.access).err();

@@ -6,16 +6,17 @@ mod spec;
 use std::collections::BTreeMap;
 
 use crossdock_engine::Natives;
-use crossdock_runtime::HandlerSpec;
 use crossdock_runtime::info::PlanInfo;
+use crossdock_runtime::{HandlerSpec, StateSpec};
 use hyper::Method;
 
 #[cfg(test)]
 pub(crate) use self::show::tests as made_up;
 pub(crate) use self::show::{chains, tree};
-use crate::cli::{Apply, Handler, HandlerArguments, HandlerCommand, Handlers, How};
-use crate::config::{Config, HandlerSection};
+use crate::cli::{Apply, Handler, HandlerArguments, HandlerCommand, Handlers, How, SetStream};
+use crate::config::Config;
 use crate::failure::{Failure, Outcome};
+use crate::formats::segment;
 use crate::http::client::Client;
 use crate::http::{self, ChangeAnswer, MoveRequest, SetRequest, Wanted};
 use crate::lists::{client, objects, reports};
@@ -103,6 +104,17 @@ fn path_of(name: &str) -> String {
     format!("/v1/handlers/{}", name.bytes().map(escape).collect::<String>())
 }
 
+/// `crossdock streams set`.
+pub(crate) fn set_state(arguments: &SetStream) -> Outcome {
+    let SetStream { stream, key, no_key, max_keys, max_bytes, max_age, how } = arguments;
+    let path = format!("/v1/streams/{}/state", segment(stream));
+    if *no_key {
+        return change(how, Method::DELETE, &path, &());
+    }
+    let (max_keys, max_bytes, max_age_ms) = (*max_keys, *max_bytes, *max_age);
+    change(how, Method::PUT, &path, &StateSpec { key: key.clone(), max_keys, max_bytes, max_age_ms })
+}
+
 /// Asks for a change, and says what was done or would be.
 fn change(how: &How, method: Method, path: &str, what: &impl serde::Serialize) -> Outcome {
     let How { dry_run, discard_state, json, control } = how;
@@ -125,7 +137,7 @@ pub(crate) fn apply(arguments: &Apply) -> Outcome {
 fn come_to(arguments: &Apply, dry_run: bool) -> Outcome<ChangeAnswer> {
     let Apply { file, keep, discard_state, control, .. } = arguments;
     let config = Config::read(file)?;
-    let mut handlers: Vec<HandlerSpec> = config.handler.iter().map(HandlerSection::spec).collect();
+    let mut handlers = config.handlers();
     let client = Client::new(control)?;
     if *keep {
         let Wanted { handlers: kept } = client.get("/v1/wanted")?;

@@ -35,6 +35,7 @@ mod schemas;
 mod secure;
 mod setup;
 mod start;
+mod states;
 mod systemd;
 mod top;
 mod transit;

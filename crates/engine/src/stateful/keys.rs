@@ -233,13 +233,37 @@ impl Keys {
         }
     }
 
+    /// The same, where the key's hash is known.
+    #[inline]
+    pub(super) fn enter_hashed(&mut self, key: &[u8], hash: u32, arena: &mut Arena) -> (u32, bool) {
+        match self.place_of(key, hash, arena) {
+            (_, Some(number)) => (number, false),
+            (place, None) => (self.insert(place, key, hash, arena), true),
+        }
+    }
+
+    /// Looks at the place of a key with this hash in the index: the number of the key that is there, if it may be this one. So the
+    /// places of several keys come into the cache at the same time.
+    #[inline]
+    pub(super) fn glance(&self, hash: u32) -> Option<u32> {
+        let found = *self.index.get(hash as usize & (self.index.len() - 1))?;
+        (found != 0 && (found >> 32) as u32 == hash).then(|| found as u32 - 1)
+    }
+
+    /// The keys that were used next before and after this one; the same for their entries.
+    #[inline]
+    pub(super) fn neighbours(&self, number: u32) -> Option<(u32, u32)> {
+        self.entries.get(number as usize).map(|entry| (entry.older, entry.newer))
+    }
+
     /// The number of a key, if it is known.
     #[inline]
     pub(super) fn find(&self, key: &[u8], arena: &Arena) -> Option<u32> {
         self.place_of(key, self.hash(key), arena).1
     }
 
-    fn hash(&self, key: &[u8]) -> u32 {
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> u32 {
         let mut hasher = self.secret.build_hasher();
         hasher.write(key);
         hasher.finish() as u32

@@ -24,6 +24,7 @@ mod cell;
 mod distinct;
 mod join;
 mod keys;
+mod latest;
 mod moment;
 mod operator;
 mod pair;
@@ -42,12 +43,13 @@ use crossdock_mailbox::{Batch, Selection};
 use crossdock_query::{EvalError, Interpreter, Operator, Port, Program, Projection, Stage, StatefulProgram, Window};
 
 use crate::filter::Filter;
-use crate::handler::{Handler, HandlerCounters, HandlerState, Sink, Verdict};
+use crate::handler::{Handler, HandlerCounters, HandlerState, ParameterValues, Sink, Verdict};
 use crate::kernel::{Kernel, Records};
 use crate::project::RowPlan;
 use crate::row_error::{RowError, RowErrorCounts};
 use crate::select::{Form, ProgramPart};
 use crate::warm::{own, touch_fields};
+pub use latest::StateOrder;
 use state::{Flow, State, Then};
 
 /// Runs a query with state over the records of one of its streams, in one format.
@@ -302,6 +304,7 @@ impl Handler for StatefulHandler {
         } else {
             parts.read_all(batch, selection);
         }
+        parts.state.settle_gathered(parts.thens, &mut parts.flow);
         match parts.finish() {
             0 if self.counters.taken > taken => Verdict::Hold,
             made => Verdict::emit(made),
@@ -360,6 +363,23 @@ impl Handler for StatefulHandler {
         parts.finish()
     }
 
+    fn has_walk(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.has_walk())
+    }
+
+    fn walk(&mut self, out: &mut dyn Sink) -> usize {
+        let Some(mut parts) = self.parts(out) else { return 0 };
+        parts.state.walk_on(parts.thens, &mut parts.flow);
+        parts.finish()
+    }
+
+    fn set_parameters(&mut self, values: &mut ParameterValues) -> bool {
+        let Some(order) = values.get_mut::<StateOrder>() else { return false };
+        // It goes to the state, whichever of those that share it has it.
+        self.state.iter_mut().for_each(|state| state.order(*order));
+        true
+    }
+
     fn end_stream(&mut self) {
         if let Some(state) = &mut self.state {
             self.readers.iter().for_each(|reader| state.end(reader.port));
@@ -376,7 +396,7 @@ fn wants_time(stage: &Stage) -> bool {
     match &stage.operator {
         Operator::Union => false,
         Operator::Aggregate(aggregation) => aggregation.window != Window::Running,
-        Operator::Join(_) | Operator::Asof(_) => true,
+        Operator::Join(_) | Operator::Asof(_) | Operator::Latest(_) => true,
     }
 }
 
@@ -400,6 +420,7 @@ fn kind_of(program: &StatefulProgram) -> String {
             Operator::Union => write!(kind, "union;"),
             Operator::Aggregate(aggregation) => write!(kind, "{aggregation:?};"),
             Operator::Asof(asof) => write!(kind, "{asof:?};"),
+            Operator::Latest(latest) => write!(kind, "latest {:?};", latest.keys),
             Operator::Join(join) => {
                 let conditions = join.condition.iter().flat_map(|program| {
                     program.filter.iter().map(|condition| condition.sql(&program.input).with_values().to_string())

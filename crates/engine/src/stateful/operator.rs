@@ -5,6 +5,7 @@ use crossdock_query::{Operator as Plan, RowTime, Stage as StagePlan};
 
 use super::asof::Asof;
 use super::join::Join;
+use super::latest::{Latest, StateOrder};
 use super::moment::{Budget, Emit, Lost, Moment};
 use super::windows::Windows;
 
@@ -15,6 +16,7 @@ pub(super) enum Operator {
     Windows(Box<Windows>),
     Join(Box<Join>),
     Asof(Box<Asof>),
+    Latest(Box<Latest>),
 }
 
 impl Operator {
@@ -50,6 +52,12 @@ impl Operator {
                 }
                 Operator::Asof(Box::new(Asof::of(asof, formats, &stage.rows)?))
             }
+            Plan::Latest(latest) => {
+                if input(0)?.row != stage.rows {
+                    return Err("the rows of a state are those of its input".to_owned());
+                }
+                Operator::Latest(Box::new(Latest::of(latest, &stage.rows)?))
+            }
         })
     }
 
@@ -61,13 +69,14 @@ impl Operator {
             Operator::Windows(windows) => windows.take(row, moment, emit),
             Operator::Join(join) => join.take(input, row, moment, emit),
             Operator::Asof(asof) => asof.take(input, row, moment, emit),
+            Operator::Latest(latest) => latest.take(row, moment.time, emit),
         }
     }
 
     /// Whether a row of this input leaves without a partner, where it finds none.
     pub(super) fn leaves_alone(&self, input: usize) -> bool {
         match self {
-            Operator::Union | Operator::Windows(_) => false,
+            Operator::Union | Operator::Windows(_) | Operator::Latest(_) => false,
             Operator::Join(join) => join.leaves_alone(input),
             Operator::Asof(asof) => asof.leaves_alone(input),
         }
@@ -76,7 +85,7 @@ impl Operator {
     /// Lets a row of an input leave alone: it has no time, and so no partner.
     pub(super) fn leave(&mut self, input: usize, row: &[u8], emit: Emit<'_>) {
         match self {
-            Operator::Union | Operator::Windows(_) => {}
+            Operator::Union | Operator::Windows(_) | Operator::Latest(_) => {}
             Operator::Join(join) => join.leave(input, row, emit),
             Operator::Asof(asof) => asof.leave(row, emit),
         }
@@ -90,6 +99,7 @@ impl Operator {
             Operator::Windows(windows) => windows.close(moment.watermark, budget, emit),
             Operator::Join(join) => join.expire(moment.marks, budget, emit),
             Operator::Asof(asof) => asof.release(moment.marks, budget, emit),
+            Operator::Latest(latest) => latest.expire(moment.watermark, budget, emit),
         }
     }
 
@@ -97,22 +107,60 @@ impl Operator {
     #[inline]
     pub(super) fn given(&self, time: RowTime, moment: Moment) -> i64 {
         match self {
-            Operator::Union => i64::MIN,
+            Operator::Union | Operator::Latest(_) => i64::MIN,
             Operator::Windows(windows) => windows.given(time, moment.watermark),
             Operator::Join(join) => join.given(time, moment.marks),
             Operator::Asof(asof) => asof.given(time, moment.marks),
         }
     }
 
-    /// Whether its windows are of the time of arrival.
+    /// Goes by the bounds of another plan for the same rows.
+    pub(super) fn adopt(&mut self, plan: &Plan) {
+        if let (Operator::Latest(latest), Plan::Latest(plan)) = (self, plan) {
+            latest.adopt(plan);
+        }
+    }
+
+    /// Whether it has rows to walk over.
+    pub(super) fn has_walk(&self) -> bool {
+        matches!(self, Operator::Latest(latest) if latest.has_walk())
+    }
+
+    /// Puts the rows in that were gathered.
+    pub(super) fn settle(&mut self, emit: Emit<'_>) {
+        if let Operator::Latest(latest) = self {
+            latest.settle(emit);
+        }
+    }
+
+    /// Goes a step on with that.
+    pub(super) fn walk(&mut self, emit: Emit<'_>) {
+        if let Operator::Latest(latest) = self {
+            latest.walk(emit);
+        }
+    }
+
+    /// Carries out an order to the state of a stream.
+    pub(super) fn order(&mut self, order: StateOrder) {
+        if let Operator::Latest(latest) = self {
+            latest.order(order);
+        }
+    }
+
+    /// Whether it goes by the time of arrival.
     pub(super) fn wants_time(&self) -> bool {
-        matches!(self, Operator::Windows(windows) if windows.wants_time())
+        match self {
+            Operator::Windows(windows) => windows.wants_time(),
+            Operator::Latest(_) => true,
+            _ => false,
+        }
     }
 
     /// When the next of its windows ends.
     pub(super) fn next_end(&self) -> Option<i64> {
         match self {
             Operator::Windows(windows) => windows.next_end(),
+            Operator::Latest(latest) => latest.next_end(),
             _ => None,
         }
     }
@@ -125,13 +173,15 @@ impl Operator {
             Operator::Windows(windows) => windows.used(),
             Operator::Join(join) => join.used(),
             Operator::Asof(asof) => asof.used(),
+            Operator::Latest(latest) => latest.used(),
         }
     }
 
     /// Forgets the oldest of what it keeps; returns whether there was something.
     pub(super) fn forget(&mut self) -> bool {
         match self {
-            Operator::Union => false,
+            // It keeps within its own bounds, and its readers learn of each key that goes.
+            Operator::Union | Operator::Latest(_) => false,
             Operator::Windows(windows) => windows.forget(),
             Operator::Join(join) => join.forget(),
             Operator::Asof(asof) => asof.forget(),
@@ -145,6 +195,7 @@ impl Operator {
             Operator::Windows(windows) => std::mem::take(&mut windows.lost),
             Operator::Join(join) => std::mem::take(&mut join.lost),
             Operator::Asof(asof) => std::mem::take(&mut asof.lost),
+            Operator::Latest(latest) => std::mem::take(&mut latest.lost),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crossdock_format::{Format, Record, Value};
 use crossdock_query::{DerivedTime, EvalError, Interpreter, Port, Program, Projection, StatefulProgram};
 
+use super::latest::StateOrder;
 use super::moment::{Budget, Lost, Moment};
 use super::operator::Operator;
 use crate::handler::Sink;
@@ -200,6 +201,7 @@ impl State {
     pub(super) fn adopt(&mut self, program: &StatefulProgram) {
         self.max_bytes = program.max_state_bytes;
         for (stage, plan) in self.stages.iter_mut().zip(&program.stages) {
+            stage.operator.adopt(&plan.operator);
             for (input, plan) in stage.inputs.iter_mut().zip(&plan.inputs) {
                 (input.lateness, input.derived) = (lateness(plan), plan.derived);
             }
@@ -233,6 +235,35 @@ impl State {
         if self.used() > self.max_bytes {
             self.shed();
         }
+    }
+
+    /// Whether a stage has rows to walk over.
+    pub(super) fn has_walk(&self) -> bool {
+        self.stages.iter().any(|stage| stage.operator.has_walk())
+    }
+
+    /// Goes a step on with that.
+    pub(super) fn walk_on(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
+        for number in 0..self.stages.len() {
+            let mut walk = self.walk(thens);
+            let Some((stage, then, mut behind)) = walk.at(number) else { continue };
+            stage.operator.walk(&mut |row| behind.pass(then, row, flow));
+        }
+    }
+
+    /// Puts the rows in that operators have gathered: there is none that waits for another batch.
+    #[inline]
+    pub(super) fn settle_gathered(&mut self, thens: &mut [Then], flow: &mut Flow<'_>) {
+        for number in 0..self.stages.len() {
+            let mut walk = self.walk(thens);
+            let Some((stage, then, mut behind)) = walk.at(number) else { continue };
+            stage.operator.settle(&mut |row| behind.pass(then, row, flow));
+        }
+    }
+
+    /// Carries out an order to the state of a stream.
+    pub(super) fn order(&mut self, order: StateOrder) {
+        self.stages.iter_mut().for_each(|stage| stage.operator.order(order));
     }
 
     /// The stream of a reader has ended. The work that is due with that is done when the clock is moved on.

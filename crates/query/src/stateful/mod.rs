@@ -3,6 +3,7 @@
 pub(crate) mod aggregates;
 mod group;
 mod join;
+mod latest;
 mod plan;
 pub(crate) mod program;
 mod query;
@@ -11,8 +12,9 @@ mod rows;
 mod show;
 
 pub use aggregates::{AGGREGATES, AggregateArgument, AggregateEntry, AggregateType};
+pub use latest::KeyedState;
 pub use program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, MAX_STATE_BYTES,
-    MAX_WINDOWS, Operator, Port, RowTime, Stage, StageInput, StatefulProgram, StreamSource, Window,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, DerivedTime, IntervalJoin, JoinKind, LatestByKey,
+    MAX_STATE_BYTES, MAX_WINDOWS, Operator, Port, RowTime, Stage, StageInput, StatefulProgram, StreamSource, Window,
 };
 pub use query::{Query, StatefulQuery, parse_query};

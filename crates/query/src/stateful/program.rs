@@ -110,6 +110,8 @@ pub enum Operator {
     Join(IntervalJoin),
     /// Each row of the left input with the latest row of the right one by key.
     Asof(AsofJoin),
+    /// The last row by key of one input, and what changes.
+    Latest(LatestByKey),
 }
 
 /// GROUP BY. Its rows are: the keys' columns, `window_start` and `window_end` (timestamps, not for [`Window::Running`]), one column
@@ -243,6 +245,19 @@ pub struct AsofJoin {
     /// Whether a left row waits for the right input's watermark, so that the result does not depend on the order of arrival. Else it is
     /// joined at once with what has come.
     pub waits: bool,
+}
+
+/// The last row by key. Its rows are those of its input, whose last column, of type u8, says what a row is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LatestByKey {
+    /// The columns of the key.
+    pub keys: Vec<usize>,
+    /// The most keys; past that the one goes that had no row for the longest.
+    pub max_keys: u64,
+    /// The most bytes; past that the same.
+    pub max_bytes: u64,
+    /// How long a key is kept without a row, in ns.
+    pub max_age_ns: Option<u64>,
 }
 
 impl Stage {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossdock_format::Format;
 
+use super::latest::{self, KeyedState};
 use super::plan::{Planner, plan};
 use super::program::{Port, StatefulProgram};
 use super::read::{Rows, Tree, has_state};
@@ -36,6 +37,8 @@ pub struct StatefulQuery {
     null_for_errors: bool,
     /// The views that streams are read through.
     views: BTreeMap<String, View>,
+    /// Where it is the state of a stream, rather than a text.
+    state: Option<Arc<KeyedState>>,
 }
 
 /// A stream as the query names it, and its spelling.
@@ -62,7 +65,12 @@ pub fn parse_query(sql: &str) -> Result<Query, QueryError> {
 fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
     let mut reader = Reader::new(sql, Form::Stateful)?;
     let tree = reader.tree()?;
-    let clauses = reader.clauses()?;
+    let clauses = reader.clauses(None)?;
+    if let Some(snapshot) = clauses.snapshot {
+        let message = "SNAPSHOT is of one stream's own records: a query with joins, groups or several streams has none";
+        return Err(QueryError::new(message, snapshot.at)
+            .hint("possible is: SELECT columns FROM stream SNAPSHOT [THEN CHANGES] [WHERE condition]"));
+    }
     reader.ends(Clause::Where)?;
     let mut parameters = std::mem::take(&mut reader.parameters);
     if let Some(end) = clauses.at {
@@ -77,6 +85,7 @@ fn stateful(sql: &str) -> Result<StatefulQuery, QueryError> {
         streams: Vec::new(),
         null_for_errors: false,
         views: BTreeMap::new(),
+        state: None,
     };
     query.streams = stream_names(&query.tree);
     Ok(query)
@@ -109,6 +118,22 @@ fn stream_names(tree: &Arc<Tree>) -> Vec<StreamName> {
 }
 
 impl StatefulQuery {
+    /// The state of a stream: what makes the rows that queries with `SNAPSHOT` read.
+    #[must_use]
+    pub fn of_state(state: KeyedState) -> StatefulQuery {
+        let (written, spelt) = (state.stream.clone(), state.stream.clone());
+        StatefulQuery {
+            sql: state.text(),
+            tree: Arc::new(Tree { selects: Vec::new() }),
+            clauses: Clauses::default(),
+            parameters: Vec::new(),
+            streams: vec![StreamName { written, is_quoted: true, at: None, spelt }],
+            null_for_errors: false,
+            views: BTreeMap::new(),
+            state: Some(Arc::new(state)),
+        }
+    }
+
     /// The text of the query.
     #[must_use]
     pub fn sql(&self) -> &str {
@@ -217,6 +242,9 @@ impl StatefulQuery {
         values: &BTreeMap<String, String>,
     ) -> Result<StatefulProgram, QueryError> {
         self.check_values(values)?;
+        if let Some(state) = &self.state {
+            return latest::plan(state, formats);
+        }
         let names: Vec<String> = self.parameters.iter().map(|(name, _)| name.clone()).collect();
         let spelt = |name: &str, is_quoted: bool| {
             let found = self.streams.iter().find(|known| known.written == name && known.is_quoted == is_quoted);

@@ -5,8 +5,8 @@ use std::fmt;
 use crossdock_format::Format;
 
 use super::program::{
-    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, Operator, Port, Stage, StageInput,
-    StatefulProgram, StreamSource, Window,
+    Aggregate, AggregateFunction, Aggregation, AsofJoin, IntervalJoin, JoinKind, LatestByKey, Operator, Port, Stage,
+    StageInput, StatefulProgram, StreamSource, Window,
 };
 use crate::program::{Program, Projection};
 
@@ -111,6 +111,14 @@ impl fmt::Display for Work<'_> {
                 write!(f, ", the latest right row {before} the left row's time")?;
                 f.write_str(if *waits { ", waits for the right stream" } else { ", at once" })
             }
+            Operator::Latest(LatestByKey { keys, max_keys, max_age_ns, .. }) => {
+                f.write_str("the last record by ")?;
+                for (index, key) in keys.iter().enumerate() {
+                    write!(f, "{}{}", if index == 0 { "" } else { ", " }, name(stage.inputs.first(), *key))?;
+                }
+                write!(f, ", {max_keys} keys at most")?;
+                max_age_ns.iter().try_for_each(|age| write!(f, ", for {}", Length(*age)))
+            }
         }
     }
 }
@@ -214,6 +222,7 @@ fn kept(stage: &Stage) -> &'static str {
         Operator::Asof(AsofJoin { waits: true, .. }) => {
             "right rows by key, and left rows until the right stream is as far"
         }
+        Operator::Latest(_) => "the last record of each key; past a bound the key goes that had none for the longest",
         Operator::Asof(_) => "right rows by key, back to the left stream's watermark",
     }
 }

@@ -10,6 +10,7 @@ mod stateful;
 
 use crate::catalog::Snapshot;
 use crate::managers::events::{About, Events};
+use crate::managers::state_spec::refused_reader;
 use crate::principal::{Bound, Principal};
 use crate::refusal::refuse;
 use crossdock_query::{QueryError, Select};
@@ -115,6 +116,11 @@ impl Access {
     /// # Errors
     /// It is refused.
     pub fn decide(&self, caller: &Caller, action: Action<'_>) -> Result<Option<Granted<'_>>, Denial> {
+        if let Action::Subscribe { stream, .. } | Action::Input(stream) = action
+            && let Some(why) = refused_reader(stream)
+        {
+            return Err(Denial(why));
+        }
         self.rules().map(|rules| rules.decide(caller, action)).transpose()
     }
 

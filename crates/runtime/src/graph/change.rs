@@ -709,6 +709,7 @@ fn set_parameters(node: &mut Node, values: &mut [NewValues]) -> u32 {
         let handler = node.instance(*stream, *format).and_then(|instance| instance.handler.as_mut());
         refused += u32::from(!handler.is_some_and(|handler| handler.set_parameters(values)));
     }
+    node.choose_holder();
     refused
 }
 

@@ -32,6 +32,7 @@ pub(crate) mod spill;
 #[cfg(test)]
 mod tests;
 mod timed;
+mod walk;
 
 pub(crate) use serve::Graph;
 

@@ -309,6 +309,11 @@ pub(crate) struct SessionEnd {
     pub(super) losses_before: u32,
     /// Whether it has the next batch of its stream already.
     pub(super) skips: bool,
+    /// Whether its query reads the state of a stream, so that the stream's end may have to wait and its own may come before.
+    pub(super) reads_state: bool,
+    /// The end of its stream that waits, and whether its own was reported.
+    pub(super) held_end: Option<Publishers>,
+    pub(super) has_ended: bool,
     /// The part for a subscriber that is slow, or gets a limited number of records a second.
     pub(super) slow: Option<Box<Slow>>,
 }
@@ -354,6 +359,8 @@ pub(crate) struct Node {
     pub(super) holder: Option<usize>,
     /// When it is to run though nothing comes, and when its context looks for that, in ns of the contexts' clock.
     pub(super) due: Due,
+    /// When the next step of a walk over its state may be done, in ns of the contexts' clock; the greatest time without a walk.
+    pub(super) walk_ns: u64,
     pub(crate) destination: Destination,
     pub(crate) inputs: Vec<Input>,
     /// Whether it takes only what is published or made at its own context: it is a replica, and others are at other contexts.
@@ -399,6 +406,7 @@ impl Node {
             instances,
             holder: None,
             due: Due::default(),
+            walk_ns: u64::MAX,
             destination,
             inputs: reads.iter().map(|stream| Input::new(*stream)).collect(),
             reads_own: false,

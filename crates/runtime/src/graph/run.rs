@@ -71,6 +71,8 @@ pub(crate) struct Job {
     /// The time, in ns since 1970, where the handler wants it; then the records that it made of that, and their bytes.
     time_ns: Option<u64>,
     made_by_time: (usize, usize),
+    /// Whether it goes a step on with a walk over its state.
+    walks: bool,
     /// The batches that its output has room for, and the longest record that it may make, in bytes.
     room: usize,
     longest: usize,
@@ -128,6 +130,7 @@ impl Job {
         }
         self.measured(ws, |job, selection, ws| match job.time_ns {
             None => process(&mut *job.handler, &job.batch, selection, &mut ws.sink()),
+            Some(_) if job.walks => job.walk(ws),
             Some(time_ns) if job.batch.is_empty() => job.make_due(time_ns, ws),
             Some(time_ns) => job.process_at(time_ns, selection, ws),
         })
@@ -148,6 +151,14 @@ impl Job {
             self.made_by_time.0 += made;
         }
         self.made_by_time.1 = ws.builder.out_bytes;
+        Outcome::Made
+    }
+
+    /// Has the handler go a step on with a walk over its state.
+    fn walk(&mut self, ws: &mut Workspace) -> Outcome {
+        let (handler, sink) = (&mut *self.handler, &mut ws.sink());
+        let Ok(made) = catch_unwind(AssertUnwindSafe(|| handler.walk(sink))) else { return Outcome::Panicked };
+        self.made_by_time = (made, ws.builder.out_bytes);
         Outcome::Made
     }
 
@@ -237,6 +248,9 @@ impl Graph {
             }
             let due_goes_first = self.due_goes_first();
             if due_goes_first && let Some(job) = self.next_due(most, ws) {
+                return Some(job);
+            }
+            if let Some(job) = self.next_walk(most, ws) {
                 return Some(job);
             }
             let Next { node: id, input, item, done } = match self.next_waiting(ws) {
@@ -347,7 +361,7 @@ impl Graph {
         }
         self.set_node(node);
         let (part, before, sent) = ((done, upto), HandlerCounters::default(), None);
-        let job = Job {
+        Some(Job {
             node: id,
             batch,
             part,
@@ -358,6 +372,7 @@ impl Graph {
             input,
             time_ns,
             made_by_time: (0, 0),
+            walks: false,
             room,
             longest,
             most,
@@ -365,15 +380,19 @@ impl Graph {
             began,
             before,
             sent,
-        };
-        Some(job)
+        })
     }
 
-    /// Takes out what is needed to run a node because it is due.
-    pub(super) fn begin_due(&mut self, id: NodeId, most: RunTime, ws: &mut Workspace) -> Option<Job> {
+    /// Takes out what is needed to run an instance of a node because it is due, or to go a step on with its walk.
+    pub(super) fn begin_due(
+        &mut self,
+        id: NodeId,
+        (place, walks): (Option<usize>, bool),
+        most: RunTime,
+        ws: &mut Workspace,
+    ) -> Option<Job> {
         let (time_ns, room) = (self.time_ns(), self.room_of(id).min(MOST_MADE));
         let mut node = self.lift(id)?;
-        let place = node.due_place(time_ns);
         let taken = place.and_then(|at| {
             let instance = node.instances.get_mut(at)?;
             Some((at, instance.handler.take()?, instance.output))
@@ -399,6 +418,7 @@ impl Graph {
             input: usize::MAX,
             time_ns: Some(time_ns),
             made_by_time: (0, 0),
+            walks,
             room,
             longest,
             most,
@@ -460,10 +480,9 @@ impl Graph {
         if job.left_out > 0 {
             node.gauges.lose(Loss::Sampled, job.left_out);
         }
-        let (began, most, id) = (job.began.take(), job.most, job.node);
+        let (began, most, id, walks) = (job.began.take(), job.most, job.node, job.walks);
         // Whether it ran for its time only, and whether it made nothing then.
-        let (wants_time, is_due, is_idle) =
-            (job.time_ns.is_some(), records == 0, records + job.made_by_time.0 as u64 == 0);
+        let (wants_time, is_due, made) = (job.time_ns.is_some(), records == 0, job.made_by_time.0 as u64);
         if is_handler && job.part.1 == job.batch.len() && job.batch.since_ns > 0 {
             let since_ns = job.batch.since_ns;
             self.gauges.batch_latency.note((self.now_ns + took as u64).saturating_sub(since_ns), 1);
@@ -492,7 +511,10 @@ impl Graph {
         self.set_node(node);
         self.at_work = None;
         if wants_time {
-            self.note_due(id, is_idle);
+            self.note_due(id, records + made == 0 && !walks);
+        }
+        if walks {
+            self.note_walked(id, took as u64);
         }
         took + BATCH_NS
     }

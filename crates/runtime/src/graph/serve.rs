@@ -92,6 +92,8 @@ pub(crate) struct Graph {
     pub(super) gauges: Arc<ContextGauges>,
     /// When nodes are to run though nothing comes for them.
     pub(super) due: DueTimes,
+    /// Nodes that have something to walk over.
+    pub(super) walks: Vec<NodeId>,
     /// Whether too few buffers are free to begin a batch.
     is_short: bool,
     /// Whether a node has something to do, and no room for what comes of it.
@@ -146,6 +148,7 @@ impl Graph {
             panics: Panics::default(),
             gauges: Arc::default(),
             due: DueTimes::default(),
+            walks: Vec::new(),
             is_short: false,
             is_stalled: false,
             short_ns: 0,

@@ -390,6 +390,10 @@ impl Graph {
         let (input, item, done) = node.take_next()?;
         let batch = match item {
             Item::Batch(batch) => batch,
+            Item::End(publishers) if self.holds_end(id) => {
+                self.session_end(id).into_iter().for_each(|session| session.held_end = Some(publishers));
+                return None;
+            }
             Item::End(Publishers { count, losses }) => {
                 let before = self.session_end(id).map_or(0, |session| session.losses_before);
                 return Some(SessionStep::Ended(key, count.unwrap_or_default(), losses.saturating_sub(before)));
@@ -418,11 +422,49 @@ impl Graph {
         let ran = job.run_to(key, egress, ws);
         let has_panicked = ran.0 == Outcome::Panicked;
         self.finish(job, ran, ws);
-        Some(if has_panicked { SessionStep::Failed(key) } else { SessionStep::Ran(key) })
+        if has_panicked {
+            return Some(SessionStep::Failed(key));
+        }
+        Some(self.own_end(id, key).unwrap_or(SessionStep::Ran(key)))
+    }
+}
+
+impl Graph {
+    /// A subscription's query reads the state of a stream.
+    pub(crate) fn read_state(&mut self, key: usize) {
+        let session = self.session_end(NodeId::of_subscription(key));
+        session.into_iter().for_each(|session| session.reads_state = true);
+    }
+
+    /// Whether the end of a stream is nothing yet for a subscriber: it is to get all that is there first.
+    fn holds_end(&self, id: NodeId) -> bool {
+        let Some(node) = self.present_node(id) else { return false };
+        node.session().is_some_and(|session| session.reads_state) && node.handlers().any(Handler::holds_end)
+    }
+
+    /// The end of what a subscriber gets of a state, or that of its stream which has waited until all was there.
+    fn own_end(&mut self, id: NodeId, key: usize) -> Option<SessionStep> {
+        let node = self.present_node_mut(id)?;
+        if !node.session()?.reads_state || node.handlers().any(Handler::holds_end) {
+            return None;
+        }
+        let (is_over, is_lost) = (node.handlers().any(Handler::is_over), node.handlers().any(Handler::is_lost));
+        let session = node.session_mut()?;
+        if is_over {
+            let has_ended = std::mem::replace(&mut session.has_ended, true);
+            return (!has_ended).then_some(SessionStep::Ended(key, 0, u32::from(is_lost)));
+        }
+        let Publishers { count, losses } = session.held_end.take()?;
+        Some(SessionStep::Ended(key, count.unwrap_or_default(), losses.saturating_sub(session.losses_before)))
     }
 }
 
 impl Node {
+    /// The handlers of its instances.
+    fn handlers(&self) -> impl Iterator<Item = &dyn Handler> {
+        self.instances.iter().filter_map(|instance| instance.handler.as_deref().map(|handler| handler as &dyn Handler))
+    }
+
     /// Counts what joined its session's queue, and what did not.
     pub(super) fn note_sent(&mut self, sent: &Sent) {
         self.gauges.records_out.add(sent.records);

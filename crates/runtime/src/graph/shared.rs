@@ -24,6 +24,13 @@ impl Node {
         self.holder.or((self.instances.len() == 1).then_some(0))
     }
 
+    /// Where its instances share their state, and none has run yet, one of them has it from now on: all began alike.
+    pub(super) fn choose_holder(&mut self) {
+        if self.holder.is_none() {
+            self.holder = self.instances.iter().position(Instance::shares_state);
+        }
+    }
+
     /// Takes out the handler for records of a format that come by a stream, with the state: its instance's place, and the format of the
     /// records that it makes. If it does not take the state, the node has failed, and the one before keeps that.
     #[inline]

@@ -31,6 +31,12 @@ impl Graph {
     /// When the next node is to be looked at, in ns of the contexts' clock; the greatest time if none is.
     #[inline]
     pub(crate) fn due_ns(&self) -> u64 {
+        self.due_entry_ns().min(self.walk_ns())
+    }
+
+    /// The same of those that are due at a time.
+    #[inline]
+    fn due_entry_ns(&self) -> u64 {
         self.due.entries.peek().map_or(u64::MAX, |Reverse((at_ns, _))| *at_ns)
     }
 
@@ -49,7 +55,7 @@ impl Graph {
     /// Takes out what is needed to run a node that is due, if one is and may run.
     #[inline]
     pub(super) fn next_due(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
-        let is_none = self.due.come.is_empty() && self.due_ns() > self.now_ns;
+        let is_none = self.due.come.is_empty() && self.due_entry_ns() > self.now_ns;
         if is_none { None } else { self.take_due(most, ws) }
     }
 
@@ -76,7 +82,8 @@ impl Graph {
             } else if self.is_stalled(id, ws) || !self.ready.is_empty() {
                 self.due.come.push_back(id);
             } else {
-                match self.begin_due(id, most, ws) {
+                let place = self.node(id).and_then(|node| node.due_place(self.time_ns()));
+                match self.begin_due(id, (place, false), most, ws) {
                     Some(job) => {
                         self.due.had_turn = true;
                         return Some(job);
@@ -90,7 +97,7 @@ impl Graph {
 
     /// Nodes whose time has come wait as those do for which something came: until then nobody is woken for them.
     fn note_come(&mut self) {
-        while self.due_ns() <= self.now_ns {
+        while self.due_entry_ns() <= self.now_ns {
             let Some(Reverse((at_ns, id))) = self.due.entries.pop() else { return };
             let Some(node) = self.node_mut(id).filter(|node| node.due.listed_ns == at_ns) else { continue };
             node.due.listed_ns = 0;
@@ -128,6 +135,7 @@ impl Graph {
 
     /// A node's handlers are others, or have come with it: it is due when they are.
     pub(super) fn settle_due(&mut self, id: NodeId) {
+        self.settle_walk(id);
         let epoch_ns = self.due.epoch_ns;
         let Some(node) = self.node_mut(id).filter(|node| node.is_due_once() || node.wants_time()) else { return };
         let at_ns = node.least_due_ns(epoch_ns);
@@ -156,7 +164,7 @@ impl Graph {
             node.due.listed_ns = u64::MAX;
         }
         let waits = is_idle && at_ns <= before_ns;
-        let (is_over, makes) = (before_ns < u64::MAX && at_ns == u64::MAX, node.makes());
+        let (is_over, makes) = (before_ns < u64::MAX && !node.is_due_once(), node.makes());
         self.list_due(id, if waits { now_ns.saturating_add(AGAIN_NS) } else { 0 });
         // Its stream may have ended with what it has made.
         if let Some(makes) = makes.filter(|_| is_over) {
@@ -168,7 +176,7 @@ impl Graph {
 impl Node {
     /// Whether it will run though nothing comes, so that it may make more.
     pub(super) fn is_due_once(&self) -> bool {
-        self.due.at_ns < u64::MAX
+        self.due.at_ns < u64::MAX || self.walk_ns < u64::MAX
     }
 
     /// Notifies its handler for a stream that this has ended, if it has one that wants time.
@@ -193,7 +201,7 @@ impl Node {
     }
 
     /// Whether an instance of it is to be advanced: where they share their state, only the one that has it.
-    fn may_be_due(&self, at: usize) -> bool {
+    pub(super) fn may_be_due(&self, at: usize) -> bool {
         let handler = self.instances.get(at).and_then(|instance| instance.handler.as_ref());
         let has_state = || self.state_holder() == Some(at);
         handler.is_some_and(|handler| handler.wants_time() && (!handler.shares_state() || has_state()))

@@ -10,6 +10,7 @@ use crate::managers::row_error_events::RowErrorEvents;
 use crate::managers::rule_costs::RuleCosts;
 use crate::managers::sampling_events::SamplingEvents;
 use crate::managers::spec::{HandlerSpec, OnRowError};
+use crate::managers::state_spec::refused_reader;
 use crate::names::meant;
 use crate::streams::StreamFacts;
 use crossdock_control::admission::{Class, Need};
@@ -240,6 +241,10 @@ pub(crate) fn with_margin(entries: &[Entry]) -> Vec<Cost> {
 /// The program of a specification's handler.
 pub(crate) fn program(spec: &HandlerSpec) -> Result<HandlerProgram, String> {
     let source = match (&spec.sql, &spec.native) {
+        (None, None) if spec.state.is_some() => match (&spec.state, &spec.input_streams[..]) {
+            (Some(state), [stream]) => HandlerSource::State(state.of(stream)),
+            _ => return Err("a state is of one stream".to_owned()),
+        },
         (Some(sql), None) => HandlerSource::Sql(sql.clone()),
         (None, Some(native)) => HandlerSource::Native(native.clone()),
         _ => return Err("give either `sql` or `native`".to_owned()),
@@ -277,6 +282,9 @@ pub(crate) fn reads<'a>(
             return Err("a native handler needs its input streams: name them in `input_streams`".to_owned());
         }
     }
+    if let Some(why) = reads.iter().find_map(|name| refused_reader(name)) {
+        return Err(why);
+    }
     let mut seen = std::collections::BTreeSet::new();
     match reads.iter().find(|name| !seen.insert(name.as_str())) {
         Some(twice) => Err(format!("it reads stream `{twice}` twice: name it once")),
@@ -293,11 +301,17 @@ pub(crate) struct HandlerCompiler {
 
 impl HandlerCompiler {
     /// A handler compiled for all formats of its streams, unless some of that [is missing](CostModel::is_missing). Its handlers
-    /// are still to be [taken](HandlerCompiler::take_handlers).
+    /// are still to be [taken](HandlerCompiler::take_handlers). Of a query with state the newest formats decide the rows, or those that
+    /// are `kept`.
     ///
     /// # Errors
     /// It does not fit the newest format of one of them; it panicked, or did not return, when it was measured.
-    pub(crate) fn compile(&mut self, spec: &HandlerSpec, streams: &[&KnownStream]) -> Result<Compiled, String> {
+    pub(crate) fn compile(
+        &mut self,
+        spec: &HandlerSpec,
+        streams: &[&KnownStream],
+        kept: Option<Decided>,
+    ) -> Result<Compiled, String> {
         let program = program(spec)?;
         let mut compiled = Compiled {
             entries: Vec::new(),
@@ -305,7 +319,8 @@ impl HandlerCompiler {
             is_metered: true,
             awaits: awaited(streams.iter().copied()),
         };
-        let decided = if program.is_stateful() { decided(streams.iter().copied()) } else { None };
+        let newest = || decided(streams.iter().copied());
+        let decided = if program.is_stateful() { kept.or_else(newest) } else { None };
         if program.is_stateful() && decided.is_none() {
             // It waits for the first format of each.
             return Ok(compiled);

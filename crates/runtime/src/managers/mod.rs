@@ -24,6 +24,8 @@ mod rule;
 mod rule_costs;
 mod sampling_events;
 pub(crate) mod spec;
+pub(crate) mod state_spec;
+mod states;
 pub(crate) mod view;
 mod waiting;
 pub(crate) mod watch;
@@ -105,6 +107,8 @@ pub(crate) struct Managers {
     unpublished: BTreeSet<String>,
     /// The handlers among them that are subscriptions' own queries, which no change request named.
     queries: BTreeMap<String, queries::Placement>,
+    /// The subscriptions that read the states of streams, by the states' handlers.
+    states: BTreeMap<String, states::StateReaders>,
     /// Kept handlers that could not be deployed at the start.
     unrestored: Vec<HandlerSpec>,
     monitor: Monitor,
@@ -165,6 +169,7 @@ impl Managers {
             ledger: Ledger::default(),
             unpublished: BTreeSet::new(),
             queries: BTreeMap::new(),
+            states: BTreeMap::new(),
             unrestored: Vec::new(),
             monitor,
             balance: Balance::new(Rules::default()),
@@ -231,6 +236,7 @@ impl Managers {
             self.report_room(true);
             self.end_flows();
             self.remove_unused();
+            self.order_states();
             self.publish_snapshot();
         } else if self.events.last() > self.viewed {
             // Every change of state since the last snapshot was noted as an event.

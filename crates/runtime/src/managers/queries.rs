@@ -25,6 +25,13 @@ pub(super) struct Placement {
     query: Option<SharedQuery>,
 }
 
+impl Placement {
+    /// Whether the query keeps state.
+    pub(super) fn keeps_state(&self) -> bool {
+        self.query.is_some()
+    }
+}
+
 impl Managers {
     /// Deploys a subscription's query where it fits, unless a handler runs the same already.
     pub(super) fn place_query(&mut self, query: Box<Query>) -> Answered {
@@ -84,10 +91,13 @@ impl Managers {
         query.shared.as_ref()?;
         let there = self.queries.values().filter(|placement| placement.query.is_some()).count();
         let (each, most) = (MAX_STATE_BYTES as u64, self.config.max_query_state_bytes);
-        ((there as u64 + 1).saturating_mul(each) > most).then(|| {
+        let of_streams = self.state_bytes_but("");
+        let beside = if of_streams > 0 { format!(", the states of streams {of_streams}") } else { String::new() };
+        let wanted = (there as u64 + 1).saturating_mul(each).saturating_add(of_streams);
+        (wanted > most).then(|| {
             format!(
-                "subscriptions have {there} different queries with state, which may take {each} bytes each, and together no more than \
-                 {most} bytes: use the text of one of them, wait until one has gone, or raise `max_query_state_bytes` under [platform]"
+                "subscriptions have {there} different queries with state, which may take {each} bytes each{beside}, and together no more \
+                 than {most} bytes: use the text of one of them, wait until one has gone, or raise `max_query_state_bytes` under [platform]"
             )
         })
     }
@@ -120,6 +130,9 @@ impl Managers {
     /// `uses` subscriptions of a query have gone. With the last goes its handler, which stays where another is to be measured
     /// before, and while a handler reads what it makes. The context that hinders it, if one does.
     pub(crate) fn end_uses(&mut self, name: &str, uses: u32) -> Option<ContextIndex> {
+        if self.end_reads(name, uses) {
+            return None;
+        }
         // It may have gone with a change that named it.
         let placement = self.queries.get_mut(name)?;
         placement.uses = placement.uses.saturating_sub(uses);

@@ -6,6 +6,7 @@ use crate::graph::gauges::ContextGauges;
 use crate::info::{HandlerContextInfo, HandlerInfo, HandlerInputInfo, LoadInfo};
 use crate::managers::Managers;
 use crate::managers::deployed::{Deployed, Entry, Status};
+use crate::managers::state_spec::state_text;
 use crate::managers::view::{ShownHandler, View};
 use crate::platform::overlay::EdgeCounts;
 use crossdock_control::admission::Class;
@@ -66,7 +67,7 @@ impl Managers {
             program: match (&spec.sql, &spec.native) {
                 (Some(sql), _) => sql.clone(),
                 (None, Some(native)) => format!("native {native}"),
-                (None, None) => String::new(),
+                (None, None) => state_text(spec),
             },
             parameters: spec.parameters.clone(),
             reads: handler.reads.iter().map(|(stream, _)| stream.clone()).collect(),
@@ -86,9 +87,10 @@ impl Managers {
             reserved: Some(handler.need.reserve).filter(|reserve| *reserve != Load::default()).map(load_info),
             queue_bound: placed.map_or(0, |placed| self.overlay.queue_bound(placed, edges)),
             sampled: 1,
-            state_bytes_bound: match handler.entries.iter().any(|entry| entry.decided.is_some()) {
-                true => crossdock_query::MAX_STATE_BYTES as u64,
-                false => 0,
+            state_bytes_bound: match (&spec.state, handler.entries.iter().any(|entry| entry.decided.is_some())) {
+                (Some(state), _) => state.bytes(),
+                (None, true) => crossdock_query::MAX_STATE_BYTES as u64,
+                (None, false) => 0,
             },
             limit_ns_per_s: handler.limit_ns_per_s,
             degraded: if handler.is_degraded { spec.overload_parameters.clone() } else { Default::default() },

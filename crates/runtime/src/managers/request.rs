@@ -68,6 +68,12 @@ pub(crate) enum ControlRequest {
     },
     /// From the context: a subscription's query is to run elsewhere, since the context has no time for it.
     PlaceQuery(Box<Query>),
+    /// From the context: a subscription is to read the state of a stream.
+    ReadState(Box<StateRead>),
+    /// From the context: a subscription that reads the state which this handler keeps is in its place.
+    WalkState {
+        handler: String,
+    },
     /// From the context: `uses` subscriptions whose query this handler runs have gone.
     RemoveQuery {
         handler: String,
@@ -105,6 +111,17 @@ pub(crate) enum ControlRequest {
 /// The continuation of a query that is to run elsewhere: a query that takes all of its handler's stream and the use of that
 /// handler, or the reason why there is no handler.
 pub(crate) type Placed = Box<dyn FnOnce(Result<(Select, Elsewhere), String>) + Send>;
+
+/// A subscription that is to read the state of a stream.
+pub(crate) struct StateRead {
+    /// The stream, in the spelling of the catalog.
+    pub(crate) stream: String,
+    /// Called on the managers' thread with the columns of the state's key and the use of its handler, or with why there is none.
+    pub(crate) then: StateFound,
+}
+
+/// The continuation of a subscription that reads a state.
+pub(crate) type StateFound = Box<dyn FnOnce(Result<(Vec<String>, Elsewhere), String>) + Send>;
 
 /// A query that is to run elsewhere.
 pub(crate) struct Query {
@@ -258,6 +275,7 @@ struct Waiting {
     /// Reports of contexts, merged.
     new_formats: BTreeSet<(u32, Option<String>)>,
     removed_queries: BTreeMap<String, u32>,
+    walked_states: BTreeSet<String>,
     disconnected: BTreeSet<Flow>,
     /// As many as there are sessions, at most.
     connections: VecDeque<ControlRequest>,
@@ -311,6 +329,7 @@ impl Waiting {
                 let (handler, uses) = self.removed_queries.pop_first()?;
                 Some(ControlRequest::RemoveQuery { handler, uses })
             };
+            let walk = || Some(ControlRequest::WalkState { handler: self.walked_states.pop_first()? });
             let flow = || self.disconnected.pop_first().map(ControlRequest::Disconnect);
             let connection = || self.connections.pop_front();
             let event = || {
@@ -318,7 +337,7 @@ impl Waiting {
                 let (kind, merged) = self.events.iter_mut().next()?;
                 merged.take().map(|(at, text)| ControlRequest::Event(*kind, at, text))
             };
-            format.or_else(query).or_else(flow).or_else(connection).or_else(event)
+            format.or_else(query).or_else(walk).or_else(flow).or_else(connection).or_else(event)
         };
         measured.or_else(report).or_else(|| self.requests.pop_front())
     }
@@ -358,6 +377,7 @@ impl RequestQueue {
             ControlRequest::RemoveQuery { handler, uses } => {
                 *waiting.removed_queries.entry(handler).or_default() += uses;
             }
+            ControlRequest::WalkState { handler } => drop(waiting.walked_states.insert(handler)),
             ControlRequest::Disconnect(flow) => drop(waiting.disconnected.insert(flow)),
             ControlRequest::Connect(_) => waiting.connections.push_back(request),
             ControlRequest::Event(kind, at, text) => waiting.events.entry(kind).or_default().add(at, text),

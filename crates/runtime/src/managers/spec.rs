@@ -1,5 +1,6 @@
 //! Specifications of handlers: the `[[handler]]` sections of a configuration, and the bodies of requests.
 
+use crate::managers::state_spec::StateSpec;
 use crossdock_control::load::Load;
 use crossdock_transport::control::RowErrors;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ pub struct HandlerSpec {
     /// The name of the built-in handler; absent for a query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
+    /// Set for the state of a stream, which keeps the last record by key: in place of a query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateSpec>,
     /// The streams that it reads. A query's FROM names its input stream, so this may be empty for a query.
     #[serde(alias = "on", skip_serializing_if = "Vec::is_empty")]
     pub input_streams: Vec<String>,
@@ -163,6 +167,7 @@ impl HandlerSpec {
         if self.name.is_empty() || self.name.len() > 255 || self.name.chars().any(|c| c.is_control() || c == AT) {
             return Err(format!("a handler's name has 1 to 255 bytes, no control characters and no `{AT}`"));
         }
+        self.check_state()?;
         if self.replicas && self.place.is_some() {
             return Err("it has a replica at each I/O context, and a place: give it one of the two".to_owned());
         }

@@ -114,6 +114,8 @@ impl Managers {
                 return self.unless_missing(ControlRequest::NewFormat { stream, reader });
             }
             ControlRequest::PlaceQuery(query) => return self.place_query(query),
+            ControlRequest::ReadState(read) => self.read_state(*read),
+            ControlRequest::WalkState { handler } => self.walk_state(&handler),
             ControlRequest::Connect(connection) => {
                 if let Some((at, connection)) = self.connect(*connection) {
                     let request = ControlRequest::Connect(Box::new(connection));
@@ -140,7 +142,6 @@ impl Managers {
                 return self.unless_missing(ControlRequest::MeasureRule(name));
             }
             ControlRequest::Event(kind, at, text) => self.note_event(kind, at, text),
-            // Requests are taken once that is done.
             ControlRequest::Restored(to) => drop(to.send(())),
             ControlRequest::Measured { .. } | ControlRequest::Stop => {}
         }

@@ -93,6 +93,7 @@ fn described() -> OpenApiRouter<ContextHandle> {
         .routes(routes!(formats::set_policy))
         .routes(routes!(formats::remove_stream))
         .routes(routes!(formats::remove_version))
+        .routes(routes!(platform::set_state, platform::remove_state))
         .routes(routes!(platform::handlers, platform::deploy))
         .routes(routes!(platform::handler, platform::swap, platform::set_parameters, platform::remove))
         .routes(routes!(platform::move_handler))

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use crossdock_runtime::access::Caller;
 use crossdock_runtime::info::{HandlerInfo, PlanInfo};
-use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, Stopped};
+use crossdock_runtime::{ChangeRequest, ContextHandle, HandlerSpec, StateSpec, Stopped};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -309,6 +309,67 @@ pub(super) async fn events(
             answer(ask(context, move |context| Ok(Events { events: context.manager().events(after)? })).await)
         }
         Err(response) => *response,
+    }
+}
+
+/// Declares the key of a stream, whose last record by key is kept from then on, or other bounds of that
+#[utoipa::path(
+    put, path = "/v1/streams/{name}/state", tag = "platform", request_body = StateSpec,
+    params(("name" = String, Path, description = "The stream's name"), ChangeOptions),
+    responses(
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn set_state(
+    State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
+    Path(stream): Path<String>,
+    options: Result<Query<ChangeOptions>, QueryRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let (options, state): (_, StateSpec) =
+        match read(options, body, r#"give a JSON object, such as {"key":["flight_id"]}"#) {
+            Ok(read) => read,
+            Err(response) => return *response,
+        };
+    let request = ask(context.clone(), move |context| context.state_change(&stream, Some(state))).await;
+    match request {
+        Ok(Ok(request)) => change((context, caller), None, request, options).await,
+        Ok(Err(why)) => error(StatusCode::BAD_REQUEST, why, "`crossdock streams` lists the streams"),
+        Err(response) => response,
+    }
+}
+
+/// Takes the key of a stream back: its records are not kept any more
+#[utoipa::path(
+    delete, path = "/v1/streams/{name}/state", tag = "platform",
+    params(("name" = String, Path, description = "The stream's name"), ChangeOptions),
+    responses(
+        (status = 200, body = ChangeAnswer, description = "The changes"),
+        (status = 404, body = ErrorBody, description = "The stream has no key"),
+        (status = 409, body = ErrorBody, description = "Why it is refused; nothing has changed, unless the plan \
+                                                        `is_begun`"),
+        (status = "default", body = ErrorBody, description = "What is wrong")
+    )
+)]
+pub(super) async fn remove_state(
+    State(context): State<ContextHandle>,
+    Extension(caller): Extension<Caller>,
+    Path(stream): Path<String>,
+    options: Result<Query<ChangeOptions>, QueryRejection>,
+) -> Response {
+    let options = match read_query(options, OPTIONS) {
+        Ok(options) => options,
+        Err(response) => return *response,
+    };
+    let request = ask(context.clone(), move |context| context.state_change(&stream, None)).await;
+    match request {
+        Ok(Ok(request)) => change((context, caller), None, request, options).await,
+        Ok(Err(why)) => error(StatusCode::NOT_FOUND, why, "`crossdock handlers` lists the states that are kept"),
+        Err(response) => response,
     }
 }
 

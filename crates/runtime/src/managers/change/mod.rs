@@ -361,14 +361,15 @@ impl Managers {
         }
     }
 
-    /// Checks that a handler, or one of its replicas, that is there has the same output stream.
+    /// Checks that a handler, or one of its replicas, that is there has the same output stream; and that there is room for what it keeps.
     fn check_output(&self, spec: &HandlerSpec) -> Result<(), String> {
         let namesakes = self.named(spec.asked_name());
         match namesakes.map(|(_, there)| there.spec.derived()).find(|made| *made != spec.derived()) {
             Some(made) => Err(format!(
                 "its output stream is `{made}`, which a swap cannot change: remove the handler and deploy it again"
             )),
-            None => Ok(()),
+            // A state has to fit beside others.
+            None => self.refused_state(spec).map_or(Ok(()), Err),
         }
     }
 
@@ -385,14 +386,14 @@ impl Managers {
         // One that nobody knows yet has no format.
         let unknown = |name: &String| KnownStream { name: name.clone(), ..KnownStream::default() };
         let of_name = |name: &String| streams.get(name).cloned().unwrap_or_else(|| unknown(name));
-        let inputs: Vec<KnownStream> = reads.iter().map(of_name).collect();
-        let inputs: Vec<&KnownStream> = inputs.iter().collect();
+        let known: Vec<KnownStream> = reads.iter().map(of_name).collect();
+        let inputs: Vec<&KnownStream> = known.iter().collect();
         let there = self.handlers.get(&spec.name);
         let is_same = there.is_some_and(|there| is_same(there, spec, &inputs));
         let values = there.filter(|_| !is_same).and_then(|there| only_parameters(there, spec)).transpose()?;
         let compiled = match is_same || values.is_some() {
             true => None,
-            false => Some(self.compiler.compile(spec, &inputs)?),
+            false => Some(self.compiler.compile(spec, &inputs, self.kept_formats(spec, discard_state))?),
         };
         let there = self.handlers.get(&spec.name);
         let (entries, is_metered) = match (&compiled, there) {
@@ -645,6 +646,7 @@ fn is_same(there: &Deployed, spec: &HandlerSpec, inputs: &[&KnownStream]) -> boo
         (
             spec.sql.clone(),
             spec.native.clone(),
+            spec.state.clone(),
             spec.parameters.clone(),
             spec.input_streams.clone(),
             spec.output_stream.clone(),

@@ -700,6 +700,7 @@ impl Managers {
             Ok(instances) => {
                 if self.order(|overlay| overlay.restart(node, instances)).is_ok() {
                     self.hold_if_degraded(name);
+                    self.order_restarted(name);
                     self.note("restarted", name, "it panicked or did not return: it is restarted with new state");
                 } else if let Some(there) = self.there(name) {
                     // Once its context takes orders again.

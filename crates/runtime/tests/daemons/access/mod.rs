@@ -2,6 +2,7 @@
 
 mod schedules;
 mod stateful;
+mod states;
 
 use crossdock_format::{Format, RecordBuilder, Value};
 use crossdock_nectarine::{

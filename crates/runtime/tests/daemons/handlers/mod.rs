@@ -19,6 +19,7 @@ mod faults;
 mod replicas;
 mod resources;
 mod stateful;
+mod states;
 
 /// An answer that takes longer than this does not come at all.
 const PATIENCE: Duration = Duration::from_secs(120);

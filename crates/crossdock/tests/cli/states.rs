@@ -1,0 +1,81 @@
+//! Declared keys of streams, and queries of what is there.
+
+use crate::place::{FLIGHTS_CSV, Sandbox, TRANSPORTS};
+use serde_json::{Value, json};
+
+fn rows(place: &Sandbox, sql: &str) -> Vec<Value> {
+    let mut rows = place.run(["subscribe", sql]).with_code(0).json();
+    rows.sort_by_key(Value::to_string);
+    rows
+}
+
+const CHANGED_CSV: &str = "\
+carrier,flight,origin,dest,dep_delay,note
+UA,1546,EWR,SFO,3,
+DL,121,JFK,ATL,4,
+WN,1,LGA,MDW,5,
+";
+
+#[test]
+fn a_key_is_declared_read_changed_and_taken_back() {
+    for way in TRANSPORTS {
+        let (place, _daemon) = Sandbox::with_daemon();
+        let place = place.by(way);
+        let snapshot = "SELECT carrier, flight FROM A SNAPSHOT WHERE dest <> 'BQN'";
+        place.run(["subscribe", snapshot]).with_code(2).saying(&["column 31", "no key", "streams set A --key"]);
+        place.run(["explain", snapshot]).with_code(2).saying(&["no key"]);
+        place
+            .run(["streams", "set", "a", "--key", "carier"])
+            .with_code(1)
+            .saying(&["`carier`", "did you mean `carrier`?"]);
+        place.run(["streams", "set", "A", "--key", "carrier", "--max-keys", "3", "--max-bytes", "1M"]).with_code(0);
+        assert!(rows(&place, snapshot).is_empty());
+        place.write("flights.csv", FLIGHTS_CSV);
+        place.run(["publish", "A", "flights.csv"]).with_code(0);
+        place.wait_for("handlers", |handlers| handlers[0]["taken"] == 4);
+        let of = |carrier: &str, flight: u16| json!({ "carrier": carrier, "flight": flight });
+        // The first of four is past the bound.
+        assert_eq!(rows(&place, snapshot), [of("AA", 1141), of("DL", 120)]);
+        let explained = place.run(["explain", snapshot]).with_code(0).stdout;
+        assert!(explained.contains("at most 3 keys and 1048576 bytes"), "{explained}");
+        let follows = "SELECT carrier, flight FROM A SNAPSHOT THEN CHANGES WHERE dest <> 'ATL'";
+        // Nobody publishes it: its end comes with the snapshot.
+        assert_eq!(place.run(["subscribe", follows, "--until-end"]).with_code(0).json().len(), 3);
+        let process = place.spawn(["subscribe", follows, "--limit", "7"]);
+        for _ in 0..3 {
+            process.stdout_line(|line| line.contains("\"enter\""));
+        }
+        place.run(["streams", "set", "A", "--key", "carrier", "--max-keys", "4"]).with_code(0);
+        place.write("changed.csv", CHANGED_CSV);
+        place.run(["publish", "A", "changed.csv"]).with_code(0);
+        let changes = process.end_by_itself().with_code(0).json();
+        let change = |carrier: &str, flight: u16, change: &str| json!({ "carrier": carrier, "flight": flight, "_change": change });
+        let wanted = [change("UA", 1546, "enter"), change("DL", 120, "leave"), change("AA", 1141, "leave")];
+        assert_eq!(changes[..3], [&wanted[..2], &[change("WN", 1, "enter")]].concat(), "{changes:?}");
+        assert_eq!(changes[3..], wanted[2..]);
+        place.run(["streams", "set", "A", "--key", "flight"]).with_code(1).saying(&["--discard-state"]);
+        place.run(["streams", "set", "A", "--no-key"]).with_code(0);
+        place.run(["streams", "set", "A", "--no-key"]).with_code(1).saying(&["no key"]);
+        place.run(["subscribe", snapshot]).with_code(2).saying(&["no key"]);
+    }
+}
+
+#[test]
+fn a_key_is_configured() {
+    let key = "key = [\"carrier\"]\nmax_keys = \"2M\"\nmax_bytes = \"64M\"\nmax_age = \"24h\"\n";
+    let (place, _daemon) = Sandbox::with_configured_daemon(&format!("[[stream]]\nname = \"B\"\n{key}"));
+    let handlers = place.list("handlers");
+    assert_eq!((&handlers[0]["name"], &handlers[0]["state_bytes_bound"]), (&json!("state of B"), &json!(64 << 20)));
+    place.write("flights.csv", FLIGHTS_CSV);
+    place.run(["publish", "B", "flights.csv"]).with_code(0);
+    place.wait_for("handlers", |handlers| handlers[0]["taken"] == 4);
+    assert_eq!(rows(&place, "SELECT carrier FROM B SNAPSHOT").len(), 4);
+    for (section, words) in [
+        ("[[stream]]\nname = \"B\"\n", "neither `schema`"),
+        ("[[stream]]\nname = \"B\"\nschema = \"a.schema\"\nmax_keys = \"2M\"\n", "no `key`"),
+        ("[[stream]]\nname = \"B\"\nkey = [\"k\"]\nmax_bytes = \"many\"\n", "such as 65536, 64M or 1G"),
+    ] {
+        place.write("bad.toml", section);
+        place.run(["serve", "--config", "bad.toml"]).with_code(2).saying(&[words]);
+    }
+}

@@ -1,0 +1,417 @@
+//! The handler of a query with `SNAPSHOT`: takes a reader's part of what the state of its stream makes, and runs the query on it.
+
+use crossdock_format::{MAX_RECORD_BYTES, Record, RecordBuilder, Value};
+use crossdock_mailbox::{Batch, Selection};
+use crossdock_query::{DeltaProgram, EvalError, Interpreter, Program, Projection, Snapshot, SnapshotProgram};
+
+use crate::filter::Filter;
+use crate::handler::{Handler, HandlerCounters, Sink, Verdict};
+use crate::kernel::{FieldPosition, Kernel, Records};
+use crate::project::RowPlan;
+use crate::row_error::RowErrorCounts;
+use crate::select::Errors;
+use crate::warm::{own, touch_fields};
+
+/// The subject of a row of a state, in its last column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum StateStep {
+    /// A walk over all rows begins.
+    Begin = 1,
+    /// The same, and the state is a new one: what was known of another before does not hold.
+    BeginOfNew = 2,
+    /// A row that the walk came to.
+    Row = 3,
+    /// The last row of a key that has another now, which follows.
+    Before = 4,
+    /// The row that a key has now; without one before it the key is new.
+    After = 5,
+    /// The last row of a key that is no more.
+    Gone = 6,
+    /// The walk is over.
+    End = 7,
+}
+
+/// Beside the step of a change: the walk has not come to its key yet.
+pub(crate) const UNWALKED: u8 = 0x80;
+
+impl StateStep {
+    fn of(byte: u8) -> Option<StateStep> {
+        use StateStep::{After, Before, Begin, BeginOfNew, End, Gone, Row};
+        [Begin, BeginOfNew, Row, Before, After, Gone, End].into_iter().find(|step| *step as u8 == byte & !UNWALKED)
+    }
+}
+
+/// How far a reader has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// No walk has begun since it is there.
+    Waiting,
+    Walking,
+    /// It has all that was there, and gets what changes.
+    Live,
+    /// It has got all that it is to get.
+    Over,
+    /// The state was lost, and so what it has got does not hold.
+    Lost,
+}
+
+impl Phase {
+    /// The phase behind a row.
+    fn behind(self, step: Option<StateStep>, snapshot: Snapshot) -> Phase {
+        match (self, step) {
+            (Phase::Waiting, Some(StateStep::Begin | StateStep::BeginOfNew)) => Phase::Walking,
+            (Phase::Walking | Phase::Live, Some(StateStep::BeginOfNew)) => Phase::Lost,
+            (Phase::Walking, Some(StateStep::End)) if snapshot == Snapshot::Once => Phase::Over,
+            (Phase::Walking, Some(StateStep::End)) => Phase::Live,
+            (phase, _) => phase,
+        }
+    }
+
+    /// Whether a row is one of the reader's.
+    fn takes(self, step: Option<StateStep>, is_unwalked: bool, snapshot: Snapshot) -> bool {
+        match (self, step) {
+            (Phase::Walking, Some(StateStep::Row)) => true,
+            (Phase::Walking, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => {
+                snapshot != Snapshot::Once && !is_unwalked
+            }
+            (Phase::Live, Some(StateStep::Before | StateStep::After | StateStep::Gone)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Runs a query with `SNAPSHOT` over the rows of its stream's state.
+///
+/// Verdicts: [`Verdict::Emit`], or [`Verdict::Drop`] if nothing leaves.
+#[derive(Debug)]
+pub struct SnapshotHandler {
+    program: SnapshotProgram,
+    filter: Filter,
+    enter: RowPlan,
+    update: RowPlan,
+    leave: RowPlan,
+    deltas: Option<Box<Deltas>>,
+    /// Whether some row cannot be made though the condition holds.
+    is_fallible: bool,
+    step: FieldPosition,
+    phase: Phase,
+    /// The row before a change whose other row is in the next batch, and whether there is one that the reader has.
+    before: Vec<u8>,
+    has_before: bool,
+    /// Of a batch, the reader's rows for which the condition holds.
+    passes: Selection,
+    interpreter: Interpreter,
+    counters: HandlerCounters,
+    errors: Errors,
+}
+
+/// The step of a row.
+#[inline]
+fn step_of(row: &[u8], step: FieldPosition) -> (Option<StateStep>, bool) {
+    let byte = row.get(step.at).copied().unwrap_or(0);
+    (StateStep::of(byte), byte & UNWALKED != 0)
+}
+
+fn plan_of(program: &Program) -> RowPlan {
+    let outputs = match &program.projection {
+        Projection::Fields(outputs) => &outputs[..],
+        Projection::All => &[],
+    };
+    RowPlan::of(outputs, &program.input, &program.output)
+}
+
+impl SnapshotHandler {
+    /// A handler for one subscription.
+    pub fn new(program: SnapshotProgram) -> SnapshotHandler {
+        let Program { input, filter, projection, .. } = &program.enter;
+        let is_fallible = match projection {
+            Projection::Fields(outputs) => outputs.iter().any(|output| output.expr.is_fallible()),
+            Projection::All => false,
+        };
+        let step = input.fields().last().map(FieldPosition::of);
+        debug_assert!(step.is_some(), "a state's rows have a column for their step");
+        SnapshotHandler {
+            filter: Filter::of(filter, input),
+            enter: plan_of(&program.enter),
+            update: plan_of(&program.update),
+            leave: plan_of(&program.leave),
+            deltas: program.deltas.as_ref().map(|deltas| Box::new(Deltas::of(deltas))),
+            is_fallible,
+            step: step.unwrap_or(FieldPosition { at: usize::MAX, null_byte: 0, null_mask: 0 }),
+            phase: Phase::Waiting,
+            before: Vec::new(),
+            has_before: false,
+            passes: Selection::default(),
+            interpreter: Interpreter::new(),
+            counters: HandlerCounters::default(),
+            errors: Errors::default(),
+            program,
+        }
+    }
+
+    /// Finds the rows that are the reader's and for which the condition holds.
+    fn narrow(&mut self, batch: &Batch, selection: &Selection) {
+        let SnapshotHandler { program, filter, step, phase, passes, interpreter, counters, errors, .. } = self;
+        let (mut records, mut phase, snapshot) = (Records::of(batch), *phase, program.snapshot);
+        passes.clone_from(selection);
+        passes.narrow(|index| {
+            let (step, is_unwalked) = step_of(records.record(index), *step);
+            let takes = phase.takes(step, is_unwalked, snapshot);
+            phase = phase.behind(step, snapshot);
+            takes
+        });
+        let program = &program.enter;
+        filter.narrow(&program.filter, &program.input, interpreter, batch, passes, |error, record| {
+            // The row before a change was counted when it came.
+            if !matches!(step_of(record.bytes(), *step).0, Some(StateStep::Before | StateStep::Gone)) {
+                counters.row_errors += 1;
+                errors.note(error, program, record);
+            }
+        });
+    }
+
+    /// Whether the reader has the row of a record for which the condition holds.
+    fn has(&mut self, record: &[u8]) -> bool {
+        let SnapshotHandler { program, leave, interpreter, is_fallible, .. } = self;
+        !*is_fallible || leave.make(record, &program.leave.input, interpreter).is_ok()
+    }
+
+    /// Gives a row that is no more.
+    fn leave(&mut self, record: &[u8], out: &mut dyn Sink) -> usize {
+        let SnapshotHandler { program, leave, deltas, interpreter, .. } = self;
+        if let Some(deltas) = deltas {
+            let made = deltas.make(Change::Leave, (record, None), interpreter);
+            return usize::from(made.is_ok_and(|row| row.is_some_and(|row| pushed(row, out))));
+        }
+        // Without a row the reader has had none.
+        let Ok(row) = leave.make(record, &program.leave.input, interpreter) else { return 0 };
+        out.push(row);
+        1
+    }
+
+    /// Gives a row that there is now, in the place of the one that the reader has; how many records that takes, or nothing if the row
+    /// cannot be computed.
+    fn give(&mut self, record: &[u8], before: Option<&[u8]>, out: &mut dyn Sink) -> Option<usize> {
+        let SnapshotHandler { program, enter, update, deltas, interpreter, counters, errors, .. } = self;
+        let is_known = before.is_some();
+        let made = match deltas {
+            Some(deltas) => {
+                let change = if is_known { Change::Update } else { Change::Enter };
+                deltas.make(change, (record, before), interpreter)
+            }
+            None if is_known => update.make(record, &program.update.input, interpreter).map(Some),
+            None => enter.make(record, &program.enter.input, interpreter).map(Some),
+        };
+        match made {
+            Ok(row) => Some(usize::from(row.is_some_and(|row| pushed(row, out)))),
+            Err(error) => {
+                note(error, &program.enter, record, counters, errors);
+                None
+            }
+        }
+    }
+
+    /// Takes the row that a key has now; `before` is the one that the reader has of it.
+    fn change(&mut self, (record, passes): (&[u8], bool), before: Option<&[u8]>, out: &mut dyn Sink) -> usize {
+        if passes && let Some(made) = self.give(record, before, out) {
+            return made;
+        }
+        before.map_or(0, |before| self.leave(before, out))
+    }
+
+    /// Goes through the rows of a batch.
+    fn take_all(&mut self, batch: &Batch, selection: &Selection, out: &mut dyn Sink) -> usize {
+        let (mut records, mut made, snapshot) = (Records::of(batch), 0, self.program.snapshot);
+        let (passes, mut kept) = (std::mem::take(&mut self.passes), std::mem::take(&mut self.before));
+        let mut before = if self.has_before { Before::Kept } else { Before::None };
+        for index in selection {
+            let record = records.record(index);
+            let (step, is_unwalked) = step_of(record, self.step);
+            let is_taken = self.phase.takes(step, is_unwalked, snapshot);
+            self.phase = self.phase.behind(step, snapshot);
+            if !is_taken {
+                continue;
+            }
+            let passed = passes.contains(index);
+            match step {
+                Some(StateStep::Before) if passed && self.has(record) => before = Before::At(index),
+                Some(StateStep::Row) if passed => made += self.give(record, None, out).unwrap_or(0),
+                Some(StateStep::After) => {
+                    let before = match std::mem::replace(&mut before, Before::None) {
+                        Before::None => None,
+                        Before::Kept => Some(&kept[..]),
+                        Before::At(index) => Some(records.record(index)),
+                    };
+                    made += self.change((record, passed), before, out);
+                }
+                Some(StateStep::Gone) if passed => made += self.leave(record, out),
+                _ => {}
+            }
+        }
+        self.has_before = before != Before::None;
+        if let Before::At(index) = before {
+            kept.clear();
+            kept.extend_from_slice(records.record(index));
+        }
+        (self.before, self.passes) = (kept, passes);
+        made
+    }
+}
+
+/// The row before a change, whose row of now comes next: one that the reader has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    None,
+    /// It came with the batch before.
+    Kept,
+    /// The record of the batch.
+    At(usize),
+}
+
+/// The kinds of changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Enter,
+    Update,
+    Leave,
+}
+
+/// Makes the records of a query with `DELTA`.
+#[derive(Debug)]
+struct Deltas {
+    program: DeltaProgram,
+    rows: RowPlan,
+    /// The row before, whole.
+    before: Vec<u8>,
+    builder: RecordBuilder,
+    changed: Vec<u8>,
+}
+
+impl Deltas {
+    fn of(program: &DeltaProgram) -> Deltas {
+        let DeltaProgram { rows, output, key } = program;
+        Deltas {
+            rows: plan_of(rows),
+            before: Vec::new(),
+            builder: RecordBuilder::new(output),
+            changed: vec![0; key.len().div_ceil(8)],
+            program: program.clone(),
+        }
+    }
+
+    /// The record of a change from one row to another; none if no column has changed.
+    fn make(
+        &mut self,
+        change: Change,
+        (record, before): (&[u8], Option<&[u8]>),
+        interpreter: &mut Interpreter,
+    ) -> Result<Option<&[u8]>, EvalError> {
+        let Deltas { program, rows, before: had, builder, changed } = self;
+        let (input, format) = (&program.rows.input, &program.rows.output);
+        had.clear();
+        if let Some(before) = before {
+            had.extend_from_slice(rows.make(before, input, interpreter)?);
+        }
+        let had = before.map(|_| Record::assume_checked(format, had));
+        let now = Record::assume_checked(format, rows.make(record, input, interpreter)?);
+        builder.clear();
+        changed.fill(0);
+        for (column, is_of_key) in program.key.iter().enumerate() {
+            let value = now.get(column);
+            let is_changed =
+                change != Change::Leave && had.as_ref().is_none_or(|had| differs(&had.get(column), &value));
+            if let Some(byte) = changed.get_mut(column / 8).filter(|_| is_changed) {
+                *byte |= 1 << (column % 8);
+            }
+            if (is_changed || *is_of_key) && value != Value::Null {
+                builder.set(column, value).map_err(|_| EvalError::RecordTooLong)?;
+            }
+        }
+        if change == Change::Update && changed.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let (word, columns) = (word(change), program.key.len());
+        let set = builder.set_text(columns, word).and_then(|()| builder.set_bytes(columns + 1, changed));
+        set.map_err(|_| EvalError::RecordTooLong)?;
+        builder.finish().map(Some).map_err(|_| EvalError::RecordTooLong)
+    }
+}
+
+fn word(change: Change) -> &'static str {
+    match change {
+        Change::Enter => "enter",
+        Change::Update => "update",
+        Change::Leave => "leave",
+    }
+}
+
+/// Whether two values of a column differ. Lists are not compared.
+fn differs(one: &Value<'_>, other: &Value<'_>) -> bool {
+    match (one, other) {
+        (Value::Float(one), Value::Float(other)) => one.to_bits() != other.to_bits(),
+        (Value::List(_), _) | (_, Value::List(_)) => true,
+        (one, other) => one != other,
+    }
+}
+
+fn pushed(row: &[u8], out: &mut dyn Sink) -> bool {
+    out.push(row);
+    true
+}
+
+#[cold]
+fn note(error: EvalError, program: &Program, record: &[u8], counters: &mut HandlerCounters, errors: &mut Errors) {
+    counters.row_errors += 1;
+    errors.note(error, program, &Record::assume_checked(&program.input, record));
+}
+
+impl Handler for SnapshotHandler {
+    fn process(&mut self, batch: &Batch, selection: &mut Selection, out: &mut dyn Sink) -> Verdict {
+        self.counters.records_in += selection.len() as u64;
+        if self.is_over() {
+            return Verdict::Drop;
+        }
+        self.narrow(batch, selection);
+        let made = self.take_all(batch, selection, out);
+        self.counters.passed += made as u64;
+        Verdict::emit(made)
+    }
+
+    fn counters(&self) -> HandlerCounters {
+        self.counters
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.errors.first.clone()
+    }
+
+    fn take_row_errors(&mut self) -> RowErrorCounts {
+        std::mem::take(&mut self.errors.counts)
+    }
+
+    fn most_out_bytes(&self) -> Option<usize> {
+        let output = self.program.output();
+        let is_variable = output.fields().iter().any(|field| field.ty.is_variable());
+        Some(if is_variable { MAX_RECORD_BYTES } else { output.fixed_bytes() })
+    }
+
+    fn holds_end(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::Walking)
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over | Phase::Lost)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.phase == Phase::Lost
+    }
+
+    fn warm(&mut self) {
+        touch_fields(&self.program.enter.input);
+        self.filter.conditions().iter().filter_map(|condition| condition.kernel.as_ref()).for_each(Kernel::warm);
+        [&mut self.enter, &mut self.update, &mut self.leave].into_iter().for_each(RowPlan::warm);
+        own(std::slice::from_mut(&mut self.counters));
+    }
+}

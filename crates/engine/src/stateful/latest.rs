@@ -1,0 +1,357 @@
+//! The last row by key, and a walk over all of them beside what changes.
+//!
+//! The output is one sequence of rows, from which each reader takes its part ([`SnapshotHandler`](crate::SnapshotHandler)): a change
+//! is the row of before and the row of now. A walk gives all rows, some at a time, between two marks. Of a change the reader
+//! learns whether the walk has passed the key: if not, the walk brings the row that is there then. So a reader that begins with a walk
+//! has every row once, and every change behind it, while the state is kept once for all readers.
+
+use crossdock_format::{Format, Record};
+use crossdock_query::LatestByKey;
+
+use super::arena::{Arena, Block};
+use super::keys::{ENTRY_BYTES, KeyColumns, Keys};
+use super::moment::{Budget, Emit, Lost};
+use crate::handler::ParameterValues;
+use crate::kernel::FieldPosition;
+use crate::snapshot::{StateStep, UNWALKED};
+
+/// Bytes of the rows that one step of a walk gives, and keys that it looks at: what comes meanwhile waits no longer than that.
+const WALK_BYTES: usize = 32 << 10;
+const WALK_KEYS: u32 = 2048;
+/// Rows that are gathered before they are put in: the memory that each needs comes into the cache while that of the others does.
+const GATHERED: usize = 16;
+/// Keys that one row lets go where a bound has become smaller.
+const MOST_SHED: usize = 64;
+
+/// The state.
+#[derive(Debug)]
+pub(super) struct Latest {
+    columns: KeyColumns,
+    format: Format,
+    /// Where the step is in a row.
+    step: FieldPosition,
+    max_keys: usize,
+    max_bytes: usize,
+    max_age: Option<i64>,
+    keys: Keys,
+    arena: Arena,
+    /// By a key's number.
+    kept: Vec<Kept>,
+    /// How many take what leaves; without any nothing does.
+    readers: u32,
+    /// Walks that were asked for, and whether one of them has not begun.
+    walks: u64,
+    wants_walk: bool,
+    walk: Option<Walk>,
+    /// The number of the walk, or of the last one.
+    walk_number: u32,
+    /// A row as it leaves.
+    row: Vec<u8>,
+    /// A row of no key, for marks.
+    blank: Vec<u8>,
+    key: Vec<u8>,
+    gathered: Gathered,
+    pub(super) lost: Lost,
+}
+
+/// Rows that have come and are not put in yet. None are left when the handler has run.
+#[derive(Debug, Default)]
+struct Gathered {
+    rows: Vec<u8>,
+    keys: Vec<u8>,
+    /// For each row where it ends, where its key ends, the key's hash, and the number of the key that it may be.
+    ends: Vec<(usize, usize, u32, Option<u32>)>,
+    now: i64,
+}
+
+/// The last row of a key; an empty one where there is no key of this number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    row: Block,
+    /// When it came, in ns since 1970.
+    time: i64,
+    /// The number of the walk in which the key came first.
+    born: u32,
+}
+
+/// How far a walk has come, in keys by number.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    next: u32,
+    end: u32,
+}
+
+/// An order to the handler of a stream's state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateOrder {
+    /// How many subscriptions take what it makes.
+    pub readers: u32,
+    /// How many of them have been there since the start of the daemon: each begins with a walk over all rows.
+    pub walks: u64,
+}
+
+impl StateOrder {
+    /// The order in the form in which a handler takes it: [`Handler::set_parameters`](crate::Handler::set_parameters).
+    #[must_use]
+    pub fn into_values(self) -> ParameterValues {
+        ParameterValues::new(self)
+    }
+}
+
+impl Latest {
+    /// The state for rows of this format.
+    ///
+    /// # Errors
+    /// In words: the columns do not fit.
+    pub(super) fn of(plan: &LatestByKey, format: &Format) -> Result<Latest, String> {
+        let step = format.fields().last().ok_or("a state's rows have a column for their step")?;
+        let mut blank = vec![0; format.fixed_bytes()];
+        let length = blank.len() as u32;
+        blank.first_chunk_mut().into_iter().for_each(|word| *word = length.to_le_bytes());
+        let mut latest = Latest {
+            columns: KeyColumns::of(format, &plan.keys, false)?,
+            format: format.clone(),
+            step: FieldPosition::of(step),
+            max_keys: 0,
+            max_bytes: 0,
+            max_age: None,
+            keys: Keys::default(),
+            arena: Arena::default(),
+            kept: Vec::new(),
+            readers: 0,
+            walks: 0,
+            wants_walk: false,
+            walk: None,
+            walk_number: 0,
+            row: Vec::with_capacity(blank.len()),
+            blank,
+            key: Vec::new(),
+            gathered: Gathered::default(),
+            lost: Lost::default(),
+        };
+        latest.adopt(plan);
+        Ok(latest)
+    }
+
+    /// Goes by the bounds of this plan.
+    pub(super) fn adopt(&mut self, plan: &LatestByKey) {
+        self.max_keys = usize::try_from(plan.max_keys).unwrap_or(usize::MAX);
+        self.max_bytes = usize::try_from(plan.max_bytes).unwrap_or(usize::MAX);
+        self.max_age = plan.max_age_ns.map(|age| i64::try_from(age).unwrap_or(i64::MAX));
+    }
+
+    /// Carries out an order.
+    pub(super) fn order(&mut self, order: StateOrder) {
+        self.readers = order.readers;
+        if order.readers == 0 {
+            (self.walk, self.wants_walk) = (None, false);
+        } else if order.walks > self.walks {
+            self.wants_walk = true;
+        }
+        self.walks = self.walks.max(order.walks);
+    }
+
+    /// How many bytes are in use.
+    #[inline]
+    pub(super) fn used(&self) -> usize {
+        self.arena.used() + self.keys.len() * (ENTRY_BYTES + size_of::<Kept>())
+    }
+
+    /// Takes a row that came at this time.
+    #[inline]
+    pub(super) fn take(&mut self, row: &[u8], now: i64, emit: Emit<'_>) {
+        let mut key = std::mem::take(&mut self.key);
+        self.columns.read(&Record::assume_checked(&self.format, row), &mut key);
+        let hash = self.keys.hash(&key);
+        let found = self.keys.glance(hash);
+        let Gathered { rows, keys, ends, now: of_all } = &mut self.gathered;
+        rows.extend_from_slice(row);
+        keys.extend_from_slice(&key);
+        ends.push((rows.len(), keys.len(), hash, found));
+        *of_all = now;
+        let are_many = ends.len() >= GATHERED;
+        self.key = key;
+        if are_many {
+            self.settle(emit);
+        }
+    }
+
+    /// Puts the rows in that were gathered.
+    pub(super) fn settle(&mut self, emit: Emit<'_>) {
+        if self.gathered.ends.is_empty() {
+            return;
+        }
+        self.look_up();
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let (mut row_from, mut key_from) = (0, 0);
+        for (row_end, key_end, hash, _) in gathered.ends.drain(..) {
+            let (row, key) = (gathered.rows.get(row_from..row_end), gathered.keys.get(key_from..key_end));
+            (row_from, key_from) = (row_end, key_end);
+            if let (Some(row), Some(key)) = (row, key) {
+                self.put((row, key, hash), gathered.now, emit);
+            }
+        }
+        gathered.rows.clear();
+        gathered.keys.clear();
+        self.gathered = gathered;
+    }
+
+    /// Looks at all that the gathered rows will need, step by step for all of them.
+    fn look_up(&self) {
+        let known = || self.gathered.ends.iter().filter_map(|(.., found)| *found);
+        let mut sum = 0;
+        for number in known() {
+            let (older, newer) = self.keys.neighbours(number).unwrap_or_default();
+            let row = self.kept.get(number as usize).map_or(0, |kept| kept.row.len());
+            sum += older as usize + newer as usize + row;
+        }
+        for number in known() {
+            let (older, newer) = self.keys.neighbours(number).unwrap_or_default();
+            let beside =
+                [older, newer].map(|number| self.keys.neighbours(number).map_or(0, |(older, _)| older as usize));
+            let row = self.kept.get(number as usize).map_or(0, |kept| {
+                let row = self.arena.get(kept.row);
+                usize::from(row.first().copied().unwrap_or(0)) + usize::from(row.last().copied().unwrap_or(0))
+            });
+            sum += beside[0] + beside[1] + row;
+        }
+        std::hint::black_box(sum);
+    }
+
+    #[inline]
+    fn put(&mut self, (row, key, hash): (&[u8], &[u8], u32), now: i64, emit: Emit<'_>) {
+        let (number, is_new) = self.keys.enter_hashed(key, hash, &mut self.arena);
+        let at = number as usize;
+        if self.kept.len() <= at {
+            self.kept.resize(at + 1, Kept::default());
+        }
+        let Some(&before) = self.kept.get(at) else { return };
+        let born = if is_new { self.walk_number } else { before.born };
+        if self.readers > 0 {
+            let mark = self.mark(number, born);
+            if !is_new {
+                self.emit_kept(before.row, StateStep::Before, mark, emit);
+            }
+            self.emit(row, StateStep::After, mark, emit);
+        }
+        let row = self.arena.replace(before.row, row);
+        if let Some(kept) = self.kept.get_mut(at) {
+            *kept = Kept { row, time: now, born };
+        }
+        self.keys.used(number, is_new);
+        self.shed(emit);
+    }
+
+    /// The mark of a change of a key: whether the walk is yet to come to it.
+    #[inline]
+    fn mark(&self, number: u32, born: u32) -> u8 {
+        match self.walk {
+            Some(walk) if number >= walk.next && born != self.walk_number => UNWALKED,
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn emit(&mut self, row: &[u8], step: StateStep, mark: u8, emit: Emit<'_>) {
+        self.row.clear();
+        self.row.extend_from_slice(row);
+        if let Some(place) = self.row.get_mut(self.step.at) {
+            *place = step as u8 | mark;
+        }
+        emit(Ok(&self.row));
+    }
+
+    fn emit_kept(&mut self, row: Block, step: StateStep, mark: u8, emit: Emit<'_>) {
+        self.row.clear();
+        self.row.extend_from_slice(self.arena.get(row));
+        if let Some(place) = self.row.get_mut(self.step.at) {
+            *place = step as u8 | mark;
+        }
+        emit(Ok(&self.row));
+    }
+
+    fn emit_mark(&mut self, step: StateStep, emit: Emit<'_>) {
+        let blank = std::mem::take(&mut self.blank);
+        self.emit(&blank, step, 0, emit);
+        self.blank = blank;
+    }
+
+    /// Lets keys go until the state is within its bounds, or many have gone.
+    #[inline]
+    fn shed(&mut self, emit: Emit<'_>) {
+        for _ in 0..MOST_SHED {
+            if self.keys.len() <= self.max_keys && self.used() <= self.max_bytes || !self.forget(emit) {
+                return;
+            }
+        }
+    }
+
+    /// Lets the key go that had no row for the longest; returns whether there was one.
+    fn forget(&mut self, emit: Emit<'_>) -> bool {
+        let Some(number) = self.keys.oldest() else { return false };
+        let kept = self.kept.get_mut(number as usize).map(std::mem::take).unwrap_or_default();
+        if self.readers > 0 {
+            self.emit_kept(kept.row, StateStep::Gone, self.mark(number, kept.born), emit);
+        }
+        self.arena.free(kept.row);
+        self.keys.unlink(number);
+        self.keys.remove(number, &mut self.arena);
+        self.lost.forgotten += 1;
+        true
+    }
+
+    /// Lets the keys go whose rows are too old, as far as the budget goes; returns whether there are more.
+    pub(super) fn expire(&mut self, now: i64, budget: &Budget, emit: Emit<'_>) -> bool {
+        while self.next_end().is_some_and(|end| end <= now) {
+            if budget.is_spent() {
+                return true;
+            }
+            budget.spend(1);
+            self.forget(emit);
+        }
+        false
+    }
+
+    /// When the oldest row is too old.
+    pub(super) fn next_end(&self) -> Option<i64> {
+        let oldest = self.keys.oldest().and_then(|number| self.kept.get(number as usize));
+        Some(oldest?.time.saturating_add(self.max_age?))
+    }
+
+    /// Whether rows are to be walked over.
+    pub(super) fn has_walk(&self) -> bool {
+        self.walk.is_some() || self.wants_walk
+    }
+
+    /// Goes a step on with the walk.
+    pub(super) fn walk(&mut self, emit: Emit<'_>) {
+        let mut walk = match self.walk {
+            Some(walk) => walk,
+            None if self.wants_walk => self.begin_walk(emit),
+            None => return,
+        };
+        let (mut bytes, until) = (0, walk.end.min(walk.next.saturating_add(WALK_KEYS)));
+        while walk.next < until && bytes < WALK_BYTES {
+            let kept = self.kept.get(walk.next as usize).copied().unwrap_or_default();
+            if kept.row.len() > 0 && kept.born != self.walk_number {
+                self.emit_kept(kept.row, StateStep::Row, 0, emit);
+                bytes += kept.row.len();
+            }
+            walk.next += 1;
+        }
+        self.walk = Some(walk);
+        if walk.next >= walk.end {
+            self.walk = None;
+            self.emit_mark(StateStep::End, emit);
+        }
+    }
+
+    fn begin_walk(&mut self, emit: Emit<'_>) -> Walk {
+        self.wants_walk = false;
+        let first = self.walk_number == 0;
+        // 0 is the number of none.
+        self.walk_number = self.walk_number.checked_add(1).unwrap_or(1);
+        self.emit_mark(if first { StateStep::BeginOfNew } else { StateStep::Begin }, emit);
+        Walk { next: 0, end: self.kept.len() as u32 }
+    }
+}

@@ -1,0 +1,127 @@
+//! The states of streams: each is a handler that keeps the last record by key, declared for its stream, and whose rows subscriptions
+//! with `SNAPSHOT` take. The handler has orders: how many there are, and to walk over its rows for each that comes.
+
+use crate::elsewhere::Elsewhere;
+use crate::managers::Managers;
+use crate::managers::deployed::{Decided, Status};
+use crate::managers::request::{ControlRequest, StateRead};
+use crate::managers::spec::HandlerSpec;
+use crate::managers::state_spec::{StateSpec, no_state, state_name};
+use crossdock_engine::StateOrder;
+use crossdock_query::MAX_STATE_BYTES;
+use std::sync::Arc;
+
+/// The subscriptions that take a state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StateReaders {
+    there: u32,
+    /// How many have begun.
+    walks: u64,
+    /// The order that the handler has, and which of its instances.
+    given: Option<(StateOrder, InstancesOf)>,
+}
+
+/// The instances of a handler: its version, and the number of formats that it takes.
+type InstancesOf = (u32, usize);
+
+impl Managers {
+    /// A subscription is to read the state of a stream.
+    pub(super) fn read_state(&mut self, read: StateRead) {
+        let StateRead { stream, then } = read;
+        let name = state_name(&stream);
+        let made = match self.handlers.get(&name).map(|there| (&there.status, Arc::clone(&there.gauges))) {
+            None => Err(no_state(&stream)),
+            Some((Status::Failed(why), _)) => Err(format!("the state of stream `{stream}` has failed: {why}")),
+            Some((Status::Running | Status::Waiting(_), gauges)) => {
+                self.states.entry(name.clone()).or_default().there += 1;
+                let key = self.handlers.get(&name).and_then(|there| there.spec.state.as_ref());
+                let key = key.map(|state| state.key.clone()).unwrap_or_default();
+                let managers = Arc::clone(&self.requests);
+                let end = move |handler| {
+                    // The managers may have ended before.
+                    let _ = managers.send(ControlRequest::RemoveQuery { handler, uses: 1 });
+                };
+                Ok((key, Elsewhere::new(name, gauges, end)))
+            }
+        };
+        then(made);
+    }
+
+    /// A subscription that reads a state is in its place: it begins with all that is there.
+    pub(super) fn walk_state(&mut self, handler: &str) {
+        if let Some(readers) = self.states.get_mut(handler) {
+            readers.walks += 1;
+            self.order_state(handler);
+        }
+    }
+
+    /// `uses` subscriptions that read a state have gone; whether there is such a state.
+    pub(super) fn end_reads(&mut self, handler: &str, uses: u32) -> bool {
+        let Some(readers) = self.states.get_mut(handler) else { return false };
+        readers.there = readers.there.saturating_sub(uses);
+        self.order_state(handler);
+        true
+    }
+
+    /// Has the handlers of states know what they are to do, also those that have begun anew or for another format meanwhile.
+    pub(super) fn order_states(&mut self) {
+        let read: Vec<String> =
+            self.states.iter().filter(|(_, of)| of.there > 0).map(|(name, _)| name.clone()).collect();
+        read.iter().for_each(|name| self.order_state(name));
+    }
+
+    /// A handler begins anew after a fault: that of a state has no order yet.
+    pub(super) fn order_restarted(&mut self, name: &str) {
+        if let Some(readers) = self.states.get_mut(name) {
+            readers.given = None;
+            self.order_state(name);
+        }
+    }
+
+    fn order_state(&mut self, name: &str) {
+        let (Some(readers), Some(there)) = (self.states.get(name), self.handlers.get(name)) else { return };
+        let order = StateOrder { readers: readers.there, walks: readers.walks };
+        let given = Some((order, (there.version, there.entries.len())));
+        if readers.given == given {
+            return;
+        }
+        let fitting = there.entries.iter().filter(|entry| entry.output.is_some());
+        let values = fitting.map(|entry| (entry.place(&there.reads), order.into_values())).collect();
+        let node = there.node;
+        // If there is no place for it now, it is given later.
+        let is_given = self.order(|overlay| overlay.set_parameters(node, values)).is_ok();
+        self.states.get_mut(name).into_iter().for_each(|readers| readers.given = given.filter(|_| is_given));
+    }
+
+    /// The bytes that the states of all streams may take, but for those of one.
+    pub(super) fn state_bytes_but(&self, but: &str) -> u64 {
+        let others = self.handlers.iter().filter(|(name, _)| *name != but);
+        others.filter_map(|(_, there)| there.spec.state.as_ref()).map(StateSpec::bytes).sum()
+    }
+
+    /// The bytes that the queries of subscriptions may take, all together.
+    pub(super) fn query_bytes(&self) -> u64 {
+        let there = self.queries.values().filter(|placement| placement.keeps_state()).count();
+        (there as u64).saturating_mul(MAX_STATE_BYTES as u64)
+    }
+
+    /// The formats that have decided the rows of a stream's state, which stay with its key: other bounds must not lose it.
+    pub(super) fn kept_formats(&self, spec: &HandlerSpec, discard_state: bool) -> Option<Decided> {
+        let there = self.handlers.get(&spec.name).filter(|_| !discard_state)?;
+        let (before, after) = (there.spec.state.as_ref()?, spec.state.as_ref()?);
+        let decided = there.entries.iter().find_map(|entry| entry.decided.clone());
+        decided.filter(|_| before.key == after.key)
+    }
+
+    /// Why a state finds no room beside the others and the queries with state, if it finds none.
+    pub(super) fn refused_state(&self, spec: &HandlerSpec) -> Option<String> {
+        let (wanted, most) = (spec.state.as_ref()?.bytes(), self.config.max_query_state_bytes);
+        let taken = self.state_bytes_but(&spec.name).saturating_add(self.query_bytes());
+        (taken.saturating_add(wanted) > most).then(|| {
+            format!(
+                "it may take {wanted} bytes, other states and the queries with state of subscriptions {taken}, and all together no more \
+                 than {most}: declare it with fewer (`max_bytes`), or raise `max_query_state_bytes` under [platform]"
+            )
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Subscriptions with `SNAPSHOT`: they take what the state of their stream makes, from a walk over all that is there on.
+
+use super::{Coming, SubscriptionRequest};
+use crate::access::{Access, Caller};
+use crate::catalog::Snapshot;
+use crate::context::Context;
+use crate::elsewhere::Elsewhere;
+use crate::managers::request::{ControlRequest, StateRead};
+use crate::managers::state_spec::WITHOUT;
+use crate::pending::Pending;
+use crate::refusal::refuse;
+use crossdock_query::Select;
+use crossdock_transport::control::{Refusal, RefusalCode};
+
+/// A query of a state on its way.
+pub(super) struct OfState {
+    pending: Pending,
+    request: SubscriptionRequest,
+    asked_ns: u64,
+    select: Select,
+}
+
+impl OfState {
+    /// A subscriber's query of what it may read, checked against the stream's newest format.
+    ///
+    /// # Errors
+    /// The stream has no records yet, and the subscription does not wait; the query does not fit; it asks for other formats.
+    pub(super) fn found(
+        (pending, request, asked_ns): (Pending, SubscriptionRequest, u64),
+        select: Select,
+        (access, caller, snapshot): (&Access, &Caller, &Snapshot),
+    ) -> Result<OfState, Refusal> {
+        if !request.accept.is_empty() {
+            let why = "a query with SNAPSHOT gives the records of the stream's state, which are not converted";
+            let error = select.snapshot_error(why, "leave out the accepted formats");
+            return Err(refuse(RefusalCode::State, error.to_string()));
+        }
+        match snapshot.find(select.stream()).and_then(|entry| entry.formats().last()) {
+            Some(format) => select.plan(format).map(drop).map_err(|why| refuse(RefusalCode::Query, why.to_string()))?,
+            None if request.wait => {}
+            None => {
+                let known: Vec<&str> = access.known_to(caller, snapshot).collect();
+                return Err(refuse(RefusalCode::UnknownStream, select.unknown_stream(&known).to_string()));
+            }
+        }
+        Ok(OfState { pending, request, asked_ns, select })
+    }
+}
+
+impl Context {
+    /// Has the managers find the state of a query's stream.
+    pub(super) fn find_state(&mut self, of: OfState) {
+        let (subscription, stream, pending) =
+            (self.subscriptions.take_id(), of.select.stream().to_owned(), of.pending.clone());
+        let inbox = self.inbox.own().clone();
+        let then = Box::new(move |found: Result<(Vec<String>, Elsewhere), String>| {
+            // The context may have stopped.
+            let _ = inbox.post(move |context| match found {
+                Ok(found) => context.take_state(of, subscription, found),
+                Err(why) => {
+                    let error = of.select.snapshot_error(why, WITHOUT);
+                    context.answer(&of.pending, Err(refuse(RefusalCode::Query, error.to_string())));
+                }
+            });
+        });
+        let sent = self.to_managers.send(ControlRequest::ReadState(Box::new(StateRead { stream, then })));
+        sent.unwrap_or_else(|why| self.answer(&pending, Err(refuse(RefusalCode::Limit, why.to_string()))));
+    }
+
+    /// The subscription goes on as one to the stream that the state's handler makes.
+    fn take_state(&mut self, of: OfState, id: u64, (key, elsewhere): (Vec<String>, Elsewhere)) {
+        let OfState { pending, request, asked_ns, select } = of;
+        let reads = vec![select.stream().to_owned()];
+        let select = select.of_state(elsewhere.handler(), key);
+        let placed = Some((id, elsewhere.reading(reads)));
+        self.enter_stream(Coming {
+            pending,
+            request,
+            asked_ns,
+            select,
+            planned: Vec::new(),
+            is_measured: false,
+            placed,
+        });
+    }
+
+    /// A subscription to a state's stream is in its place: nothing that is made from now on passes it by.
+    pub(super) fn begin_snapshot(&mut self, key: usize) {
+        let Some(subscription) = self.subscriptions.present(key) else { return };
+        if subscription.select().snapshot().is_none() {
+            return;
+        }
+        let handler = subscription.select().stream().to_owned();
+        self.graph.read_state(key);
+        // The managers may have ended before.
+        let _ = self.to_managers.send(ControlRequest::WalkState { handler });
+    }
+}

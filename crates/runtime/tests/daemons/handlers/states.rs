@@ -1,0 +1,224 @@
+//! States of streams: declared keys, snapshots, and changes behind them.
+
+use super::*;
+use crossdock_runtime::StateSpec;
+use std::collections::BTreeMap;
+
+fn state_of(stream: &str, key: &str) -> HandlerSpec {
+    HandlerSpec::of_state(stream, StateSpec { key: vec![key.to_owned()], ..StateSpec::default() })
+}
+
+const STATE: &str = "state of N";
+
+/// The number that a subscriber has for each group.
+#[derive(Default)]
+struct Table {
+    numbers: BTreeMap<i64, u64>,
+    rows: usize,
+}
+
+impl Table {
+    fn take(&mut self, number: Value<'_>, group: Value<'_>, change: Option<Value<'_>>) {
+        let (Value::Uint(number), Value::Int(group)) = (number, group) else { panic!("{number:?}, {group:?}") };
+        let change = change.map(|change| match change {
+            Value::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        });
+        self.rows += 1;
+        let before = match change.as_deref() {
+            Some("leave") => self.numbers.remove(&group),
+            _ => self.numbers.insert(group, number),
+        };
+        assert_eq!(before.is_some(), matches!(change.as_deref(), Some("update" | "leave")), "{change:?} of {group}");
+    }
+}
+
+/// The table of all that comes up to the stream's end.
+fn table(subscriber: &mut Subscriber) -> Table {
+    let mut table = Table::default();
+    loop {
+        match subscriber.next_event(Some(PATIENCE)).unwrap().expect("something comes") {
+            Event::Records(records) => {
+                records.iter().for_each(|record| table.take(record.get(0), record.get(1), record.field("_change")));
+            }
+            Event::StreamEnded { publishers_left: 0, finished, .. } => {
+                assert!(finished);
+                return table;
+            }
+            Event::Dropped { records, .. } => panic!("{records} were dropped"),
+            _ => {}
+        }
+    }
+}
+
+/// The last numbers of the ten groups, of `numbers`, that are no multiple of `but`.
+fn last(numbers: u64, but: u64) -> BTreeMap<i64, u64> {
+    let last = (numbers - 10..numbers).filter(|number| !number.is_multiple_of(but));
+    last.map(|number| ((number % 10) as i64, number)).collect()
+}
+
+#[test]
+fn a_snapshot_has_the_last_record_by_key_and_ends() {
+    for way in TRANSPORTS {
+        let (context, addr) = start(|_| {});
+        change(&context, ChangeRequest::Deploy(state_of("N", "grp")));
+        assert_eq!(until(&context, STATE, |info| info.status == "waiting").makes, STATE);
+        let mut publisher = Publisher::builder(&addr).transport(way).stream("N").format(&numbers()).connect().unwrap();
+        publish(&mut publisher, 0, 1005);
+        publisher.flush().unwrap();
+        let info = until(&context, STATE, |info| info.taken == 1005);
+        assert_eq!(
+            (info.records_out, info.dropped.len(), &*info.program),
+            (0, 0, "the last record of stream N by (grp)")
+        );
+        let subscribe = |sql: &str| Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+        assert_eq!(table(&mut subscribe("SELECT * FROM N SNAPSHOT")).numbers, last(1005, u64::MAX));
+        let mut some = subscribe("SELECT number, grp FROM N n SNAPSHOT WHERE n.number % 7 <> 0");
+        assert_eq!(table(&mut some).numbers, last(1005, 7), "{way:?}");
+        // Its publishers need not be there any more.
+        publisher.finish().unwrap();
+        assert_eq!(table(&mut subscribe("SELECT * FROM N SNAPSHOT")).numbers, last(1005, u64::MAX), "{way:?}");
+        context.stop().unwrap();
+    }
+}
+
+#[test]
+fn changes_follow_a_snapshot_without_a_gap_whenever_it_is_taken() {
+    for (place, way) in PLACES.into_iter().zip(TRANSPORTS.into_iter().cycle()) {
+        // A query for which its context has no time is refused, and the others are as fast as they can be here.
+        let (context, addr) = start(|config| config.platform.admit_subscriptions = false);
+        let mut publisher = connect(&addr);
+        change(&context, ChangeRequest::Deploy(HandlerSpec { place: Some(place.into()), ..state_of("N", "grp") }));
+        let mut readers = Vec::new();
+        for step in 0..40 {
+            publish(&mut publisher, step * 500, (step + 1) * 500);
+            if step % 4 == 1 {
+                let sql = "SELECT number, grp FROM N SNAPSHOT THEN CHANGES WHERE number % 7 <> 0";
+                let reader = Subscriber::builder(&addr).transport(way).sql(sql).connect().unwrap();
+                readers.push(std::thread::spawn(move || {
+                    let mut reader = reader;
+                    table(&mut reader)
+                }));
+            }
+            if step == 20 {
+                // It goes on with its state, and with the walk.
+                let moved = PLACES.into_iter().find(|other| *other != place).map(str::to_owned);
+                change(&context, ChangeRequest::Move { handler: STATE.into(), place: moved });
+            }
+        }
+        publisher.finish().unwrap();
+        for reader in readers {
+            let table = reader.join().unwrap();
+            assert_eq!(table.numbers, last(20_000, 7), "{place} {way:?}");
+            assert!(table.rows >= table.numbers.len());
+        }
+        context.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_large_state_is_walked_over_while_it_changes() {
+    let (context, addr) = start(|config| config.platform.admit_subscriptions = false);
+    let mut publisher = connect(&addr);
+    change(&context, ChangeRequest::Deploy(state_of("N", "number")));
+    publish(&mut publisher, 0, 200_000);
+    publisher.flush().unwrap();
+    until(&context, STATE, |info| info.taken == 200_000);
+    let sql = "SELECT number, grp FROM N SNAPSHOT THEN CHANGES";
+    let mut reader = Subscriber::builder(&addr).sql(sql).connect().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut numbers = std::collections::BTreeSet::new();
+        let (mut entered, mut updated) = (0, 0);
+        loop {
+            match reader.next_event(Some(PATIENCE)).unwrap().expect("something comes") {
+                Event::Records(records) => records.iter().for_each(|record| {
+                    let Value::Uint(number) = record.get(0) else { panic!("a number") };
+                    match record.field("_change") {
+                        Some(Value::Text(b"enter")) if numbers.insert(number) => entered += 1,
+                        Some(Value::Text(b"update")) if numbers.contains(&number) => updated += 1,
+                        other => panic!("{other:?} of {number}"),
+                    }
+                }),
+                Event::StreamEnded { publishers_left: 0, .. } => return (entered, updated),
+                Event::Dropped { records, .. } => panic!("{records} were dropped"),
+                _ => {}
+            }
+        }
+    });
+    for from in (0..200_000).step_by(10_000) {
+        // Some that the walk has passed, and some that it has not.
+        publish(&mut publisher, from, from + 100);
+        publish(&mut publisher, 199_900 - from, 200_000 - from);
+        publish(&mut publisher, 200_000 + from, 200_000 + from + 100);
+    }
+    publisher.finish().unwrap();
+    let (entered, updated) = reader.join().unwrap();
+    assert_eq!(entered, 200_000 + 20 * 100);
+    assert!(updated <= 40 * 100, "{updated}");
+    context.stop().unwrap();
+}
+
+#[test]
+fn bounds_of_a_state_hold_and_can_be_changed_while_it_is_kept() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    let spec = |max_keys| {
+        let state = StateSpec { key: vec!["NUMBER".into()], max_keys: Some(max_keys), ..StateSpec::default() };
+        HandlerSpec::of_state("N", state)
+    };
+    change(&context, ChangeRequest::Deploy(spec(100)));
+    publish(&mut publisher, 0, 1000);
+    publisher.flush().unwrap();
+    let info = until(&context, STATE, |info| info.taken == 1000);
+    assert_eq!((info.forgotten, info.state_bytes_bound), (900, 256 << 20), "{info:#?}");
+    assert!(info.plan.is_some_and(|plan| plan.contains("by number, 100 keys at most")));
+    change(&context, ChangeRequest::Swap(spec(500)));
+    publish(&mut publisher, 1000, 1300);
+    publisher.flush().unwrap();
+    until(&context, STATE, |info| info.taken == 1300);
+    let mut reader = Subscriber::builder(&addr).sql("SELECT number FROM N SNAPSHOT").connect().unwrap();
+    assert_eq!(collect(&mut reader).into_iter().collect::<std::collections::BTreeSet<u64>>(), (900..1300).collect());
+    // Another key has another state: that is to be said.
+    let other = context.manager().change(ChangeRequest::Swap(state_of("N", "grp")), false).unwrap().unwrap_err();
+    assert!(other.refusals.iter().any(|why| why.contains("state")), "{other:?}");
+    // One that does not fit beside the others.
+    let state = StateSpec { key: vec!["grp".into()], max_bytes: Some(60 << 30), ..StateSpec::default() };
+    let deploy = ChangeRequest::Deploy(HandlerSpec::of_state("M", state));
+    let large = context.manager().change(deploy, false).unwrap().unwrap_err();
+    assert!(large.refusals.iter().any(|why| why.contains("max_query_state_bytes")), "{large:?}");
+    context.stop().unwrap();
+}
+
+#[test]
+fn an_error_says_where_and_what_would_be_accepted() {
+    let (context, addr) = start(|_| {});
+    let mut publisher = connect(&addr);
+    publish(&mut publisher, 0, 10);
+    publisher.flush().unwrap();
+    let refusal = |sql: &str| Subscriber::builder(&addr).sql(sql).connect().unwrap_err().to_string();
+    let none = refusal("SELECT * FROM N SNAPSHOT");
+    assert!(
+        none.contains("no key") && none.contains("streams set N --key") && none.contains("line 1, column 17"),
+        "{none}"
+    );
+    change(&context, ChangeRequest::Deploy(state_of("N", "grp")));
+    let of_state = refusal("SELECT * FROM \"state of N\"");
+    assert!(of_state.contains("SNAPSHOT"), "{of_state}");
+    let column = refusal("SELECT nmber FROM N SNAPSHOT");
+    assert!(column.contains("nmber") && column.contains("number"), "{column}");
+    let dropping =
+        Subscriber::builder(&addr).sql("SELECT * FROM N SNAPSHOT").overflow(crossdock_nectarine::Overflow::DropOldest);
+    let dropping = dropping.connect().unwrap_err().to_string();
+    assert!(dropping.contains("every record"), "{dropping}");
+    let reader = ChangeRequest::Deploy(sql("reads", "SELECT * FROM \"state of N\""));
+    let reader = context.manager().change(reader, false).unwrap().unwrap_err();
+    assert!(reader.refusals[0].contains("SNAPSHOT"), "{reader:?}");
+    let named = ChangeRequest::Deploy(sql("state of M", "SELECT * FROM N"));
+    let named = context.manager().change(named, false).unwrap().unwrap_err();
+    assert!(named.refusals[0].contains("streams' states"), "{named:?}");
+    let key = ChangeRequest::Deploy(state_of("N", "group"));
+    context.manager().change(ChangeRequest::Remove { handler: STATE.into() }, true).unwrap().unwrap();
+    let key = context.manager().change(key, false).unwrap().unwrap_err();
+    assert!(key.refusals[0].contains("column `group`") && key.refusals[0].contains("number, grp"), "{key:?}");
+    context.stop().unwrap();
+}
