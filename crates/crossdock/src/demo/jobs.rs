@@ -39,7 +39,7 @@ impl Job {
     }
 }
 
-/// What is joined of an hour of weather.
+/// The part of an hour of weather that is joined.
 struct Sky {
     temp: Option<f64>,
     wind_speed: Option<f64>,

@@ -1,9 +1,9 @@
 //! GROUP BY: groups by key, and in each the parts of windows that are open.
 //!
 //! A *part* has the aggregates of a group's rows in a stretch of time: a tumbling window, one step of hopping ones, a session, or
-//! all time. A group's parts are in a list, the newest first, so that a row costs one look-up of its key and a step for each part of
-//! its group that begins later. When a window of fixed length closes, the groups that have a part in it are visited, and the parts
-//! of each are added up.
+//! all time. A group's parts are in a list by their starts that is gone through from both ends, so that a row costs one look-up of its
+//! key, and a step for each part of its group between its own and the nearer end. When a window of fixed length closes, the groups that
+//! have a part in it are visited, and the parts of each are added up, from the oldest on.
 //!
 //! A call closes a bounded number of parts (see [`Budget`]). Other windows that are due stay, and the next call goes on.
 
@@ -46,7 +46,7 @@ pub(super) struct Windows {
     row: RecordBuilder,
     input: Format,
     key: Vec<u8>,
-    /// The parts of a group that are added up, the newest first.
+    /// The parts of a group that are added up.
     added: Vec<u32>,
     total: Vec<u8>,
     /// The memory of a step that is gone, for the next one.
@@ -71,6 +71,7 @@ enum Span {
 #[derive(Clone, Copy, Debug)]
 struct Group {
     newest: u32,
+    oldest: u32,
     /// The last window that it was visited for, or in whose time it came.
     round: u32,
 }
@@ -80,6 +81,7 @@ struct Part {
     key: u32,
     /// The one of its group that begins before it, or the next that is free.
     older: u32,
+    newer: u32,
     /// How often its number was given out.
     stamp: u32,
     start: i64,
@@ -208,12 +210,15 @@ impl Windows {
             self.lost.late += 1;
             return;
         };
+        if let Span::Fixed { size, step } = self.window {
+            self.finish_closing(start, size, step, emit);
+        }
         let mut key = std::mem::take(&mut self.key);
         self.columns.read(&row, &mut key);
         let (number, is_new) = self.keys.enter(&key, &mut self.stores.arena);
         self.key = key;
         if is_new {
-            let fresh = Group { newest: NONE, round: self.round };
+            let fresh = Group { newest: NONE, oldest: NONE, round: self.round };
             match self.groups.get_mut(number as usize) {
                 Some(group) => *group = fresh,
                 None => self.groups.push(fresh),
@@ -261,17 +266,26 @@ impl Windows {
         if let Span::Fixed { step, .. } = self.window {
             self.add_to_step(number, start, step, watermark);
         }
-        self.add(Part { key: number, older: at, stamp: 0, start, last: start }, newer)
+        self.add(Part { key: number, older: at, newer, stamp: 0, start, last: start })
     }
 
-    /// Of the parts of a group: the last one that begins after a time, and the one before it.
+    /// Of the parts of a group: the first one that begins after a time, and the one before it.
     #[inline]
     fn around(&self, number: u32, time: i64) -> (u32, u32) {
-        let (mut newer, mut at) = (NONE, self.groups.get(number as usize).map_or(NONE, |group| group.newest));
-        while let Some(part) = self.parts.get(at as usize).filter(|part| part.start > time) {
-            (newer, at) = (at, part.older);
+        let Some(&Group { newest, oldest, .. }) = self.groups.get(number as usize) else { return (NONE, NONE) };
+        let (mut from_newest, mut from_oldest) = (newest, oldest);
+        loop {
+            match self.parts.get(from_newest as usize) {
+                Some(part) if part.start > time => from_newest = part.older,
+                Some(part) => return (part.newer, from_newest),
+                None => return (oldest, NONE),
+            }
+            match self.parts.get(from_oldest as usize) {
+                Some(part) if part.start <= time => from_oldest = part.newer,
+                Some(part) => return (from_oldest, part.older),
+                None => return (NONE, newest),
+            }
         }
-        (newer, at)
     }
 
     fn add_to_step(&mut self, number: u32, start: i64, step: i64, watermark: i64) {
@@ -315,7 +329,7 @@ impl Windows {
                 behind
             }
             (None, None) => {
-                let fresh = self.add(Part { key: number, older, stamp: 0, start: time, last: time }, newer);
+                let fresh = self.add(Part { key: number, older, newer, stamp: 0, start: time, last: time });
                 self.ends.push(time.saturating_add(gap), (fresh, self.parts[fresh as usize].stamp));
                 fresh
             }
@@ -345,8 +359,8 @@ impl Windows {
         }
     }
 
-    /// Puts a part behind this one of its group, or first.
-    fn add(&mut self, part: Part, newer: u32) -> u32 {
+    /// Puts a part between its neighbours.
+    fn add(&mut self, part: Part) -> u32 {
         self.there += 1;
         let at = match self.parts.get_mut(self.vacant as usize) {
             Some(vacant) => {
@@ -360,33 +374,27 @@ impl Windows {
                 self.parts.len() as u32 - 1
             }
         };
-        self.lead(part.key, newer, at);
+        self.lead(part.key, (part.newer, at), (at, part.older));
         at
     }
 
-    /// Lets a part of a group, or the group, lead to another part.
-    fn lead(&mut self, key: u32, newer: u32, to: u32) {
+    /// Lets a newer part of a group lead to one that is older, and an older one to one that is newer; where there is none, the group.
+    fn lead(&mut self, key: u32, (newer, to_older): (u32, u32), (to_newer, older): (u32, u32)) {
+        let Some(group) = self.groups.get_mut(key as usize) else { return };
         match self.parts.get_mut(newer as usize) {
-            Some(newer) => newer.older = to,
-            None => {
-                if let Some(group) = self.groups.get_mut(key as usize) {
-                    group.newest = to;
-                }
-            }
+            Some(newer) => newer.older = to_older,
+            None => group.newest = to_older,
+        }
+        match self.parts.get_mut(older as usize) {
+            Some(older) => older.newer = to_newer,
+            None => group.oldest = to_newer,
         }
     }
 
     /// Lets go of a part, and of its key with the last one.
     fn remove(&mut self, at: u32) {
-        let Some(&Part { key, older, .. }) = self.parts.get(at as usize) else { return };
-        let mut newer = NONE;
-        let mut next = self.groups.get(key as usize).map_or(NONE, |group| group.newest);
-        while next != at
-            && let Some(part) = self.parts.get(next as usize)
-        {
-            (newer, next) = (next, part.older);
-        }
-        self.lead(key, newer, older);
+        let Some(&Part { key, older, newer, .. }) = self.parts.get(at as usize) else { return };
+        self.lead(key, (newer, older), (newer, older));
         self.free(at);
         self.remove_key(key);
     }
@@ -473,6 +481,15 @@ impl Windows {
         self.next_end = self.steps.front().map_or(i64::MAX, |first| next.max(first.start.saturating_add(step)));
     }
 
+    /// Ends the window that closes, before a row of its time: one that comes after the end of its stream begins the window anew.
+    fn finish_closing(&mut self, start: i64, size: i64, step: i64, emit: Emit<'_>) {
+        let budget = Budget::default();
+        while self.closing.is_some_and(|closing| start < closing.end) {
+            budget.renew();
+            self.close_fixed(size, step, &budget, emit);
+        }
+    }
+
     fn pop_step(&mut self) {
         if let Some(WindowStep { mut groups, .. }) = self.steps.pop_front() {
             groups.clear();
@@ -489,21 +506,22 @@ impl Windows {
             return;
         }
         let (start, leave) = (end.saturating_sub(size), end.saturating_add(step).saturating_sub(size));
-        let (mut at, mut kept) = (group.newest, NONE);
+        let (mut at, mut gone) = (group.oldest, 0);
         let mut added = std::mem::take(&mut self.added);
-        while let Some(part) = self.parts.get(at as usize) {
-            if (start..end).contains(&part.start) {
+        while let Some(part) = self.parts.get(at as usize).filter(|part| part.start < end) {
+            budget.spend(1);
+            if part.start >= start {
                 added.push(at);
             }
-            if part.start >= leave {
-                kept = at;
-            }
-            at = part.older;
+            gone += usize::from(part.start < leave);
+            at = part.newer;
         }
-        budget.spend(added.len());
         self.emit_sum(number, &mut added, (start, end), emit);
         self.added = added;
-        self.cut(number, kept);
+        for _ in 0..gone {
+            let oldest = self.groups.get(number as usize).map_or(NONE, |group| group.oldest);
+            self.remove(oldest);
+        }
     }
 
     /// Emits the row of a window: its parts together, the oldest first.
@@ -513,7 +531,7 @@ impl Windows {
             [only] => self.emit(number, Some(*only), Some(window), emit),
             _ => {
                 let mut total = std::mem::take(&mut self.total);
-                for at in added.iter().rev() {
+                for at in added.iter() {
                     if let Some(sums) = slots_of(&mut self.sums, *at, self.slots.bytes()) {
                         self.slots.merge(&mut total, TOTAL, sums, &mut self.stores);
                     }
@@ -524,23 +542,6 @@ impl Windows {
             }
         }
         added.clear();
-    }
-
-    /// Lets go of the parts of a group that are older than this one; all where there is none.
-    fn cut(&mut self, number: u32, kept: u32) {
-        let mut at = match self.parts.get(kept as usize) {
-            Some(kept) => kept.older,
-            None => self.groups.get(number as usize).map_or(NONE, |group| group.newest),
-        };
-        if at == NONE {
-            return;
-        }
-        self.lead(number, kept, NONE);
-        while let Some(&Part { older, .. }) = self.parts.get(at as usize) {
-            self.free(at);
-            at = older;
-        }
-        self.remove_key(number);
     }
 
     /// Emits the row of a group: of a part, or of the total.

@@ -381,10 +381,12 @@ impl Graph {
     /// many publishers were lost since it had none before.
     fn end_for_readers(&mut self, port: &Port, stream: u32, of_own: bool) {
         let losses = port.losses - port.losses_before;
+        // One that nobody has published yet is about to begin.
+        let count = port.has_begun.then_some(0);
         for reader in port.readers.iter().filter(|reader| reader.reads_own == of_own) {
             let input = self.present_node_mut(reader.id).and_then(|node| node.input(stream));
             debug_assert!(input.is_some(), "a port's readers read its stream");
-            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers { count: Some(0), losses })));
+            input.into_iter().for_each(|input| input.queue.push_back(Item::End(Publishers { count, losses })));
         }
     }
 

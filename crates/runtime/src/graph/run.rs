@@ -261,8 +261,8 @@ impl Graph {
             match item {
                 // With the last of those that it reads, its own stream has ended.
                 Item::End(publishers) => {
-                    // One that was lost may come back, and go on.
-                    if publishers.losses == 0 {
+                    // A publisher that was lost may come back, and go on.
+                    if publishers.losses == 0 && publishers.count.is_some() {
                         self.end_input(id, input);
                     }
                     let makes = self.present_node(id).and_then(Node::makes);

@@ -123,11 +123,10 @@ impl Graph {
         }
     }
 
-    /// The stream of an input has ended: what waited for its records is due. One that nobody has published yet is to begin.
+    /// The stream of an input has ended: what waited for its records is due.
     pub(super) fn end_input(&mut self, id: NodeId, input: usize) {
-        let stream = self.node(id).and_then(|node| node.inputs.get(input)).map(|input| input.stream);
-        let stream = stream.filter(|stream| self.port(*stream).is_some_and(|port| port.has_begun));
         let Some(node) = self.node_mut(id) else { return };
+        let stream = node.inputs.get(input).map(|input| input.stream);
         if stream.is_some_and(|stream| node.end_stream(stream)) {
             self.settle_due(id);
         }

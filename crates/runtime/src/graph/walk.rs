@@ -35,15 +35,24 @@ impl Graph {
 
     #[cold]
     fn take_walk(&mut self, most: RunTime, ws: &mut Workspace) -> Option<Job> {
+        let now_ns = self.now_ns;
+        let again_ns = now_ns.saturating_add(AGAIN_NS);
         if !ws.pool.has_free(PIECE_BYTES, 2 * spare_buffers(ws.large_buffers)) {
+            for id in self.walks.clone() {
+                let due = self.node_mut(id).filter(|node| node.walk_ns <= now_ns);
+                due.into_iter().for_each(|node| node.walk_ns = again_ns);
+            }
             return None;
         }
         for at in 0..self.walks.len() {
             let Some(id) = self.walks.get(at).copied() else { break };
-            let now_ns = self.now_ns;
             let Some(node) = self.node_mut(id).filter(|node| node.walk_ns <= now_ns) else { continue };
+            if matches!(node.condition, Condition::Failed | Condition::Ending) {
+                self.end_walk(id);
+                continue;
+            }
             if node.condition != Condition::Running || node.change.is_some() || !node.spill.is_empty() {
-                node.walk_ns = now_ns.saturating_add(AGAIN_NS);
+                node.walk_ns = again_ns;
                 continue;
             }
             let place = node.walk_place();
@@ -52,10 +61,7 @@ impl Graph {
             match job {
                 Some(job) => return Some(job),
                 None if place.is_none() => self.end_walk(id),
-                None => {
-                    let again_ns = now_ns.saturating_add(AGAIN_NS);
-                    self.node_mut(id).into_iter().for_each(|node| node.walk_ns = again_ns);
-                }
+                None => self.node_mut(id).into_iter().for_each(|node| node.walk_ns = again_ns),
             }
         }
         let mut walks = std::mem::take(&mut self.walks);
