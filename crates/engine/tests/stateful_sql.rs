@@ -322,6 +322,29 @@ fn the_end_of_a_stream_closes_its_windows_and_those_of_the_steps_behind() {
 }
 
 #[test]
+fn a_stream_that_begins_again_while_its_windows_close_loses_no_row() {
+    for window in ["TUMBLE(ts, INTERVAL '5 seconds')", "HOP(ts, INTERVAL '5 seconds', INTERVAL '10 seconds')"] {
+        let mut run = SqlRun::new(&format!("SELECT k, count(*) FROM s GROUP BY k, {window}"), &[KEYED]);
+        let keys: Vec<String> = (0..5000).map(|key| format!("k{key}")).collect();
+        run.feed("s", &at(&keys.iter().map(|key| (7, key.as_str())).collect::<Vec<_>>()));
+        run.begin_end("s");
+        assert!(run.advance(0) < 5000, "one call closes a part of the window");
+        // A group that has left, and one that is new.
+        run.feed("s", &at(&[(7, "k0"), (7, "new")]));
+        run.end("s");
+        let counts = |key: &str| {
+            let of_key = run.rows.iter().filter_map(|row| row.strip_prefix(&format!("{key}|")));
+            of_key.map(|count| count.parse::<usize>().unwrap()).sum::<usize>()
+        };
+        let windows = if window.starts_with("HOP") { 2 } else { 1 };
+        assert_eq!((run.counters().late, counts("k1"), counts("k4999")), (0, windows, windows), "{window}");
+        // The first hopping window has closed by then.
+        assert_eq!((counts("k0"), counts("new")), (windows + 1, 1), "{window}");
+        assert_eq!((run.handler().due_ns(), run.handler().state_bytes()), (None, 0), "{window}");
+    }
+}
+
+#[test]
 fn rows_wait_for_a_stream_that_has_not_begun_and_not_for_one_that_has_ended() {
     let sql = "SELECT l.k, r.w FROM l ASOF LEFT JOIN r ON l.k = r.k AND l.ts >= r.ts LATENESS INTERVAL '0 seconds'";
     let mut run = SqlRun::new(sql, &[LEFT, RIGHT]);

@@ -59,9 +59,14 @@ impl SqlRun {
 
     /// A stream ends, and all that is due with that is done.
     pub(crate) fn end(&mut self, stream: &str) {
+        self.begin_end(stream);
+        self.finish();
+    }
+
+    /// A stream ends, and what is due with that is yet to be done.
+    pub(crate) fn begin_end(&mut self, stream: &str) {
         let next = self.turn_to(stream);
         self.handlers[next].2.end_stream();
-        self.finish();
     }
 
     /// Rows of a stream in batches, their columns separated by `|`.
