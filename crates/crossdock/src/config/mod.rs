@@ -401,7 +401,7 @@ mod tests {
             ("[[task]]\ntask = \"echo\"", ":1:1: ", "mailbox"),
             ("[context]\nwindow_packets = 9", ":2:1: ", "`window_bytes` replaces it"),
             ("[log]\nlevel = \"loud\"", ":2:9: ", "known: error, warn, info, debug"),
-            ("[[stream]]\nname = \"A\"", ":1:1: ", "schema"),
+            ("[[stream]]\nname = \"A\"", "[[stream]] `A` has neither", "`schema`"),
             ("[[access]]\nuid = 1\npublish = [\"\"]", ":3:11: ", "a pattern has 1 to 255 bytes"),
             ("[[access]]\nuid = 1\nsubscribe = [\"SELECT a + 1 FROM A\"]", ":3:13: ", "columns only"),
             ("[[access]]\nuid = 1\nadministration = \"all\"", ":3:18: ", "known: none, read, change"),

@@ -101,9 +101,12 @@ fn changes_follow_a_snapshot_without_a_gap_whenever_it_is_taken() {
                 }));
             }
             if step == 20 {
-                // It goes on with its state, and with the walk.
+                // It goes on with its state, and with the walk; where the other context has no time for it, it stays.
                 let moved = PLACES.into_iter().find(|other| *other != place).map(str::to_owned);
-                change(&context, ChangeRequest::Move { handler: STATE.into(), place: moved });
+                let moved = ChangeRequest::Move { handler: STATE.into(), place: moved };
+                if let Err(plan) = context.manager().change(moved, false).unwrap() {
+                    assert!(plan.refusals.iter().all(|refusal| refusal.contains(" ms/s at ")), "{plan:?}");
+                }
             }
         }
         publisher.finish().unwrap();
