@@ -9,6 +9,7 @@ use crossdock_mailbox::{Batch, Pool, Slice, Span};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch in a queue.
 #[derive(Debug)]
@@ -181,6 +182,8 @@ pub(crate) struct Sender {
     spent: Consumer<Batch>,
     /// Items that the ring had no room for, in order: what a port got beyond its credit, ends and markers.
     pending: VecDeque<Item>,
+    /// Whether there are any, for the receiver.
+    is_behind: Arc<AtomicBool>,
     /// The receiving context.
     pub(crate) to: ContextIndex,
     pub(crate) overflow: Overflow,
@@ -193,13 +196,15 @@ pub(crate) struct Sender {
 pub(crate) struct Receiver {
     ring: Consumer<Item>,
     spent: Producer<Batch>,
+    is_behind: Arc<AtomicBool>,
 }
 
 /// A queue with room for `batches` items; `limit` may wait in it now.
 pub(crate) fn edge((batches, limit): (usize, usize), to: ContextIndex, overflow: Overflow) -> (Sender, Receiver) {
     let ((ring, taken), (spent, returned)) = (self::ring(batches), self::ring(batches));
-    let pending = VecDeque::new();
-    (Sender { ring, spent: returned, pending, to, overflow, limit }, Receiver { ring: taken, spent })
+    let (pending, is_behind) = (VecDeque::new(), Arc::<AtomicBool>::default());
+    let receiver = Receiver { ring: taken, spent, is_behind: Arc::clone(&is_behind) };
+    (Sender { ring, spent: returned, pending, is_behind, to, overflow, limit }, receiver)
 }
 
 impl Sender {
@@ -225,14 +230,20 @@ impl Sender {
                 batch.clear();
                 return Some(batch);
             }
-            (_, item) => self.pending.push_back(item),
+            (_, item) => self.defer(item),
         }
         None
     }
 
+    /// Keeps an item until there is room for it.
+    fn defer(&mut self, item: Item) {
+        self.pending.push_back(item);
+        self.is_behind.store(true, Ordering::Release);
+    }
+
     /// Appends an end or a marker, whether there is room or not.
     pub(crate) fn push_control(&mut self, item: Item) {
-        self.pending.push_back(item);
+        self.defer(item);
         self.flush();
     }
 
@@ -266,16 +277,21 @@ impl Sender {
     /// Puts in the items that wait, as far as there is room; returns whether any went. Ends and markers need only a
     /// place in the ring.
     pub(crate) fn flush(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
         let mut went = false;
         while let Some(item) = self.pending.pop_front() {
             let goes = !matches!(item, Item::Batch(_)) || self.ring.is_below(self.limit);
             let back = if goes { self.ring.push(item).err() } else { Some(item) };
             if let Some(item) = back {
                 self.pending.push_front(item);
-                break;
+                return went;
             }
             went = true;
         }
+        // Whoever sees it finds them all in the ring.
+        self.is_behind.store(false, Ordering::Release);
         went
     }
 
@@ -305,5 +321,10 @@ impl Receiver {
     /// Items that wait in it.
     pub(crate) fn waiting(&mut self) -> usize {
         self.ring.waiting()
+    }
+
+    /// Whether all has been taken that the sender had to say until now, also what the ring had no room for.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        !self.is_behind.load(Ordering::Acquire) && self.ring.waiting() == 0
     }
 }

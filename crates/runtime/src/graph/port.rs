@@ -114,7 +114,7 @@ impl Port {
     pub(crate) fn settle(&mut self, here: Option<u32>) {
         let elsewhere: u32 = self.feeds.iter().filter_map(|feed| feed.publishers).sum();
         let publishers = here.unwrap_or_default() + elsewhere;
-        let mut are_known = self.feeds.iter_mut().map(|feed| feed.publishers.is_some() && feed.receiver.waiting() == 0);
+        let mut are_known = self.feeds.iter_mut().map(|feed| feed.publishers.is_some() && feed.receiver.is_drained());
         let is_known = here.is_some() && self.next.is_none() && are_known.all(|is_known| is_known);
         self.is_settled = publishers > 0 || is_known;
         self.has_begun |= publishers > 0;

@@ -533,7 +533,8 @@ impl Overlay {
         let to = |ends: &[EdgeEnds], at| ends.iter().filter(|(_, to)| *to == at).map(|(from, _)| *from).collect();
         let mut changes: BTreeMap<ContextIndex, PortChange> = BTreeMap::new();
         for at in old.contexts().into_iter().chain(new.contexts()) {
-            let kept = new_edges.iter().filter(|ends| ends.0 == at && old_edges.contains(ends) && has_part(ends.1));
+            let differs = |to| has_part(to) || old.delivered.contains(&to) != new.delivered.contains(&to);
+            let kept = new_edges.iter().filter(|ends| ends.0 == at && old_edges.contains(ends) && differs(ends.1));
             let port = PortChange {
                 change,
                 stream,

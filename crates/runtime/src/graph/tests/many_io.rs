@@ -3,6 +3,10 @@
 //! publisher, once and in the publisher's order, from its subscription on; and hears of the stream's end after the last record, once.
 
 use super::*;
+use crate::graph::bounds::QUEUE_BATCHES;
+use crate::graph::edge::{Item, Overflow, edge};
+use crate::graph::gauges::Loss;
+use crate::graph::node::Condition;
 
 /// The position of the publisher's context in a record's number.
 const SOURCE: u32 = 40;
@@ -573,6 +577,36 @@ fn the_memory_of_a_batch_that_crosses_comes_back_for_the_next() {
     assert_eq!((got.wrong, got.next[&0]), (0, world.next[&(0, 0)]));
 }
 
+#[test]
+fn a_subscriber_beside_a_handler_that_drops_misses_nothing() {
+    for seed in 0..10 {
+        let (mut world, mut overlay) = Contexts::new(2, seed);
+        let at = ContextIndex(1);
+        let drops = SchedulingPolicy { drops: true, ..SchedulingPolicy::default() };
+        let instances = vec![instance(true, &Arc::default())];
+        let mut node = added(overlay.next_id(&[]), instances, (&[0], STREAMS), drops);
+        node.condition = Condition::Waiting;
+        let gauges = Arc::clone(&node.gauges);
+        world.publish(&mut overlay, 0, 0);
+        overlay.change(vec![Edit::Add { node, at }], &mut world).unwrap();
+        world.subscribe(&mut overlay, (0, 0), 1);
+        for _ in 0..2 * QUEUE_BATCHES {
+            world.offer(0, 0);
+            if world.rng.u32(0..4) == 0 {
+                world.step();
+            }
+        }
+        world.settle();
+        check(&world, seed);
+        assert!(gauges.lost(Loss::QueueFull) > 0, "seed {seed}: the handler's queue is full");
+        // Behind the last subscriber it is as before: a handler that drops holds nobody back.
+        world.unsubscribe(&mut overlay, 0);
+        let published = world.next[&(0, 0)];
+        (0..2 * QUEUE_BATCHES).for_each(|_| world.offer(0, 0));
+        assert!(world.next[&(0, 0)] - published >= 2 * QUEUE_BATCHES as u64, "seed {seed}: a publisher is held back");
+    }
+}
+
 /// Publishers all stop while a handler behind replicas gets replicas, or is one again; and is read by one elsewhere.
 fn end_in_exchange(seed: u64) {
     let (mut world, mut overlay) = Contexts::new(2 + seed as usize % 3, seed);
@@ -618,4 +652,18 @@ fn the_end_of_a_stream_is_reported_once_also_while_its_handler_gets_replicas() {
     for seed in seed.map_or(0..all, |seed: u64| seed..seed + 1) {
         end_in_exchange(seed);
     }
+}
+
+#[test]
+fn an_edge_is_not_drained_while_its_ring_has_no_room_for_more() {
+    let (mut sender, mut receiver) = edge((1, 1), ContextIndex(1), Overflow::Block);
+    assert!(receiver.is_drained());
+    (0..3).for_each(|change| sender.push_control(Item::Marker(change)));
+    for _ in 0..3 {
+        assert!(!receiver.is_drained());
+        assert!(receiver.pop().is_some());
+        assert_eq!(receiver.waiting(), 0);
+        sender.flush();
+    }
+    assert!(receiver.is_drained());
 }
