@@ -548,7 +548,9 @@ fn a_conversion_goes_with_its_session_and_uncovers_the_kept_one() {
     while context.conversions().unwrap().len() > 1 {
         std::thread::yield_now();
     }
-    assert_eq!(one(&mut publisher), 420);
+    // Nobody waits for it that it could be confirmed to: the contexts hear of it one after the other.
+    let seconds = std::iter::repeat_with(|| one(&mut publisher)).find(|seconds| *seconds != -1);
+    assert_eq!(seconds, Some(420));
     Converter::builder(&addr).stream("F").connect().unwrap().discard(v2(), v3()).unwrap();
     publish(&mut publisher, 7..8);
     assert!(matches!(next(&mut subscriber), Event::Held { .. }));
