@@ -118,11 +118,13 @@ fn cross_narrow(wire: &Wire, any: &str, target: &str, expected: usize, offload: 
     cross(&mut left, &mut right, to, &pattern(stride * 44 - 300), stride);
     assert_eq!(left.counters().supers_split, u64::from(!offload));
     assert_eq!(right.counters().packets_received, 44);
-    // A packet longer than the wire's MTU crosses in fragments, alone or among others.
-    cross(&mut left, &mut right, to, &pattern(MAX_SUPER_BYTES), MAX_SUPER_BYTES);
-    cross(&mut left, &mut right, to, &pattern(40_000), 8192);
+    // A packet longer than the wire's MTU is refused, alone or among others: nothing is fragmented.
+    for (len, stride) in [(MAX_SUPER_BYTES, MAX_SUPER_BYTES), (40_000, 8192)] {
+        let refused = left.send(to, &[IoSlice::new(&pattern(len))], stride).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE), "{refused}");
+    }
     let counters = left.counters();
-    assert_eq!((counters.fallbacks, counters.errors), (0, 0), "a narrow path is no reason to give offload up");
+    assert_eq!((counters.fallbacks, counters.errors), (0, 2), "a narrow path is no reason to give offload up");
     assert_eq!(counters.supers_split, if offload { 1 } else { 2 });
     assert_eq!(left.info().cuts_in_kernel, offload);
 }
@@ -157,7 +159,8 @@ fn a_path_that_narrows_is_noticed() {
         assert_eq!(left.packet_bytes(to), 8968);
         cross(&mut left, &mut right, to, &pattern(60_000), 8968);
         ip(&format!("-n {} link set va mtu 1500", wire.left)).unwrap();
-        cross(&mut left, &mut right, to, &pattern(60_000), 8968);
+        let refused = left.send(to, &[IoSlice::new(&pattern(60_000))], 8968).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE), "{refused}");
         assert_eq!(left.packet_bytes(to), 1472, "asked anew");
         cross(&mut left, &mut right, to, &pattern(60_000), 1472);
         assert_eq!((left.counters().fallbacks, left.counters().supers_split), (0, 1));
