@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test that fails may panic, and one that is skipped says so
 
-use crossdock_device::{Device, Interest, MAX_SUPER_BYTES, Poller, Sent, UdpDevice, UdpOptions};
+use crossdock_device::{Device, Interest, MAX_SUPER_BYTES, Poller, Sent, UdpDevice, UdpOptions, is_too_long};
 use crossdock_mailbox::{Pool, PoolConfig};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io::IoSlice;
@@ -118,11 +118,13 @@ fn cross_narrow(wire: &Wire, any: &str, target: &str, expected: usize, offload: 
     cross(&mut left, &mut right, to, &pattern(stride * 44 - 300), stride);
     assert_eq!(left.counters().supers_split, u64::from(!offload));
     assert_eq!(right.counters().packets_received, 44);
-    // A packet longer than the wire's MTU crosses in fragments, alone or among others.
-    cross(&mut left, &mut right, to, &pattern(MAX_SUPER_BYTES), MAX_SUPER_BYTES);
-    cross(&mut left, &mut right, to, &pattern(40_000), 8192);
+    // A packet longer than the wire's MTU is refused, alone or among others: nothing is fragmented.
+    for (len, stride) in [(MAX_SUPER_BYTES, MAX_SUPER_BYTES), (40_000, 8192)] {
+        let refused = left.send(to, &[IoSlice::new(&pattern(len))], stride).unwrap_err();
+        assert!(is_too_long(&refused), "{refused}");
+    }
     let counters = left.counters();
-    assert_eq!((counters.fallbacks, counters.errors), (0, 0), "a narrow path is no reason to give offload up");
+    assert_eq!((counters.fallbacks, counters.errors), (0, 2), "a narrow path is no reason to give offload up");
     assert_eq!(counters.supers_split, if offload { 1 } else { 2 });
     assert_eq!(left.info().cuts_in_kernel, offload);
 }
@@ -157,7 +159,8 @@ fn a_path_that_narrows_is_noticed() {
         assert_eq!(left.packet_bytes(to), 8968);
         cross(&mut left, &mut right, to, &pattern(60_000), 8968);
         ip(&format!("-n {} link set va mtu 1500", wire.left)).unwrap();
-        cross(&mut left, &mut right, to, &pattern(60_000), 8968);
+        let refused = left.send(to, &[IoSlice::new(&pattern(60_000))], 8968).unwrap_err();
+        assert!(is_too_long(&refused), "{refused}");
         assert_eq!(left.packet_bytes(to), 1472, "asked anew");
         cross(&mut left, &mut right, to, &pattern(60_000), 1472);
         assert_eq!((left.counters().fallbacks, left.counters().supers_split), (0, 1));

@@ -90,9 +90,11 @@ pub(crate) enum DropReason {
     /// Datagrams for which there is no room: a subscriber of their stream holds publishers back, or a request of their session
     /// is not carried out yet.
     DatagramRefused,
+    /// Packets that came in parts, of which some did not come.
+    PartsMissing,
 }
 
-const NAMES: [&str; 40] = [
+const NAMES: [&str; 41] = [
     "packet_short",
     "packet_version",
     "packet_kind",
@@ -133,6 +135,7 @@ const NAMES: [&str; 40] = [
     "handshake_unknown_key",
     "handshake_limit",
     "packet_datagram_refused",
+    "packet_parts_missing",
 ];
 
 /// The traffic of attached clients.

@@ -36,6 +36,11 @@ pub(super) fn auto_or_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     Ok(if name == "auto" { String::new() } else { checked_name(name)? })
 }
 
+/// A daemon's public key.
+pub(super) fn perhaps_key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PublicKey>, D::Error> {
+    in_words(deserializer, str::parse).map(Some)
+}
+
 /// A quantity as people write it, such as `"5us"`.
 pub(super) fn in_words<'de, D: Deserializer<'de>, T>(
     deserializer: D,

@@ -4,7 +4,7 @@ use crate::host::HostPlan;
 use crate::traffic::{SinkPlan, SourcePlan, Unit};
 use crate::world::World;
 use crate::{MS, SECOND};
-use crossdock_sim::{Link, Rng, check};
+use crossdock_sim::{EcnPath, Link, Rng, check};
 use crossdock_transport::credit::CONTROL_WINDOW_PACKETS;
 use crossdock_transport::header::walk;
 use crossdock_transport::{Follows, HEADER_BYTES, Limits, MAX_SUPER_BYTES, TrafficClass, VERSION};
@@ -69,7 +69,19 @@ fn any_host(rng: &mut Rng) -> HostPlan {
 fn any_world(seed: u64) -> World {
     let mut rng = Rng::with_seed(seed);
     let (up, down) = (any_link(&mut rng), any_link(&mut rng));
-    let (client, server) = (any_host(&mut rng), any_host(&mut rng));
+    let (mut client, mut server) = (any_host(&mut rng), any_host(&mut rng));
+    let (mut up, mut down) = (up, down);
+    if rng.bool() {
+        // The sizes are found: the paths may take less than what was agreed, and more.
+        for plan in [&mut client, &mut server] {
+            plan.limits.max_packet_bytes = [1472, 9000, 65_472][rng.usize(..3)];
+        }
+        for link in [&mut up, &mut down] {
+            link.mtu_bytes = [1200, 1300, 1472, 4000, usize::MAX][rng.usize(..5)];
+            link.ecn = [EcnPath::Kept, EcnPath::Cleared, EcnPath::Marked, EcnPath::Dropped][rng.usize(..4)];
+            link.mark_bytes = [0, 10_000, 200_000][rng.usize(..3)];
+        }
+    }
     World::new(seed, client, server, up, down)
 }
 
@@ -231,8 +243,8 @@ fn control_arrives_while_no_credit_is_given() {
             let class = client.source.any_control();
             let (packet_bytes, long) = (client.session.packet_bytes(), [0, 0, 5000][client.source.any_below(3)]);
             for unit in client.source.control(class, packet_bytes, long) {
-                let Unit { outgoing, packets, bytes, class, droppable } = unit;
-                client.session.sender.enqueue(outgoing, packets, bytes, class, droppable);
+                let Unit { outgoing, lengths, class, droppable } = unit;
+                client.session.sender.enqueue_super(outgoing, lengths, class, droppable);
             }
             let is_free = match class {
                 TrafficClass::Exchange(Follows::Nothing) => !a_request_waits,
