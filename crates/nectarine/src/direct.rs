@@ -530,7 +530,7 @@ mod tests {
             here.is_up()
         });
         let mut there = dialling.join().unwrap();
-        let sent = [record(1, 64), record(2, 4096), record(3, 65_300), record(4, 1 << 20)];
+        let sent = [record(1, 64), record(2, 4096), record(3, 65_304), record(4, 1 << 20)];
         let (mut next, mut came) = (0, Vec::new());
         eventually("all records come", || {
             while next < sent.len() && there.publish(&sent[next], 7).unwrap() {

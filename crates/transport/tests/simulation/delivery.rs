@@ -112,7 +112,7 @@ fn every_message_arrives(seed: u64) {
         let other = if host.address == world.client.address { &world.server } else { &world.client };
         let taken = other.peer().session.receiver.delivered();
         assert_eq!(peer.session.sender.spent(), taken, "both sides count alike: {}", world.report());
-        let bound = host.plan.source.most_backlog_bytes(peer.session.packet_bytes());
+        let bound = host.plan.source.most_backlog_bytes(peer.most_packet_bytes);
         assert!(peer.most_backlog_bytes <= bound, "{} bytes: {}", peer.most_backlog_bytes, world.report());
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Peer {
     pub(crate) window: u64,
     /// The largest backlog there ever was, in bytes.
     pub(crate) most_backlog_bytes: u64,
+    /// The largest packet size for which anything was packed, in bytes.
+    pub(crate) most_packet_bytes: usize,
 }
 
 /// A host.
@@ -298,6 +300,7 @@ impl Host {
             closed: None,
             window: most.into(),
             most_backlog_bytes: 0,
+            most_packet_bytes: 0,
         };
         self.peers.insert(number, peer);
     }
@@ -401,6 +404,7 @@ impl Peer {
     fn fill(&mut self, now_ns: u64) {
         let bound = self.source.plan.backlog_bytes;
         let packet_bytes = self.session.packet_bytes();
+        self.most_packet_bytes = self.most_packet_bytes.max(packet_bytes);
         loop {
             let sender = &mut self.session.sender;
             if sender.backlog_bytes() >= bound && !self.source.plan.drops {
